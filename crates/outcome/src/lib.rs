@@ -1,0 +1,112 @@
+//! What a run yields, whichever world ran it: counters of groups, latencies of tasks, the price of
+//! releases, and, when asked for, the stream of events. Serialised as documented in docs/json.md.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+pub mod trace;
+
+/// One run of one workload on one kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Name of the workload.
+    pub scenario: String,
+    /// `model`, `vm` or `host`.
+    pub world: String,
+    /// Kernel version asked for, e.g. `6.18`.
+    pub kernel: String,
+    /// Generation of bandwidth control, e.g. `G3`.
+    pub generation: String,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Length of the run, ns.
+    pub simulated_ns: u64,
+    /// By path; only groups that are not the root.
+    pub groups: BTreeMap<String, GroupOutcome>,
+    /// By name of the kind; instances of a kind are added up.
+    pub tasks: BTreeMap<String, TaskOutcome>,
+    /// The price of putting throttled tasks back.
+    pub release: ReleaseOutcome,
+    /// Number of events processed.
+    pub events: u64,
+}
+
+/// The `cpu.stat` and `cpu.stat.local` of a group, and what they do not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupOutcome {
+    /// CPU time used by the group and everything below it, us.
+    pub usage_usec: u64,
+    /// Periods that passed while the period timer was armed.
+    pub nr_periods: u64,
+    /// Of these, how many began with some CPU throttled.
+    pub nr_throttled: u64,
+    /// Sum over CPUs of the time throttled by the group's own limit, us.
+    pub throttled_usec: u64,
+    /// Periods in which more than the quota was used out of the burst allowance.
+    pub nr_bursts: u64,
+    /// How much more, in all, us.
+    pub burst_usec: u64,
+    /// Sum over CPUs of the time throttled by any limit, own or inherited, us (`cpu.stat.local`).
+    pub local_throttled_usec: u64,
+    /// Most CPU time used in one window of the group's period (windows start at 0), us.
+    pub max_period_usage_usec: u64,
+}
+
+/// What the tasks of one kind did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOutcome {
+    /// How many there were, forked ones included.
+    pub count: u64,
+    /// CPU time used, us.
+    pub usage_usec: u64,
+    /// Requests completed.
+    pub completions: u64,
+    /// From start to completion of each request, ns.
+    pub latency_ns: Percentiles,
+    /// Time ready to run (or parked, or throttled) but not running, ns.
+    pub wait_ns: u64,
+    /// Longest time in one piece that one of them wanted to go on (ready, parked, throttled, or
+    /// waiting for a lock) and did not, ns.
+    pub longest_stall_ns: u64,
+    /// How many have exited.
+    pub exited: u64,
+}
+
+/// Three points of a distribution. Zero when it is empty.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Median.
+    pub p50: u64,
+    /// 99th of a hundred.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+/// What releasing cost, summed over all groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseOutcome {
+    /// Irq-off sections that released something (`distribute_cfs_runtime()` calls, csd handlers).
+    pub calls: u64,
+    /// Throttled (group, CPU) pairs released.
+    pub rqs: u64,
+    /// (group, CPU) pairs walked.
+    pub cfs_rqs: u64,
+    /// Tasks put back on a run queue.
+    pub tasks: u64,
+    /// Length of each section by the cost model, ns.
+    pub irqoff_ns: IrqOff,
+}
+
+/// Distribution of the lengths of irq-off sections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqOff {
+    /// Median, ns.
+    pub p50: u64,
+    /// 99th of a hundred, ns.
+    pub p99: u64,
+    /// Largest, ns.
+    pub max: u64,
+    /// `[low, high, count]`, ns, powers of two, ascending, empty ones left out.
+    pub histogram: Vec<[u64; 3]>,
+}

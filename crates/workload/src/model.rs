@@ -1,0 +1,357 @@
+//! The workload as data: what a scenario file says after it has been read and checked.
+//!
+//! References between parts are indices, valid by construction. Durations are nanoseconds.
+
+use cpumax_limit::Limit;
+
+/// Index into [`Workload::groups`]; 0 is the root group.
+pub type GroupIx = u32;
+/// Index into [`Workload::tasks`].
+pub type TaskIx = u32;
+/// Index into [`Workload::locks`].
+pub type LockIx = u32;
+/// Index into [`Workload::channels`].
+pub type ChannelIx = u32;
+/// Index into [`Workload::distributions`].
+pub type DistIx = u32;
+/// Index into [`Workload::cpu_sets`].
+pub type CpuSetIx = u32;
+
+/// A whole experiment: the machine, the groups, the tasks, and what is done to them from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Name by which it is called, e.g. `fibtest`.
+    pub name: String,
+    /// One sentence: what it shows.
+    pub shows: String,
+    /// Simulated time, ns.
+    pub duration_ns: u64,
+    pub machine: MachineSpec,
+    /// Parents before children; index 0 is the root group, path `/`.
+    pub groups: Vec<GroupSpec>,
+    pub locks: Vec<LockSpec>,
+    pub channels: Vec<ChannelSpec>,
+    pub distributions: Vec<Distribution>,
+    pub cpu_sets: Vec<CpuSet>,
+    pub tasks: Vec<TaskSpec>,
+    pub sources: Vec<Source>,
+    /// In order of time.
+    pub interventions: Vec<Intervention>,
+    pub expectations: Vec<Expectation>,
+}
+
+/// The machine the workload runs on. `None` means: as the kernel at hand does by default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// Number of CPUs, 1 to 4096.
+    pub cpus: u16,
+    /// CPUs that share a last-level cache; 0 means all.
+    pub llc_cpus: u16,
+    /// Ticks a second: 100, 250, 300 or 1000.
+    pub hz: u32,
+    pub preempt: Option<Preempt>,
+    /// High-resolution tick at the end of a slice.
+    pub hrtick: Option<bool>,
+    /// Phase of every period timer, ns; `None`: aligned to boot before 6.4, random from 6.4 on.
+    pub timer_phase_ns: Option<u64>,
+    /// Ticks of the CPUs spread over a tick instead of all at once (`skew_tick=1`).
+    pub tick_skew: bool,
+    /// `kernel.sched_cfs_bandwidth_slice_us` as ns.
+    pub bandwidth_slice_ns: u64,
+    /// EEVDF base slice, ns; `None`: the kernel's own, scaled by CPUs.
+    pub base_slice_ns: Option<u64>,
+    /// CPUs without a tick while one task runs (`nohz_full=`).
+    pub nohz_full: Option<CpuSetIx>,
+    /// Charge the modelled cost of throttling and releasing to the CPUs that pay it.
+    pub cost_timing: bool,
+    /// From sending an interrupt to another CPU until its handler runs, ns.
+    pub ipi_ns: u64,
+    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (`preempt = rt` only).
+    pub softirqs: Vec<SoftirqSpec>,
+}
+
+impl Default for MachineSpec {
+    fn default() -> Self {
+        MachineSpec {
+            cpus: 1,
+            llc_cpus: 0,
+            hz: 250,
+            preempt: None,
+            hrtick: None,
+            timer_phase_ns: None,
+            tick_skew: false,
+            bandwidth_slice_ns: 5_000_000,
+            base_slice_ns: None,
+            nohz_full: None,
+            cost_timing: false,
+            ipi_ns: 2_000,
+            softirqs: Vec::new(),
+        }
+    }
+}
+
+/// Where the kernel lets itself be preempted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Preempt {
+    /// Only at the return to user mode and where a task sleeps.
+    None,
+    /// As `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
+    Voluntary,
+    /// From 6.13: at the return to user mode; at the next tick everywhere.
+    Lazy,
+    /// Everywhere but under a spin lock or with interrupts off.
+    Full,
+    /// `PREEMPT_RT`: as `Full`, and period timers run in a per-CPU thread.
+    Rt,
+}
+
+/// On `PREEMPT_RT`: work that the timer thread of one CPU does regularly, under a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoftirqSpec {
+    pub cpu: u16,
+    pub every_ns: u64,
+    pub lock: LockIx,
+    pub mode: LockMode,
+    pub hold_ns: u64,
+}
+
+/// One group of tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// Absolute path, e.g. `/a/b`; `/` for the root.
+    pub path: String,
+    /// `None` for the root only.
+    pub parent: Option<GroupIx>,
+    pub limit: Limit,
+    /// cgroup v2 weight, 1 to 10000, default 100.
+    pub weight: u32,
+    /// Whether hierarchy checks follow v1 rules.
+    pub v1: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockSpec {
+    pub name: String,
+    pub kind: LockKind,
+}
+
+/// What kind of kernel lock it is; decides who may hold it together and who is served next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Exclusive, sleeping, FIFO.
+    Mutex,
+    /// Readers together, writers alone, FIFO; a waiting writer stops new readers.
+    Rwsem,
+    /// As rwsem; a writer first stops all readers and then waits for those inside
+    /// (`cgroup_threadgroup_rwsem`).
+    PercpuRwsem,
+    /// `rwlock_t` on `PREEMPT_RT`: as rwsem, and readers inherit no priority.
+    Rwlock,
+    /// Exclusive; waiters spin on their CPU, the holder is not preempted.
+    Spin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockMode {
+    Read,
+    Write,
+}
+
+/// Tokens passed between tasks: a wake-up, a request, a byte in a pipe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelSpec {
+    pub name: String,
+    /// A sender waits while this many tokens are in it; `u64::MAX`: never.
+    pub capacity: u64,
+}
+
+/// A length of time drawn anew each time it is used, ns.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Distribution {
+    Constant { ns: u64 },
+    /// Inclusive.
+    Uniform { low_ns: u64, high_ns: u64 },
+    Exponential { mean_ns: u64 },
+    /// `exp(N(ln median, sigma))`.
+    LogNormal { median_ns: u64, sigma: f64 },
+    /// Each value as often as its count says; counts are cumulative.
+    Empirical { values_ns: Vec<u64>, cumulative: Vec<u64> },
+}
+
+/// A set of CPUs, ascending, without repetition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuSet(pub Vec<u16>);
+
+/// A kind of task, and how many there are of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSpec {
+    pub name: String,
+    /// How many run from the start; 0 for a kind that is only forked.
+    pub count: u32,
+    pub group: GroupIx,
+    pub class: Class,
+    /// -20 to 19.
+    pub nice: i8,
+    pub cpus: Affinity,
+    /// When the first one starts, ns.
+    pub start_ns: u64,
+    /// How much later each further one starts, ns.
+    pub stagger_ns: u64,
+    /// Own slice request, ns (EEVDF kernels), 0.1 to 100 ms.
+    pub slice_ns: Option<u64>,
+    /// Instructions; it ends (the task exits) after the last one.
+    pub program: Vec<Op>,
+}
+
+/// Which CPUs a task may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    All,
+    Set(CpuSetIx),
+    /// The i-th instance on the i-th CPU only (modulo the number of CPUs).
+    Each,
+}
+
+/// Scheduling class of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    Fair,
+    /// `SCHED_IDLE`: fair with weight 3.
+    Idle,
+    /// `SCHED_FIFO`.
+    Rt,
+    /// A fair kernel thread: never returns to user mode.
+    Kthread,
+}
+
+/// A length of time in a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// ns
+    Fixed(u64),
+    Drawn(DistIx),
+}
+
+/// Whom an instruction or intervention is aimed at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The task that executes the instruction.
+    Myself,
+    /// Every live instance of a kind.
+    Kind(TaskIx),
+}
+
+/// One instruction of a program. Loops are flattened: `LoopStart` .. `LoopEnd`.
+///
+/// A task is in user mode except between `EnterKernel` and `ExitKernel` and inside an instruction
+/// that is itself a system call (`Kernel`, `Sleep`, `Recv`, a contended `Lock` …).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Run in user mode; inside `EnterKernel` .. `ExitKernel` this is an error.
+    User(Span),
+    /// Run in kernel mode; outside a system call, a system call of that length.
+    Kernel(Span),
+    /// Run in kernel mode with interrupts off.
+    IrqOff(Span),
+    EnterKernel,
+    /// Return to user mode.
+    ExitKernel,
+    /// Sleep from now on. The next request starts at the wake-up.
+    Sleep(Span),
+    /// Sleep to the next multiple of `period_ns` after the task's start; no sleep when that has
+    /// passed (the backlog is worked off). The next request starts at that multiple.
+    Every { period_ns: u64 },
+    Lock { lock: LockIx, mode: LockMode },
+    Unlock { lock: LockIx },
+    /// Put `n` tokens in.
+    Send { channel: ChannelIx, n: u64 },
+    /// Take `n` tokens out, waiting for them. The next request starts when the last of them came.
+    Recv { channel: ChannelIx, n: u64 },
+    /// Start one new task of this kind in the caller's group.
+    Fork { kind: TaskIx },
+    /// Wait until every child has exited.
+    WaitChildren,
+    Exit,
+    Yield,
+    Move { who: Target, group: GroupIx },
+    SetAffinity { who: Target, cpus: CpuSetIx },
+    SetNice { who: Target, nice: i8 },
+    SetClass { who: Target, class: Class },
+    /// A request starts here.
+    Begin,
+    /// A request is complete: its latency is now minus its start.
+    Done,
+    /// `times == u64::MAX`: for ever. `end` is the index of the matching `LoopEnd`.
+    LoopStart { times: u64, end: u32 },
+    /// `start` is the index of the matching `LoopStart`.
+    LoopEnd { start: u32 },
+}
+
+/// An arrival process: puts a token in a channel again and again, whatever the tasks do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    pub name: String,
+    pub channel: ChannelIx,
+    pub arrivals: Arrivals,
+    /// First arrival is counted from here, ns.
+    pub start_ns: u64,
+    /// Stops after that many; `u64::MAX`: never.
+    pub count: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arrivals {
+    /// Time between one and the next.
+    Between(Span),
+    /// At exactly these times, ns, ascending.
+    At(Vec<u64>),
+}
+
+/// Something done from outside at a given time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intervention {
+    pub at_ns: u64,
+    /// Again after each `every_ns` …
+    pub every_ns: Option<u64>,
+    /// … until then (exclusive).
+    pub until_ns: u64,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Write `cpu.max` (or burst): the whole triple is given again, as the kernel does.
+    WriteLimit { group: GroupIx, limit: Limit },
+    WriteWeight { group: GroupIx, weight: u32 },
+    Signal { kind: TaskIx, signal: Signal },
+    Move { kind: TaskIx, group: GroupIx },
+    SetAffinity { kind: TaskIx, cpus: CpuSetIx },
+    SetNice { kind: TaskIx, nice: i8 },
+    SetClass { kind: TaskIx, class: Class },
+    CpuOffline { cpu: u16 },
+    CpuOnline { cpu: u16 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Signal {
+    Kill,
+    Stop,
+    Cont,
+}
+
+/// What a run must show. Checked by whoever runs the workload, on the kernels it names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty: all.
+    pub kernels: String,
+    /// Path of a number in the result, e.g. `groups./limited.usage_usec`, `tasks.hog.latency_ns.max`.
+    pub metric: String,
+    /// Divided by the same metric on this kernel, when given.
+    pub over: Option<String>,
+    /// Divided by this other metric of the same run, when given.
+    pub per: Option<String>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    /// Why it must be so.
+    pub why: String,
+}
