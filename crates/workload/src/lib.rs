@@ -5,5 +5,8 @@
 //! kernels: the same workload is run on each.
 
 #![allow(missing_docs)]
+mod dist;
 mod model;
+
+pub use dist::{Domain, MAX_DRAW_NS, Stream};
 pub use model::*;

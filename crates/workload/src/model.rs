@@ -168,14 +168,27 @@ pub struct ChannelSpec {
 /// A length of time drawn anew each time it is used, ns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
-    Constant { ns: u64 },
+    Constant {
+        ns: u64,
+    },
     /// Inclusive.
-    Uniform { low_ns: u64, high_ns: u64 },
-    Exponential { mean_ns: u64 },
+    Uniform {
+        low_ns: u64,
+        high_ns: u64,
+    },
+    Exponential {
+        mean_ns: u64,
+    },
     /// `exp(N(ln median, sigma))`.
-    LogNormal { median_ns: u64, sigma: f64 },
+    LogNormal {
+        median_ns: u64,
+        sigma: f64,
+    },
     /// Each value as often as its count says; counts are cumulative.
-    Empirical { values_ns: Vec<u64>, cumulative: Vec<u64> },
+    Empirical {
+        values_ns: Vec<u64>,
+        cumulative: Vec<u64>,
+    },
 }
 
 /// A set of CPUs, ascending, without repetition.
@@ -260,31 +273,63 @@ pub enum Op {
     Sleep(Span),
     /// Sleep to the next multiple of `period_ns` after the task's start; no sleep when that has
     /// passed (the backlog is worked off). The next request starts at that multiple.
-    Every { period_ns: u64 },
-    Lock { lock: LockIx, mode: LockMode },
-    Unlock { lock: LockIx },
+    Every {
+        period_ns: u64,
+    },
+    Lock {
+        lock: LockIx,
+        mode: LockMode,
+    },
+    Unlock {
+        lock: LockIx,
+    },
     /// Put `n` tokens in.
-    Send { channel: ChannelIx, n: u64 },
+    Send {
+        channel: ChannelIx,
+        n: u64,
+    },
     /// Take `n` tokens out, waiting for them. The next request starts when the last of them came.
-    Recv { channel: ChannelIx, n: u64 },
+    Recv {
+        channel: ChannelIx,
+        n: u64,
+    },
     /// Start one new task of this kind in the caller's group.
-    Fork { kind: TaskIx },
+    Fork {
+        kind: TaskIx,
+    },
     /// Wait until every child has exited.
     WaitChildren,
     Exit,
     Yield,
-    Move { who: Target, group: GroupIx },
-    SetAffinity { who: Target, cpus: CpuSetIx },
-    SetNice { who: Target, nice: i8 },
-    SetClass { who: Target, class: Class },
+    Move {
+        who: Target,
+        group: GroupIx,
+    },
+    SetAffinity {
+        who: Target,
+        cpus: CpuSetIx,
+    },
+    SetNice {
+        who: Target,
+        nice: i8,
+    },
+    SetClass {
+        who: Target,
+        class: Class,
+    },
     /// A request starts here.
     Begin,
     /// A request is complete: its latency is now minus its start.
     Done,
     /// `times == u64::MAX`: for ever. `end` is the index of the matching `LoopEnd`.
-    LoopStart { times: u64, end: u32 },
+    LoopStart {
+        times: u64,
+        end: u32,
+    },
     /// `start` is the index of the matching `LoopStart`.
-    LoopEnd { start: u32 },
+    LoopEnd {
+        start: u32,
+    },
 }
 
 /// An arrival process: puts a token in a channel again and again, whatever the tasks do.
@@ -321,15 +366,40 @@ pub struct Intervention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Write `cpu.max` (or burst): the whole triple is given again, as the kernel does.
-    WriteLimit { group: GroupIx, limit: Limit },
-    WriteWeight { group: GroupIx, weight: u32 },
-    Signal { kind: TaskIx, signal: Signal },
-    Move { kind: TaskIx, group: GroupIx },
-    SetAffinity { kind: TaskIx, cpus: CpuSetIx },
-    SetNice { kind: TaskIx, nice: i8 },
-    SetClass { kind: TaskIx, class: Class },
-    CpuOffline { cpu: u16 },
-    CpuOnline { cpu: u16 },
+    WriteLimit {
+        group: GroupIx,
+        limit: Limit,
+    },
+    WriteWeight {
+        group: GroupIx,
+        weight: u32,
+    },
+    Signal {
+        kind: TaskIx,
+        signal: Signal,
+    },
+    Move {
+        kind: TaskIx,
+        group: GroupIx,
+    },
+    SetAffinity {
+        kind: TaskIx,
+        cpus: CpuSetIx,
+    },
+    SetNice {
+        kind: TaskIx,
+        nice: i8,
+    },
+    SetClass {
+        kind: TaskIx,
+        class: Class,
+    },
+    CpuOffline {
+        cpu: u16,
+    },
+    CpuOnline {
+        cpu: u16,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
