@@ -19,6 +19,11 @@ pub enum What {
         /// The task that now runs.
         next: Option<u32>,
     },
+    /// The running task went to sleep: it waits for time, a token or a child, not for a CPU.
+    Sleep {
+        /// The task.
+        task: u32,
+    },
     /// A sleeping task became ready on this CPU.
     Wake {
         /// The task.
