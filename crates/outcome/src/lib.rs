@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod metric;
 pub mod trace;
+
+pub use metric::MetricError;
 
 /// One run of one workload on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,59 @@
+//! The document about the JSON form and the form itself say the same.
+
+use cpumax_outcome::{GroupOutcome, Outcome, ReleaseOutcome, TaskOutcome};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const DOCUMENT: &str = include_str!("../../../docs/json.md");
+
+fn outcome() -> Outcome {
+    Outcome {
+        scenario: "fibtest".to_owned(),
+        world: "model".to_owned(),
+        kernel: "6.18".to_owned(),
+        generation: "G3".to_owned(),
+        seed: u64::MAX,
+        simulated_ns: 10,
+        groups: BTreeMap::from([("PATH".to_owned(), GroupOutcome::default())]),
+        tasks: BTreeMap::from([("NAME".to_owned(), TaskOutcome::default())]),
+        release: ReleaseOutcome::default(),
+        events: 3,
+    }
+}
+
+fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
+    let Value::Object(members) = value else {
+        into.insert(prefix.to_owned());
+        return;
+    };
+    for (name, member) in members {
+        let dot = if prefix.is_empty() { "" } else { "." };
+        leaves(&format!("{prefix}{dot}{name}"), member, into);
+    }
+}
+
+#[test]
+fn the_document_lists_exactly_the_fields() {
+    let mut serialised = BTreeSet::new();
+    leaves(
+        "",
+        &serde_json::to_value(outcome()).unwrap(),
+        &mut serialised,
+    );
+    let rows = DOCUMENT
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
+    assert_eq!(documented, serialised);
+}
+
+#[test]
+fn what_is_written_reads_back_the_same() {
+    let outcome = outcome();
+    let text = serde_json::to_string(&outcome).unwrap();
+    assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    assert!(
+        text.contains("18446744073709551615"),
+        "a seed keeps all its 64 bits: {text}"
+    );
+}
