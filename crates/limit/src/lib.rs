@@ -1,20 +1,48 @@
-//! The limit itself: quota, period and burst of one group.
+//! The limit itself: quota, period and burst of one group, as the kernel reads, checks and prints them.
 //!
-//! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c, to 7.0; `tg_set_bandwidth()` from 7.1)
+//! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c; `tg_set_bandwidth()` in newer kernels)
 //! and to the cgroup files `cpu.max`, `cpu.max.burst`, `cpu.cfs_quota_us`, `cpu.cfs_period_us`,
-//! `cpu.cfs_burst_us`. Nothing here knows of tasks or time passing.
+//! `cpu.cfs_burst_us`, `cpu.stat` and `cpu.stat.local`. A write that the kernel refuses is an error
+//! that says which rule was broken; what it takes by accident (trailing junk, wrapped numbers) is
+//! taken here too. Nothing in this crate knows of tasks or of time passing.
 
-/// Smallest and largest period and smallest quota, ns.
+mod error;
+mod file;
+mod number;
+mod rules;
+
+pub use error::{Errno, LimitError, Member};
+pub use file::File;
+pub use rules::Rules;
+
+use std::fmt;
+
+/// Smallest period, ns.
 pub const MIN_PERIOD_NS: u64 = 1_000_000;
 /// Largest period, ns.
 pub const MAX_PERIOD_NS: u64 = 1_000_000_000;
 /// Smallest finite quota, ns.
 pub const MIN_QUOTA_NS: u64 = 1_000_000;
+/// Largest finite quota, and largest sum of quota and burst, ns: 2^44-1 us, about 203 days.
+pub const MAX_QUOTA_NS: u64 = ((1 << 44) - 1) * NS_PER_US;
 /// Period of a group nobody has limited, ns.
 pub const DEFAULT_PERIOD_NS: u64 = 100_000_000;
 
+pub(crate) const NS_PER_US: u64 = 1_000;
+
 /// The bandwidth limit of one group. A value of this type has passed the kernel's own range checks.
+///
+/// ```
+/// use cpumax_limit::Limit;
+///
+/// let half = Limit::UNLIMITED.write_cpu_max("50000 100000")?;
+/// assert_eq!(half.quota_ns(), Some(50_000_000));
+/// assert_eq!(half.write_cpu_max("max")?.to_string(), "max 100000");
+/// assert!(half.write_cpu_max("500").is_err());
+/// # Ok::<(), cpumax_limit::LimitError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_field_names, reason = "units stand last in names")]
 pub struct Limit {
     quota_ns: Option<u64>,
     period_ns: u64,
@@ -26,16 +54,112 @@ impl Limit {
     pub const UNLIMITED: Limit =
         Limit { quota_ns: None, period_ns: DEFAULT_PERIOD_NS, burst_ns: 0 };
 
+    /// The limit with these three members, checked by the newest kernel's rules in its order.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn new(quota_ns: Option<u64>, period_ns: u64, burst_ns: u64) -> Result<Limit, LimitError> {
+        Limit::new_under(&Rules::NEWEST, quota_ns, period_ns, burst_ns)
+    }
+
+    /// As [`Limit::new`], by the rules of a given kernel.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn new_under(
+        rules: &Rules,
+        quota_ns: Option<u64>,
+        period_ns: u64,
+        burst_ns: u64,
+    ) -> Result<Limit, LimitError> {
+        if let Some(quota_ns) = quota_ns
+            && quota_ns < MIN_QUOTA_NS
+        {
+            return Err(LimitError::QuotaTooSmall { quota_ns });
+        }
+        if period_ns < MIN_PERIOD_NS {
+            return Err(LimitError::PeriodTooSmall { period_ns });
+        }
+        if period_ns > MAX_PERIOD_NS {
+            return Err(LimitError::PeriodTooLarge { period_ns });
+        }
+        if burst_ns > 0 && !rules.burst {
+            return Err(LimitError::NoBurst);
+        }
+        if let Some(quota_ns) = quota_ns {
+            if rules.quota_has_maximum && quota_ns > MAX_QUOTA_NS {
+                return Err(LimitError::QuotaTooLarge { quota_ns });
+            }
+            // Not checked while the quota is `max`: a burst may then be larger than a quota that is
+            // written later, and it is that later write which is refused.
+            if burst_ns > quota_ns {
+                return Err(LimitError::BurstAboveQuota { burst_ns, quota_ns });
+            }
+            if rules.burst && burst_ns.saturating_add(quota_ns) > MAX_QUOTA_NS {
+                return Err(LimitError::BurstAndQuotaTooLarge { burst_ns, quota_ns });
+            }
+        }
+        Ok(Limit { quota_ns, period_ns, burst_ns })
+    }
+
     /// Runtime per period, ns; `None` is unlimited.
     pub fn quota_ns(&self) -> Option<u64> {
         self.quota_ns
     }
+
     /// Length of a period, ns, within [1 ms, 1 s].
     pub fn period_ns(&self) -> u64 {
         self.period_ns
     }
+
     /// Unused runtime that may be carried over, ns; at most the quota when that is finite.
     pub fn burst_ns(&self) -> u64 {
         self.burst_ns
     }
+
+    /// What the limit is after `text` has been written to `cpu.max`, e.g. `50000 100000`, `max`.
+    ///
+    /// A lone token keeps the period; the burst is always kept.
+    ///
+    /// # Errors
+    /// The first rule that is broken; the limit then stays as it was.
+    pub fn write_cpu_max(&self, text: &str) -> Result<Limit, LimitError> {
+        self.write(File::CpuMax, text, &Rules::NEWEST)
+    }
+
+    /// What the limit is after `text` (microseconds) has been written to `cpu.max.burst`.
+    ///
+    /// # Errors
+    /// The first rule that is broken; the limit then stays as it was.
+    pub fn write_cpu_max_burst(&self, text: &str) -> Result<Limit, LimitError> {
+        self.write(File::CpuMaxBurst, text, &Rules::NEWEST)
+    }
+
+    /// The same limit with another burst, ns.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn with_burst_ns(&self, burst_ns: u64) -> Result<Limit, LimitError> {
+        Limit::new(self.quota_ns, self.period_ns, burst_ns)
+    }
 }
+
+impl Default for Limit {
+    fn default() -> Self {
+        Limit::UNLIMITED
+    }
+}
+
+/// As `cpu.max` reads: `50000 100000` or `max 100000`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let period_us = self.period_ns / NS_PER_US;
+        match self.quota_ns {
+            Some(quota_ns) => write!(f, "{} {period_us}", quota_ns / NS_PER_US),
+            None => write!(f, "max {period_us}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

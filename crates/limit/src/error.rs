@@ -1,0 +1,184 @@
+//! Why a limit is refused. One variant for each rule, with the value given and what is accepted.
+
+use crate::{MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US};
+use std::fmt;
+
+/// The rule that a limit breaks. Its text says what was given and what would be accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The text is not what the file takes.
+    #[error("{file} takes {takes}, not {}", Quoted(.text))]
+    NotANumber {
+        /// Name of the file written to.
+        file: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// What was written.
+        text: String,
+    },
+    /// The number does not fit the type it is read into.
+    #[error("{file}: {} does not fit in 64 bits", Quoted(.text))]
+    DoesNotFit {
+        /// Name of the file written to.
+        file: &'static str,
+        /// What was written.
+        text: String,
+    },
+    /// The kernel has no such file.
+    #[error("{file} exists from Linux {since} on")]
+    NoSuchFile {
+        /// Name of the file.
+        file: &'static str,
+        /// First kernel that has it.
+        since: &'static str,
+    },
+    /// The root group cannot be limited.
+    #[error("the root group cannot be limited; limit a group below it")]
+    Root,
+    /// A number of microseconds that is too large to be turned into nanoseconds.
+    #[error("a {member} of {value_us} us is not representable; at most {} us", u64::MAX / NS_PER_US)]
+    NotRepresentable {
+        /// Which of the three.
+        member: Member,
+        /// What was given, us.
+        value_us: u64,
+    },
+    /// Quota below 1 ms.
+    #[error(
+        "a quota of {} is too small; at least {}, or `max` for no limit",
+        Us(*.quota_ns),
+        Us(MIN_QUOTA_NS)
+    )]
+    QuotaTooSmall {
+        /// What was given, ns.
+        quota_ns: u64,
+    },
+    /// Period below 1 ms.
+    #[error(
+        "a period of {} is too short; from {} to {}",
+        Us(*.period_ns),
+        Us(MIN_PERIOD_NS),
+        Us(MAX_PERIOD_NS)
+    )]
+    PeriodTooSmall {
+        /// What was given, ns.
+        period_ns: u64,
+    },
+    /// Period above 1 s.
+    #[error(
+        "a period of {} is too long; from {} to {}",
+        Us(*.period_ns),
+        Us(MIN_PERIOD_NS),
+        Us(MAX_PERIOD_NS)
+    )]
+    PeriodTooLarge {
+        /// What was given, ns.
+        period_ns: u64,
+    },
+    /// Quota above 2^44-1 us.
+    #[error("a quota of {} is too large; at most {}", Us(*.quota_ns), Us(MAX_QUOTA_NS))]
+    QuotaTooLarge {
+        /// What was given, ns.
+        quota_ns: u64,
+    },
+    /// The kernel has no burst.
+    #[error("burst exists from Linux 5.14 on; leave it 0")]
+    NoBurst,
+    /// Burst above a finite quota.
+    #[error(
+        "a burst of {} is above the quota of {}; lower the burst first",
+        Us(*.burst_ns),
+        Us(*.quota_ns)
+    )]
+    BurstAboveQuota {
+        /// Burst, ns.
+        burst_ns: u64,
+        /// Quota, ns.
+        quota_ns: u64,
+    },
+    /// Quota and burst together above 2^44-1 us.
+    #[error(
+        "a quota of {} and a burst of {} are together more than {}",
+        Us(*.quota_ns),
+        Us(*.burst_ns),
+        Us(MAX_QUOTA_NS)
+    )]
+    BurstAndQuotaTooLarge {
+        /// Burst, ns.
+        burst_ns: u64,
+        /// Quota, ns.
+        quota_ns: u64,
+    },
+}
+
+impl LimitError {
+    /// What the `write()` of a real program fails with.
+    pub fn errno(&self) -> Errno {
+        match self {
+            LimitError::DoesNotFit { .. } => Errno::Range,
+            LimitError::NoSuchFile { .. } | LimitError::NoBurst => Errno::NoEntry,
+            _ => Errno::Invalid,
+        }
+    }
+}
+
+/// Error number of a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Errno {
+    /// `ENOENT`
+    NoEntry = 2,
+    /// `EINVAL`
+    Invalid = 22,
+    /// `ERANGE`
+    Range = 34,
+}
+
+/// One of the three numbers of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Member {
+    /// Runtime per period.
+    Quota,
+    /// Length of a period.
+    Period,
+    /// What may be carried over.
+    Burst,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Member::Quota => "quota",
+            Member::Period => "period",
+            Member::Burst => "burst",
+        })
+    }
+}
+
+/// Nanoseconds shown as microseconds, the unit of the files, when that loses nothing.
+struct Us(u64);
+
+impl fmt::Display for Us {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_multiple_of(NS_PER_US) {
+            write!(f, "{} us", self.0 / NS_PER_US)
+        } else {
+            write!(f, "{} ns", self.0)
+        }
+    }
+}
+
+/// Foreign text in a message: escaped, and cut where it gets long.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_CHARS: usize = 40;
+        f.write_str("\"")?;
+        for c in self.0.chars().take(SHOWN_CHARS).flat_map(char::escape_debug) {
+            write!(f, "{c}")?;
+        }
+        f.write_str(if self.0.chars().nth(SHOWN_CHARS).is_some() { "…\"" } else { "\"" })
+    }
+}

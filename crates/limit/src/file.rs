@@ -1,0 +1,149 @@
+//! The cgroup files a limit is written to and read from. Each write submits all three members
+//! again, one of them (or, in `cpu.max`, two) replaced.
+
+use crate::number::{self, Refused};
+use crate::{Limit, LimitError, Member, NS_PER_US, Rules};
+
+/// A file of a group that holds a part of its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum File {
+    /// v2 `cpu.max`: quota, and period when given.
+    CpuMax,
+    /// v2 `cpu.max.burst`.
+    CpuMaxBurst,
+    /// v1 `cpu.cfs_quota_us`; negative is unlimited.
+    CfsQuotaUs,
+    /// v1 `cpu.cfs_period_us`.
+    CfsPeriodUs,
+    /// v1 `cpu.cfs_burst_us`.
+    CfsBurstUs,
+}
+
+/// Longest first token that `cpu.max` reads, bytes: the digits of the largest 64-bit number.
+const CPU_MAX_TOKEN_BYTES: usize = 20;
+
+impl File {
+    /// All of them.
+    pub const ALL: [File; 5] =
+        [File::CpuMax, File::CpuMaxBurst, File::CfsQuotaUs, File::CfsPeriodUs, File::CfsBurstUs];
+
+    /// The name in the group's directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            File::CpuMax => "cpu.max",
+            File::CpuMaxBurst => "cpu.max.burst",
+            File::CfsQuotaUs => "cpu.cfs_quota_us",
+            File::CfsPeriodUs => "cpu.cfs_period_us",
+            File::CfsBurstUs => "cpu.cfs_burst_us",
+        }
+    }
+
+    fn takes(self) -> &'static str {
+        match self {
+            File::CpuMax => "\"QUOTA [PERIOD]\" in us, e.g. \"50000 100000\" or \"max\"",
+            File::CfsQuotaUs => "one number of us, e.g. 50000, or -1 for no limit",
+            File::CpuMaxBurst | File::CfsPeriodUs | File::CfsBurstUs => {
+                "one number of us, e.g. 50000"
+            }
+        }
+    }
+}
+
+impl Limit {
+    /// What the limit is after `text` has been written to `file` under a kernel with these rules.
+    ///
+    /// The group is taken not to be the root; the hierarchy is not looked at. An empty text is an
+    /// error here, while a real `write()` of no bytes succeeds without the kernel looking at it.
+    ///
+    /// # Errors
+    /// The first rule that is broken; the limit then stays as it was.
+    pub fn write(&self, file: File, text: &str, rules: &Rules) -> Result<Limit, LimitError> {
+        let refused = |why| match why {
+            Refused::NotANumber => {
+                LimitError::NotANumber { file: file.name(), takes: file.takes(), text: cut(text) }
+            }
+            Refused::DoesNotFit => LimitError::DoesNotFit { file: file.name(), text: cut(text) },
+        };
+        let mut burst_ns = self.burst_ns;
+        let mut period_ns = self.period_ns;
+        let mut quota_ns = self.quota_ns;
+        match file {
+            File::CpuMax => {
+                let written = CpuMax::parse(text).ok_or_else(|| refused(Refused::NotANumber))?;
+                let in_ns = |member, us| {
+                    if rules.cpu_max_refuses_overflow {
+                        to_ns(member, us)
+                    } else {
+                        Ok(us.wrapping_mul(NS_PER_US))
+                    }
+                };
+                // The kernel passes the period it has through microseconds, too.
+                let period_us = written.period_us.unwrap_or(self.period_ns / NS_PER_US);
+                period_ns = in_ns(Member::Period, period_us)?;
+                quota_ns = written.quota_us.map(|us| in_ns(Member::Quota, us)).transpose()?;
+                if !rules.cpu_max_keeps_burst {
+                    burst_ns /= NS_PER_US;
+                }
+            }
+            File::CfsQuotaUs => {
+                let quota_us = u64::try_from(number::strict_i64(text).map_err(refused)?).ok();
+                quota_ns = quota_us.map(|us| to_ns(Member::Quota, us)).transpose()?;
+            }
+            File::CfsPeriodUs => {
+                period_ns = to_ns(Member::Period, number::strict_u64(text).map_err(refused)?)?;
+            }
+            File::CpuMaxBurst | File::CfsBurstUs => {
+                if !rules.burst {
+                    return Err(LimitError::NoSuchFile { file: file.name(), since: "5.14" });
+                }
+                burst_ns = to_ns(Member::Burst, number::strict_u64(text).map_err(refused)?)?;
+            }
+        }
+        Limit::new_under(rules, quota_ns, period_ns, burst_ns)
+    }
+
+    /// What `file` reads, without the newline at its end.
+    pub fn read(&self, file: File) -> String {
+        match file {
+            File::CpuMax => self.to_string(),
+            File::CpuMaxBurst | File::CfsBurstUs => (self.burst_ns / NS_PER_US).to_string(),
+            File::CfsPeriodUs => (self.period_ns / NS_PER_US).to_string(),
+            File::CfsQuotaUs => match self.quota_ns {
+                Some(quota_ns) => (quota_ns / NS_PER_US).to_string(),
+                None => "-1".to_string(),
+            },
+        }
+    }
+}
+
+/// What a write to `cpu.max` says.
+struct CpuMax {
+    /// `None`: `max`.
+    quota_us: Option<u64>,
+    /// `None`: as it was.
+    period_us: Option<u64>,
+}
+
+impl CpuMax {
+    /// `None` when the first token is neither `max` nor starts with a digit. Junk behind a number,
+    /// and a second token that is none, are ignored, as the kernel does.
+    fn parse(text: &str) -> Option<CpuMax> {
+        let (token, rest) = number::token(text, CPU_MAX_TOKEN_BYTES);
+        let quota_us = match number::leading_u64(token) {
+            Some(quota_us) => Some(quota_us),
+            None if token == b"max" => None,
+            None => return None,
+        };
+        Some(CpuMax { quota_us, period_us: number::leading_u64(rest) })
+    }
+}
+
+fn to_ns(member: Member, value_us: u64) -> Result<u64, LimitError> {
+    value_us.checked_mul(NS_PER_US).ok_or(LimitError::NotRepresentable { member, value_us })
+}
+
+/// As much of foreign text as an error keeps.
+fn cut(text: &str) -> String {
+    const KEPT_CHARS: usize = 64;
+    text.chars().take(KEPT_CHARS).collect()
+}

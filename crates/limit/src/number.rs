@@ -1,0 +1,82 @@
+//! Numbers as the kernel's two readers take them: the strict one of single-number files
+//! (`kstrtoull()`, `kstrtoll()`) and the lenient one of `cpu.max` (`sscanf()`). Both work on bytes
+//! and stop at a NUL, as a C string does.
+
+/// Why the strict reader refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NotANumber,
+    DoesNotFit,
+}
+
+/// Strict: optional `+`, then decimal, `0x` hexadecimal or `0` octal, then at most one newline.
+pub(crate) fn strict_u64(text: &str) -> Result<u64, Refused> {
+    let text = c_string(text);
+    magnitude(text.strip_prefix(b"+").unwrap_or(text))
+}
+
+/// As [`strict_u64`], with an optional `-` instead of the `+`.
+pub(crate) fn strict_i64(text: &str) -> Result<i64, Refused> {
+    let text = c_string(text);
+    if let Some(rest) = text.strip_prefix(b"-") {
+        0_i64.checked_sub_unsigned(magnitude(rest)?).ok_or(Refused::DoesNotFit)
+    } else {
+        let value = magnitude(text.strip_prefix(b"+").unwrap_or(text))?;
+        i64::try_from(value).map_err(|_| Refused::DoesNotFit)
+    }
+}
+
+/// Lenient: the decimal digits `text` starts with; what follows them is ignored and what does not
+/// fit wraps. `None` when there is not a single digit.
+pub(crate) fn leading_u64(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let wrap = |value: u64, byte: &u8| value.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
+    text.first().filter(|byte| byte.is_ascii_digit())?;
+    Some(digits.fold(0, wrap))
+}
+
+/// The first token of at most `limit` bytes, and what follows it without leading white space.
+/// A longer token is cut in two there.
+pub(crate) fn token(text: &str, limit: usize) -> (&[u8], &[u8]) {
+    let text = trim_start(c_string(text));
+    let end = text.iter().take(limit).take_while(|byte| !is_space(**byte)).count();
+    let (token, rest) = text.split_at(end);
+    (token, trim_start(rest))
+}
+
+fn c_string(text: &str) -> &[u8] {
+    text.as_bytes().split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn trim_start(text: &[u8]) -> &[u8] {
+    let skipped = text.iter().take_while(|byte| is_space(**byte)).count();
+    &text[skipped..]
+}
+
+/// White space as the kernel's Latin-1 character table has it.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b'\t'..=b'\r' | b' ' | 0xa0)
+}
+
+fn magnitude(text: &[u8]) -> Result<u64, Refused> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let (digits, radix) = match text {
+        [b'0', b'x' | b'X', digits @ ..] if digits.first().is_some_and(u8::is_ascii_hexdigit) => {
+            (digits, 16)
+        }
+        [b'0', ..] => (text, 8),
+        _ => (text, 10),
+    };
+    // An overflow is reported whatever follows the digits.
+    let end = digits.iter().position(|byte| !(*byte as char).is_digit(radix));
+    let (digits, junk) = digits.split_at(end.unwrap_or(digits.len()));
+    let value = digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = (*byte as char).to_digit(radix)?;
+        value.checked_mul(u64::from(radix))?.checked_add(u64::from(digit))
+    });
+    match value {
+        None => Err(Refused::DoesNotFit),
+        Some(_) if digits.is_empty() || !junk.is_empty() => Err(Refused::NotANumber),
+        Some(value) => Ok(value),
+    }
+}
