@@ -73,6 +73,8 @@ pub struct TaskOutcome {
     pub longest_stall_ns: u64,
     /// How many have exited.
     pub exited: u64,
+    /// When the last of them exited, ns since the start of the run; 0 while one of them lives.
+    pub finished_ns: u64,
 }
 
 /// Three points of a distribution. Zero when it is empty.
