@@ -1,1 +1,63 @@
-//! To come.
+//! The model: a deterministic, executable model of the Linux fair class with every generation of CPU
+//! bandwidth control. A pure function of a workload, a kernel and a seed.
+
+pub mod bandwidth;
+pub mod kernel;
+
+use cpumax_outcome::{Outcome, trace::TraceSink};
+use cpumax_workload::Workload;
+use std::ops::ControlFlow;
+
+/// How to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// The kernel to be.
+    pub kernel: kernel::Kernel,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Verify every invariant after every event. Slow.
+    pub check: bool,
+    /// Process every tick, also those that change nothing. Slow; the result is the same.
+    pub step_every_tick: bool,
+}
+
+/// Why a run could not be completed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The caller's progress function said stop.
+    #[error("interrupted at {0} ns of simulated time")]
+    Interrupted(u64),
+    /// A program goes round without using time.
+    #[error("task '{task}' loops at {at_ns} ns without using any time")]
+    Livelock {
+        /// Name of the task's kind.
+        task: String,
+        /// When, ns.
+        at_ns: u64,
+    },
+    /// The model contradicts itself (`check` only): a fault of the model, worth a report.
+    #[error("invariant broken at {at_ns} ns: {what}")]
+    Invariant {
+        /// When, ns.
+        at_ns: u64,
+        /// Which one, and where.
+        what: String,
+    },
+}
+
+/// Called now and then with the simulated time reached, ns; may stop the run.
+pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+
+/// Runs a workload to its end.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(
+    workload: &Workload,
+    options: &Options,
+    trace: Option<&mut dyn TraceSink>,
+    progress: Option<Progress<'_>>,
+) -> Result<Outcome, Error> {
+    let _ = (workload, options, trace, progress);
+    Err(Error::Interrupted(0))
+}

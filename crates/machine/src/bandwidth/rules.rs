@@ -1,0 +1,318 @@
+//! What differs between generations of CPU bandwidth control, as data.
+//!
+//! One [`Rules`] literal for each generation and for each release inside one that changed something the
+//! model shows; the difference between two kernels is the difference between two literals. Each field is
+//! read at exactly one place, named in its comment. Sources: kernel/sched/fair.c of the versions named.
+
+use cpumax_workload::Preempt;
+
+/// How a refill treats what is left of the last period. Read in `bandwidth/pool.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refill {
+    /// The pool is set to the quota (before 5.14).
+    Set,
+    /// The quota is added, capped at quota + burst (5.14+).
+    AddCapped,
+}
+
+/// What running out does to a task that is running. Read in `bandwidth/account.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhaustion {
+    /// Ask for a reschedule; the throttle happens at pick or put (to 7.1).
+    Resched,
+    /// Throttle on the spot (7.2+).
+    Throttle,
+}
+
+/// What a silo may still take when it is about to be throttled. Read in `bandwidth/throttle.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondChance {
+    /// Nothing (before 5.8).
+    None,
+    /// 1 ns: closes the race with a refill.
+    OneNs,
+    /// A slice if it is running, else 1 ns (7.2+).
+    SliceIfRunning,
+}
+
+/// What is stopped. Read wherever a throttled hierarchy is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// The group's entity leaves its parent's queue, tasks and all (to 6.17).
+    Entity,
+    /// Each task parks itself on its way to user mode (6.18+).
+    Task,
+}
+
+/// When a task that is switched to is looked at for throttling. Read in `schedule.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkTest {
+    /// Never: entities are stopped, not tasks.
+    Never,
+    /// At every pick, all levels (6.18 to 7.1).
+    EveryPick,
+    /// At a switch, the levels up to the deepest one that both tasks share (7.2: the leak).
+    UpToCommon,
+    /// At a switch, all levels (7.3).
+    AllLevels,
+}
+
+/// Where a throttled silo goes in its group's list. Read in `bandwidth/throttle.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThrottledInsert {
+    /// At the head while a distribution is in progress, else at the tail (4.19 to 5.7).
+    HeadWhileDistributing,
+    /// Always at the head (4.18): tiny quotas starve the tail.
+    Head,
+    /// At the tail.
+    Tail,
+}
+
+/// How released silos reach their CPUs. Read in `bandwidth/distribute.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Each one right there, inside the timer interrupt (to 6.2).
+    Sync,
+    /// By an interrupt to their CPU; the timer's own CPU last, directly (6.3 to 7.1).
+    Csd,
+    /// As `Csd`, its own CPU through the same list (7.2+).
+    CsdAll,
+}
+
+/// What must hold for a granted silo to be released. Read in `bandwidth/unthrottle.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precheck {
+    /// Nothing.
+    None,
+    /// Runtime is positive (6.18 to 7.1).
+    Positive,
+    /// Runtime is positive after what is running has been charged (7.2+: the boundary skip).
+    ChargedPositive,
+}
+
+/// When a silo's own throttled time starts to count. Read in `bandwidth/stat.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThrottleClock {
+    /// At the throttle (to 6.5).
+    Always,
+    /// At the throttle if something is queued, else at the first enqueue (6.6 to 6.17).
+    Queued,
+    /// When the first task parks (6.18+).
+    FirstPark,
+}
+
+/// When a silo's load stops to decay. Read in `fair/pelt.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeltFreeze {
+    /// While its hierarchy is throttled (to 6.17).
+    Throttled,
+    /// While its hierarchy is throttled and nothing is queued (6.18+).
+    ThrottledAndEmpty,
+}
+
+/// Which silos a load balancer looks at before it moves a task. Read in `fair/balance.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BalanceTest {
+    /// Neither may be in a throttled hierarchy (to 6.17).
+    SourceOrDestination,
+    /// The destination may not (6.18+).
+    Destination,
+}
+
+/// What happens when a period is too short for its own timer. Read in `bandwidth/period.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodScaling {
+    /// Nothing (before 5.1).
+    None,
+    /// Times 147/128 (5.1 to 5.3).
+    P147In128,
+    /// Doubled (5.4+).
+    Double,
+}
+
+/// Which silos a CPU going offline opens. Read in `hotplug.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offline {
+    /// Those of every CPU (to 6.13): a limit leaks during hotplug.
+    EveryCpu,
+    /// Those of the CPU that goes (6.14+).
+    DyingCpu,
+}
+
+/// The fair class's run queue. Read in `fair/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// One tree per group, smallest vruntime first (to 6.5).
+    Cfs,
+    /// One tree per group, earliest eligible virtual deadline first (6.6 to 7.2).
+    Eevdf,
+    /// One tree per CPU, tasks only (7.3).
+    EevdfFlat,
+}
+
+/// How a group's weight is shared out over CPUs. Read in `fair/weight.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupShare {
+    /// By load: all shares together make up the group's weight.
+    Smp,
+    /// The same fraction of weight times the CPUs the group can use (7.3).
+    Concur,
+}
+
+/// Every knob in which two generations differ. See the module's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Per-CPU slices expire at the period's edge (`bandwidth/slack.rs`; to 5.3).
+    pub slices_expire: bool,
+    pub refill: Refill,
+    /// A silo's first enqueue takes a slice (true) or 1 ns (false, 7.2+). `bandwidth/account.rs`.
+    pub enqueue_takes_slice: bool,
+    /// A throttled silo that is charged may still take runtime (before 5.4). `bandwidth/account.rs`.
+    pub throttled_may_take: bool,
+    pub exhaustion: Exhaustion,
+    pub second_chance: SecondChance,
+    pub unit: Unit,
+    pub work_test: WorkTest,
+    pub throttled_insert: ThrottledInsert,
+    /// The walker spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
+    pub lump_distribution: bool,
+    pub release: Release,
+    pub precheck: Precheck,
+    /// A release stops putting tasks back once the hierarchy is throttled again (7.2+). `bandwidth/limbo.rs`.
+    pub limbo_abortable: bool,
+    pub throttle_clock: ThrottleClock,
+    /// `cpu.stat.local` has a throttled time (6.6+). `bandwidth/stat.rs`.
+    pub self_clock: bool,
+    pub pelt_freeze: PeltFreeze,
+    pub balance_test: BalanceTest,
+    pub period_scaling: PeriodScaling,
+    /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
+    pub random_phase: bool,
+    /// A further give-back does not push the slack timer out again (5.3+). `bandwidth/slack.rs`.
+    pub slack_armed_once: bool,
+    /// Runtime a limit write leaves on each CPU, ns. `bandwidth/pool.rs`.
+    pub limit_write_leaves_ns: i64,
+    pub offline: Offline,
+    pub queue: Queue,
+    /// A task that sleeps with negative lag stays queued until its lag is served (6.12+). `fair/eevdf.rs`.
+    pub delayed_dequeue: bool,
+    /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
+    pub base_slice_ns: u64,
+    /// A timer ends a slice when several tasks compete (7.1+). `tick.rs`.
+    pub hrtick: bool,
+    pub group_share: GroupShare,
+    /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
+    pub limit_keeps_tick: bool,
+    /// Moving a queued task to another group tests for preemption (7.0+). `moves.rs`.
+    pub move_tests_preemption: bool,
+    /// How the kernel is preempted unless told otherwise. `cpu.rs`.
+    pub preempt: Preempt,
+}
+
+/// 4.18, with the clock-drift fix that made slices expire: the earliest that is modelled.
+pub const G1_4_18: Rules = Rules {
+    slices_expire: true,
+    refill: Refill::Set,
+    enqueue_takes_slice: true,
+    throttled_may_take: true,
+    exhaustion: Exhaustion::Resched,
+    second_chance: SecondChance::None,
+    unit: Unit::Entity,
+    work_test: WorkTest::Never,
+    throttled_insert: ThrottledInsert::Head,
+    lump_distribution: true,
+    release: Release::Sync,
+    precheck: Precheck::None,
+    limbo_abortable: false,
+    throttle_clock: ThrottleClock::Always,
+    self_clock: false,
+    pelt_freeze: PeltFreeze::Throttled,
+    balance_test: BalanceTest::SourceOrDestination,
+    period_scaling: PeriodScaling::None,
+    random_phase: false,
+    slack_armed_once: false,
+    limit_write_leaves_ns: 0,
+    offline: Offline::EveryCpu,
+    queue: Queue::Cfs,
+    delayed_dequeue: false,
+    base_slice_ns: 750_000,
+    hrtick: false,
+    group_share: GroupShare::Smp,
+    limit_keeps_tick: false,
+    move_tests_preemption: false,
+    preempt: Preempt::Voluntary,
+};
+
+/// G1, expiring slices: 4.19.
+pub const G1: Rules = Rules { throttled_insert: ThrottledInsert::HeadWhileDistributing, ..G1_4_18 };
+/// 5.1: a period that its timer cannot keep up with grows.
+pub const G1_5_1: Rules = Rules { period_scaling: PeriodScaling::P147In128, ..G1 };
+/// 5.3: the slack timer is armed once.
+pub const G1_5_3: Rules = Rules { slack_armed_once: true, ..G1_5_1 };
+/// G2, no expiry: 5.4.
+pub const G2: Rules = Rules {
+    slices_expire: false,
+    throttled_may_take: false,
+    period_scaling: PeriodScaling::Double,
+    ..G1_5_3
+};
+/// 5.8: a throttle first tries the pool once more; distribution spends the pool itself.
+pub const G2_5_8: Rules = Rules {
+    second_chance: SecondChance::OneNs,
+    throttled_insert: ThrottledInsert::Tail,
+    lump_distribution: false,
+    ..G2
+};
+/// 5.14: burst.
+pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
+/// G2a, asynchronous unthrottle: 6.3.
+pub const G2A: Rules = Rules { release: Release::Csd, ..G2_5_14 };
+/// 6.4: period timers are spread.
+pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
+/// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.
+pub const G2A_6_6: Rules = Rules {
+    queue: Queue::Eevdf,
+    throttle_clock: ThrottleClock::Queued,
+    self_clock: true,
+    limit_keeps_tick: true,
+    ..G2A_6_4
+};
+/// 6.12: delayed dequeue.
+pub const G2A_6_12: Rules = Rules { delayed_dequeue: true, base_slice_ns: 700_000, ..G2A_6_6 };
+/// 6.14: a CPU going offline opens only its own silos.
+pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_12 };
+/// 6.16: lazy preemption where distributions take the default.
+pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
+/// G3, task-based throttle: 6.18.
+pub const G3: Rules = Rules {
+    unit: Unit::Task,
+    work_test: WorkTest::EveryPick,
+    precheck: Precheck::Positive,
+    throttle_clock: ThrottleClock::FirstPark,
+    pelt_freeze: PeltFreeze::ThrottledAndEmpty,
+    balance_test: BalanceTest::Destination,
+    limit_write_leaves_ns: 1,
+    ..G2A_6_16
+};
+/// 7.0: a task moved between groups is tested for preemption.
+pub const G3_7_0: Rules = Rules { move_tests_preemption: true, ..G3 };
+/// 7.1: the high-resolution tick is on.
+pub const G3_7_1: Rules = Rules { hrtick: true, ..G3_7_0 };
+/// G4, throttling inside the accounting: 7.2.
+pub const G4: Rules = Rules {
+    enqueue_takes_slice: false,
+    exhaustion: Exhaustion::Throttle,
+    second_chance: SecondChance::SliceIfRunning,
+    work_test: WorkTest::UpToCommon,
+    release: Release::CsdAll,
+    precheck: Precheck::ChargedPositive,
+    limbo_abortable: true,
+    ..G3_7_1
+};
+/// G4F, on a flat run queue: 7.3.
+pub const G4F: Rules = Rules {
+    work_test: WorkTest::AllLevels,
+    queue: Queue::EevdfFlat,
+    group_share: GroupShare::Concur,
+    ..G4
+};

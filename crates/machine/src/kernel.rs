@@ -1,0 +1,354 @@
+//! Which kernel version has which rules.
+//!
+//! [`RELEASES`] is the history of bandwidth control as the model tells it; `--kernel` texts are looked up
+//! in it. Distribution kernels that carry back-ports are not listed: name the version they behave like.
+
+use crate::bandwidth::rules::{self, Rules};
+use std::fmt;
+use std::str::FromStr;
+
+/// A kernel release, e.g. 6.12.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The 6 of 6.12.
+    pub major: u16,
+    /// The 12 of 6.12.
+    pub minor: u16,
+}
+
+/// A generation of bandwidth control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Generation {
+    /// 4.18 to 5.3: per-CPU slices expire.
+    G1,
+    /// 5.4 to 6.2: they do not; released inside the timer interrupt.
+    G2,
+    /// 6.3 to 6.17: released by interrupts to the CPUs.
+    G2a,
+    /// 6.18 to 7.1: tasks park themselves at the return to user mode.
+    G3,
+    /// 7.2: the accounting itself throttles.
+    G4,
+    /// 7.3: on a flat run queue.
+    G4F,
+}
+
+/// One entry of the history: from this version on, these rules hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Release {
+    /// First version.
+    pub from: Version,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its rules.
+    pub rules: &'static Rules,
+    /// What changed against the entry before.
+    pub changed: &'static str,
+}
+
+/// A kernel to run on: a version and its rules.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    /// The version asked for.
+    pub version: Version,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its rules.
+    pub rules: &'static Rules,
+}
+
+const fn v(major: u16, minor: u16) -> Version {
+    Version { major, minor }
+}
+
+/// First version that is not known yet; asking for it or a later one is an error.
+pub const UNKNOWN_FROM: Version = v(7, 4);
+
+/// The history, oldest first.
+pub const RELEASES: &[Release] = &[
+    Release { from: v(4, 18), generation: Generation::G1, rules: &rules::G1_4_18,
+        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served first" },
+    Release { from: v(4, 19), generation: Generation::G1, rules: &rules::G1,
+        changed: "throttled CPUs are served in order" },
+    Release { from: v(5, 1), generation: Generation::G1, rules: &rules::G1_5_1,
+        changed: "a period too short for its timer grows by 147/128" },
+    Release { from: v(5, 3), generation: Generation::G1, rules: &rules::G1_5_3,
+        changed: "giving runtime back no longer pushes the slack timer out" },
+    Release { from: v(5, 4), generation: Generation::G2, rules: &rules::G2,
+        changed: "slices no longer expire; a period too short for its timer doubles" },
+    Release { from: v(5, 8), generation: Generation::G2, rules: &rules::G2_5_8,
+        changed: "a throttle tries the pool once more; distribution cannot spend runtime twice" },
+    Release { from: v(5, 14), generation: Generation::G2, rules: &rules::G2_5_14,
+        changed: "burst: unused quota can be carried over" },
+    Release { from: v(6, 3), generation: Generation::G2a, rules: &rules::G2A,
+        changed: "CPUs are released by interrupts instead of inside the period timer" },
+    Release { from: v(6, 4), generation: Generation::G2a, rules: &rules::G2A_6_4,
+        changed: "period timers are spread instead of firing together" },
+    Release { from: v(6, 6), generation: Generation::G2a, rules: &rules::G2A_6_6,
+        changed: "EEVDF; cpu.stat.local; limited tasks keep the tick on nohz_full CPUs" },
+    Release { from: v(6, 12), generation: Generation::G2a, rules: &rules::G2A_6_12,
+        changed: "delayed dequeue; base slice 0.7 ms" },
+    Release { from: v(6, 14), generation: Generation::G2a, rules: &rules::G2A_6_14,
+        changed: "CPU hotplug no longer opens the limits of other CPUs" },
+    Release { from: v(6, 16), generation: Generation::G2a, rules: &rules::G2A_6_16,
+        changed: "lazy preemption by default (Debian)" },
+    Release { from: v(6, 18), generation: Generation::G3, rules: &rules::G3,
+        changed: "task-based throttle: each task parks itself at its return to user mode" },
+    Release { from: v(7, 0), generation: Generation::G3, rules: &rules::G3_7_0,
+        changed: "a task moved to another group is tested for preemption" },
+    Release { from: v(7, 1), generation: Generation::G3, rules: &rules::G3_7_1,
+        changed: "high-resolution tick on by default" },
+    Release { from: v(7, 2), generation: Generation::G4, rules: &rules::G4,
+        changed: "the accounting throttles by itself; known faults: ancestor leak, boundary skip" },
+    Release { from: v(7, 3), generation: Generation::G4F, rules: &rules::G4F,
+        changed: "one flat run queue per CPU; ancestor leak gone, boundary skip stays" },
+];
+
+impl Generation {
+    /// All, oldest first.
+    pub const ALL: [Generation; 6] = [
+        Generation::G1,
+        Generation::G2,
+        Generation::G2a,
+        Generation::G3,
+        Generation::G4,
+        Generation::G4F,
+    ];
+
+    /// The version that stands for it when only the generation is named.
+    pub const fn representative(self) -> Version {
+        match self {
+            Generation::G1 => v(4, 19),
+            Generation::G2 => v(6, 1),
+            Generation::G2a => v(6, 12),
+            Generation::G3 => v(6, 18),
+            Generation::G4 => v(7, 2),
+            Generation::G4F => v(7, 3),
+        }
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Generation::G1 => "G1",
+            Generation::G2 => "G2",
+            Generation::G2a => "G2a",
+            Generation::G3 => "G3",
+            Generation::G4 => "G4",
+            Generation::G4F => "G4F",
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}", self.major, self.minor))
+    }
+}
+
+/// Why a text does not name kernels.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// Neither a version nor a generation.
+    #[error("kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, or a generation (G1, G2, G2a, G3, G4, G4F)")]
+    Unreadable(String),
+    /// Older than the oldest modelled.
+    #[error("kernel {0} is older than the oldest that is modelled, {first}", first = RELEASES[0].from)]
+    TooOld(Version),
+    /// Newer than the newest modelled.
+    #[error("kernel {0} is newer than the newest that is modelled, {last}", last = RELEASES[RELEASES.len() - 1].from)]
+    TooNew(Version),
+    /// A range whose end is before its start.
+    #[error("kernel range '{0}' is empty: its end is before its start")]
+    EmptyRange(String),
+}
+
+impl FromStr for Version {
+    type Err = KernelError;
+
+    /// `6.12`, `v6.12`, `6.12.107`, `6.12.107+deb13-cloud-amd64`: all are 6.12.
+    fn from_str(text: &str) -> Result<Self, KernelError> {
+        let bad = || KernelError::Unreadable(text.to_owned());
+        let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');
+        let major = parts.next().unwrap_or("");
+        let minor = parts.next().ok_or_else(bad)?;
+        let digits = minor.len() - minor.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (minor, rest) = minor.split_at(digits);
+        if !(rest.is_empty() || rest.starts_with(['-', '+'])) {
+            return Err(bad());
+        }
+        if let Some(patch) = parts.next()
+            && (!rest.is_empty() || !patch.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            return Err(bad());
+        }
+        if !major.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(bad());
+        }
+        Ok(Version { major: major.parse().map_err(|_| bad())?, minor: minor.parse().map_err(|_| bad())? })
+    }
+}
+
+impl Kernel {
+    /// The kernel of this version.
+    ///
+    /// # Errors
+    /// When it is older or newer than what is modelled.
+    pub fn of(version: Version) -> Result<Kernel, KernelError> {
+        if version >= UNKNOWN_FROM {
+            return Err(KernelError::TooNew(version));
+        }
+        let release = RELEASES
+            .iter()
+            .rev()
+            .find(|r| r.from <= version)
+            .ok_or(KernelError::TooOld(version))?;
+        Ok(Kernel { version, generation: release.generation, rules: release.rules })
+    }
+}
+
+fn one(text: &str) -> Result<Kernel, KernelError> {
+    match Generation::ALL.iter().find(|g| g.to_string().eq_ignore_ascii_case(text)) {
+        Some(generation) => Kernel::of(generation.representative()),
+        None => Kernel::of(text.parse()?),
+    }
+}
+
+/// The kernels a list such as `4.19,6.12..7.3,G2a` names, in its order, each once. A range stands for its
+/// two ends and every entry of [`RELEASES`] between them.
+///
+/// # Errors
+/// When a part of it cannot be read, or names a kernel that is not modelled.
+pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
+    let mut kernels: Vec<Kernel> = Vec::new();
+    let mut add = |kernel: Kernel| {
+        if !kernels.iter().any(|k| k.version == kernel.version) {
+            kernels.push(kernel);
+        }
+    };
+    for part in text.split(',').map(str::trim) {
+        let Some((low, high)) = part.split_once("..") else {
+            add(one(part)?);
+            continue;
+        };
+        let low = if low.is_empty() { Kernel::of(RELEASES[0].from)? } else { one(low)? };
+        let high = match high.strip_prefix('=').unwrap_or(high) {
+            "" => Kernel::of(RELEASES[RELEASES.len() - 1].from)?,
+            high => one(high)?,
+        };
+        if low.version > high.version {
+            return Err(KernelError::EmptyRange(part.to_owned()));
+        }
+        add(low);
+        for release in RELEASES {
+            if release.from > low.version && release.from < high.version {
+                add(Kernel::of(release.from)?);
+            }
+        }
+        add(high);
+    }
+    Ok(kernels)
+}
+
+/// Whether a list as for [`parse_kernels`] covers this kernel: as a version, within a range, or by its
+/// generation. An empty list covers all.
+///
+/// # Errors
+/// When the list cannot be read.
+pub fn covers(list: &str, kernel: &Kernel) -> Result<bool, KernelError> {
+    if list.trim().is_empty() {
+        return Ok(true);
+    }
+    let generation = kernel.generation.to_string();
+    for part in list.split(',').map(str::trim) {
+        let hit = if let Some((low, high)) = part.split_once("..") {
+            let low = if low.is_empty() { RELEASES[0].from } else { first_of(low)? };
+            let high = if high.is_empty() { UNKNOWN_FROM } else { last_of(high)? };
+            (low..=high).contains(&kernel.version)
+        } else if Generation::ALL.iter().any(|g| g.to_string().eq_ignore_ascii_case(part)) {
+            generation.eq_ignore_ascii_case(part)
+        } else {
+            one(part)?.version == kernel.version
+        };
+        if hit {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// First version that a version or generation name means.
+fn first_of(text: &str) -> Result<Version, KernelError> {
+    let kernel = one(text)?;
+    if text.contains('.') {
+        return Ok(kernel.version);
+    }
+    let first = RELEASES.iter().find(|r| r.generation == kernel.generation);
+    Ok(first.map_or(kernel.version, |r| r.from))
+}
+
+/// Last version that a version or generation name means.
+fn last_of(text: &str) -> Result<Version, KernelError> {
+    let kernel = one(text)?;
+    if text.contains('.') {
+        return Ok(kernel.version);
+    }
+    let next = RELEASES.iter().find(|r| r.generation > kernel.generation);
+    let next = next.map_or(UNKNOWN_FROM, |r| r.from);
+    Ok(if next.minor == 0 { v(next.major - 1, u16::MAX) } else { v(next.major, next.minor - 1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(text: &str) -> Vec<String> {
+        parse_kernels(text).unwrap().iter().map(|k| k.version.to_string()).collect()
+    }
+
+    #[test]
+    fn any_version_finds_its_generation() {
+        for (text, generation) in [
+            ("4.18", Generation::G1), ("5.3.18", Generation::G1), ("5.4", Generation::G2),
+            ("6.1.192", Generation::G2), ("v6.5", Generation::G2a), ("6.17.3-cloud", Generation::G2a),
+            ("6.19", Generation::G3), ("7.1", Generation::G3), ("7.2.13", Generation::G4), ("7.3", Generation::G4F),
+        ] {
+            assert_eq!(parse_kernels(text).unwrap()[0].generation, generation, "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_and_generations_are_lists_without_repetition() {
+        assert_eq!(versions("6.12..7.3"), ["6.12", "6.14", "6.16", "6.18", "7.0", "7.1", "7.2", "7.3"]);
+        assert_eq!(versions("G2a, 6.12,7.3"), ["6.12", "7.3"]);
+        assert_eq!(versions("7.1.."), ["7.1", "7.2", "7.3"]);
+        assert_eq!(versions("6.13..6.13"), ["6.13"]);
+    }
+
+    #[test]
+    fn what_is_no_kernel_is_refused() {
+        for text in ["", "6", "6.x", "six", "3.10", "7.4", "8.0", "7.3..6.1", "6.12,,7.3", "-6.1", "6.1x"] {
+            assert!(parse_kernels(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_cover_versions_ranges_and_generations() {
+        let kernel = |text: &str| parse_kernels(text).unwrap()[0];
+        assert!(covers("", &kernel("6.1")).unwrap());
+        assert!(covers("G1,G2", &kernel("5.10")).unwrap());
+        assert!(!covers("G1,G2", &kernel("6.3")).unwrap());
+        assert!(covers("6.18..7.1", &kernel("6.19")).unwrap());
+        assert!(!covers("6.18..7.1", &kernel("7.2")).unwrap());
+        assert!(covers("G2a..G3", &kernel("7.1")).unwrap());
+        assert!(covers("7.2..", &kernel("7.3")).unwrap());
+        assert!(covers("4.19", &kernel("4.19")).unwrap());
+        assert!(!covers("4.19", &kernel("4.18")).unwrap());
+    }
+
+    #[test]
+    fn the_history_is_in_order() {
+        assert!(RELEASES.windows(2).all(|w| w[0].from < w[1].from && w[0].generation <= w[1].generation));
+    }
+}
