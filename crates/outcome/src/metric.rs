@@ -39,11 +39,7 @@ pub enum MetricError {
 }
 
 fn place(found: &str) -> String {
-    if found.is_empty() {
-        "the result".to_owned()
-    } else {
-        format!("`{found}`")
-    }
+    if found.is_empty() { "the result".to_owned() } else { format!("`{found}`") }
 }
 
 impl Outcome {
@@ -76,14 +72,8 @@ struct DeadEnd<'a> {
 /// Tries the longest member name first and takes a shorter one only if that leads nowhere; of several
 /// dead ends the deepest is reported.
 fn follow<'a>(at: &'a Value, path: &str) -> Result<&'a Value, DeadEnd<'a>> {
-    let mut deepest = DeadEnd {
-        at,
-        rest: path.to_owned(),
-    };
-    let ends = path
-        .match_indices('.')
-        .map(|(dot, _)| dot)
-        .chain([path.len()]);
+    let mut deepest = DeadEnd { at, rest: path.to_owned() };
+    let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
     let mut ends: Vec<usize> = ends.collect();
     ends.reverse();
     for end in ends {
@@ -139,16 +129,8 @@ fn hint(at: &Value, asked: &str) -> String {
     if members.is_empty() {
         return "it is empty".to_owned();
     }
-    let listed: Vec<&str> = members
-        .keys()
-        .take(NAMES_LISTED)
-        .map(String::as_str)
-        .collect();
-    let more = if members.len() > NAMES_LISTED {
-        ", …"
-    } else {
-        ""
-    };
+    let listed: Vec<&str> = members.keys().take(NAMES_LISTED).map(String::as_str).collect();
+    let more = if members.len() > NAMES_LISTED { ", …" } else { "" };
     format!("there are: {}{more}", listed.join(", "))
 }
 
@@ -181,16 +163,8 @@ mod tests {
             release: crate::ReleaseOutcome::default(),
             events: 42,
         };
-        for (path, usage_usec) in [
-            ("/limited", 7),
-            ("/a", 1),
-            ("/a.b", 2),
-            ("/a.usage_usec", 3),
-        ] {
-            let group = GroupOutcome {
-                usage_usec,
-                ..GroupOutcome::default()
-            };
+        for (path, usage_usec) in [("/limited", 7), ("/a", 1), ("/a.b", 2), ("/a.usage_usec", 3)] {
+            let group = GroupOutcome { usage_usec, ..GroupOutcome::default() };
             outcome.groups.insert(path.to_owned(), group);
         }
         let mut hog = TaskOutcome::default();

@@ -35,14 +35,8 @@ fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
 #[test]
 fn the_document_lists_exactly_the_fields() {
     let mut serialised = BTreeSet::new();
-    leaves(
-        "",
-        &serde_json::to_value(outcome()).unwrap(),
-        &mut serialised,
-    );
-    let rows = DOCUMENT
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    leaves("", &serde_json::to_value(outcome()).unwrap(), &mut serialised);
+    let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
     assert_eq!(documented, serialised);
 }
@@ -52,8 +46,5 @@ fn what_is_written_reads_back_the_same() {
     let outcome = outcome();
     let text = serde_json::to_string(&outcome).unwrap();
     assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
-    assert!(
-        text.contains("18446744073709551615"),
-        "a seed keeps all its 64 bits: {text}"
-    );
+    assert!(text.contains("18446744073709551615"), "a seed keeps all its 64 bits: {text}");
 }

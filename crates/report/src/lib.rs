@@ -1,1 +1,14 @@
-//! To come.
+//! Outcomes as tables, histograms and traces for people and their tools.
+//!
+//! Everything here turns numbers into text and decides nothing, and asks no terminal anything.
+//! Callers say how wide a table may be; they print what they get.
+
+mod chrome;
+mod histogram;
+mod table;
+mod units;
+
+pub use chrome::ChromeTrace;
+pub use histogram::histogram;
+pub use table::{Quota, ReplayRow, groups, replay, tasks};
+pub use units::{cpus, duration, percent};

@@ -1,0 +1,337 @@
+//! The events of a run as a file that ui.perfetto.dev and chrome://tracing open.
+//!
+//! Answers to the Trace Event Format ("JSON object format"): complete slices (`X`), instants (`i`), counters (`C`)
+//! and names (`M`). Names are known only when the run ends, so events wait in an unnamed temporary file until
+//! then: memory stays proportional to the number of CPUs, tasks and throttled groups, however long the run.
+//! Three processes hold the tracks: CPUs (who ran), tasks (running, ready, parked, waiting for a lock) and limits
+//! (where each group was throttled, on how many CPUs, and its periods).
+
+mod spool;
+
+use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
+use serde::Serialize;
+use spool::Spool;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+const CPUS: u32 = 1;
+const TASKS: u32 = 2;
+const LIMITS: u32 = 3;
+
+/// Takes the events of one run and writes them when the run is over.
+#[derive(Debug)]
+pub struct ChromeTrace {
+    spool: Spool,
+    names: Names,
+}
+
+impl ChromeTrace {
+    /// A trace without events.
+    ///
+    /// # Errors
+    /// When no temporary file can be made.
+    pub fn new() -> io::Result<ChromeTrace> {
+        Ok(ChromeTrace { spool: Spool::new()?, names: Names::default() })
+    }
+
+    /// Writes the whole trace. Tracks that were still open end with the last event.
+    ///
+    /// # Errors
+    /// When the temporary file could not be written or read, or `out` not be written.
+    pub fn write<W: Write>(self, out: W) -> io::Result<W> {
+        let mut writer = Writer::new(out, &self.names)?;
+        self.spool.replay(|event| writer.event(event))?;
+        writer.finish()
+    }
+}
+
+impl TraceSink for ChromeTrace {
+    fn event(&mut self, event: TraceEvent) {
+        self.spool.push(event);
+    }
+
+    fn names(&mut self, names: Names) {
+        self.names = names;
+    }
+}
+
+/// One event of the format; fields that a kind of event does not have are left out.
+#[derive(Serialize)]
+struct Entry<'a> {
+    ph: &'static str,
+    name: &'a str,
+    pid: u32,
+    tid: u32,
+    /// us
+    ts: f64,
+    /// us
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    /// Scope of an instant: its thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Args<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Args<'a> {
+    Name(&'a str),
+    SortIndex(u32),
+    Cpus(u64),
+    Cpu(u16),
+}
+
+/// What a task is doing, as far as its track shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Asleep, not yet born or gone: nothing is drawn.
+    Away,
+    Running {
+        cpu: u16,
+    },
+    Ready,
+    Parked,
+    LockWait {
+        lock: u32,
+    },
+}
+
+struct Writer<'a, W: Write> {
+    out: W,
+    first: bool,
+    names: &'a Names,
+    last_ns: u64,
+    /// By CPU: who runs there, and since when.
+    running: BTreeMap<u16, (u32, u64)>,
+    /// By task: what it does, and since when.
+    states: BTreeMap<u32, (State, u64)>,
+    /// By group and CPU: throttled since when.
+    throttled: BTreeMap<(u32, u16), u64>,
+    /// Number of CPUs on which a group is throttled.
+    throttled_cpus: BTreeMap<u32, u64>,
+    /// Track of a group (`None`: its periods) on a CPU.
+    limit_tracks: BTreeMap<(u32, Option<u16>), u32>,
+    cpus_named: BTreeSet<u16>,
+}
+
+impl<'a, W: Write> Writer<'a, W> {
+    fn new(mut out: W, names: &'a Names) -> io::Result<Self> {
+        out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        let mut writer = Writer {
+            out,
+            first: true,
+            names,
+            last_ns: 0,
+            running: BTreeMap::new(),
+            states: BTreeMap::new(),
+            throttled: BTreeMap::new(),
+            throttled_cpus: BTreeMap::new(),
+            limit_tracks: BTreeMap::new(),
+            cpus_named: BTreeSet::new(),
+        };
+        for (pid, name) in [(CPUS, "CPUs"), (TASKS, "Tasks"), (LIMITS, "Limits")] {
+            writer.name("process_name", pid, 0, Args::Name(name))?;
+            writer.name("process_sort_index", pid, 0, Args::SortIndex(pid))?;
+        }
+        Ok(writer)
+    }
+
+    fn event(&mut self, event: TraceEvent) -> io::Result<()> {
+        let TraceEvent { time_ns, cpu, what } = event;
+        self.last_ns = self.last_ns.max(time_ns);
+        match what {
+            What::Switch { next } => self.switch(cpu, next, time_ns),
+            What::Wake { task } | What::Unpark { task } => {
+                self.set_state(task, State::Ready, time_ns)
+            }
+            What::Sleep { task } | What::Exit { task } => {
+                self.set_state(task, State::Away, time_ns)
+            }
+            What::Park { task } => self.set_state(task, State::Parked, time_ns),
+            What::LockWait { task, lock } => {
+                self.set_state(task, State::LockWait { lock }, time_ns)
+            }
+            What::LockTaken { task, .. } => self.lock_taken(task, time_ns),
+            What::Throttle { group } => self.throttle(group, cpu, time_ns),
+            What::Unthrottle { group } => self.unthrottle(group, cpu, time_ns),
+            What::Period { group } => self.period(group, time_ns),
+        }
+    }
+
+    fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> io::Result<()> {
+        if let Some((previous, since_ns)) = self.running.remove(&cpu) {
+            self.cpu_slice(cpu, previous, since_ns, time_ns)?;
+            if matches!(self.states.get(&previous), Some((State::Running { cpu: on }, _)) if *on == cpu)
+            {
+                self.set_state(previous, State::Ready, time_ns)?;
+            }
+        }
+        if let Some(next) = next {
+            self.running.insert(cpu, (next, time_ns));
+            self.set_state(next, State::Running { cpu }, time_ns)?;
+        }
+        Ok(())
+    }
+
+    fn cpu_slice(&mut self, cpu: u16, task: u32, since_ns: u64, time_ns: u64) -> io::Result<()> {
+        if self.cpus_named.insert(cpu) {
+            let name = format!("CPU {cpu}");
+            self.name("thread_name", CPUS, u32::from(cpu), Args::Name(&name))?;
+            self.name("thread_sort_index", CPUS, u32::from(cpu), Args::SortIndex(u32::from(cpu)))?;
+        }
+        let name = self.task_name(task);
+        self.slice(CPUS, u32::from(cpu), &name, since_ns, time_ns, None)
+    }
+
+    /// A task that spins for a lock keeps its CPU, one that sleeps for it becomes ready.
+    fn lock_taken(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
+        if !matches!(self.states.get(&task), Some((State::LockWait { .. }, _))) {
+            return Ok(());
+        }
+        let on = self.running.iter().find(|(_, (running, _))| *running == task);
+        let state = on.map_or(State::Ready, |(&cpu, _)| State::Running { cpu });
+        self.set_state(task, state, time_ns)
+    }
+
+    fn set_state(&mut self, task: u32, state: State, time_ns: u64) -> io::Result<()> {
+        let before = self.states.insert(task, (state, time_ns));
+        match before {
+            None => {
+                let name = self.task_name(task);
+                self.name("thread_name", TASKS, task, Args::Name(&name))?;
+                self.name("thread_sort_index", TASKS, task, Args::SortIndex(task))
+            }
+            Some((was, since_ns)) => self.task_slice(task, was, since_ns, time_ns),
+        }
+    }
+
+    fn task_slice(&mut self, task: u32, was: State, since_ns: u64, time_ns: u64) -> io::Result<()> {
+        let (name, args) = match was {
+            State::Away => return Ok(()),
+            State::Running { cpu } => ("running".to_owned(), Some(Args::Cpu(cpu))),
+            State::Ready => ("ready".to_owned(), None),
+            State::Parked => ("parked".to_owned(), None),
+            State::LockWait { lock } => {
+                (format!("waits for {}", name_of(&self.names.locks, lock, "lock")), None)
+            }
+        };
+        self.slice(TASKS, task, &name, since_ns, time_ns, args)
+    }
+
+    fn throttle(&mut self, group: u32, cpu: u16, time_ns: u64) -> io::Result<()> {
+        if self.throttled.insert((group, cpu), time_ns).is_some() {
+            return Ok(());
+        }
+        let cpus = self.throttled_cpus.entry(group).or_default();
+        *cpus += 1;
+        let cpus = *cpus;
+        self.counter(group, cpus, time_ns)
+    }
+
+    fn unthrottle(&mut self, group: u32, cpu: u16, time_ns: u64) -> io::Result<()> {
+        let Some(since_ns) = self.throttled.remove(&(group, cpu)) else { return Ok(()) };
+        let cpus = self.throttled_cpus.entry(group).or_default();
+        *cpus = cpus.saturating_sub(1);
+        let cpus = *cpus;
+        self.counter(group, cpus, time_ns)?;
+        self.throttled_slice(group, cpu, since_ns, time_ns)
+    }
+
+    fn throttled_slice(
+        &mut self,
+        group: u32,
+        cpu: u16,
+        since_ns: u64,
+        time_ns: u64,
+    ) -> io::Result<()> {
+        let tid = self.limit_track(group, Some(cpu))?;
+        self.slice(LIMITS, tid, "throttled", since_ns, time_ns, None)
+    }
+
+    fn period(&mut self, group: u32, time_ns: u64) -> io::Result<()> {
+        let tid = self.limit_track(group, None)?;
+        self.entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, tid, time_ns) })
+    }
+
+    fn limit_track(&mut self, group: u32, cpu: Option<u16>) -> io::Result<u32> {
+        if let Some(&tid) = self.limit_tracks.get(&(group, cpu)) {
+            return Ok(tid);
+        }
+        let tid = self.limit_tracks.len() as u32;
+        self.limit_tracks.insert((group, cpu), tid);
+        let group = name_of(&self.names.groups, group, "group");
+        let name = match cpu {
+            Some(cpu) => format!("{group} on CPU {cpu}"),
+            None => format!("{group} periods"),
+        };
+        self.name("thread_name", LIMITS, tid, Args::Name(&name))?;
+        Ok(tid)
+    }
+
+    fn counter(&mut self, group: u32, cpus: u64, time_ns: u64) -> io::Result<()> {
+        let name = format!("{} throttled CPUs", name_of(&self.names.groups, group, "group"));
+        self.entry(&Entry { args: Some(Args::Cpus(cpus)), ..entry("C", &name, LIMITS, 0, time_ns) })
+    }
+
+    fn slice(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        name: &str,
+        since_ns: u64,
+        time_ns: u64,
+        args: Option<Args<'_>>,
+    ) -> io::Result<()> {
+        let lasted_ns = time_ns.saturating_sub(since_ns);
+        if lasted_ns == 0 {
+            return Ok(());
+        }
+        let dur = Some(lasted_ns as f64 / 1e3);
+        self.entry(&Entry { dur, args, ..entry("X", name, pid, tid, since_ns) })
+    }
+
+    fn name(&mut self, what: &str, pid: u32, tid: u32, args: Args<'_>) -> io::Result<()> {
+        self.entry(&Entry { args: Some(args), ..entry("M", what, pid, tid, 0) })
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+        self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
+        self.first = false;
+        serde_json::to_writer(&mut self.out, entry).map_err(io::Error::from)
+    }
+
+    fn task_name(&self, task: u32) -> String {
+        name_of(&self.names.tasks, task, "task")
+    }
+
+    /// Closes what is still open at the time of the last event.
+    fn finish(mut self) -> io::Result<W> {
+        let end_ns = self.last_ns;
+        for (cpu, (task, since_ns)) in std::mem::take(&mut self.running) {
+            self.cpu_slice(cpu, task, since_ns, end_ns)?;
+        }
+        for (task, (state, since_ns)) in std::mem::take(&mut self.states) {
+            self.task_slice(task, state, since_ns, end_ns)?;
+        }
+        for ((group, cpu), since_ns) in std::mem::take(&mut self.throttled) {
+            self.throttled_slice(group, cpu, since_ns, end_ns)?;
+        }
+        self.out.write_all(b"\n]}\n")?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+fn entry<'a>(ph: &'static str, name: &'a str, pid: u32, tid: u32, time_ns: u64) -> Entry<'a> {
+    Entry { ph, name, pid, tid, ts: time_ns as f64 / 1e3, dur: None, s: None, args: None }
+}
+
+/// A run that was broken off never told its names.
+fn name_of(names: &[String], index: u32, kind: &str) -> String {
+    names.get(index as usize).cloned().unwrap_or_else(|| format!("{kind} {index}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Events on disk, in an unnamed temporary file, in the order in which they came.
+
+use cpumax_outcome::trace::{TraceEvent, What};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, Write};
+
+/// Time, CPU, kind, two numbers; little-endian.
+const RECORD: usize = 8 + 2 + 1 + 4 + 4;
+/// Stands for "nobody" in a switch.
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct Spool {
+    file: BufWriter<File>,
+    /// The first error: a sink cannot return it, so it waits for whoever reads.
+    failed: Option<io::Error>,
+}
+
+impl Spool {
+    pub(super) fn new() -> io::Result<Spool> {
+        let file = BufWriter::with_capacity(1 << 16, tempfile::tempfile()?);
+        Ok(Spool { file, failed: None })
+    }
+
+    pub(super) fn push(&mut self, event: TraceEvent) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(&encode(event)).err();
+        }
+    }
+
+    pub(super) fn replay(self, mut to: impl FnMut(TraceEvent) -> io::Result<()>) -> io::Result<()> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.rewind()?;
+        let mut reader = BufReader::with_capacity(1 << 16, file);
+        let mut record = [0; RECORD];
+        loop {
+            match reader.read_exact(&mut record) {
+                Ok(()) => to(decode(&record)?)?,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn encode(event: TraceEvent) -> [u8; RECORD] {
+    let (kind, first, second) = match event.what {
+        What::Switch { next } => (0, next.unwrap_or(NOBODY), 0),
+        What::Sleep { task } => (1, task, 0),
+        What::Wake { task } => (2, task, 0),
+        What::Throttle { group } => (3, group, 0),
+        What::Unthrottle { group } => (4, group, 0),
+        What::Park { task } => (5, task, 0),
+        What::Unpark { task } => (6, task, 0),
+        What::Period { group } => (7, group, 0),
+        What::LockWait { task, lock } => (8, task, lock),
+        What::LockTaken { task, lock } => (9, task, lock),
+        What::Exit { task } => (10, task, 0),
+    };
+    let mut record = [0; RECORD];
+    record[..8].copy_from_slice(&event.time_ns.to_le_bytes());
+    record[8..10].copy_from_slice(&event.cpu.to_le_bytes());
+    record[10] = kind;
+    record[11..15].copy_from_slice(&first.to_le_bytes());
+    record[15..].copy_from_slice(&second.to_le_bytes());
+    record
+}
+
+fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
+    let number = |at: usize| {
+        u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+    };
+    let (first, second) = (number(11), number(15));
+    let what = match record[10] {
+        0 => What::Switch { next: (first != NOBODY).then_some(first) },
+        1 => What::Sleep { task: first },
+        2 => What::Wake { task: first },
+        3 => What::Throttle { group: first },
+        4 => What::Unthrottle { group: first },
+        5 => What::Park { task: first },
+        6 => What::Unpark { task: first },
+        7 => What::Period { group: first },
+        8 => What::LockWait { task: first, lock: second },
+        9 => What::LockTaken { task: first, lock: second },
+        10 => What::Exit { task: first },
+        _ => {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the trace's temporary file is damaged",
+            ));
+        }
+    };
+    let time_ns = u64::from(number(0)) | u64::from(number(4)) << 32;
+    Ok(TraceEvent { time_ns, cpu: u16::from_le_bytes([record[8], record[9]]), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_event_comes_back_as_it_went() {
+        let kinds = [
+            What::Switch { next: None },
+            What::Switch { next: Some(7) },
+            What::Sleep { task: 1 },
+            What::Wake { task: 2 },
+            What::Throttle { group: 3 },
+            What::Unthrottle { group: 4 },
+            What::Park { task: 5 },
+            What::Unpark { task: 6 },
+            What::Period { group: 7 },
+            What::LockWait { task: 8, lock: 9 },
+            What::LockTaken { task: 10, lock: u32::MAX },
+            What::Exit { task: 11 },
+        ];
+        let mut spool = Spool::new().unwrap();
+        let mut pushed = Vec::new();
+        for (index, what) in kinds.into_iter().enumerate() {
+            let event = TraceEvent { time_ns: u64::MAX - index as u64, cpu: 4095, what };
+            spool.push(event);
+            pushed.push(event);
+        }
+        let mut replayed = Vec::new();
+        spool
+            .replay(|event| {
+                replayed.push(event);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(replayed, pushed);
+    }
+}

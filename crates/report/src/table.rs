@@ -1,0 +1,368 @@
+//! Tables of runs: one row for each kernel, in blocks for groups, kinds of task or limits.
+//!
+//! A table that does not fit the width it is given wraps its cells; without a width every cell keeps one line.
+
+use crate::units::{cpus, duration, percent};
+use comfy_table::{
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets,
+};
+use cpumax_outcome::{GroupOutcome, Outcome, Percentiles, TaskOutcome};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// How many groups or kinds of task a table shows before it refers to the JSON form.
+const BLOCKS_SHOWN: usize = 8;
+
+/// What a group may use, for the column that compares with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Runtime per period, ns, more than 0.
+    pub quota_ns: u64,
+    /// Length of a period, ns.
+    pub period_ns: u64,
+}
+
+/// One row of the what-if table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayRow {
+    /// Limit as shown in the first column; rows of the same limit follow each other.
+    pub limit: String,
+    /// Kernel version and generation.
+    pub kernel: String,
+    /// Kind of thread, when the table is by kind.
+    pub thread: Option<String>,
+    /// CPUs kept busy by the limited threads, on average until the recorded work was done.
+    pub used_cpus: f64,
+    /// Periods, throttled periods and time throttled (us, summed over CPUs) of the limited group.
+    pub group: Option<GroupOutcome>,
+    /// Latency of the bursts of the limited threads, ns.
+    pub latency_ns: Percentiles,
+    /// Time to do the recorded work, divided by the same without a limit; `None` when it was not done
+    /// by the end of the run.
+    pub slowdown: Option<f64>,
+}
+
+/// What the limited groups used and how often they were stopped; all groups when `quotas` has none of them.
+/// `None` when there are no groups.
+pub fn groups(
+    runs: &[Outcome],
+    quotas: &BTreeMap<String, Quota>,
+    width: Option<u16>,
+) -> Option<String> {
+    let mut paths: BTreeSet<&str> =
+        names(runs, |run| run.groups.keys().map(String::as_str).collect());
+    if paths.iter().any(|path| quotas.contains_key(*path)) {
+        paths.retain(|path| quotas.contains_key(*path));
+    }
+    let labels = Labels::new("group", paths.len(), runs);
+    let columns = ["CPUs", "of quota", "throttled\nperiods", "throttled\nfor", "most in\na period"];
+    let mut table = labels.table(&columns, width);
+    for path in paths.iter().take(BLOCKS_SHOWN) {
+        let known = runs.iter().filter_map(|run| Some((run, run.groups.get(*path)?)));
+        for (index, (run, group)) in known.enumerate() {
+            let cells = group_cells(group, run, quotas.get(*path));
+            table.add_row(labels.row(path, index == 0, run, cells));
+        }
+    }
+    finish(&table, paths.len(), "groups")
+}
+
+fn group_cells(group: &GroupOutcome, run: &Outcome, quota: Option<&Quota>) -> Vec<String> {
+    let busy = ratio(group.usage_usec as f64 * 1e3, run.simulated_ns as f64);
+    let of_quota =
+        quota.and_then(|quota| Some(busy? * ratio(quota.period_ns as f64, quota.quota_ns as f64)?));
+    vec![
+        cell(busy, cpus),
+        cell(of_quota, percent),
+        throttled_periods(group),
+        duration(group.throttled_usec.saturating_mul(1000)),
+        duration(group.max_period_usage_usec.saturating_mul(1000)),
+    ]
+}
+
+/// `99% of 100`; a dash where no period passed.
+fn throttled_periods(group: &GroupOutcome) -> String {
+    let share = ratio(group.nr_throttled as f64, group.nr_periods as f64);
+    cell(share, |share| format!("{} of {}", percent(share), group.nr_periods))
+}
+
+/// What the tasks used, how long their requests took and how long they were kept from going on.
+/// `None` when there are no tasks.
+pub fn tasks(runs: &[Outcome], width: Option<u16>) -> Option<String> {
+    let kinds = names(runs, |run| {
+        run.tasks.iter().filter(|(_, task)| task.count > 0).map(|(name, _)| name.as_str()).collect()
+    });
+    let requests = runs.iter().flat_map(|run| run.tasks.values()).any(|task| task.completions > 0);
+    let labels = Labels::new("task", kinds.len(), runs);
+    let mut columns = vec!["CPUs"];
+    if requests {
+        columns.extend(["requests\ndone", "latency\np50", "\np99", "\nmax"]);
+    }
+    columns.push("longest\nstall");
+    let mut table = labels.table(&columns, width);
+    for kind in kinds.iter().take(BLOCKS_SHOWN) {
+        let known = runs.iter().filter_map(|run| Some((run, run.tasks.get(*kind)?)));
+        for (index, (run, task)) in known.enumerate() {
+            let cells = task_cells(task, run, requests);
+            table.add_row(labels.row(kind, index == 0, run, cells));
+        }
+    }
+    finish(&table, kinds.len(), "kinds of task")
+}
+
+fn task_cells(task: &TaskOutcome, run: &Outcome, requests: bool) -> Vec<String> {
+    let mut cells = vec![cell(ratio(task.usage_usec as f64 * 1e3, run.simulated_ns as f64), cpus)];
+    if requests {
+        cells.push(task.completions.to_string());
+        cells.extend(latency_cells(task.latency_ns, task.completions > 0));
+    }
+    cells.push(duration(task.longest_stall_ns));
+    cells
+}
+
+fn latency_cells(latency_ns: Percentiles, any: bool) -> [String; 3] {
+    [latency_ns.p50, latency_ns.p99, latency_ns.max].map(|ns| cell(any.then_some(ns), duration))
+}
+
+/// The what-if table: each limit and kernel against no limit.
+pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
+    let by_thread = rows.iter().any(|row| row.thread.is_some());
+    let mut header = vec!["limit\n(ms)", "kernel"];
+    header.extend(by_thread.then_some("thread"));
+    let labels = header.len();
+    header.extend([
+        "CPUs",
+        "throttled\nperiods",
+        "throttled\nfor",
+        "burst\np50",
+        "\np99",
+        "\nmax",
+        "takes",
+    ]);
+    let mut table = new_table(&header, labels, if by_thread { 2 } else { 0 }, width);
+    let mut previous: Option<&ReplayRow> = None;
+    for row in rows {
+        let same_limit = previous.is_some_and(|previous| previous.limit == row.limit);
+        let same_kernel =
+            same_limit && previous.is_some_and(|previous| previous.kernel == row.kernel);
+        let mut cells = vec![
+            if same_limit { String::new() } else { row.limit.clone() },
+            if same_kernel { String::new() } else { row.kernel.clone() },
+        ];
+        if by_thread {
+            cells.push(row.thread.clone().unwrap_or_default());
+        }
+        cells.push(cpus(row.used_cpus));
+        let group = row.group.as_ref().filter(|group| group.nr_periods > 0);
+        cells.push(cell(group, throttled_periods));
+        cells.push(cell(group, |group| duration(group.throttled_usec.saturating_mul(1000))));
+        cells.extend(latency_cells(row.latency_ns, row.latency_ns.max > 0));
+        cells.push(cell(row.slowdown, |times| format!("{times:.2}x")));
+        table.add_row(cells);
+        previous = Some(row);
+    }
+    text(&table)
+}
+
+/// The leading columns of a table over runs: what the block is about, kernel, and seed where seeds differ.
+struct Labels {
+    subject: Option<&'static str>,
+    seeds: bool,
+}
+
+impl Labels {
+    fn new(subject: &'static str, subjects: usize, runs: &[Outcome]) -> Labels {
+        let seeds = runs.windows(2).any(|pair| pair[0].seed != pair[1].seed);
+        Labels { subject: (subjects > 0).then_some(subject), seeds }
+    }
+
+    fn table(&self, columns: &[&str], width: Option<u16>) -> Table {
+        let mut header: Vec<&str> = self.subject.into_iter().collect();
+        header.push("kernel");
+        header.extend(self.seeds.then_some("seed"));
+        let labels = header.len();
+        header.extend(columns);
+        new_table(&header, labels, 0, width)
+    }
+
+    fn row(&self, subject: &str, first: bool, run: &Outcome, cells: Vec<String>) -> Vec<String> {
+        let mut row = Vec::new();
+        if self.subject.is_some() {
+            row.push(if first { subject.to_owned() } else { String::new() });
+        }
+        row.push(format!("{} {}", run.kernel, run.generation));
+        row.extend(self.seeds.then(|| run.seed.to_string()));
+        row.extend(cells);
+        row
+    }
+}
+
+/// A table without borders but for a line under the header; the first `labels` columns are names and stand
+/// left, the others are numbers and stand right. Column `name` may be broken into lines.
+fn new_table(header: &[&str], labels: usize, name: usize, width: Option<u16>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_style(TableComponent::HeaderLines, '-');
+    table.set_style(TableComponent::MiddleHeaderIntersections, '-');
+    table.set_header(header.iter().enumerate().map(|(index, name)| {
+        let align = if index < labels { CellAlignment::Left } else { CellAlignment::Right };
+        Cell::new(name).set_alignment(align)
+    }));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let last = index + 1 == header.len();
+        // The line under the header makes a separator of one blank between columns.
+        column.set_padding((0, u16::from(!last)));
+        if index != name {
+            // Where it is too wide, names are broken into lines, nothing else.
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        column.set_cell_alignment(if index < labels {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        });
+    }
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(width);
+    }
+    table
+}
+
+fn finish(table: &Table, blocks: usize, what: &str) -> Option<String> {
+    if blocks == 0 {
+        return None;
+    }
+    let mut shown = text(table);
+    if blocks > BLOCKS_SHOWN {
+        let _ = writeln!(shown, "and {} more {what}: see --json", blocks - BLOCKS_SHOWN);
+    }
+    Some(shown)
+}
+
+/// The table as text, each line ended, without blanks at the ends of lines.
+fn text(table: &Table) -> String {
+    let mut lines = table.trim_fmt();
+    lines.push('\n');
+    lines
+}
+
+fn names<'a>(runs: &'a [Outcome], of: impl Fn(&'a Outcome) -> Vec<&'a str>) -> BTreeSet<&'a str> {
+    runs.iter().flat_map(of).collect()
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+/// A dash stands for what there is nothing to say about.
+fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(kernel: &str, seed: u64) -> Outcome {
+        let mut run = Outcome {
+            scenario: "s".to_owned(),
+            world: "model".to_owned(),
+            kernel: kernel.to_owned(),
+            generation: "G3".to_owned(),
+            seed,
+            simulated_ns: 10_000_000_000,
+            groups: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            release: cpumax_outcome::ReleaseOutcome::default(),
+            events: 0,
+        };
+        let limited = GroupOutcome {
+            usage_usec: 2_000_000,
+            nr_periods: 100,
+            nr_throttled: 99,
+            throttled_usec: 8_000_000,
+            max_period_usage_usec: 24_000,
+            ..GroupOutcome::default()
+        };
+        run.groups.insert("/limited".to_owned(), limited);
+        run.groups.insert("/free".to_owned(), GroupOutcome::default());
+        let latency_ns = Percentiles { p50: 1_500_000, p99: 80_000_000, max: 81_234_567 };
+        let server =
+            TaskOutcome { count: 2, completions: 500, latency_ns, ..TaskOutcome::default() };
+        run.tasks.insert("server".to_owned(), server);
+        run.tasks.insert("never".to_owned(), TaskOutcome::default());
+        run
+    }
+
+    fn quotas() -> BTreeMap<String, Quota> {
+        let quota = Quota { quota_ns: 20_000_000, period_ns: 100_000_000 };
+        BTreeMap::from([("/limited".to_owned(), quota)])
+    }
+
+    #[test]
+    fn only_limited_groups_are_shown_with_their_share_of_the_quota() {
+        let text = groups(&[run("5.4", 1), run("6.18", 1)], &quotas(), None).unwrap();
+        let expected = "\
+group     kernel   CPUs  of quota   throttled  throttled   most in
+                                      periods        for  a period
+------------------------------------------------------------------
+/limited  5.4 G3    0.2      100%  99% of 100         8s      24ms
+          6.18 G3   0.2      100%  99% of 100         8s      24ms
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn without_quotas_all_groups_are_shown() {
+        let text = groups(&[run("5.4", 1)], &BTreeMap::new(), None).unwrap();
+        assert!(text.contains("/free") && text.contains("/limited"), "{text}");
+        let mut bare = run("5.4", 1);
+        bare.groups.clear();
+        assert_eq!(groups(&[bare], &quotas(), None), None);
+    }
+
+    #[test]
+    fn tasks_that_never_were_are_left_out_and_seeds_shown_where_they_differ() {
+        let text = tasks(&[run("6.18", 1), run("6.18", 2)], None).unwrap();
+        let expected = "\
+task    kernel   seed  CPUs  requests  latency                longest
+                                 done      p50   p99     max    stall
+---------------------------------------------------------------------
+server  6.18 G3  1        0       500    1.5ms  80ms  81.2ms        0
+        6.18 G3  2        0       500    1.5ms  80ms  81.2ms        0
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn many_groups_end_in_a_count() {
+        let mut run = run("6.18", 1);
+        for index in 0..10 {
+            run.groups.insert(format!("/g{index}"), GroupOutcome::default());
+        }
+        let text = groups(&[run], &BTreeMap::new(), None).unwrap();
+        assert!(text.ends_with("and 4 more groups: see --json\n"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_table_stays_within_its_width() {
+        let row = ReplayRow {
+            limit: "50/100+20".to_owned(),
+            kernel: "6.18 G3".to_owned(),
+            thread: Some("a-thread-with-a-long-name".to_owned()),
+            used_cpus: 1.25,
+            group: run("6.18", 1).groups.remove("/limited"),
+            latency_ns: Percentiles { p50: 1, p99: 2, max: 3 },
+            slowdown: Some(1.5),
+        };
+        let unlimited =
+            ReplayRow { limit: "none".to_owned(), group: None, slowdown: None, ..row.clone() };
+        let text = replay(&[unlimited, row], Some(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("50/100+20") && text.contains("1.50x") && text.contains("99%"),
+            "{text}"
+        );
+    }
+}
