@@ -1,6 +1,6 @@
 //! Why a limit is refused. One variant for each rule, with the value given and what is accepted.
 
-use crate::{MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US};
+use crate::{MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US, RATIO_ONE};
 use std::fmt;
 
 /// The rule that a limit breaks. Its text says what was given and what would be accepted.
@@ -110,6 +110,20 @@ pub enum LimitError {
         /// Quota, ns.
         quota_ns: u64,
     },
+    /// A v1 group asks for more than a group above it may use.
+    #[error(
+        "a limit of {} CPUs is more than the {} CPUs of a group above it (v1 allows at most that)",
+        Cpus(*.ratio),
+        Cpus(*.above)
+    )]
+    AboveParent {
+        /// Which group, by its index in what was checked.
+        group: usize,
+        /// Its quota / period, in units of 2^-20.
+        ratio: u64,
+        /// Effective ratio of its parent.
+        above: u64,
+    },
 }
 
 impl LimitError {
@@ -169,8 +183,18 @@ impl fmt::Display for Us {
     }
 }
 
+/// A ratio in units of 2^-20 as a number of CPUs, cut to what can be told apart.
+struct Cpus(u64);
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = (self.0 & (RATIO_ONE - 1)) * 1_000_000 / RATIO_ONE;
+        write!(f, "{}.{fraction:06}", self.0 / RATIO_ONE)
+    }
+}
+
 /// Foreign text in a message: escaped, and cut where it gets long.
-struct Quoted<'a>(&'a str);
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

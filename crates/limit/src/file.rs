@@ -64,23 +64,13 @@ impl Limit {
             }
             Refused::DoesNotFit => LimitError::DoesNotFit { file: file.name(), text: cut(text) },
         };
-        let mut burst_ns = self.burst_ns;
-        let mut period_ns = self.period_ns;
-        let mut quota_ns = self.quota_ns;
+        let strict_u64 = || number::strict_u64(text).map_err(refused);
+        let kept = if rules.checked_in_us { self.floored_to_us() } else { *self };
+        let Limit { mut quota_ns, mut period_ns, mut burst_ns } = kept;
         match file {
             File::CpuMax => {
                 let written = CpuMax::parse(text).ok_or_else(|| refused(Refused::NotANumber))?;
-                let in_ns = |member, us| {
-                    if rules.cpu_max_refuses_overflow {
-                        to_ns(member, us)
-                    } else {
-                        Ok(us.wrapping_mul(NS_PER_US))
-                    }
-                };
-                // The kernel passes the period it has through microseconds, too.
-                let period_us = written.period_us.unwrap_or(self.period_ns / NS_PER_US);
-                period_ns = in_ns(Member::Period, period_us)?;
-                quota_ns = written.quota_us.map(|us| in_ns(Member::Quota, us)).transpose()?;
+                (quota_ns, period_ns) = written.in_ns(self, rules.checked_in_us)?;
                 if !rules.cpu_max_keeps_burst {
                     burst_ns /= NS_PER_US;
                 }
@@ -89,17 +79,26 @@ impl Limit {
                 let quota_us = u64::try_from(number::strict_i64(text).map_err(refused)?).ok();
                 quota_ns = quota_us.map(|us| to_ns(Member::Quota, us)).transpose()?;
             }
-            File::CfsPeriodUs => {
-                period_ns = to_ns(Member::Period, number::strict_u64(text).map_err(refused)?)?;
+            File::CfsPeriodUs => period_ns = to_ns(Member::Period, strict_u64()?)?,
+            File::CpuMaxBurst | File::CfsBurstUs if !rules.burst => {
+                return Err(LimitError::NoSuchFile { file: file.name(), since: "5.14" });
             }
             File::CpuMaxBurst | File::CfsBurstUs => {
-                if !rules.burst {
-                    return Err(LimitError::NoSuchFile { file: file.name(), since: "5.14" });
-                }
-                burst_ns = to_ns(Member::Burst, number::strict_u64(text).map_err(refused)?)?;
+                burst_ns = to_ns(Member::Burst, strict_u64()?)?;
             }
         }
         Limit::new_under(rules, quota_ns, period_ns, burst_ns)
+    }
+
+    /// Nanoseconds beyond the last whole microsecond are lost when a kernel from 6.17 on submits
+    /// what it has again.
+    fn floored_to_us(self) -> Limit {
+        let floor = |ns: u64| ns / NS_PER_US * NS_PER_US;
+        Limit {
+            quota_ns: self.quota_ns.map(floor),
+            period_ns: floor(self.period_ns),
+            burst_ns: floor(self.burst_ns),
+        }
     }
 
     /// What `file` reads, without the newline at its end.
@@ -135,6 +134,22 @@ impl CpuMax {
             None => return None,
         };
         Some(CpuMax { quota_us, period_us: number::leading_u64(rest) })
+    }
+
+    /// Quota and period after this has been written over `old`.
+    fn in_ns(&self, old: &Limit, checked_in_us: bool) -> Result<(Option<u64>, u64), LimitError> {
+        // In every version, the period the group has passes through microseconds.
+        let period_us = self.period_us.unwrap_or(old.period_ns / NS_PER_US);
+        if checked_in_us {
+            let period_ns = to_ns(Member::Period, period_us)?;
+            // The largest number is how the kernel writes `max` to itself.
+            let quota_us = self.quota_us.filter(|us| *us != u64::MAX);
+            let quota_ns = quota_us.map(|us| to_ns(Member::Quota, us)).transpose()?;
+            Ok((quota_ns, period_ns))
+        } else {
+            let wrap = |us: u64| us.wrapping_mul(NS_PER_US);
+            Ok((self.quota_us.map(wrap), wrap(period_us)))
+        }
     }
 }
 

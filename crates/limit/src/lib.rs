@@ -1,6 +1,6 @@
 //! The limit itself: quota, period and burst of one group, as the kernel reads, checks and prints them.
 //!
-//! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c; `tg_set_bandwidth()` in newer kernels)
+//! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c; from 6.17 `tg_set_bandwidth()`)
 //! and to the cgroup files `cpu.max`, `cpu.max.burst`, `cpu.cfs_quota_us`, `cpu.cfs_period_us`,
 //! `cpu.cfs_burst_us`, `cpu.stat` and `cpu.stat.local`. A write that the kernel refuses is an error
 //! that says which rule was broken; what it takes by accident (trailing junk, wrapped numbers) is
@@ -8,12 +8,16 @@
 
 mod error;
 mod file;
+mod hierarchy;
 mod number;
 mod rules;
+mod stat;
 
 pub use error::{Errno, LimitError, Member};
 pub use file::File;
+pub use hierarchy::{Hierarchy, Place, RATIO_ONE};
 pub use rules::Rules;
+pub use stat::{CpuStat, LocalStat, StatError};
 
 use std::fmt;
 

@@ -39,3 +39,79 @@ fn checks_come_in_the_kernels_order() {
     );
     assert!(Limit::new(None, 1_000_000, u64::MAX).is_ok());
 }
+
+#[test]
+fn single_numbers_are_read_strictly() {
+    let write = |text| Limit::UNLIMITED.write(File::CfsPeriodUs, text, &Rules::NEWEST);
+    for (text, period_us) in [("5000\n", 5000), ("+5000", 5000), ("0x1388", 5000), ("011610", 5000)]
+    {
+        assert_eq!(write(text).unwrap().period_ns(), period_us * 1000, "{text}");
+    }
+    for text in ["", "\n", " 5000", "5000 ", "5000\n\n", "-5000", "5e3", "0x", "09000", "max"] {
+        let error = write(text).unwrap_err();
+        assert!(matches!(error, LimitError::NotANumber { .. }), "{text}: {error}");
+        assert_eq!(error.errno(), Errno::Invalid);
+    }
+    // An overflow is seen before the junk behind it.
+    let error = write("99999999999999999999x").unwrap_err();
+    assert_eq!(error.errno(), Errno::Range);
+    assert_eq!(
+        error.to_string(),
+        "cpu.cfs_period_us: \"99999999999999999999x\" does not fit in 64 bits"
+    );
+}
+
+#[test]
+fn cpu_max_is_read_leniently() {
+    let write = |text| Limit::UNLIMITED.write_cpu_max(text).map(|limit| limit.to_string());
+    for (text, reads) in [
+        ("  50000\t20000\n", "50000 20000"),
+        ("50000,20000", "50000 100000"),
+        ("50000us", "50000 100000"),
+        ("50000 20000 30000", "50000 20000"),
+        ("50000 -20000", "50000 100000"),
+        ("max max", "max 100000"),
+        ("18446744073709551615", "max 100000"),
+        ("0000000000000005000020000", "50000 20000"),
+    ] {
+        assert_eq!(write(text).as_deref(), Ok(reads), "{text}");
+    }
+    for text in ["", " ", "Max", "maxx", "-1", "+50000", "\0", "µ"] {
+        assert!(matches!(write(text), Err(LimitError::NotANumber { .. })), "{text}");
+    }
+    assert_eq!(
+        write("half").unwrap_err().to_string(),
+        "cpu.max takes \"QUOTA [PERIOD]\" in us, e.g. \"50000 100000\" or \"max\", not \"half\""
+    );
+}
+
+#[test]
+fn what_kernels_do_differently() {
+    let cpu_max = |text: &str, rules: &Rules| Limit::UNLIMITED.write(File::CpuMax, text, rules);
+    // This many us are 2^64 + 50 000 384 ns.
+    let wrapping = "18446744073759552 100000";
+    let before_6_17 = cpu_max(wrapping, &Rules::of(6, 12)).unwrap();
+    assert_eq!(before_6_17.quota_ns(), Some(50_000_384));
+    let error = cpu_max(wrapping, &Rules::of(6, 17)).unwrap_err();
+    assert_eq!(
+        error,
+        LimitError::NotRepresentable { member: Member::Quota, value_us: 18_446_744_073_759_552 }
+    );
+    let huge = "17592186044416";
+    assert!(cpu_max(huge, &Rules::of(5, 4)).is_ok());
+    assert!(matches!(cpu_max(huge, &Rules::of(5, 8)), Err(LimitError::QuotaTooLarge { .. })));
+    let burst = Limit::new(Some(50_000_000), 100_000_000, 20_000_000).unwrap();
+    let burst_after = |rules| burst.write(File::CpuMax, "50000", &rules).unwrap().burst_ns();
+    assert_eq!(burst_after(Rules::of(6, 5)), 20_000);
+    assert_eq!(burst_after(Rules::of(6, 1)), 20_000_000);
+    let error = burst.write(File::CpuMaxBurst, "0", &Rules::of(5, 10)).unwrap_err();
+    assert_eq!(error.errno(), Errno::NoEntry);
+    assert_eq!(Limit::new_under(&Rules::of(5, 10), None, 1_000_000, 1), Err(LimitError::NoBurst));
+}
+
+#[test]
+fn foreign_text_in_an_error_is_short_and_printable() {
+    let error = Limit::UNLIMITED.write_cpu_max(&"\u{1b}x".repeat(1 << 20)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.len() < 400 && !text.contains('\u{1b}') && text.ends_with("…\""), "{text}");
+}
