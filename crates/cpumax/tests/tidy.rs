@@ -1,0 +1,227 @@
+//! What can be checked mechanically about the tree: sizes, unfinished code, paths of somebody's
+//! machine, links between documents, and which crate imports which.
+//!
+//! Each test collects everything that is wrong before it fails, so that one run shows all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MAX_SOURCE_LINES: usize = 600;
+
+#[test]
+fn source_files_are_short() {
+    let wrong = sources().filter_map(|(path, text)| {
+        let lines = text.lines().count();
+        (path.contains("/src/") && lines > MAX_SOURCE_LINES)
+            .then(|| format!("{path}: {lines} lines, at most {MAX_SOURCE_LINES}"))
+    });
+    assert_none(wrong);
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    // Taken apart, so that this file does not contain them.
+    let needles = [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"]].map(|n| n.concat());
+    assert_none(lines_with(sources(), |line| needles.iter().any(|n| line.contains(n.as_str()))));
+}
+
+#[test]
+fn no_paths_of_somebodys_machine() {
+    let needles = ["work", "root", "home", "Users"].map(|top| format!("/{top}/"));
+    let absolute = |line: &str| {
+        needles.iter().any(|needle| {
+            line.match_indices(needle.as_str())
+                .any(|(at, _)| line[..at].chars().next_back().is_none_or(begins_a_path))
+        })
+    };
+    assert_none(lines_with(texts(), absolute));
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let documents = documents();
+    let mut wrong = Vec::new();
+    for (path, text) in &documents {
+        for link in links(text) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { path.clone() } else { beside(path, file) };
+            if !root().join(&target).exists() {
+                wrong.push(format!("{path}: {link}: there is no {target}"));
+            } else if !anchor.is_empty()
+                && !documents.get(&target).is_some_and(|text| anchors(text).contains(anchor))
+            {
+                wrong.push(format!("{path}: {link}: no such heading"));
+            }
+        }
+    }
+    assert_none(wrong.into_iter());
+}
+
+#[test]
+fn every_document_can_be_found_from_the_readme() {
+    let documents = documents();
+    let mut found = BTreeSet::new();
+    let mut next = vec!["README.md".to_string()];
+    while let Some(path) = next.pop() {
+        let Some(text) = documents.get(&path).filter(|_| !found.contains(&path)) else { continue };
+        let files = links(text).into_iter().map(|link| link.split('#').next().unwrap().to_string());
+        next.extend(files.map(|file| beside(&path, &file)));
+        found.insert(path);
+    }
+    let lost = documents.keys().filter(|path| !found.contains(*path));
+    assert_none(lost.map(|path| format!("{path}: no chain of links leads here from README.md")));
+}
+
+#[test]
+fn crates_import_only_what_the_architecture_allows() {
+    let rooms = rooms(&read("ARCHITECTURE.md"));
+    let mut wrong = Vec::new();
+    for (path, text) in texts().filter(|(path, _)| is_manifest(path)) {
+        let folder = path.trim_start_matches("crates/").trim_end_matches("/Cargo.toml");
+        let Some(allowed) = rooms.get(folder) else {
+            wrong.push(format!("{path}: ARCHITECTURE.md has no room crates/{folder}"));
+            continue;
+        };
+        for import in imports(&text) {
+            if !allowed.contains(&import) {
+                wrong.push(format!("{path}: may not import {import}, by ARCHITECTURE.md"));
+            }
+        }
+        for inherited in ["license.workspace = true", "[lints]\nworkspace = true"] {
+            if !text.contains(inherited) {
+                wrong.push(format!("{path}: lacks {inherited:?}"));
+            }
+        }
+    }
+    let missing = rooms.keys().filter(|room| !root().join("crates").join(room).is_dir());
+    wrong.extend(missing.map(|room| format!("ARCHITECTURE.md: there is no crates/{room}")));
+    assert_none(wrong.into_iter());
+}
+
+/// Folder of a crate and the crates it may import, from the table of rooms.
+fn rooms(architecture: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let row = |line: &str| {
+        let room = line.strip_prefix("| `crates/")?;
+        let (folder, _) = room.split_once('`')?;
+        let imports = line.trim_end_matches([' ', '|']).rsplit('|').next()?;
+        let names = imports.split(',').map(|name| name.trim().to_string());
+        Some((folder.to_string(), names.collect()))
+    };
+    let rooms: BTreeMap<_, _> = architecture.lines().filter_map(row).collect();
+    assert!(rooms.len() > 3, "ARCHITECTURE.md has lost its table of rooms");
+    rooms
+}
+
+/// The crates of this workspace that a manifest makes the crate's own code depend on.
+fn imports(manifest: &str) -> BTreeSet<String> {
+    let tables = manifest.split("\n[").filter(|table| table.starts_with("dependencies]"));
+    let names = tables.flat_map(str::lines).filter_map(|line| line.strip_prefix("cpumax-"));
+    names.map(|name| name.split(['.', ' ', '=']).next().unwrap().to_string()).collect()
+}
+
+fn is_manifest(path: &str) -> bool {
+    path.starts_with("crates/") && path.ends_with("/Cargo.toml") && path.matches('/').count() == 2
+}
+
+/// Targets of the links in a document, those in code blocks left out.
+fn links(text: &str) -> Vec<String> {
+    let prose = text.split("```").step_by(2);
+    let links = prose.flat_map(|part| part.split("](").skip(1));
+    links.filter_map(|rest| Some(rest.split_once(')')?.0.to_string())).collect()
+}
+
+/// What can stand behind the `#` of a link to a document.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let heading = |line: &str| {
+        let title = line.starts_with('#').then(|| line.trim_start_matches('#').trim())?;
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        Some(kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect())
+    };
+    text.lines().filter_map(heading).collect()
+}
+
+/// `file` as seen from the folder of `path`.
+fn beside(path: &str, file: &str) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in file.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Whether an absolute path can follow this character.
+fn begins_a_path(before: char) -> bool {
+    before.is_whitespace() || "\"'`(=:<[,|".contains(before)
+}
+
+/// `path:line: text` of every line that is wrong.
+fn lines_with(
+    files: impl Iterator<Item = (String, String)>,
+    wrong: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = String> {
+    let in_file = move |(path, text): (String, String)| {
+        let lines = text.lines().enumerate().filter(|(_, line)| wrong(line));
+        let shown = lines.map(|(index, line)| format!("{path}:{}: {}", index + 1, line.trim()));
+        shown.collect::<Vec<_>>()
+    };
+    files.flat_map(in_file)
+}
+
+fn assert_none(wrong: impl Iterator<Item = String>) {
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "\n  {}\n", wrong.join("\n  "));
+}
+
+fn documents() -> BTreeMap<String, String> {
+    texts().filter(|(path, _)| has_extension(path, "md")).collect()
+}
+
+fn sources() -> impl Iterator<Item = (String, String)> {
+    texts().filter(|(path, _)| path.starts_with("crates/") && has_extension(path, "rs"))
+}
+
+fn has_extension(path: &str, extension: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == extension)
+}
+
+/// Every file of the tree that is text, by its path from the root of the tree.
+fn texts() -> impl Iterator<Item = (String, String)> {
+    let mut paths = Vec::new();
+    walk(&root(), &mut paths);
+    paths.sort();
+    assert!(paths.contains(&root().join("README.md")), "the walk does not see the tree");
+    paths.into_iter().filter_map(|path| {
+        let shown = path.strip_prefix(root()).ok()?.to_str()?.to_string();
+        Some((shown, String::from_utf8(fs::read(&path).ok()?).ok()?))
+    })
+}
+
+fn walk(folder: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name();
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() && !["target", ".git", ".cache"].iter().any(|skipped| name == *skipped) {
+            walk(&entry.path(), paths);
+        } else if kind.is_file() && name != ".git" {
+            paths.push(entry.path());
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("the crate is two folders deep").to_path_buf()
+}
