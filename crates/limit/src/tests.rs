@@ -115,3 +115,27 @@ fn foreign_text_in_an_error_is_short_and_printable() {
     let text = error.to_string();
     assert!(text.len() < 400 && !text.contains('\u{1b}') && text.ends_with("…\""), "{text}");
 }
+
+#[test]
+fn the_examples_in_the_document_are_true() {
+    let document = include_str!("../../../docs/limits.md");
+    let group = Limit::new(Some(50_000_000), 100_000_000, 20_000_000).unwrap();
+    let mut examples = 0;
+    for row in
+        document.split("## Examples").nth(1).unwrap().lines().filter(|l| l.starts_with("| `"))
+    {
+        let [file, written, result] =
+            row.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>()[..]
+        else {
+            panic!("{row}");
+        };
+        let file = File::ALL.into_iter().find(|f| f.name() == file.trim_matches('`')).unwrap();
+        let told = match group.write(file, written.trim_matches('`'), &Rules::NEWEST) {
+            Ok(limit) => format!("`{}`", limit.read(file)),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(told, result, "{row}");
+        examples += 1;
+    }
+    assert_eq!(examples, 18);
+}
