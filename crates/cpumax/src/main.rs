@@ -1,1 +1,28 @@
-fn main() {}
+//! The command `cpumax`: scenarios and recordings in, what each kernel does with them out.
+//!
+//! Thin: it reads arguments, hands work to the libraries and prints what they return.
+
+mod args;
+mod command;
+mod failure;
+mod output;
+
+use clap::Parser;
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(command: args::Command) -> Result<(), Failure> {
+    match command {
+        args::Command::Kernels { json } => command::kernels::kernels(json),
+        args::Command::Completions { shell } => command::shell::completions(shell),
+        args::Command::Man { folder } => command::shell::man(&folder),
+    }
+}

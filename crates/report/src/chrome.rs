@@ -1,4 +1,4 @@
-//! The events of a run as a file that ui.perfetto.dev and chrome://tracing open.
+//! The events of a run as a file that the Perfetto UI and Chrome (`about:tracing`) open.
 //!
 //! Answers to the Trace Event Format ("JSON object format"): complete slices (`X`), instants (`i`), counters (`C`)
 //! and names (`M`). Names are known only when the run ends, so events wait in an unnamed temporary file until

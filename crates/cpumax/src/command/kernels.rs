@@ -1,0 +1,77 @@
+//! `cpumax kernels`: which versions behave alike, and what changed between them.
+
+use crate::failure::Failure;
+use crate::output::{self, BOLD, DIM};
+use cpumax_machine::kernel::{RELEASES, UNKNOWN_FROM, Version};
+use serde::Serialize;
+use std::io::Write;
+
+/// Versions that behave alike.
+#[derive(Serialize)]
+struct Entry {
+    first: String,
+    last: String,
+    generation: String,
+    changed: &'static str,
+}
+
+pub fn kernels(json: bool) -> Result<(), Failure> {
+    let entries = entries();
+    let mut out = output::stdout();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &entries)?;
+        return Ok(writeln!(out)?);
+    }
+    writeln!(
+        out,
+        "{}",
+        output::styled(BOLD, format_args!("{:<12} {:<4} what changed", "kernels", "gen"))
+    )?;
+    for entry in entries {
+        let versions = if entry.first == entry.last {
+            entry.first
+        } else {
+            format!("{}..{}", entry.first, entry.last)
+        };
+        writeln!(out, "{versions:<12} {:<4} {}", entry.generation, entry.changed)?;
+    }
+    let note = "A kernel with back-ports behaves like the version they come from: give that one.";
+    writeln!(out, "\n{}", output::styled(DIM, note))?;
+    Ok(())
+}
+
+fn entries() -> Vec<Entry> {
+    let ends = RELEASES.iter().skip(1).map(|release| release.from).chain([UNKNOWN_FROM]);
+    let entry = |(release, end): (&cpumax_machine::kernel::Release, Version)| Entry {
+        first: release.from.to_string(),
+        last: before(end).to_string(),
+        generation: release.generation.to_string(),
+        changed: release.changed,
+    };
+    RELEASES.iter().zip(ends).map(entry).collect()
+}
+
+/// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to 7.0.
+fn before(version: Version) -> Version {
+    match (version.major, version.minor) {
+        (5, 0) => Version { major: 4, minor: 20 },
+        (major, 0) => Version { major: major.saturating_sub(1), minor: 19 },
+        (major, minor) => Version { major, minor: minor - 1 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_meet_without_gap_or_overlap() {
+        let entries = entries();
+        assert_eq!(entries[0].first, "4.18");
+        let of = |first: &str| entries.iter().find(|entry| entry.first == first).unwrap();
+        assert_eq!(of("4.19").last, "5.0");
+        assert_eq!(of("6.18").last, "6.19");
+        assert_eq!(of("7.3").last, "7.3");
+        assert_eq!(before(Version { major: 7, minor: 0 }).to_string(), "6.19");
+    }
+}

@@ -1,0 +1,23 @@
+//! `cpumax completions` and `cpumax man`: what a package installs beside the program.
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use anyhow::Context;
+use clap::CommandFactory;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "cpumax", &mut script);
+    Ok(std::io::stdout().write_all(&script)?)
+}
+
+/// One page for the program and one for each subcommand.
+pub fn man(folder: &Path) -> Result<(), Failure> {
+    let context = || format!("cannot write man pages into {}", folder.display());
+    fs::create_dir_all(folder).with_context(context)?;
+    clap_mangen::generate_to(Cli::command(), folder).with_context(context)?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Why the program ends other than well, and with which exit status.
+
+use crate::output;
+use std::process::ExitCode;
+
+/// What `main` turns into a message and an exit status.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something given cannot be used, or something asked for cannot be done.
+    Input(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::Input(error.into())
+    }
+}
+
+impl Failure {
+    /// Says what has not been said yet, and gives the exit status.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            // As for any filter: `cpumax run … | head` is no failure.
+            Failure::Input(error) if output::reader_is_gone(error) => ExitCode::SUCCESS,
+            Failure::Input(error) => {
+                let error_label = output::styled(output::BAD, "error:");
+                anstream::eprintln!("{error_label} {error:#}");
+                ExitCode::from(2)
+            }
+        }
+    }
+}
