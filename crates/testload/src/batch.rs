@@ -1,0 +1,65 @@
+//! A batch job: many threads that work in rounds, as a parallel program does: each has its share, and
+//! a round is over when the last has done it. Latency is that of a thread's share, from the start of
+//! the round to its end.
+
+use crate::Common;
+use crate::clock::monotonic_ns;
+use crate::draw::{Span, Stream};
+use crate::measure::{Latencies, Stopwatch};
+use crate::spin;
+use anyhow::Result;
+use clap::Args;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+#[derive(Args)]
+pub struct Batch {
+    #[command(flatten)]
+    common: Common,
+    /// Threads, 1 to 1024.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// Rounds, 1 to a million.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rounds: u64,
+    /// CPU time of each thread's share of a round.
+    #[arg(long, default_value = "uniform:2ms..6ms")]
+    work: Span,
+}
+
+impl Batch {
+    pub fn run(&self) -> Result<()> {
+        let speed = self.common.speed();
+        let start = Arc::new(Barrier::new(self.threads as usize + 1));
+        let round_over = Arc::new(Barrier::new(self.threads as usize));
+        let mut threads = Vec::new();
+        for index in 0..u64::from(self.threads) {
+            let mut stream = Stream::new(self.common.seed, index);
+            let (rounds, work) = (self.rounds, self.work);
+            let (start, round_over) = (Arc::clone(&start), Arc::clone(&round_over));
+            threads.push(
+                thread::Builder::new()
+                    .name(format!("bat-{index:02}"))
+                    .spawn(move || {
+                        let mut latencies = Latencies::new();
+                        start.wait();
+                        for _ in 0..rounds {
+                            let begin_ns = monotonic_ns();
+                            spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                            latencies.record_ns(monotonic_ns() - begin_ns);
+                            round_over.wait();
+                        }
+                        latencies
+                    })?,
+            );
+        }
+        self.common.wait_for_start()?;
+        let stopwatch = Stopwatch::start();
+        start.wait();
+        let mut latencies = Latencies::new();
+        for thread in threads {
+            latencies.add(&thread.join().expect("a batch thread does not panic"));
+        }
+        stopwatch.report("batch", &latencies).print()
+    }
+}

@@ -1,0 +1,110 @@
+//! Small loads whose work is known: to make recordings of, and to hold the model's prediction
+//! against. A server with closed-loop and rate-driven clients, periodic bursts, pipes, and a batch.
+//!
+//! Everything stays on the loopback interface, and every load is bounded in count. Work is a fixed
+//! number of instructions drawn from a seed, so two runs with one seed do the same work whatever
+//! limit they run under. Results are one JSON object on standard output.
+
+mod batch;
+mod burst;
+mod client;
+mod clock;
+mod draw;
+mod measure;
+mod pipeline;
+mod scrub;
+mod serve;
+mod spin;
+mod validate;
+
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "testload", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the speed of this machine's CPUs, to be given to the others with --speed.
+    Calibrate,
+    /// Answer requests: one thread for each connection, each request costs CPU time.
+    Serve(serve::Serve),
+    /// Clients that wait for the answer before they ask again.
+    Closed(client::Closed),
+    /// Clients that ask on a clock, whether or not the answers come.
+    Rate(client::Rate),
+    /// Threads that each do a piece of work at every tick of a period.
+    Burst(burst::Burst),
+    /// Senders and receivers around pipes, as hackbench.
+    Pipeline(pipeline::Pipeline),
+    /// Many threads that share out a pile of work in rounds.
+    Batch(batch::Batch),
+    /// Take names of other programs and of the machine out of a recording.
+    Scrub(scrub::Scrub),
+    /// Make the recordings that are shipped (needs root and perf).
+    Recordings(validate::Recordings),
+    /// Record the loads, run them under limits, predict the same, and compare.
+    Validate(validate::Validate),
+}
+
+/// What every load takes.
+#[derive(Args, Debug, Clone)]
+struct Common {
+    /// Seed of all that is drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Turns of the work loop in a millisecond of CPU time; measured when not given.
+    #[arg(long)]
+    speed: Option<u64>,
+    /// Print `ready` when all is set up, and begin when a line comes on standard input.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Common {
+    /// The CPU's speed, given or measured.
+    fn speed(&self) -> spin::Speed {
+        self.speed
+            .map_or_else(spin::Speed::measured, spin::Speed::new)
+    }
+
+    /// Says that all is set up and waits for the word to begin.
+    fn wait_for_start(&self) -> anyhow::Result<()> {
+        use std::io::Write as _;
+        if self.wait {
+            println!("ready");
+            std::io::stdout().flush()?;
+            std::io::stdin().read_line(&mut String::new())?;
+        }
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Calibrate => {
+            println!("{}", spin::Speed::measured().turns_per_ms());
+            Ok(())
+        }
+        Command::Serve(serve) => serve.run(),
+        Command::Closed(closed) => closed.run(),
+        Command::Rate(rate) => rate.run(),
+        Command::Burst(burst) => burst.run(),
+        Command::Pipeline(pipeline) => pipeline.run(),
+        Command::Batch(batch) => batch.run(),
+        Command::Scrub(scrub) => scrub.run(),
+        Command::Recordings(recordings) => recordings.run(),
+        Command::Validate(validate) => validate.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testload: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a load reports about itself.
+
+use crate::clock::{monotonic_ns, process_cpu_ns};
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Latencies of one thread or of all, kept to three digits.
+pub struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub fn new() -> Latencies {
+        // Bounds of the library's constructor are met by constants: 1 ns to 1 h, three digits.
+        Latencies(
+            Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
+        )
+    }
+
+    pub fn record_ns(&mut self, latency_ns: u64) {
+        self.0.saturating_record(latency_ns.max(1));
+    }
+
+    pub fn add(&mut self, other: &Latencies) {
+        // Same bounds on both sides: nothing can be out of range.
+        self.0.add(&other.0).expect("same bounds");
+    }
+
+    pub fn summary(&self) -> Summary {
+        Summary {
+            count: self.0.len(),
+            p50: self.0.value_at_quantile(0.5),
+            p90: self.0.value_at_quantile(0.9),
+            p99: self.0.value_at_quantile(0.99),
+            max: self.0.max(),
+            mean: self.0.mean() as u64,
+        }
+    }
+}
+
+/// A distribution in a few numbers, ns.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Summary {
+    pub count: u64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub max: u64,
+    pub mean: u64,
+}
+
+/// What a load prints when it is done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub load: String,
+    /// Requests, bursts, messages or rounds done.
+    pub completions: u64,
+    /// From the word to begin until the last completion, ns.
+    pub duration_ns: u64,
+    /// CPU time of the process in that time, ns.
+    pub cpu_ns: u64,
+    /// From when a request was due until it was done, ns.
+    pub latency_ns: Summary,
+}
+
+impl Report {
+    pub fn print(&self) -> Result<()> {
+        println!("{}", serde_json::to_string(self)?);
+        Ok(())
+    }
+}
+
+/// Times a load from the word to begin.
+pub struct Stopwatch {
+    begin_ns: u64,
+    begin_cpu_ns: u64,
+}
+
+impl Stopwatch {
+    pub fn start() -> Stopwatch {
+        Stopwatch {
+            begin_ns: monotonic_ns(),
+            begin_cpu_ns: process_cpu_ns(),
+        }
+    }
+
+    pub fn report(&self, load: &str, latencies: &Latencies) -> Report {
+        let latency_ns = latencies.summary();
+        Report {
+            load: load.to_owned(),
+            completions: latency_ns.count,
+            duration_ns: monotonic_ns() - self.begin_ns,
+            cpu_ns: process_cpu_ns() - self.begin_cpu_ns,
+            latency_ns,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The truth to hold the what-if against: each load is recorded without a limit, and run for real under
+//! several limits. The steps leave files in one directory, so each can be done again alone.
+//!
+//! Needs root, perf and a cgroup v1 or v2 cpu controller. The load is in a group of its own, its
+//! client outside, as a service and its users are. Latency is taken where the model takes it: at the
+//! thread that does the work, from the time a request is due (a client's write, a timer's tick)
+//! until its work is done.
+
+mod cgroup;
+mod plan;
+mod process;
+mod run;
+mod ship;
+
+use crate::spin::Speed;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use plan::{LIMITS, LOADS, Load};
+use run::{Events, Setting};
+pub use ship::Recordings;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Args)]
+pub struct Validate {
+    /// What to do.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "record,measure"
+    )]
+    steps: Vec<Step>,
+    /// Loads to take, by name; all when not given.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where recordings and results are kept.
+    #[arg(long, default_value = "target/validate")]
+    dir: PathBuf,
+    /// Seed of the loads.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often each limit is measured, 1 to 100; the median run counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// How much work there is, in hundredths of the plan's.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    scale: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Record each load without a limit, with perf, once with scheduling events and once with
+    /// system calls too.
+    Record,
+    /// Run each load under each limit, and under none, without perf.
+    Measure,
+}
+
+/// What all steps need.
+struct Context {
+    dir: PathBuf,
+    seed: u64,
+    scale: u64,
+    speed: Speed,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Context {
+    /// An error once the user has asked to stop, so that everything started is taken down.
+    fn check_stopped(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Relaxed) {
+            bail!("stopped; groups and processes are removed");
+        }
+        Ok(())
+    }
+
+    fn recording(&self, load: &Load, events: Events) -> PathBuf {
+        self.dir.join(format!("{}.{events}.perf.data", load.name))
+    }
+
+    fn measurement(&self, load: &Load, setting: &str, repeat: u32) -> PathBuf {
+        self.dir
+            .join(format!("{}.{setting}.{repeat}.json", load.name))
+    }
+}
+
+impl Validate {
+    pub fn run(&self) -> Result<()> {
+        fs::create_dir_all(&self.dir)
+            .with_context(|| format!("cannot make {}", self.dir.display()))?;
+        let context = Context {
+            dir: self.dir.clone(),
+            seed: self.seed,
+            scale: self.scale,
+            speed: remembered_speed(&self.dir)?,
+            stopped: stop_on_signals()?,
+        };
+        let loads = self.loads()?;
+        for step in &self.steps {
+            for load in &loads {
+                match step {
+                    Step::Record => Self::record(&context, load)?,
+                    Step::Measure => self.measure(&context, load)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn loads(&self) -> Result<Vec<&'static Load>> {
+        if self.only.is_empty() {
+            return Ok(LOADS.iter().filter(|load| load.validated).collect());
+        }
+        self.only
+            .iter()
+            .map(|name| {
+                LOADS
+                    .iter()
+                    .find(|load| load.name == name)
+                    .with_context(|| {
+                        let names: Vec<_> = LOADS.iter().map(|load| load.name).collect();
+                        format!("no load `{name}`; there are {}", names.join(", "))
+                    })
+            })
+            .collect()
+    }
+
+    fn record(context: &Context, load: &Load) -> Result<()> {
+        for events in [Events::Sched, Events::Syscalls] {
+            let setting = Setting {
+                limit: None,
+                recording: Some((events, context.recording(load, events))),
+            };
+            Self::one(context, load, &format!("recording-{events}"), &setting, 0)?;
+        }
+        Ok(())
+    }
+
+    fn measure(&self, context: &Context, load: &Load) -> Result<()> {
+        for repeat in 0..self.repeat {
+            let unlimited = Setting {
+                limit: None,
+                recording: None,
+            };
+            Self::one(context, load, "none", &unlimited, repeat)?;
+            for limit in LIMITS {
+                let setting = Setting {
+                    limit: Some(*limit),
+                    recording: None,
+                };
+                Self::one(context, load, limit.name, &setting, repeat)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs once and keeps what was measured.
+    fn one(
+        context: &Context,
+        load: &Load,
+        name: &str,
+        setting: &Setting,
+        repeat: u32,
+    ) -> Result<()> {
+        context.check_stopped()?;
+        let measured = run::run(context, load, setting)
+            .with_context(|| format!("{} under {name}", load.name))?;
+        eprintln!("{} under {name}, run {repeat}: {measured}", load.name);
+        let path = context.measurement(load, name, repeat);
+        fs::write(&path, serde_json::to_string_pretty(&measured)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// A flag that is set when the user wants to stop.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+    Ok(stopped)
+}
+
+/// The speed all steps share: measured by the first and kept, so that all do the same work.
+fn remembered_speed(dir: &Path) -> Result<Speed> {
+    let path = dir.join("speed");
+    if let Ok(text) = fs::read_to_string(&path) {
+        let turns_per_ms = text
+            .trim()
+            .parse()
+            .with_context(|| format!("{}: expected turns in a millisecond", path.display()))?;
+        return Ok(Speed::new(turns_per_ms));
+    }
+    let speed = Speed::measured();
+    fs::write(&path, speed.turns_per_ms().to_string())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(speed)
+}

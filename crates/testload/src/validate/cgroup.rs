@@ -1,0 +1,144 @@
+//! A group of its own for the load, in whichever hierarchies the machine has; gone when dropped.
+
+use super::plan::NamedLimit;
+use anyhow::{Context as _, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// The group's path in every hierarchy.
+pub const PATH: &str = "/testload";
+
+/// A group with a limit.
+pub struct Cgroup {
+    /// Folder with the limit and its statistics.
+    cpu: PathBuf,
+    v2: bool,
+    /// Every folder that was made, to be removed again.
+    folders: Vec<PathBuf>,
+}
+
+/// Counters of the group at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    pub usage_us: u64,
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    pub throttled_us: u64,
+}
+
+impl Cgroup {
+    /// Makes the group: on v2 one folder; on v1 one for the limit, one for the usage, and one in the
+    /// v2 tree beside them, from which perf takes the names of groups.
+    pub fn make() -> Result<Cgroup> {
+        let root = Path::new(ROOT);
+        let v2 = root.join("cgroup.controllers").exists();
+        let hierarchies: Vec<PathBuf> = if v2 {
+            let control = root.join("cgroup.subtree_control");
+            fs::write(&control, "+cpu").with_context(|| cannot("write", &control))?;
+            vec![root.to_owned()]
+        } else {
+            ["cpu", "cpuacct", "unified"]
+                .into_iter()
+                .map(|name| root.join(name))
+                .filter(|path| path.exists())
+                .collect()
+        };
+        let Some(first) = hierarchies.first() else {
+            bail!("no cpu controller under {ROOT}");
+        };
+        let mut group = Cgroup {
+            cpu: first.join(&PATH[1..]),
+            v2,
+            folders: Vec::new(),
+        };
+        for hierarchy in &hierarchies {
+            let folder = hierarchy.join(&PATH[1..]);
+            fs::create_dir(&folder).with_context(|| cannot("make", &folder))?;
+            group.folders.push(folder);
+        }
+        Ok(group)
+    }
+
+    /// Puts a process with all its threads in.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        for folder in &self.folders {
+            let procs = folder.join("cgroup.procs");
+            fs::write(&procs, pid.to_string()).with_context(|| cannot("write", &procs))?;
+        }
+        Ok(())
+    }
+
+    pub fn limit(&self, limit: &NamedLimit) -> Result<()> {
+        let (quota, period, burst) = (limit.quota_us, limit.period_us, limit.burst_us);
+        if self.v2 {
+            self.write("cpu.max", &format!("{quota} {period}"))?;
+            self.write("cpu.max.burst", &burst.to_string())
+        } else {
+            self.write("cpu.cfs_period_us", &period.to_string())?;
+            self.write("cpu.cfs_quota_us", &quota.to_string())?;
+            self.write("cpu.cfs_burst_us", &burst.to_string())
+        }
+    }
+
+    pub fn counters(&self) -> Result<Counters> {
+        let stat = self.cpu.join("cpu.stat");
+        let text = fs::read_to_string(&stat).with_context(|| cannot("read", &stat))?;
+        let field = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+                .with_context(|| format!("{} has no {name}", stat.display()))
+        };
+        let (usage_us, throttled_us) = if self.v2 {
+            (field("usage_usec ")?, field("throttled_usec ")?)
+        } else {
+            (Self::v1_usage_us()?, field("throttled_time ")? / 1000)
+        };
+        Ok(Counters {
+            usage_us,
+            nr_periods: field("nr_periods ")?,
+            nr_throttled: field("nr_throttled ")?,
+            throttled_us,
+        })
+    }
+
+    fn v1_usage_us() -> Result<u64> {
+        let file = Path::new(ROOT)
+            .join("cpuacct")
+            .join(&PATH[1..])
+            .join("cpuacct.usage");
+        let text = fs::read_to_string(&file).with_context(|| cannot("read", &file))?;
+        let ns: u64 = text.trim().parse().with_context(|| cannot("read", &file))?;
+        Ok(ns / 1000)
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.cpu.join(file);
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // A process that was killed a moment ago may still be counted as a member.
+        for folder in &self.folders {
+            let gone = (0..100).any(|_| {
+                fs::remove_dir(folder).is_ok() || {
+                    thread::sleep(Duration::from_millis(20));
+                    false
+                }
+            });
+            if !gone {
+                eprintln!("testload: cannot remove {}", folder.display());
+            }
+        }
+    }
+}
+
+fn cannot(what: &str, path: &Path) -> String {
+    format!("cannot {what} {}", path.display())
+}
