@@ -105,10 +105,7 @@ impl Distribution {
             Distribution::LogNormal { median_ns, sigma } => {
                 to_ns(*median_ns as f64 * libm::exp(sigma * stream.normal()))
             }
-            Distribution::Empirical {
-                values_ns,
-                cumulative,
-            } => {
+            Distribution::Empirical { values_ns, cumulative } => {
                 let total = cumulative.last().copied().unwrap_or(0);
                 let rank = stream.below(total);
                 let ix = cumulative.partition_point(|&below| below <= rank);
@@ -129,10 +126,7 @@ impl Distribution {
             Distribution::LogNormal { median_ns, sigma } => {
                 *median_ns as f64 * libm::exp(sigma * sigma / 2.0)
             }
-            Distribution::Empirical {
-                values_ns,
-                cumulative,
-            } => {
+            Distribution::Empirical { values_ns, cumulative } => {
                 let mut sum = 0.0;
                 let mut before = 0;
                 for (&value_ns, &upto) in values_ns.iter().zip(cumulative) {
@@ -181,19 +175,13 @@ mod tests {
     #[test]
     fn the_same_numbers_on_every_machine_and_in_every_release() {
         // Computed by an independent program from the recipe in the documentation.
-        let recorded_raw = [
-            16_641_277_496_948_281_006,
-            7_236_863_486_294_353_800,
-            2_359_890_561_840_889_091,
-        ];
+        let recorded_raw =
+            [16_641_277_496_948_281_006, 7_236_863_486_294_353_800, 2_359_890_561_840_889_091];
         let recorded_draws = [1_346_101, 671_595];
         let mut stream = Stream::new(1, Domain::Task, 2);
         let first: Vec<u64> = (0..3).map(|_| stream.next_u64()).collect();
         assert_eq!(first, recorded_raw);
-        let log_normal = Distribution::LogNormal {
-            median_ns: 1_000_000,
-            sigma: 0.5,
-        };
+        let log_normal = Distribution::LogNormal { median_ns: 1_000_000, sigma: 0.5 };
         let exponential = Distribution::Exponential { mean_ns: 1_000_000 };
         let drawn = [log_normal.draw(&mut stream), exponential.draw(&mut stream)];
         assert_eq!(drawn, recorded_draws);
@@ -204,11 +192,8 @@ mod tests {
         // The first outputs of SplitMix64 from state 1234567.
         let states =
             [0, 1, 2].map(|n: u64| 1_234_567u64.wrapping_add(GOLDEN_GAMMA.wrapping_mul(n)));
-        let published = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-        ];
+        let published =
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(states.map(mix), published);
     }
 
@@ -235,10 +220,7 @@ mod tests {
         for _ in 0..50_000 {
             counts[stream.below(5) as usize] += 1;
         }
-        assert!(
-            counts.iter().all(|&count| (9_500..10_500).contains(&count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|&count| (9_500..10_500).contains(&count)), "{counts:?}");
         assert_eq!(stream.below(0), 0);
         assert_eq!(stream.below(1), 0);
         assert!(stream.below(u64::MAX) < u64::MAX);
@@ -246,10 +228,7 @@ mod tests {
 
     #[test]
     fn means_and_quantiles_are_those_of_the_distribution() {
-        let uniform = Distribution::Uniform {
-            low_ns: 1_000,
-            high_ns: 3_000,
-        };
+        let uniform = Distribution::Uniform { low_ns: 1_000, high_ns: 3_000 };
         let all = sorted(&uniform);
         assert!(all[0] >= 1_000 && all[DRAWS - 1] <= 3_000);
         assert!((mean(&all) - 2_000.0).abs() < 20.0);
@@ -259,10 +238,7 @@ mod tests {
         let median = all[DRAWS / 2] as f64 / 1e6;
         assert!((median - std::f64::consts::LN_2).abs() < 0.03, "{median}");
 
-        let log_normal = Distribution::LogNormal {
-            median_ns: 1_000_000,
-            sigma: 0.5,
-        };
+        let log_normal = Distribution::LogNormal { median_ns: 1_000_000, sigma: 0.5 };
         let all = sorted(&log_normal);
         assert!((all[DRAWS / 2] as f64 / 1e6 - 1.0).abs() < 0.03);
         // One standard deviation up is at the quantile 0.8413.
@@ -270,10 +246,7 @@ mod tests {
         assert!((up - libm::exp(0.5)).abs() < 0.05, "{up}");
         assert!((mean(&all) / log_normal.mean_ns() - 1.0).abs() < 0.03);
 
-        let empirical = Distribution::Empirical {
-            values_ns: vec![1, 9],
-            cumulative: vec![3, 4],
-        };
+        let empirical = Distribution::Empirical { values_ns: vec![1, 9], cumulative: vec![3, 4] };
         let all = sorted(&empirical);
         let nines = all.iter().filter(|&&ns| ns == 9).count() as f64 / DRAWS as f64;
         assert!((nines - 0.25).abs() < 0.02, "{nines}");
@@ -285,31 +258,13 @@ mod tests {
     fn nothing_is_longer_than_the_cap_and_nothing_panics() {
         let wild = [
             Distribution::Constant { ns: u64::MAX },
-            Distribution::Uniform {
-                low_ns: 0,
-                high_ns: u64::MAX,
-            },
-            Distribution::Uniform {
-                low_ns: 9,
-                high_ns: 3,
-            },
+            Distribution::Uniform { low_ns: 0, high_ns: u64::MAX },
+            Distribution::Uniform { low_ns: 9, high_ns: 3 },
             Distribution::Exponential { mean_ns: u64::MAX },
-            Distribution::LogNormal {
-                median_ns: u64::MAX,
-                sigma: f64::INFINITY,
-            },
-            Distribution::LogNormal {
-                median_ns: 1,
-                sigma: f64::NAN,
-            },
-            Distribution::Empirical {
-                values_ns: vec![],
-                cumulative: vec![],
-            },
-            Distribution::Empirical {
-                values_ns: vec![u64::MAX],
-                cumulative: vec![],
-            },
+            Distribution::LogNormal { median_ns: u64::MAX, sigma: f64::INFINITY },
+            Distribution::LogNormal { median_ns: 1, sigma: f64::NAN },
+            Distribution::Empirical { values_ns: vec![], cumulative: vec![] },
+            Distribution::Empirical { values_ns: vec![u64::MAX], cumulative: vec![] },
         ];
         let mut stream = Stream::new(0, Domain::Task, 0);
         for distribution in &wild {

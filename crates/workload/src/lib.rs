@@ -1,12 +1,24 @@
 //! Workloads: groups, tasks and the programs they run.
 //!
 //! A [`Workload`] is what every world (the model, a virtual machine, the host) is given. It comes
-//! from a scenario file ([`parse`]), from the [`Builder`], or from a recording. It says nothing about
-//! kernels: the same workload is run on each.
+//! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording. It
+//! says nothing about kernels: the same workload is run on each. Whatever it came from, one set of
+//! checks ([`Workload::check`]) decides whether it is accepted.
 
 #![allow(missing_docs)]
+pub mod bounds;
+pub mod build;
+mod check;
 mod dist;
+mod error;
 mod model;
+mod read;
+mod resolve;
+pub mod step;
+mod units;
 
+pub use build::Builder;
 pub use dist::{Domain, MAX_DRAW_NS, Stream};
+pub use error::{Error, Finding, Location};
 pub use model::*;
+pub use read::{load, parse};

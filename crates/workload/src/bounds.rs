@@ -1,0 +1,50 @@
+//! How large a workload may be. Generous for every experiment worth running, and small enough that
+//! no input, however it came about, uses more memory than a few times its own size.
+
+/// Largest scenario file, bytes.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Longest run, and longest single length of time in a workload, ns: one day.
+pub const MAX_DURATION_NS: u64 = 86_400 * NS_PER_S;
+/// Most CPUs.
+pub const MAX_CPUS: u64 = 4096;
+/// Most tasks, counted one by one, that a workload starts or forks a counted number of times.
+pub const MAX_TASKS: u64 = 1_000_000;
+/// Most kinds of task.
+pub const MAX_KINDS: u64 = 100_000;
+/// Most groups, implied parents included.
+pub const MAX_GROUPS: u64 = 100_000;
+/// Deepest group below the root.
+pub const MAX_GROUP_DEPTH: u64 = 64;
+/// Longest path of a group, bytes.
+pub const MAX_PATH_BYTES: u64 = 1024;
+/// Longest component of a path and longest name, bytes.
+pub const MAX_NAME_BYTES: u64 = 255;
+/// Most instructions in all programs together, after loops have been flattened.
+pub const MAX_OPS: u64 = 10_000_000;
+/// Deepest nesting of loops.
+pub const MAX_LOOP_DEPTH: u64 = 32;
+/// Most locks held at once by one task.
+pub const MAX_LOCKS_HELD: u64 = 32;
+/// Most instructions that a loop may execute without any time passing.
+pub const MAX_INSTANT_OPS: u64 = 1_000_000;
+/// Most locks, channels, sources, softirqs, interventions and expectations, each.
+pub const MAX_ENTRIES: u64 = 100_000;
+/// Most tokens sent or received at once.
+pub const MAX_TOKENS: u64 = 1_000_000;
+/// Most CPUs written in all different sets of CPUs together.
+pub const MAX_CPU_SET_ENTRIES: u64 = 16_000_000;
+/// Most values in one empirical distribution, and most times in one list of arrivals.
+pub const MAX_VALUES: u64 = 1_000_000;
+/// Largest `sigma` of a log-normal distribution.
+pub const MAX_SIGMA: f64 = 10.0;
+/// Range of a task's own slice and of the base slice, ns.
+pub const SLICE_NS: std::ops::RangeInclusive<u64> = 100_000..=100_000_000;
+/// Range of `kernel.sched_cfs_bandwidth_slice_us`, ns. The kernel has no maximum; above a period
+/// all are alike.
+pub const BANDWIDTH_SLICE_NS: std::ops::RangeInclusive<u64> = 1_000..=10 * NS_PER_S;
+/// Ticks a second that kernels can be built with.
+pub const HZ: [u32; 4] = [100, 250, 300, 1000];
+
+pub(crate) const NS_PER_US: u64 = 1_000;
+pub(crate) const NS_PER_MS: u64 = 1_000_000;
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;

@@ -1,0 +1,143 @@
+//! Who forks whom: the number of tasks must not explode.
+//!
+//! Programs have no conditions, so a kind that forks itself, directly or through others, does so
+//! without end. That is a chain of tasks, one after the other, as long as each forks one and takes
+//! time first; anything more grows without bound. A loop without end may fork; how many tasks live
+//! at once then depends on the run.
+
+use super::program::passes_time;
+use super::{Checked, flaw};
+use crate::bounds::MAX_TASKS;
+use crate::error::{Kind, Spot};
+use crate::model::{Op, TaskIx, TaskSpec, Workload};
+use crate::units::quoted;
+
+/// One `fork` in a program.
+struct Fork {
+    to: TaskIx,
+    op: usize,
+    /// How often it is executed; loops without end count once.
+    times: u64,
+    in_endless_loop: bool,
+    after_time: bool,
+}
+
+pub(super) fn check(workload: &Workload) -> Checked {
+    let forks: Vec<Vec<Fork>> =
+        workload.tasks.iter().map(|task| forks_of(workload, task)).collect();
+    let order = match sorted(&forks) {
+        Ok(order) => order,
+        Err(cyclic) => return chains(workload, &forks, &cyclic),
+    };
+    // Parents first, so that the number of a kind is known before its own forks are counted.
+    let mut instances: Vec<u64> = workload.tasks.iter().map(|task| task.count.into()).collect();
+    for kind in order {
+        for fork in &forks[kind] {
+            let more = instances[kind].saturating_mul(fork.times);
+            let sum = &mut instances[fork.to as usize];
+            *sum = sum.saturating_add(more);
+            if *sum > MAX_TASKS {
+                let name = quoted(&workload.tasks[fork.to as usize].name);
+                let problem = format!("more than {MAX_TASKS} tasks {name} would be forked");
+                let spot = Spot::Op(kind, fork.op);
+                return flaw(spot, "", Kind::Value, problem, format!("at most {MAX_TASKS}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn forks_of(workload: &Workload, task: &TaskSpec) -> Vec<Fork> {
+    let mut forks = Vec::new();
+    let mut loops = vec![(1u64, false)];
+    let mut after_time = false;
+    for (ix, op) in task.program.iter().enumerate() {
+        let (times, in_endless_loop) = loops.last().copied().unwrap_or((1, false));
+        match *op {
+            Op::LoopStart { times: u64::MAX, .. } => loops.push((times, true)),
+            Op::LoopStart { times: more, .. } => {
+                loops.push((times.saturating_mul(more), in_endless_loop));
+            }
+            Op::LoopEnd { .. } => {
+                loops.pop();
+            }
+            Op::Fork { kind: to } => {
+                forks.push(Fork { to, op: ix, times, in_endless_loop, after_time });
+            }
+            Op::Exit => break,
+            _ => after_time |= passes_time(workload, op),
+        }
+    }
+    forks
+}
+
+/// All kinds, parents before children; or the kinds that are on a cycle or between two.
+fn sorted(forks: &[Vec<Fork>]) -> Result<Vec<usize>, Vec<bool>> {
+    let mut parents = vec![0u64; forks.len()];
+    for fork in forks.iter().flatten() {
+        parents[fork.to as usize] += 1;
+    }
+    let mut order: Vec<usize> = (0..forks.len()).filter(|&kind| parents[kind] == 0).collect();
+    let mut done = 0;
+    while let Some(&kind) = order.get(done) {
+        done += 1;
+        for fork in &forks[kind] {
+            let left = &mut parents[fork.to as usize];
+            *left -= 1;
+            if *left == 0 {
+                order.push(fork.to as usize);
+            }
+        }
+    }
+    if order.len() == forks.len() {
+        return Ok(order);
+    }
+    Err(without_childless(forks, parents.iter().map(|&left| left > 0).collect()))
+}
+
+/// Takes away, again and again, the kinds that fork none of those left.
+fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
+    let mut parents: Vec<Vec<usize>> = vec![Vec::new(); forks.len()];
+    let mut children = vec![0u64; forks.len()];
+    for (kind, fork) in
+        forks.iter().enumerate().flat_map(|(k, forks)| forks.iter().map(move |f| (k, f)))
+    {
+        if left[kind] && left[fork.to as usize] {
+            parents[fork.to as usize].push(kind);
+            children[kind] += 1;
+        }
+    }
+    let mut childless: Vec<usize> =
+        (0..forks.len()).filter(|&kind| left[kind] && children[kind] == 0).collect();
+    while let Some(kind) = childless.pop() {
+        left[kind] = false;
+        for &parent in &parents[kind] {
+            children[parent] -= 1;
+            if children[parent] == 0 {
+                childless.push(parent);
+            }
+        }
+    }
+    left
+}
+
+/// Kinds on cycles must each fork exactly one of them, once, after some time.
+fn chains(workload: &Workload, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
+    for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
+        let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
+        let Some(first) = onward.next() else { continue };
+        let accepted = "fork each other in one direction only, or once, after some time";
+        let name = quoted(&workload.tasks[kind].name);
+        if let Some(again) =
+            onward.next().or(Some(first).filter(|fork| fork.times > 1 || fork.in_endless_loop))
+        {
+            let problem = format!("tasks {name} fork themselves, more and more of them");
+            return flaw(Spot::Op(kind, again.op), "", Kind::Program, problem, accepted);
+        }
+        if !first.after_time {
+            let problem = format!("tasks {name} fork themselves before any time has passed");
+            return flaw(Spot::Op(kind, first.op), "", Kind::Program, problem, accepted);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The order in which locks are taken, over all programs: a cycle can deadlock.
+//!
+//! As lockdep does, without regard to modes: even readers wait for each other when a writer waits
+//! between them.
+
+use super::{Checked, flaw};
+use crate::error::{Kind, Spot};
+use crate::model::{LockIx, Op, Workload};
+use crate::units::quoted;
+use std::collections::BTreeMap;
+
+/// While the first was held the second was taken, at this task and instruction.
+type Edges = BTreeMap<LockIx, BTreeMap<LockIx, (usize, usize)>>;
+
+pub(super) fn check(workload: &Workload) -> Checked {
+    let edges = edges(workload);
+    let Some(cycle) = cycle(&edges) else {
+        return Ok(());
+    };
+    let name = |lock: LockIx| quoted(&workload.locks[lock as usize].name);
+    let mut steps = Vec::new();
+    let mut last = (0, 0);
+    for (ix, &held) in cycle.iter().enumerate() {
+        let taken = cycle[(ix + 1) % cycle.len()];
+        last = edges[&held][&taken];
+        let task = quoted(&workload.tasks[last.0].name);
+        steps.push(format!("{} then {} (task {task})", name(held), name(taken)));
+    }
+    let problem = format!("locks are taken in a cycle: {}", steps.join(", "));
+    let accepted = "the same order of locks in all programs";
+    flaw(Spot::Op(last.0, last.1), "", Kind::Lock, problem, accepted)
+}
+
+/// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that it
+/// began with, so one pass over each sees every pair.
+fn edges(workload: &Workload) -> Edges {
+    let mut edges = Edges::new();
+    for (task, spec) in workload.tasks.iter().enumerate() {
+        let mut held: Vec<LockIx> = Vec::new();
+        for (ix, op) in spec.program.iter().enumerate() {
+            match *op {
+                Op::Lock { lock, .. } => {
+                    for &above in &held {
+                        edges.entry(above).or_default().entry(lock).or_insert((task, ix));
+                    }
+                    held.push(lock);
+                }
+                Op::Unlock { lock } => held.retain(|&other| other != lock),
+                _ => {}
+            }
+        }
+    }
+    edges
+}
+
+/// A cycle, each lock once; `None` if there is none.
+fn cycle(edges: &Edges) -> Option<Vec<LockIx>> {
+    let mut finished = std::collections::BTreeSet::new();
+    for &start in edges.keys() {
+        if finished.contains(&start) {
+            continue;
+        }
+        let mut path = vec![start];
+        let mut next = vec![successors(edges, start)];
+        while let Some(candidates) = next.last_mut() {
+            let Some(lock) = candidates.pop() else {
+                next.pop();
+                finished.extend(path.pop());
+                continue;
+            };
+            if let Some(at) = path.iter().position(|&other| other == lock) {
+                return Some(path.split_off(at));
+            }
+            if !finished.contains(&lock) {
+                path.push(lock);
+                next.push(successors(edges, lock));
+            }
+        }
+    }
+    None
+}
+
+fn successors(edges: &Edges, lock: LockIx) -> Vec<LockIx> {
+    edges.get(&lock).map(|to| to.keys().rev().copied().collect()).unwrap_or_default()
+}

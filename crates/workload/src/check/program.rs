@@ -1,0 +1,436 @@
+//! What one program does: whether a task could execute it, with its locks released, its system calls
+//! ended, nothing sleeping where nothing may sleep, and time passing in every loop.
+
+use super::tables::takes_time;
+use super::{
+    Checked, Found, class_change, flaw, in_range, lock_mode, nice, reference, time_in_range,
+};
+use crate::bounds::{
+    MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
+};
+use crate::error::{Kind, Spot};
+use crate::model::{Class, LockIx, LockKind, Op, Span, Target, TaskSpec, Workload};
+use crate::units::quoted;
+
+pub(super) fn check(workload: &Workload) -> Checked {
+    let lasting: Vec<bool> = workload.tasks.iter().map(|task| lasts(workload, task)).collect();
+    for (task, spec) in workload.tasks.iter().enumerate() {
+        let mut walk = Walk::new(workload, task, spec, &lasting);
+        for (ix, op) in spec.program.iter().enumerate() {
+            walk.references(ix, op)?;
+            walk.modes(ix, op)?;
+            walk.locks(ix, op)?;
+            walk.loops(ix, op)?;
+        }
+        walk.end()?;
+    }
+    Ok(())
+}
+
+pub(super) fn span(workload: &Workload, spot: Spot, field: &'static str, span: Span) -> Checked {
+    match span {
+        Span::Fixed(ns) => time_in_range(spot, field, ns, 0..=MAX_DURATION_NS),
+        Span::Drawn(ix) => reference(spot, field, ix, workload.distributions.len()),
+    }
+}
+
+/// Whether some time passes between start and end of every task of this kind.
+pub(super) fn lasts(workload: &Workload, task: &TaskSpec) -> bool {
+    let until_exit = task.program.iter().take_while(|op| !matches!(op, Op::Exit));
+    until_exit.into_iter().any(|op| passes_time(workload, op))
+}
+
+pub(super) fn passes_time(workload: &Workload, op: &Op) -> bool {
+    match *op {
+        Op::User(span) | Op::Kernel(span) | Op::IrqOff(span) | Op::Sleep(span) => {
+            takes_time(workload, span)
+        }
+        Op::Every { period_ns } => period_ns > 0,
+        _ => false,
+    }
+}
+
+/// What happens in a stretch of a program, as far as the passing of time is concerned.
+#[derive(Debug, Clone, Copy, Default)]
+struct Happens {
+    time: bool,
+    exit: bool,
+    recv: bool,
+    send: bool,
+    fork: bool,
+    /// Forks a kind whose tasks last, and waits for children.
+    fork_lasting: bool,
+    wait: bool,
+    /// Instructions executed without time passing.
+    instant_ops: u64,
+}
+
+impl Happens {
+    /// Whether a loop around this comes to an end or lets time pass. A receiver that makes nothing
+    /// itself ends up waiting, because whoever makes tokens takes time.
+    fn bounded(&self) -> bool {
+        self.time
+            || self.exit
+            || (self.fork_lasting && self.wait)
+            || (self.recv && !self.send && !self.fork)
+    }
+
+    fn add(&mut self, inner: Happens) {
+        self.time |= inner.time;
+        self.exit |= inner.exit;
+        self.recv |= inner.recv;
+        self.send |= inner.send;
+        self.fork |= inner.fork;
+        self.fork_lasting |= inner.fork_lasting;
+        self.wait |= inner.wait;
+        self.instant_ops = self.instant_ops.saturating_add(inner.instant_ops);
+    }
+}
+
+struct OpenLoop {
+    start: usize,
+    times: u64,
+    end: u32,
+    held: Vec<LockIx>,
+    in_syscall: bool,
+    happens: Happens,
+}
+
+struct Walk<'a> {
+    workload: &'a Workload,
+    task: usize,
+    spec: &'a TaskSpec,
+    lasting: &'a [bool],
+    held: Vec<LockIx>,
+    /// Of those held, how many are spin locks.
+    spinning: usize,
+    in_syscall: bool,
+    /// What was held when the system call began.
+    held_outside: Vec<LockIx>,
+    loops: Vec<OpenLoop>,
+    happens: Happens,
+}
+
+impl<'a> Walk<'a> {
+    fn new(workload: &'a Workload, task: usize, spec: &'a TaskSpec, lasting: &'a [bool]) -> Self {
+        Walk {
+            workload,
+            task,
+            spec,
+            lasting,
+            held: Vec::new(),
+            spinning: 0,
+            in_syscall: false,
+            held_outside: Vec::new(),
+            loops: Vec::new(),
+            happens: Happens::default(),
+        }
+    }
+
+    fn kthread(&self) -> bool {
+        self.spec.class == Class::Kthread
+    }
+
+    fn lock_name(&self, lock: LockIx) -> String {
+        quoted(&self.workload.locks[lock as usize].name)
+    }
+
+    fn lock_kind(&self, lock: LockIx) -> LockKind {
+        self.workload.locks[lock as usize].kind
+    }
+
+    fn refuse<T>(
+        &self,
+        ix: usize,
+        kind: Kind,
+        problem: impl Into<String>,
+        accepted: impl Into<String>,
+    ) -> Result<T, Found> {
+        flaw(Spot::Op(self.task, ix), "", kind, problem, accepted)
+    }
+
+    /// Indices, lengths and numbers.
+    fn references(&self, ix: usize, op: &Op) -> Checked {
+        let workload = self.workload;
+        let spot = Spot::Op(self.task, ix);
+        let target = |who: Target| match who {
+            Target::Myself => Ok(()),
+            Target::Kind(kind) => reference(spot, "of", kind, workload.tasks.len()),
+        };
+        match *op {
+            Op::User(length) => span(workload, spot, "user", length),
+            Op::Kernel(length) => span(workload, spot, "kernel", length),
+            Op::IrqOff(length) => span(workload, spot, "irqoff", length),
+            Op::Sleep(length) => span(workload, spot, "sleep", length),
+            Op::Every { period_ns } => {
+                time_in_range(spot, "every", period_ns, NS_PER_US..=MAX_DURATION_NS)
+            }
+            Op::Lock { lock, mode } => {
+                reference(spot, "lock", lock, workload.locks.len())?;
+                lock_mode(workload, spot, lock, mode)
+            }
+            Op::Unlock { lock } => reference(spot, "unlock", lock, workload.locks.len()),
+            Op::Send { channel, n } => self.tokens(spot, "send", channel, n),
+            Op::Recv { channel, n } => self.tokens(spot, "recv", channel, n),
+            Op::Fork { kind } => reference(spot, "fork", kind, workload.tasks.len()),
+            Op::Move { who, group } => {
+                target(who)?;
+                reference(spot, "to", group, workload.groups.len())
+            }
+            Op::SetAffinity { who, cpus } => {
+                target(who)?;
+                reference(spot, "affinity", cpus, workload.cpu_sets.len())
+            }
+            Op::SetNice { who, nice: to } => {
+                target(who)?;
+                nice(spot, to)
+            }
+            Op::SetClass { who, class } => {
+                target(who)?;
+                let kind = match who {
+                    Target::Myself => self.task as u32,
+                    Target::Kind(kind) => kind,
+                };
+                class_change(workload, spot, Some(kind), class)
+            }
+            Op::LoopStart { times, .. } => in_range(spot, "loop", times, 1..=u64::MAX),
+            Op::EnterKernel
+            | Op::ExitKernel
+            | Op::WaitChildren
+            | Op::Exit
+            | Op::Yield
+            | Op::Begin
+            | Op::Done
+            | Op::LoopEnd { .. } => Ok(()),
+        }
+    }
+
+    fn tokens(&self, spot: Spot, field: &'static str, channel: u32, n: u64) -> Checked {
+        reference(spot, field, channel, self.workload.channels.len())?;
+        in_range(spot, "n", n, 1..=MAX_TOKENS)?;
+        let channel = &self.workload.channels[channel as usize];
+        if n > channel.capacity {
+            let name = quoted(&channel.name);
+            let problem =
+                format!("{n} tokens at once, and channel {name} holds {}", channel.capacity);
+            return flaw(spot, field, Kind::Program, problem, "no more than its capacity");
+        }
+        Ok(())
+    }
+
+    /// User mode, kernel mode, and where nothing may sleep.
+    fn modes(&mut self, ix: usize, op: &Op) -> Checked {
+        match op {
+            Op::EnterKernel if self.kthread() => {
+                let problem = "a kernel thread makes no system calls";
+                let accepted = "the instructions as they are, without `syscall`";
+                return self.refuse(ix, Kind::Program, problem, accepted);
+            }
+            Op::EnterKernel if self.in_syscall => {
+                let problem = "a system call inside a system call";
+                return self.refuse(ix, Kind::Program, problem, "one `syscall` around all of it");
+            }
+            Op::EnterKernel => {
+                self.in_syscall = true;
+                self.held_outside.clone_from(&self.held);
+            }
+            Op::ExitKernel if !self.in_syscall => {
+                let problem = "the end of a system call that did not begin";
+                return self.refuse(ix, Kind::Program, problem, "pairs of both");
+            }
+            Op::ExitKernel => {
+                if self.held != self.held_outside {
+                    let problem = "a system call ends with other locks held than it began with";
+                    let accepted = "release in a system call what was taken in it, and only that";
+                    return self.refuse(ix, Kind::Lock, problem, accepted);
+                }
+                self.in_syscall = false;
+            }
+            Op::User(_) if self.in_syscall => {
+                let problem = "user mode inside a system call";
+                return self.refuse(ix, Kind::Program, problem, "`kernel`, or end the call first");
+            }
+            Op::User(_) if self.kthread() => {
+                let problem = "a kernel thread never runs in user mode";
+                return self.refuse(ix, Kind::Program, problem, "`kernel`");
+            }
+            Op::Exit if self.in_syscall => {
+                let problem = "`exit` inside a system call";
+                return self.refuse(ix, Kind::Program, problem, "`exit` after it");
+            }
+            _ => {}
+        }
+        if self.spinning > 0
+            && let Some(verb) = self.sleeps(op)
+        {
+            let spin = self.held.iter().find(|&&lock| self.lock_kind(lock) == LockKind::Spin);
+            let name = spin.map(|&lock| self.lock_name(lock)).unwrap_or_default();
+            let problem = format!("`{verb}` while the spin lock {name} is held");
+            let accepted = "under a spin lock: kernel, irqoff, another spin lock, unlock, send to \
+                 an unbounded channel, nice, begin, done, loops";
+            return self.refuse(ix, Kind::Lock, problem, accepted);
+        }
+        Ok(())
+    }
+
+    /// The verb of an instruction that can sleep or leaves the kernel.
+    fn sleeps(&self, op: &Op) -> Option<&'static str> {
+        match *op {
+            Op::User(_) => Some("user"),
+            Op::Sleep(_) => Some("sleep"),
+            Op::Every { .. } => Some("every"),
+            Op::Lock { lock, .. } if self.lock_kind(lock) != LockKind::Spin => Some("lock"),
+            Op::Send { channel, .. }
+                if self.workload.channels[channel as usize].capacity != u64::MAX =>
+            {
+                Some("send")
+            }
+            Op::Recv { .. } => Some("recv"),
+            Op::Fork { .. } => Some("fork"),
+            Op::WaitChildren => Some("wait"),
+            Op::Yield => Some("yield"),
+            Op::Move { .. } => Some("move"),
+            Op::SetAffinity { .. } => Some("affinity"),
+            Op::SetClass { .. } => Some("class"),
+            _ => None,
+        }
+    }
+
+    fn locks(&mut self, ix: usize, op: &Op) -> Checked {
+        match *op {
+            Op::Lock { lock, .. } => {
+                if self.held.contains(&lock) {
+                    let problem =
+                        format!("lock {} is taken while it is held", self.lock_name(lock));
+                    return self.refuse(ix, Kind::Lock, problem, "unlock it first");
+                }
+                let spin = self.lock_kind(lock) == LockKind::Spin;
+                if spin && !self.in_syscall && !self.kthread() {
+                    let problem = format!("spin lock {} outside the kernel", self.lock_name(lock));
+                    let accepted = "take and release it inside `syscall`";
+                    return self.refuse(ix, Kind::Lock, problem, accepted);
+                }
+                if self.held.len() as u64 == MAX_LOCKS_HELD {
+                    let problem = format!("more than {MAX_LOCKS_HELD} locks held at once");
+                    return self.refuse(ix, Kind::Lock, problem, "");
+                }
+                self.spinning += usize::from(spin);
+                self.held.push(lock);
+            }
+            Op::Unlock { lock } => {
+                let Some(at) = self.held.iter().position(|&held| held == lock) else {
+                    let problem = format!("lock {} is not held here", self.lock_name(lock));
+                    return self.refuse(ix, Kind::Lock, problem, self.held_names());
+                };
+                self.held.remove(at);
+                self.spinning -= usize::from(self.lock_kind(lock) == LockKind::Spin);
+            }
+            Op::Exit if !self.held.is_empty() => {
+                let problem = format!("the task exits and still holds {}", self.held_list());
+                return self.refuse(ix, Kind::Lock, problem, "unlock it first");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn held_list(&self) -> String {
+        self.held.iter().map(|&lock| self.lock_name(lock)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn held_names(&self) -> String {
+        match self.held.as_slice() {
+            [] => "no lock is held".to_owned(),
+            _ => format!("held: {}", self.held_list()),
+        }
+    }
+
+    fn loops(&mut self, ix: usize, op: &Op) -> Checked {
+        match *op {
+            Op::LoopStart { times, end } => {
+                if self.loops.len() as u64 == MAX_LOOP_DEPTH {
+                    let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
+                    return self.refuse(ix, Kind::Program, problem, "");
+                }
+                self.loops.push(OpenLoop {
+                    start: ix,
+                    times,
+                    end,
+                    held: self.held.clone(),
+                    in_syscall: self.in_syscall,
+                    happens: std::mem::take(&mut self.happens),
+                });
+            }
+            Op::LoopEnd { start } => self.loop_end(ix, start)?,
+            _ => {
+                let passes_time = passes_time(self.workload, op);
+                self.happens.time |= passes_time;
+                self.happens.instant_ops += u64::from(!passes_time);
+                match *op {
+                    Op::Exit => self.happens.exit = true,
+                    Op::Recv { .. } => self.happens.recv = true,
+                    Op::Send { .. } => self.happens.send = true,
+                    Op::WaitChildren => self.happens.wait = true,
+                    Op::Fork { kind } => {
+                        self.happens.fork = true;
+                        self.happens.fork_lasting |= self.lasting[kind as usize];
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn loop_end(&mut self, ix: usize, start: u32) -> Checked {
+        let matching = |open: &OpenLoop| open.start == start as usize && open.end as usize == ix;
+        let Some(open) = self.loops.pop().filter(matching) else {
+            let problem = "the end of a loop that did not begin, or begins elsewhere";
+            return self.refuse(ix, Kind::Program, problem, "each loop with its own end");
+        };
+        if open.in_syscall != self.in_syscall {
+            let problem = "a system call and a loop overlap";
+            return self.refuse(ix, Kind::Program, problem, "one of them inside the other");
+        }
+        if open.held != self.held {
+            let problem = match self.held.iter().find(|lock| !open.held.contains(lock)) {
+                Some(&lock) => {
+                    format!("lock {} is still held at the end of the loop", self.lock_name(lock))
+                }
+                None => "a loop releases a lock taken before it".to_owned(),
+            };
+            let accepted = "release in a loop what is taken in it, and only that";
+            return self.refuse(open.start, Kind::Lock, problem, accepted);
+        }
+        let mut body = std::mem::replace(&mut self.happens, open.happens);
+        let executed = body.instant_ops.saturating_add(1).saturating_mul(open.times);
+        body.instant_ops = if body.bounded() { 0 } else { executed };
+        if body.instant_ops > MAX_INSTANT_OPS {
+            let problem = match open.times {
+                u64::MAX => "an endless loop in which no time passes".to_owned(),
+                times => format!("a loop of {times} times in which no time passes"),
+            };
+            let accepted = "an instruction that takes time: user, kernel, irqoff, sleep, every; or \
+                 a `recv` without any `send` or `fork`";
+            return self.refuse(open.start, Kind::Program, problem, accepted);
+        }
+        self.happens.add(body);
+        Ok(())
+    }
+
+    fn end(&self) -> Checked {
+        let last = self.spec.program.len().saturating_sub(1);
+        if let Some(open) = self.loops.last() {
+            return self.refuse(open.start, Kind::Program, "a loop without an end", "");
+        }
+        if self.in_syscall {
+            let problem = "a system call without an end";
+            return self.refuse(last, Kind::Program, problem, "");
+        }
+        if !self.held.is_empty() {
+            let problem = format!("the program ends and still holds {}", self.held_list());
+            return self.refuse(last, Kind::Lock, problem, "unlock it first");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! Locks, channels, distributions, sources, interventions and expectations, entry by entry.
+
+use super::{
+    Checked, class_change, cpu, flaw, in_range, limit, name, nice, reference, time_in_range,
+    v1_hierarchy,
+};
+use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUES, NS_PER_US};
+use crate::error::{Kind, Spot};
+use crate::model::{Action, Arrivals, Distribution, Expectation, Span, Workload};
+use crate::units::{accepted_names, quoted};
+use cpumax_limit::Limit;
+use std::collections::BTreeSet;
+
+pub(super) fn locks_and_channels(workload: &Workload) -> Checked {
+    let mut seen = BTreeSet::new();
+    for (ix, lock) in workload.locks.iter().enumerate() {
+        name(Spot::Lock(ix), &lock.name, &mut seen)?;
+    }
+    let mut seen = BTreeSet::new();
+    for (ix, channel) in workload.channels.iter().enumerate() {
+        name(Spot::Channel(ix), &channel.name, &mut seen)?;
+        in_range(Spot::Channel(ix), "capacity", channel.capacity, 1..=u64::MAX)?;
+    }
+    Ok(())
+}
+
+pub(super) fn distributions(workload: &Workload) -> Checked {
+    for (ix, distribution) in workload.distributions.iter().enumerate() {
+        let spot = Spot::Distribution(ix);
+        let time = |field, ns| time_in_range(spot, field, ns, 0..=MAX_DURATION_NS);
+        match distribution {
+            Distribution::Constant { ns } => time("constant", *ns)?,
+            Distribution::Uniform { low_ns, high_ns } => {
+                time("uniform", *high_ns)?;
+                if low_ns > high_ns {
+                    let problem = "the first value of uniform is larger than the second";
+                    return flaw(spot, "", Kind::Value, problem, "the smaller value first");
+                }
+            }
+            Distribution::Exponential { mean_ns } => time("exponential", *mean_ns)?,
+            Distribution::LogNormal { median_ns, sigma } => {
+                time("median", *median_ns)?;
+                if !(0.0..=MAX_SIGMA).contains(sigma) {
+                    let problem = format!("sigma is {sigma}");
+                    let accepted = format!("from 0 to {MAX_SIGMA}");
+                    return flaw(spot, "", Kind::Value, problem, accepted);
+                }
+            }
+            Distribution::Empirical { values_ns, cumulative } => {
+                in_range(spot, "number of values", values_ns.len() as u64, 1..=MAX_VALUES)?;
+                for &ns in values_ns {
+                    time("empirical", ns)?;
+                }
+                let rising = cumulative.windows(2).all(|pair| pair[0] < pair[1]);
+                let counted = cumulative.first().is_some_and(|&first| first > 0);
+                if !rising || !counted || cumulative.len() != values_ns.len() {
+                    let problem = "the values of empirical are not each counted once or more";
+                    return flaw(spot, "", Kind::Value, problem, "a count of 1 or more for each");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn sources(workload: &Workload) -> Checked {
+    let mut seen = BTreeSet::new();
+    for (ix, source) in workload.sources.iter().enumerate() {
+        let spot = Spot::Source(ix);
+        name(spot, &source.name, &mut seen)?;
+        reference(spot, "channel", source.channel, workload.channels.len())?;
+        time_in_range(spot, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
+        match &source.arrivals {
+            Arrivals::Between(span) => {
+                super::program::span(workload, spot, "every", *span)?;
+                if !takes_time(workload, *span) {
+                    let problem = "no time passes between arrivals";
+                    return flaw(spot, "every", Kind::Value, problem, "a length above 0");
+                }
+            }
+            Arrivals::At(times_ns) => {
+                in_range(spot, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
+                if !times_ns.is_sorted() {
+                    let problem = "the times are not in ascending order";
+                    return flaw(spot, "at", Kind::Value, problem, "earlier times first");
+                }
+                let last_ns = times_ns.last().copied().unwrap_or(0);
+                time_in_range(spot, "at", last_ns, 0..=MAX_DURATION_NS)?;
+                if source.start_ns != 0 || source.count != u64::MAX {
+                    let problem = "a source with a list of times has no start and no count";
+                    return flaw(spot, "at", Kind::Field, problem, "leave them out");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether more than zero time can pass.
+pub(super) fn takes_time(workload: &Workload, span: Span) -> bool {
+    let ix = match span {
+        Span::Fixed(ns) => return ns > 0,
+        Span::Drawn(ix) => ix,
+    };
+    match workload.distributions.get(ix as usize) {
+        Some(Distribution::Constant { ns }) => *ns > 0,
+        Some(Distribution::Uniform { high_ns, .. }) => *high_ns > 0,
+        Some(Distribution::Exponential { mean_ns }) => *mean_ns > 0,
+        Some(Distribution::LogNormal { median_ns, .. }) => *median_ns > 0,
+        Some(Distribution::Empirical { values_ns, .. }) => values_ns.iter().any(|&ns| ns > 0),
+        None => false,
+    }
+}
+
+pub(super) fn interventions(workload: &Workload) -> Checked {
+    /// Groups visited, at most, in checking writes of v1 limits one after the other.
+    const MAX_V1_VISITS: u64 = 200_000_000;
+    let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
+    let mut v1_visits = 0;
+    let mut before_ns = 0;
+    for (ix, intervention) in workload.interventions.iter().enumerate() {
+        let spot = Spot::Intervention(ix);
+        time_in_range(spot, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
+        if intervention.at_ns < before_ns {
+            return flaw(spot, "time", Kind::Value, "not in order of time", "earlier ones first");
+        }
+        before_ns = intervention.at_ns;
+        if let Some(every_ns) = intervention.every_ns {
+            time_in_range(spot, "repeat", every_ns, NS_PER_US..=MAX_DURATION_NS)?;
+        } else if intervention.until_ns != u64::MAX {
+            let problem = "`until` without `repeat`";
+            return flaw(spot, "until", Kind::Field, problem, "add `repeat`, or leave out `until`");
+        }
+        if intervention.until_ns <= intervention.at_ns {
+            let problem = "`until` is not after `time`";
+            return flaw(spot, "until", Kind::Value, problem, "a later time");
+        }
+        action(workload, spot, &intervention.action)?;
+        if let Action::WriteLimit { group, limit } = intervention.action {
+            limits[group as usize] = limit;
+            if !workload.groups[group as usize].v1 {
+                continue;
+            }
+            v1_visits += workload.groups.len() as u64;
+            if v1_visits > MAX_V1_VISITS {
+                let problem = "too many writes of v1 limits for so many groups";
+                return flaw(spot, "", Kind::Value, problem, "fewer writes or fewer groups");
+            }
+            if let Err((_, problem)) = v1_hierarchy(workload, &limits) {
+                let accepted = "a write that the kernel accepts at that time";
+                return flaw(spot, "max", Kind::Limit, problem, accepted);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn action(workload: &Workload, spot: Spot, action: &Action) -> Checked {
+    let kind = |kind| reference(spot, "task", kind, workload.tasks.len());
+    let group = |field, group| reference(spot, field, group, workload.groups.len());
+    match *action {
+        Action::WriteLimit { group: of, limit: to } => {
+            group("group", of)?;
+            if of == 0 {
+                let problem = "the root group has no limit";
+                return flaw(spot, "group", Kind::Limit, problem, "a group below it");
+            }
+            limit(spot, to)
+        }
+        Action::WriteWeight { group: of, weight } => {
+            group("group", of)?;
+            if of == 0 {
+                let problem = "the root group has no weight";
+                return flaw(spot, "group", Kind::Limit, problem, "a group below it");
+            }
+            in_range(spot, "weight", weight.into(), 1..=10_000)
+        }
+        Action::Signal { kind: of, .. } => kind(of),
+        Action::Move { kind: of, group: to } => {
+            kind(of)?;
+            group("move", to)
+        }
+        Action::SetAffinity { kind: of, cpus } => {
+            kind(of)?;
+            reference(spot, "affinity", cpus, workload.cpu_sets.len())
+        }
+        Action::SetNice { kind: of, nice: to } => {
+            kind(of)?;
+            nice(spot, to)
+        }
+        Action::SetClass { kind: of, class } => {
+            kind(of)?;
+            class_change(workload, spot, Some(of), class)
+        }
+        Action::CpuOffline { cpu: of } => {
+            cpu(workload, spot, "offline", of)?;
+            if of == 0 {
+                let problem = "CPU 0 cannot go off line; one CPU must stay";
+                return flaw(spot, "offline", Kind::Value, problem, "a CPU from 1 on");
+            }
+            Ok(())
+        }
+        Action::CpuOnline { cpu: of } => cpu(workload, spot, "online", of),
+    }
+}
+
+pub(super) fn expectations(workload: &Workload) -> Checked {
+    for (ix, expectation) in workload.expectations.iter().enumerate() {
+        let spot = Spot::Expectation(ix);
+        metric(workload, spot, "metric", &expectation.metric)?;
+        if let Some(per) = &expectation.per {
+            metric(workload, spot, "per", per)?;
+        }
+        kernels(spot, "on", &expectation.kernels, true)?;
+        if let Some(over) = &expectation.over {
+            kernels(spot, "over", over, false)?;
+        }
+        bounds(spot, expectation)?;
+    }
+    Ok(())
+}
+
+fn bounds(spot: Spot, expectation: &Expectation) -> Checked {
+    let (min, max) = (expectation.min, expectation.max);
+    if min.is_none() && max.is_none() {
+        let problem = "nothing is expected";
+        return flaw(spot, "metric", Kind::Field, problem, "give `min`, `max`, both, or `is`");
+    }
+    let finite = |bound: Option<f64>| bound.is_none_or(f64::is_finite);
+    if !finite(min) || !finite(max) {
+        return flaw(spot, "min", Kind::Value, "a bound is not a number", "a finite number");
+    }
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        let problem = format!("min is {min} and max is {max}");
+        return flaw(spot, "min", Kind::Value, problem, "min at most max");
+    }
+    Ok(())
+}
+
+/// The beginning of the path of a number; the rest is up to the form of the result.
+fn metric(workload: &Workload, spot: Spot, field: &'static str, path: &str) -> Checked {
+    const FIRST: [&str; 5] = ["groups", "tasks", "release", "events", "simulated_ns"];
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let named = |name: &str| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    let asked = rest.split_once('.').map_or(rest, |(asked, _)| asked);
+    match first {
+        "groups" if !workload.groups.iter().skip(1).any(|group| named(&group.path)) => {
+            let problem = format!("there is no group {} with a number", quoted(rest));
+            let paths = workload.groups.iter().skip(1).map(|group| group.path.as_str());
+            let accepted = format!("groups.PATH.FIELD; PATH: {}", accepted_names(asked, paths));
+            flaw(spot, field, Kind::Name, problem, accepted)
+        }
+        "tasks" if !workload.tasks.iter().any(|task| named(&task.name)) => {
+            let problem = format!("there is no task {} with a number", quoted(rest));
+            let names = workload.tasks.iter().map(|task| task.name.as_str());
+            let accepted = format!("tasks.NAME.FIELD; NAME: {}", accepted_names(asked, names));
+            flaw(spot, field, Kind::Name, problem, accepted)
+        }
+        _ if FIRST.contains(&first) => Ok(()),
+        _ => {
+            let problem = format!("a result has no {}", quoted(first));
+            flaw(spot, field, Kind::Name, problem, accepted_names(first, FIRST))
+        }
+    }
+}
+
+/// The form of a selection of kernels; whether they exist is known to whoever runs them.
+fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
+    let version = |text: &str| {
+        let parts: Vec<&str> = text.split('.').collect();
+        let digits = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        (2..=3).contains(&parts.len()) && parts.iter().all(digits)
+    };
+    let generation = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    let item = |text: &str| match text.split_once("..") {
+        Some((from, to)) => many && version(from.trim()) && version(to.trim()),
+        None => version(text) || generation(text),
+    };
+    let fits = if many {
+        text.is_empty() || text.split(',').all(|text| item(text.trim()))
+    } else {
+        item(text.trim())
+    };
+    if fits {
+        return Ok(());
+    }
+    let accepted = if many {
+        "versions (6.12), ranges (6.12..7.1) and generations (G2a), comma-separated"
+    } else {
+        "one version (6.12) or generation (G2a)"
+    };
+    flaw(spot, field, Kind::Value, format!("{} selects no kernel", quoted(text)), accepted)
+}

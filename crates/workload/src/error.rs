@@ -1,0 +1,306 @@
+//! What is wrong with a workload: where, what was given, what would be accepted.
+
+use crate::model::Workload;
+use crate::units::quoted;
+use std::fmt;
+
+/// Why a scenario or a workload is refused.
+///
+/// Its text begins with file, line and column (or, for a workload made in Rust, with the part of it
+/// that is at fault), shows the line with a mark under the value, and says what would be accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be read, is too large, or is not text.
+    #[error("{file}: {reason}")]
+    File {
+        /// Its name.
+        file: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Not TOML.
+    #[error("{0}")]
+    Syntax(Box<Finding>),
+    /// A field that does not exist, is missing, or holds a value of the wrong type.
+    #[error("{0}")]
+    Field(Box<Finding>),
+    /// A name that is malformed, used twice, or stands for nothing.
+    #[error("{0}")]
+    Name(Box<Finding>),
+    /// A value out of range.
+    #[error("{0}")]
+    Value(Box<Finding>),
+    /// A limit that the kernel would refuse.
+    #[error("{0}")]
+    Limit(Box<Finding>),
+    /// Locks taken in an order that can deadlock, taken twice, or not released.
+    #[error("{0}")]
+    Lock(Box<Finding>),
+    /// A program that no task could execute, or that would never let time pass.
+    #[error("{0}")]
+    Program(Box<Finding>),
+}
+
+impl Error {
+    /// Where and what; `None` when the file could not even be read.
+    pub fn finding(&self) -> Option<&Finding> {
+        match self {
+            Error::File { .. } => None,
+            Error::Syntax(finding)
+            | Error::Field(finding)
+            | Error::Name(finding)
+            | Error::Value(finding)
+            | Error::Limit(finding)
+            | Error::Lock(finding)
+            | Error::Program(finding) => Some(finding),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where in the file; `None` for a workload that was made in Rust.
+    pub location: Option<Location>,
+    /// Which part of the workload, e.g. `task "writer", instruction 3`; may be empty.
+    pub part: String,
+    /// What is wrong, with the value that was given.
+    pub problem: String,
+    /// What would be accepted; may be empty.
+    pub accepted: String,
+}
+
+/// A place in a scenario file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// Name of the file.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// The line, cut around the place when it is long, control characters replaced.
+    text: String,
+    /// Where in `text` the mark begins, and its length, in characters.
+    mark: (usize, usize),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(f, "{}:{}:{}: ", location.file, location.line, location.column)?;
+        }
+        if !self.part.is_empty() {
+            write!(f, "{}: ", self.part)?;
+        }
+        write!(f, "{}", self.problem)?;
+        let Some(location) = &self.location else {
+            return if self.accepted.is_empty() {
+                Ok(())
+            } else {
+                write!(f, "; {}", self.accepted)
+            };
+        };
+        let number = location.line.to_string();
+        let gutter = " ".repeat(number.len());
+        write!(f, "\n{gutter} |\n{number} | {}\n{gutter} | ", location.text)?;
+        write!(f, "{}{}", " ".repeat(location.mark.0), "^".repeat(location.mark.1))?;
+        if !self.accepted.is_empty() {
+            write!(f, "\n{gutter} = {}", self.accepted)?;
+        }
+        Ok(())
+    }
+}
+
+/// A stretch of the file, bytes; all zero when there is no file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub start: u32,
+    pub end: u32,
+}
+
+impl From<std::ops::Range<usize>> for Stretch {
+    fn from(range: std::ops::Range<usize>) -> Stretch {
+        // Files are at most 64 MiB.
+        Stretch { start: range.start as u32, end: range.end as u32 }
+    }
+}
+
+/// A file being read, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SourceText<'a> {
+    pub file: &'a str,
+    pub text: &'a str,
+}
+
+impl SourceText<'_> {
+    fn locate(self, at: Stretch) -> Location {
+        /// Characters of a line that are shown, and how many of them before the mark.
+        const SHOWN: usize = 120;
+        const BEFORE: usize = 60;
+        let mut start = (at.start as usize).min(self.text.len());
+        while !self.text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let line_start = self.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        let column = self.text[line_start..start].chars().count();
+        let skipped =
+            if line.chars().nth(SHOWN).is_none() { 0 } else { column.saturating_sub(BEFORE) };
+        let shown = line.chars().skip(skipped).take(SHOWN);
+        let text: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut end =
+            (at.end as usize).clamp(start, line_start + line.len().max(start - line_start));
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = column - skipped;
+        let shown_after = text.chars().count().saturating_sub(before);
+        let marked = self.text[start..end].chars().count().min(shown_after).max(1);
+        Location {
+            file: self.file.to_owned(),
+            line: self.text[..start].matches('\n').count() + 1,
+            column: column + 1,
+            text,
+            mark: (before, marked),
+        }
+    }
+}
+
+/// Which variant of [`Error`] a flaw becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Syntax,
+    Field,
+    Name,
+    Value,
+    Limit,
+    Lock,
+    Program,
+}
+
+/// A flaw on its way to becoming an [`Error`].
+#[derive(Debug)]
+pub(crate) struct Flaw {
+    pub kind: Kind,
+    pub at: Stretch,
+    words: Box<Words>,
+}
+
+#[derive(Debug, Default)]
+struct Words {
+    part: String,
+    problem: String,
+    accepted: String,
+}
+
+impl Flaw {
+    pub fn new(kind: Kind, problem: impl Into<String>, accepted: impl Into<String>) -> Flaw {
+        let (problem, accepted) = (problem.into(), accepted.into());
+        let words = Box::new(Words { part: String::new(), problem, accepted });
+        Flaw { kind, at: Stretch::default(), words }
+    }
+
+    pub fn at(self, at: Stretch) -> Flaw {
+        Flaw { at, ..self }
+    }
+
+    /// Names the part of the workload it is in, unless that is known already.
+    pub fn part(mut self, part: impl Into<String>) -> Flaw {
+        if self.words.part.is_empty() {
+            self.words.part = part.into();
+        }
+        self
+    }
+
+    pub fn into_error(self, source: Option<SourceText<'_>>) -> Error {
+        let Words { part, problem, accepted } = *self.words;
+        let location = source.map(|source| source.locate(self.at));
+        let finding = Box::new(Finding { location, part, problem, accepted });
+        match self.kind {
+            Kind::Syntax => Error::Syntax(finding),
+            Kind::Field => Error::Field(finding),
+            Kind::Name => Error::Name(finding),
+            Kind::Value => Error::Value(finding),
+            Kind::Limit => Error::Limit(finding),
+            Kind::Lock => Error::Lock(finding),
+            Kind::Program => Error::Program(finding),
+        }
+    }
+}
+
+/// A part of a [`Workload`], by index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Spot {
+    Top,
+    Machine,
+    Softirq(usize),
+    Group(usize),
+    Lock(usize),
+    Channel(usize),
+    Distribution(usize),
+    CpuSet(usize),
+    Task(usize),
+    Op(usize, usize),
+    Source(usize),
+    Intervention(usize),
+    Expectation(usize),
+}
+
+impl Spot {
+    /// What a reader calls this part.
+    pub fn describe(self, workload: &Workload) -> String {
+        let named = |what: &str, name: Option<&String>| match name {
+            Some(name) => format!("{what} {}", quoted(name)),
+            None => what.to_owned(),
+        };
+        match self {
+            Spot::Top => String::new(),
+            Spot::Machine => "machine".to_owned(),
+            Spot::Softirq(ix) => format!("softirq {}", ix + 1),
+            Spot::Group(ix) => named("group", workload.groups.get(ix).map(|group| &group.path)),
+            Spot::Lock(ix) => named("lock", workload.locks.get(ix).map(|lock| &lock.name)),
+            Spot::Channel(ix) => named("channel", workload.channels.get(ix).map(|c| &c.name)),
+            Spot::Distribution(ix) => format!("distribution {}", ix + 1),
+            Spot::CpuSet(ix) => format!("set of CPUs {}", ix + 1),
+            Spot::Task(ix) => named("task", workload.tasks.get(ix).map(|task| &task.name)),
+            Spot::Op(task, op) => {
+                let task = named("task", workload.tasks.get(task).map(|task| &task.name));
+                format!("{task}, instruction {}", op + 1)
+            }
+            Spot::Source(ix) => named("source", workload.sources.get(ix).map(|s| &s.name)),
+            Spot::Intervention(ix) => format!("intervention {}", ix + 1),
+            Spot::Expectation(ix) => format!("expectation {}", ix + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(text: &str, start: usize, end: usize) -> String {
+        let flaw = Flaw::new(Kind::Value, "wrong", "right").at(Stretch::from(start..end));
+        flaw.into_error(Some(SourceText { file: "a.toml", text })).to_string()
+    }
+
+    #[test]
+    fn the_line_is_shown_with_a_mark() {
+        let shown = show("one = 1\ntwo = 22\nthree = 3", 14, 16);
+        assert_eq!(shown, "a.toml:2:7: wrong\n  |\n2 | two = 22\n  |       ^^\n  = right");
+    }
+
+    #[test]
+    fn any_stretch_of_any_text_can_be_shown() {
+        let long = format!("{}é{}", "x".repeat(300), "y".repeat(300));
+        for text in ["", "\n", "\r\n\r\n", "é", "\0\0", "a\tb", &long] {
+            for start in 0..=text.len() + 2 {
+                for length in [0, 1, 2, 500] {
+                    let shown = show(text, start, start + length);
+                    assert!(shown.lines().all(|line| line.chars().count() < 140), "{shown}");
+                }
+            }
+        }
+    }
+}

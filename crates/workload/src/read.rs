@@ -1,0 +1,367 @@
+//! Reads scenario files. The language is described in docs/scenarios.md.
+//!
+//! The file is parsed into a tree with positions, and the tree fills a [`Builder`]; names are
+//! resolved and everything is checked there, so a message can show the line whatever is wrong.
+
+mod fields;
+mod program;
+
+use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
+use crate::build::{
+    Act, Arrive, Builder, Change, Channel, Cpus, Expect, Group, Lock, Softirq, Source, Task,
+};
+use crate::error::{Error, Flaw, Kind, SourceText, Stretch};
+use crate::model::{Class, Expectation, LockKind, Preempt, Signal, Workload};
+use crate::resolve::{resolve, write_burst, write_max};
+use fields::{Fields, Read, read_cpus, read_time};
+use program::{read_length, read_mode, read_steps};
+use std::io::Read as _;
+use std::path::Path;
+use toml::de::DeTable;
+
+/// Reads a workload from the text of a scenario file; `file_name` is for messages, and its stem is
+/// the workload's name unless the file gives one.
+///
+/// # Errors
+/// The first thing that is wrong, with its line and what would be accepted.
+pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(too_large(file_name));
+    }
+    let source = SourceText { file: file_name, text };
+    let draft = read(text, file_name).map_err(|flaw| flaw.into_error(Some(source)))?;
+    resolve(&draft, Some(source))
+}
+
+/// Reads a workload from a scenario file, of which no more than 64 MiB are ever read.
+///
+/// # Errors
+/// The file cannot be read, is too large or is not text; else as [`parse`].
+pub fn load(path: &Path) -> Result<Workload, Error> {
+    let file = path.display().to_string();
+    let failed = |reason: String| Error::File { file: file.clone(), reason };
+    let open = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    if open.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Err(failed("is a directory; a scenario is a TOML file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let read = open.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| failed(error.to_string()))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(too_large(&file));
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) if !text.starts_with('\0') => text,
+        _ => return Err(failed("is not text; a scenario is a TOML file in UTF-8".to_owned())),
+    };
+    parse(&text, &file)
+}
+
+fn too_large(file: &str) -> Error {
+    let reason = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
+    Error::File { file: file.to_owned(), reason }
+}
+
+const CLASSES: [(&str, Class); 4] =
+    [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
+const PREEMPTS: [(&str, Preempt); 5] = [
+    ("none", Preempt::None),
+    ("voluntary", Preempt::Voluntary),
+    ("lazy", Preempt::Lazy),
+    ("full", Preempt::Full),
+    ("rt", Preempt::Rt),
+];
+const LOCK_KINDS: [(&str, LockKind); 5] = [
+    ("mutex", LockKind::Mutex),
+    ("rwsem", LockKind::Rwsem),
+    ("percpu-rwsem", LockKind::PercpuRwsem),
+    ("rwlock", LockKind::Rwlock),
+    ("spin", LockKind::Spin),
+];
+const SIGNALS: [(&str, Signal); 3] =
+    [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
+
+fn read(text: &str, file_name: &str) -> Read<Builder> {
+    let tree = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map(Stretch::from).unwrap_or_default();
+        Flaw::new(Kind::Syntax, format!("not TOML: {}", error.message()), "").at(at)
+    })?;
+    let top = Fields::new(
+        tree.get_ref(),
+        tree.span().into(),
+        "a scenario",
+        &[
+            "name", "shows", "duration", "machine", "group", "lock", "channel", "task", "source",
+            "at", "expect",
+        ],
+    )?;
+    let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
+    let mut draft = Workload::builder(top.text("name")?.unwrap_or(stem));
+    top.text("shows")?.unwrap_or("").clone_into(&mut draft.shows);
+    if let Some(duration_ns) = top.time("duration")? {
+        draft.duration_ns = duration_ns;
+    }
+    if let Some(machine) = top.table("machine", "[machine]", &MACHINE)? {
+        read_machine(&machine, &mut draft)?;
+    }
+    let tables = |name, what, known| top.tables(name, what, known);
+    for fields in
+        tables("group", "[[group]]", &["path", "max", "burst", "weight", "shares", "hierarchy"])?
+    {
+        draft.groups.push(read_group(&fields)?);
+    }
+    for fields in tables("lock", "[[lock]]", &["name", "kind"])? {
+        let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
+        let kind = fields.required(
+            "kind",
+            kind,
+            "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"",
+        )?;
+        draft.locks.push(Lock { name, kind, marks: fields.marks() });
+    }
+    for fields in tables("channel", "[[channel]]", &["name", "capacity"])? {
+        let capacity = fields.number("capacity", 1..=i64::MAX as u64)?.unwrap_or(u64::MAX);
+        let name = fields.name("name")?;
+        draft.channels.push(Channel { name, capacity, marks: fields.marks() });
+    }
+    for fields in tables("task", "[[task]]", &TASK)? {
+        draft.tasks.push(read_task(&fields)?);
+    }
+    for fields in
+        tables("source", "[[source]]", &["name", "channel", "every", "at", "start", "count"])?
+    {
+        draft.sources.push(read_source(&fields)?);
+    }
+    for fields in tables("at", "[[at]]", &AT)? {
+        draft.changes.push(read_change(&fields)?);
+    }
+    for fields in
+        tables("expect", "[[expect]]", &["on", "metric", "per", "over", "min", "max", "is", "why"])?
+    {
+        draft.expectations.push(read_expect(&fields)?);
+    }
+    draft.marks = top.marks();
+    Ok(draft)
+}
+
+const MACHINE: [&str; 13] = [
+    "cpus",
+    "llc",
+    "hz",
+    "preempt",
+    "hrtick",
+    "timer_phase",
+    "tick_skew",
+    "slice",
+    "base_slice",
+    "nohz_full",
+    "costs",
+    "ipi",
+    "softirq",
+];
+
+fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
+    let machine = &mut draft.machine;
+    machine.marks = fields.marks();
+    let spec = &mut machine.spec;
+    if let Some(cpus) = fields.number("cpus", 1..=MAX_CPUS)? {
+        spec.cpus = cpus as u16;
+    }
+    if let Some(llc) = fields.number("llc", 0..=MAX_CPUS)? {
+        spec.llc_cpus = llc as u16;
+    }
+    if let Some(hz) = fields.number("hz", 1..=1000)? {
+        spec.hz = hz as u32;
+    }
+    spec.preempt = fields.choice("preempt", &PREEMPTS)?;
+    spec.hrtick = fields.flag("hrtick")?;
+    spec.timer_phase_ns = fields.time("timer_phase")?;
+    spec.tick_skew = fields.flag("tick_skew")?.unwrap_or(false);
+    spec.bandwidth_slice_ns = fields.time("slice")?.unwrap_or(spec.bandwidth_slice_ns);
+    spec.base_slice_ns = fields.time("base_slice")?;
+    machine.nohz_full = fields.cpus("nohz_full")?;
+    spec.cost_timing = fields.flag("costs")?.unwrap_or(false);
+    spec.ipi_ns = fields.time("ipi")?.unwrap_or(spec.ipi_ns);
+    for fields in fields.tables(
+        "softirq",
+        "[[machine.softirq]]",
+        &["cpu", "every", "lock", "mode", "hold"],
+    )? {
+        let cpu = fields.number("cpu", 0..=MAX_CPUS - 1)?.unwrap_or(0) as u16;
+        let every_ns = fields.required("every", fields.time("every")?, "a length of time")?;
+        let hold_ns = fields.required("hold", fields.time("hold")?, "a length of time")?;
+        let (lock, mode) = (fields.name("lock")?, read_mode(&fields)?);
+        let marks = fields.marks();
+        machine.softirqs.push(Softirq { cpu, every_ns, lock, mode, hold_ns, marks });
+    }
+    Ok(())
+}
+
+fn read_group(fields: &Fields<'_>) -> Read<Group> {
+    let mut group = Group::new(fields.name("path")?);
+    group.marks = fields.marks();
+    let at = |field: &'static str| group.marks.of(field);
+    if let Some(text) = fields.text("max")? {
+        group.limit = write_max(group.limit, text).map_err(|flaw| flaw.at(at("max")))?;
+    }
+    if let Some(text) = fields.digits("burst")? {
+        group.limit = write_burst(group.limit, &text).map_err(|flaw| flaw.at(at("burst")))?;
+    }
+    let shares = fields.number("shares", 2..=262_144)?;
+    let weight = fields.number("weight", 1..=10_000)?;
+    group.weight = match (weight, shares) {
+        (Some(_), Some(_)) => {
+            let problem = "both `weight` and `shares`";
+            return Err(Flaw::new(Kind::Field, problem, "one of them").at(at("shares")));
+        }
+        (Some(weight), None) => weight as u32,
+        // To the nearest weight: 1024 shares are a weight of 100.
+        (None, Some(shares)) => ((shares * 100 + 512) / 1024).clamp(1, 10_000) as u32,
+        (None, None) => group.weight,
+    };
+    group.v1 = fields.choice("hierarchy", &[("v2", false), ("v1", true)])?;
+    Ok(group)
+}
+
+const TASK: [&str; 10] =
+    ["name", "count", "group", "nice", "class", "cpus", "start", "stagger", "slice", "program"];
+
+fn read_task(fields: &Fields<'_>) -> Read<Task> {
+    let mut task = Task::new(fields.name("name")?);
+    task.marks = fields.marks();
+    if let Some(count) = fields.number("count", 0..=MAX_TASKS)? {
+        task.count = count as u32;
+    }
+    if let Some(group) = fields.text("group")? {
+        group.clone_into(&mut task.group);
+    }
+    task.nice = fields.nice("nice")?.unwrap_or(0);
+    task.class = fields.choice("class", &CLASSES)?.unwrap_or(Class::Fair);
+    task.cpus = match fields.text("cpus")? {
+        None | Some("all") => Cpus::All,
+        Some("each") => Cpus::Each,
+        Some(text) => Cpus::Set(
+            read_cpus(text, "\"each\", \"all\", or ")
+                .map_err(|flaw| flaw.at(task.marks.of("cpus")))?,
+        ),
+    };
+    task.start_ns = fields.time("start")?.unwrap_or(0);
+    task.stagger_ns = fields.time("stagger")?.unwrap_or(0);
+    task.slice_ns = fields.time("slice")?;
+    if let Some(program) = fields.value("program") {
+        task.program = read_steps(program, "program", 0)?;
+    }
+    Ok(task)
+}
+
+fn read_source(fields: &Fields<'_>) -> Read<Source> {
+    let marks = fields.marks();
+    let arrivals = match (fields.value("every"), fields.value("at")) {
+        (Some(every), None) => Arrive::Between(read_length(every, "every")?),
+        (None, Some(at)) => {
+            let mut times_ns = Vec::new();
+            for time in fields::array(at, "at")? {
+                times_ns.push(read_time(time, "at")?);
+            }
+            Arrive::At(times_ns)
+        }
+        _ => {
+            let problem = "a source needs `every` or `at`, and not both";
+            let accepted = "every = \"2ms\", or at = [\"1ms\", \"5ms\"]";
+            return Err(Flaw::new(Kind::Field, problem, accepted).at(marks.whole));
+        }
+    };
+    Ok(Source {
+        name: fields.name("name")?,
+        channel: fields.name("channel")?,
+        arrivals,
+        start_ns: fields.time("start")?.unwrap_or(0),
+        count: fields.number("count", 0..=i64::MAX as u64)?.unwrap_or(u64::MAX),
+        marks,
+    })
+}
+
+const AT: [&str; 15] = [
+    "time", "repeat", "until", "group", "max", "burst", "weight", "task", "signal", "move",
+    "affinity", "nice", "class", "offline", "online",
+];
+
+fn read_change(fields: &Fields<'_>) -> Read<Change> {
+    let marks = fields.marks();
+    let at_ns =
+        fields.required("time", fields.time("time")?, "a length of time since the start")?;
+    Ok(Change {
+        at_ns,
+        every_ns: fields.time("repeat")?,
+        until_ns: fields.time("until")?.unwrap_or(u64::MAX),
+        act: read_act(fields)?,
+        marks,
+    })
+}
+
+/// Exactly one of the things that can be done, with the fields that belong to it.
+fn read_act(fields: &Fields<'_>) -> Read<Act> {
+    const ON_GROUP: [&str; 3] = ["max", "burst", "weight"];
+    const ON_TASK: [&str; 5] = ["signal", "move", "affinity", "nice", "class"];
+    const ALONE: [&str; 2] = ["offline", "online"];
+    let given = |names: &[&'static str]| -> Vec<&'static str> {
+        names.iter().copied().filter(|name| fields.value(name).is_some()).collect()
+    };
+    let (group, task) = (fields.text("group")?, fields.text("task")?);
+    let (on_group, on_task, alone) = (given(&ON_GROUP), given(&ON_TASK), given(&ALONE));
+    let cpu =
+        |name| -> Read<u16> { Ok(fields.number(name, 0..=MAX_CPUS - 1)?.unwrap_or(0) as u16) };
+    match (group, task, on_group.as_slice(), on_task.as_slice(), alone.as_slice()) {
+        (Some(group), None, ["weight"], [], []) => {
+            let weight = fields.number("weight", 1..=10_000)?.unwrap_or(100);
+            Ok(Act::Weight(group.to_owned(), weight as u32))
+        }
+        (Some(group), None, ["max" | "burst"] | ["max", "burst"], [], []) => Ok(Act::LimitFiles {
+            group: group.to_owned(),
+            max: fields.text("max")?.map(str::to_owned),
+            burst: fields.digits("burst")?,
+        }),
+        (None, Some(task), [], [verb], []) => read_act_on_task(fields, task.to_owned(), verb),
+        (None, None, [], [], ["offline"]) => Ok(Act::Offline(cpu("offline")?)),
+        (None, None, [], [], ["online"]) => Ok(Act::Online(cpu("online")?)),
+        _ => {
+            let problem = "it is not clear what is to be done";
+            let accepted = "`group` with `max`, `burst` or `weight`; `task` with one of `signal`, \
+                 `move`, `affinity`, `nice`, `class`; or `offline` or `online`";
+            Err(Flaw::new(Kind::Field, problem, accepted).at(fields.marks().whole))
+        }
+    }
+}
+
+fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> {
+    let marks = fields.marks();
+    let missing = || Flaw::new(Kind::Field, format!("`{verb}` has no value"), "").at(marks.whole);
+    Ok(match verb {
+        "signal" => Act::Signal(task, fields.choice("signal", &SIGNALS)?.ok_or_else(missing)?),
+        "move" => Act::Move(task, fields.name("move")?),
+        "affinity" => Act::Affinity(task, fields.cpus("affinity")?.ok_or_else(missing)?),
+        "nice" => Act::Nice(task, fields.nice("nice")?.ok_or_else(missing)?),
+        _ => Act::Class(task, fields.choice("class", &CLASSES)?.ok_or_else(missing)?),
+    })
+}
+
+fn read_expect(fields: &Fields<'_>) -> Read<Expect> {
+    let marks = fields.marks();
+    let exactly = fields.float("is")?;
+    let (min, max) = (fields.float("min")?, fields.float("max")?);
+    if exactly.is_some() && (min.is_some() || max.is_some()) {
+        let problem = "`is` together with `min` or `max`";
+        return Err(Flaw::new(Kind::Field, problem, "one or the other").at(marks.of("is")));
+    }
+    let text = |name| -> Read<Option<String>> { Ok(fields.text(name)?.map(str::to_owned)) };
+    let expectation = Expectation {
+        kernels: text("on")?.unwrap_or_default(),
+        metric: fields.name("metric")?,
+        over: text("over")?,
+        per: text("per")?,
+        min: exactly.or(min),
+        max: exactly.or(max),
+        why: text("why")?.unwrap_or_default(),
+    };
+    Ok(Expect { expectation, marks })
+}

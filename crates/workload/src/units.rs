@@ -1,0 +1,226 @@
+//! Text of single values: lengths of time (`5ms`), sets of CPUs (`0-3,8`), and what was probably
+//! meant by a misspelt name.
+
+use crate::bounds::{MAX_CPUS, NS_PER_MS, NS_PER_S, NS_PER_US};
+use crate::model::CpuSet;
+use std::fmt::Write;
+
+/// What a length of time looks like, for messages.
+pub(crate) const DURATION_FORM: &str =
+    "a number and a unit, such as \"1.5ms\" (units: ns, us, ms, s, min, h; not finer than 1 ns)";
+
+/// What a set of CPUs looks like, for messages.
+pub(crate) const CPUS_FORM: &str = "CPU numbers and ranges, such as \"0-3,8\"";
+
+const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", NS_PER_US),
+    ("µs", NS_PER_US),
+    ("ms", NS_PER_MS),
+    ("s", NS_PER_S),
+    ("min", 60 * NS_PER_S),
+    ("h", 3600 * NS_PER_S),
+];
+
+/// Reads a length of time, ns, exactly: `1.5ms` is 1500000, `0.1ns` is nothing.
+pub(crate) fn parse_duration(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit = unit.trim_start();
+    let &(_, unit_ns) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let number = number.replace('_', "");
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, "0"));
+    if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let mut ns = whole.parse::<u64>().ok()?.checked_mul(unit_ns)?;
+    let mut place_ns = unit_ns;
+    for digit in fraction.bytes() {
+        if !place_ns.is_multiple_of(10) {
+            return None;
+        }
+        place_ns /= 10;
+        ns = ns.checked_add(place_ns * u64::from(digit - b'0'))?;
+    }
+    Some(ns)
+}
+
+/// Prints a length of time so that [`parse_duration`] reads the same back.
+pub(crate) fn print_duration(ns: u64) -> String {
+    let units = [("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)];
+    let fits = units.iter().find(|(_, unit_ns)| ns >= *unit_ns && ns.is_multiple_of(*unit_ns));
+    match fits {
+        Some((unit, unit_ns)) => format!("{}{unit}", ns / unit_ns),
+        None if ns == 0 => "0ms".to_owned(),
+        None => format!("{ns}ns"),
+    }
+}
+
+/// Reads a set of CPUs: ascending or not, overlapping or not; `None` when it is malformed, empty or
+/// names a CPU from 4096 on.
+pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
+    let number = |text: &str| -> Option<u16> {
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse().ok().filter(|&cpu: &u16| digits && u64::from(cpu) < MAX_CPUS)
+    };
+    let mut listed = vec![false; MAX_CPUS as usize];
+    for part in text.split(',') {
+        let part = part.trim();
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first.trim())?, number(last.trim())?);
+        if first > last {
+            return None;
+        }
+        listed[first as usize..=last as usize].fill(true);
+    }
+    Some(CpuSet((0..MAX_CPUS as u16).filter(|&cpu| listed[cpu as usize]).collect()))
+}
+
+/// Prints a set of CPUs with ranges.
+pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
+    let mut text = String::new();
+    let mut rest = cpus.0.as_slice();
+    while let Some(&first) = rest.first() {
+        let run =
+            rest.windows(2).take_while(|pair| pair[0].checked_add(1) == Some(pair[1])).count();
+        if !text.is_empty() {
+            text.push(',');
+        }
+        // Writing to a string cannot fail.
+        let _ = match run {
+            0 => write!(text, "{first}"),
+            _ => write!(text, "{first}-{}", rest[run]),
+        };
+        rest = &rest[run + 1..];
+    }
+    text
+}
+
+/// The name that was probably meant by `wrong`.
+pub(crate) fn nearest<'a>(
+    wrong: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    // A name is worth suggesting when at most a third of it has to change; comparing is quadratic in
+    // length, so only beginnings are compared.
+    const COMPARED_CHARS: usize = 64;
+    let head = |name: &str| -> String {
+        name.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect()
+    };
+    let wrong = head(wrong);
+    let allowed = (wrong.chars().count() / 3).max(1);
+    names
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&wrong, &head(name)), name))
+        .filter(|(changes, _)| *changes <= allowed)
+        .min_by_key(|(changes, _)| *changes)
+        .map(|(_, name)| name)
+}
+
+/// What would be accepted where a name was wrong: what was probably meant, or a list.
+pub(crate) fn accepted_names<'a>(
+    wrong: &str,
+    names: impl IntoIterator<Item = &'a str> + Clone,
+) -> String {
+    const LISTED: usize = 20;
+    if let Some(name) = nearest(wrong, names.clone()) {
+        return format!("did you mean `{name}`?");
+    }
+    let mut listed: Vec<String> =
+        names.clone().into_iter().take(LISTED).map(|name| format!("`{name}`")).collect();
+    if listed.is_empty() {
+        return "there are none".to_owned();
+    }
+    let all = names.into_iter().count();
+    if all > LISTED {
+        listed.push(format!("and {} more", all - LISTED));
+    }
+    format!("one of {}", listed.join(", "))
+}
+
+/// Foreign text in a message: in quotes, escaped, and cut where it gets long.
+pub(crate) fn quoted(text: &str) -> String {
+    const SHOWN_CHARS: usize = 60;
+    let shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    let cut = if text.chars().nth(SHOWN_CHARS).is_some() { "…" } else { "" };
+    format!("\"{shown}{cut}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact() {
+        let good = [
+            ("5ms", 5_000_000),
+            ("1.5us", 1_500),
+            ("0.000000001s", 1),
+            ("1 min", 60_000_000_000),
+            ("0.5h", 1_800_000_000_000),
+            ("1_000ns", 1_000),
+            ("2.50ms", 2_500_000),
+            ("10µs", 10_000),
+            ("0ms", 0),
+        ];
+        for (text, ns) in good {
+            assert_eq!(parse_duration(text), Some(ns), "{text}");
+        }
+        let bad = [
+            "",
+            "5",
+            "ms",
+            "-5ms",
+            "5 parsecs",
+            "0.1ns",
+            "1.0000001us",
+            "1..2s",
+            ".5s",
+            "5.s",
+            "99999999999999999999s",
+            "18446744073709551615s",
+            "5msms",
+            "1e3ms",
+        ];
+        for text in bad {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn printed_durations_read_back() {
+        for ns in [0, 1, 999, 1_000, 1_001, 5_000_000, 1_500_000, 60_000_000_000, u64::MAX] {
+            assert_eq!(parse_duration(&print_duration(ns)), Some(ns));
+        }
+        assert_eq!(print_duration(1_500_000), "1500us");
+    }
+
+    #[test]
+    fn sets_of_cpus() {
+        let good = [
+            ("0", "0"),
+            ("0-3,8", "0-3,8"),
+            ("8,1,0, 2-2", "0-2,8"),
+            ("5-6,6-9", "5-9"),
+            ("4095", "4095"),
+        ];
+        for (text, printed) in good {
+            let set = parse_cpus(text);
+            assert_eq!(set.as_ref().map(print_cpus).as_deref(), Some(printed), "{text}");
+        }
+        for text in ["", ",", "1,", "3-1", "4096", "0-70000", "a", "-1", "+1", "1--2", "1-2-3"] {
+            assert_eq!(parse_cpus(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn suggestions_are_near() {
+        assert_eq!(nearest("inod", ["inode", "mmap"]), Some("inode"));
+        assert_eq!(nearest("Inode", ["inode", "mmap"]), Some("inode"));
+        assert_eq!(nearest("zzz", ["inode", "mmap"]), None);
+        assert_eq!(accepted_names("zzz", ["a1", "b1"]), "one of `a1`, `b1`");
+        assert_eq!(accepted_names("zzz", []), "there are none");
+    }
+}

@@ -1,0 +1,4 @@
+//! The scenario language as its users see it.
+
+#[path = "language/accepts.rs"]
+mod accepts;
