@@ -448,6 +448,10 @@ impl Resolver {
             Act::LimitFiles { group: path, max, burst } => {
                 let group = group(path, "group")?;
                 let limit = &mut limits[group as usize];
+                if max.is_some() && burst.is_some() {
+                    // Both at once: the burst there was does not stand in the way of the quota.
+                    *limit = limit.with_burst_ns(0).unwrap_or(*limit);
+                }
                 if let Some(text) = max {
                     *limit = write_max(*limit, text).map_err(|flaw| flaw.at(marks.of("max")))?;
                 }

@@ -134,8 +134,8 @@ pub fn forever(body: impl IntoIterator<Item = Step>) -> Step {
 
 /// So many times, at least once.
 pub fn repeat(times: u64, body: impl IntoIterator<Item = Step>) -> Step {
-    // The largest number stands for `forever`; nobody counts that far.
-    step(What::Loop { times: times.min(u64::MAX - 1), body: steps(body) })
+    // The largest number would stand for `forever`; files do not count further than this.
+    step(What::Loop { times: times.min(i64::MAX as u64), body: steps(body) })
 }
 
 /// Take a mutex or a spin lock.

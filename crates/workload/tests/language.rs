@@ -2,3 +2,5 @@
 
 #[path = "language/accepts.rs"]
 mod accepts;
+#[path = "language/round_trip.rs"]
+mod round_trip;

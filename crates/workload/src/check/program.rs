@@ -1,7 +1,7 @@
 //! What one program does: whether a task could execute it, with its locks released, its system calls
 //! ended, nothing sleeping where nothing may sleep, and time passing in every loop.
 
-use super::tables::takes_time;
+use super::tables::{countable, takes_time};
 use super::{
     Checked, Found, class_change, flaw, in_range, lock_mode, nice, reference, time_in_range,
 };
@@ -193,7 +193,7 @@ impl<'a> Walk<'a> {
                 };
                 class_change(workload, spot, Some(kind), class)
             }
-            Op::LoopStart { times, .. } => in_range(spot, "loop", times, 1..=u64::MAX),
+            Op::LoopStart { times, .. } => countable(spot, "loop", times),
             Op::EnterKernel
             | Op::ExitKernel
             | Op::WaitChildren

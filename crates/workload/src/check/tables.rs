@@ -19,9 +19,17 @@ pub(super) fn locks_and_channels(workload: &Workload) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, channel) in workload.channels.iter().enumerate() {
         name(Spot::Channel(ix), &channel.name, &mut seen)?;
-        in_range(Spot::Channel(ix), "capacity", channel.capacity, 1..=u64::MAX)?;
+        countable(Spot::Channel(ix), "capacity", channel.capacity)?;
     }
     Ok(())
+}
+
+/// A number that a file can hold, or the largest of all, which stands for no bound.
+pub(super) fn countable(spot: Spot, field: &'static str, value: u64) -> Checked {
+    match value {
+        u64::MAX => Ok(()),
+        _ => in_range(spot, field, value, 1..=i64::MAX as u64),
+    }
 }
 
 pub(super) fn distributions(workload: &Workload) -> Checked {
@@ -70,6 +78,9 @@ pub(super) fn sources(workload: &Workload) -> Checked {
         name(spot, &source.name, &mut seen)?;
         reference(spot, "channel", source.channel, workload.channels.len())?;
         time_in_range(spot, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
+        if source.count > 0 {
+            countable(spot, "count", source.count)?;
+        }
         match &source.arrivals {
             Arrivals::Between(span) => {
                 super::program::span(workload, spot, "every", *span)?;

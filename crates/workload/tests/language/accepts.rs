@@ -10,6 +10,10 @@ fn accept(text: &str) -> Workload {
     parse(text, "some/place/example.toml").unwrap_or_else(|error| panic!("{error}"))
 }
 
+pub fn everything() -> Workload {
+    accept(EVERYTHING)
+}
+
 const EVERYTHING: &str = r#"
 shows = "All there is."
 duration = "10s"
@@ -229,7 +233,10 @@ fn sources_interventions_and_expectations() {
 
     let first = &w.interventions[0];
     let second = u64::pow(10, 9);
-    assert_eq!((first.at_ns, first.every_ns, first.until_ns), (second, Some(1_000_000), 2 * second));
+    assert_eq!(
+        (first.at_ns, first.every_ns, first.until_ns),
+        (second, Some(1_000_000), 2 * second)
+    );
     let ten = Limit::new(Some(10_000_000), 50_000_000, 0).unwrap();
     assert_eq!(first.action, Action::WriteLimit { group: 3, limit: ten }, "the period stays");
     let burst = ten.with_burst_ns(5_000_000).unwrap();

@@ -1,0 +1,468 @@
+//! Prints a workload as a scenario file, so that a failing case can be kept, read and edited.
+//!
+//! Reading what was printed gives the same workload, except for what no file can say: distributions
+//! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish, and
+//! a constant distribution becomes a fixed length.
+
+use crate::model::{
+    Action, Affinity, Arrivals, Class, Distribution, Expectation, Intervention, LockIx, LockKind,
+    LockMode, MachineSpec, Op, Preempt, Signal, Span, Target, TaskSpec, Workload,
+};
+use crate::units::{print_cpus, print_duration};
+use std::fmt::{Display, Write};
+
+/// The text of a scenario file that says the same as `workload`.
+///
+/// A workload that [`Workload::check`] refuses may be printed as text that cannot be read.
+pub fn print(workload: &Workload) -> String {
+    let mut printer = Printer { workload, text: String::new() };
+    printer.top();
+    printer.machine();
+    printer.groups();
+    printer.locks_and_channels();
+    workload.tasks.iter().for_each(|task| printer.task(task));
+    printer.sources();
+    workload.interventions.iter().for_each(|intervention| printer.intervention(intervention));
+    workload.expectations.iter().for_each(|expectation| printer.expectation(expectation));
+    printer.text
+}
+
+struct Printer<'a> {
+    workload: &'a Workload,
+    text: String,
+}
+
+impl Printer<'_> {
+    fn line(&mut self, line: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        self.line(format_args!("{name} = {value}"));
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.field(name, quote(value));
+    }
+
+    fn time(&mut self, name: &str, ns: u64) {
+        self.text(name, &print_duration(ns));
+    }
+
+    fn header(&mut self, name: &str) {
+        self.line(format_args!("\n[[{name}]]"));
+    }
+
+    fn top(&mut self) {
+        self.text("name", &self.workload.name);
+        if !self.workload.shows.is_empty() {
+            self.text("shows", &self.workload.shows);
+        }
+        self.time("duration", self.workload.duration_ns);
+    }
+
+    /// Only what is not as it is by default.
+    fn machine(&mut self) {
+        let MachineSpec {
+            cpus,
+            llc_cpus,
+            hz,
+            preempt,
+            hrtick,
+            timer_phase_ns,
+            tick_skew,
+            bandwidth_slice_ns,
+            base_slice_ns,
+            nohz_full,
+            cost_timing,
+            ipi_ns,
+            softirqs,
+        } = &self.workload.machine;
+        let usual = MachineSpec::default();
+        self.line("\n[machine]");
+        self.field("cpus", cpus);
+        if *llc_cpus != usual.llc_cpus {
+            self.field("llc", llc_cpus);
+        }
+        if *hz != usual.hz {
+            self.field("hz", hz);
+        }
+        if let Some(preempt) = preempt {
+            self.text("preempt", preempt_word(*preempt));
+        }
+        if let Some(hrtick) = hrtick {
+            self.field("hrtick", hrtick);
+        }
+        if let Some(phase_ns) = timer_phase_ns {
+            self.time("timer_phase", *phase_ns);
+        }
+        if *tick_skew {
+            self.field("tick_skew", true);
+        }
+        if *bandwidth_slice_ns != usual.bandwidth_slice_ns {
+            self.time("slice", *bandwidth_slice_ns);
+        }
+        if let Some(base_slice_ns) = base_slice_ns {
+            self.time("base_slice", *base_slice_ns);
+        }
+        if let Some(cpus) = nohz_full {
+            self.text("nohz_full", &self.cpu_set(*cpus));
+        }
+        if *cost_timing {
+            self.field("costs", true);
+        }
+        if *ipi_ns != usual.ipi_ns {
+            self.time("ipi", *ipi_ns);
+        }
+        for softirq in softirqs {
+            self.header("machine.softirq");
+            self.field("cpu", softirq.cpu);
+            self.time("every", softirq.every_ns);
+            self.text("lock", self.lock_name(softirq.lock));
+            if let Some(mode) = self.mode_word(softirq.lock, softirq.mode) {
+                self.text("mode", mode);
+            }
+            self.time("hold", softirq.hold_ns);
+        }
+    }
+
+    fn groups(&mut self) {
+        for group in self.workload.groups.iter().skip(1) {
+            self.header("group");
+            self.text("path", &group.path);
+            let limit = group.limit.to_string();
+            if limit != "max 100000" {
+                self.text("max", &limit);
+            }
+            if group.limit.burst_ns() != 0 {
+                self.field("burst", group.limit.burst_ns() / 1000);
+            }
+            if group.weight != 100 {
+                self.field("weight", group.weight);
+            }
+            if group.v1 {
+                self.text("hierarchy", "v1");
+            }
+        }
+    }
+
+    fn locks_and_channels(&mut self) {
+        for lock in &self.workload.locks {
+            self.header("lock");
+            self.text("name", &lock.name);
+            self.text("kind", lock_word(lock.kind));
+        }
+        for channel in &self.workload.channels {
+            self.header("channel");
+            self.text("name", &channel.name);
+            if channel.capacity != u64::MAX {
+                self.field("capacity", channel.capacity);
+            }
+        }
+    }
+
+    fn task(&mut self, task: &TaskSpec) {
+        self.header("task");
+        self.text("name", &task.name);
+        if task.count != 1 {
+            self.field("count", task.count);
+        }
+        if task.group != 0 {
+            self.text("group", self.group_path(task.group));
+        }
+        if task.nice != 0 {
+            self.field("nice", task.nice);
+        }
+        if task.class != Class::Fair {
+            self.text("class", class_word(task.class));
+        }
+        match task.cpus {
+            Affinity::All => {}
+            Affinity::Each => self.text("cpus", "each"),
+            Affinity::Set(cpus) => self.text("cpus", &self.cpu_set(cpus)),
+        }
+        if task.start_ns != 0 {
+            self.time("start", task.start_ns);
+        }
+        if task.stagger_ns != 0 {
+            self.time("stagger", task.stagger_ns);
+        }
+        if let Some(slice_ns) = task.slice_ns {
+            self.time("slice", slice_ns);
+        }
+        if !task.program.is_empty() {
+            self.program(&task.program);
+        }
+    }
+
+    fn program(&mut self, program: &[Op]) {
+        self.line("program = [");
+        let mut depth = 1;
+        for op in program {
+            if matches!(op, Op::ExitKernel | Op::LoopEnd { .. }) {
+                depth -= 1;
+            }
+            let instruction = self.instruction(op);
+            self.line(format_args!("{:width$}{instruction}", "", width = 2 * depth));
+            if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
+                depth += 1;
+            }
+        }
+        self.line("]");
+    }
+
+    fn instruction(&self, op: &Op) -> String {
+        let timed = |verb: &str, span: Span| format!("{{ {verb} = {} }},", self.span(span));
+        let tokens = |verb: &str, channel: u32, n: u64| {
+            let name = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
+            match n {
+                1 => format!("{{ {verb} = {} }},", quote(name)),
+                _ => format!("{{ {verb} = {}, n = {n} }},", quote(name)),
+            }
+        };
+        let of = |who: Target| match who {
+            Target::Myself => String::new(),
+            Target::Kind(kind) => format!(", of = {}", quote(self.task_name(kind))),
+        };
+        match *op {
+            Op::User(span) => timed("user", span),
+            Op::Kernel(span) => timed("kernel", span),
+            Op::IrqOff(span) => timed("irqoff", span),
+            Op::Sleep(span) => timed("sleep", span),
+            Op::Every { period_ns } => timed("every", Span::Fixed(period_ns)),
+            Op::EnterKernel => "{ syscall = [".to_owned(),
+            Op::ExitKernel | Op::LoopEnd { .. } => "] },".to_owned(),
+            Op::LoopStart { times: u64::MAX, .. } => "{ forever = [".to_owned(),
+            Op::LoopStart { times, .. } => format!("{{ loop = {times}, do = ["),
+            Op::Lock { lock, mode } => {
+                let name = quote(self.lock_name(lock));
+                match self.mode_word(lock, mode) {
+                    Some(mode) => format!("{{ lock = {name}, mode = \"{mode}\" }},"),
+                    None => format!("{{ lock = {name} }},"),
+                }
+            }
+            Op::Unlock { lock } => format!("{{ unlock = {} }},", quote(self.lock_name(lock))),
+            Op::Send { channel, n } => tokens("send", channel, n),
+            Op::Recv { channel, n } => tokens("recv", channel, n),
+            Op::Fork { kind } => format!("{{ fork = {} }},", quote(self.task_name(kind))),
+            Op::WaitChildren => "{ wait = \"children\" },".to_owned(),
+            Op::Exit => "{ exit = true },".to_owned(),
+            Op::Yield => "{ yield = true },".to_owned(),
+            Op::Begin => "{ begin = true },".to_owned(),
+            Op::Done => "{ done = true },".to_owned(),
+            Op::Move { who, group } => {
+                let who = match who {
+                    Target::Myself => quote("self"),
+                    Target::Kind(kind) => quote(self.task_name(kind)),
+                };
+                format!("{{ move = {who}, to = {} }},", quote(self.group_path(group)))
+            }
+            Op::SetAffinity { who, cpus } => {
+                format!("{{ affinity = {}{} }},", quote(&self.cpu_set(cpus)), of(who))
+            }
+            Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
+            Op::SetClass { who, class } => {
+                format!("{{ class = \"{}\"{} }},", class_word(class), of(who))
+            }
+        }
+    }
+
+    fn sources(&mut self) {
+        for source in &self.workload.sources {
+            self.header("source");
+            self.text("name", &source.name);
+            let channel = self.workload.channels.get(source.channel as usize);
+            self.text("channel", channel.map_or("", |channel| &channel.name));
+            match &source.arrivals {
+                Arrivals::Between(span) => self.field("every", self.span(*span)),
+                Arrivals::At(times_ns) => {
+                    let times: Vec<String> =
+                        times_ns.iter().map(|&ns| quote(&print_duration(ns))).collect();
+                    self.field("at", format_args!("[{}]", times.join(", ")));
+                }
+            }
+            if source.start_ns != 0 {
+                self.time("start", source.start_ns);
+            }
+            if source.count != u64::MAX {
+                self.field("count", source.count);
+            }
+        }
+    }
+
+    fn intervention(&mut self, intervention: &Intervention) {
+        self.header("at");
+        self.time("time", intervention.at_ns);
+        if let Some(every_ns) = intervention.every_ns {
+            self.time("repeat", every_ns);
+        }
+        if intervention.until_ns != u64::MAX {
+            self.time("until", intervention.until_ns);
+        }
+        match intervention.action {
+            Action::WriteLimit { group, limit } => {
+                self.text("group", self.group_path(group));
+                self.text("max", &limit.to_string());
+                self.field("burst", limit.burst_ns() / 1000);
+            }
+            Action::WriteWeight { group, weight } => {
+                self.text("group", self.group_path(group));
+                self.field("weight", weight);
+            }
+            Action::Signal { kind, signal } => {
+                self.text("task", self.task_name(kind));
+                self.text("signal", signal_word(signal));
+            }
+            Action::Move { kind, group } => {
+                self.text("task", self.task_name(kind));
+                self.text("move", self.group_path(group));
+            }
+            Action::SetAffinity { kind, cpus } => {
+                self.text("task", self.task_name(kind));
+                self.text("affinity", &self.cpu_set(cpus));
+            }
+            Action::SetNice { kind, nice } => {
+                self.text("task", self.task_name(kind));
+                self.field("nice", nice);
+            }
+            Action::SetClass { kind, class } => {
+                self.text("task", self.task_name(kind));
+                self.text("class", class_word(class));
+            }
+            Action::CpuOffline { cpu } => self.field("offline", cpu),
+            Action::CpuOnline { cpu } => self.field("online", cpu),
+        }
+    }
+
+    fn expectation(&mut self, expectation: &Expectation) {
+        self.header("expect");
+        if !expectation.kernels.is_empty() {
+            self.text("on", &expectation.kernels);
+        }
+        self.text("metric", &expectation.metric);
+        if let Some(per) = &expectation.per {
+            self.text("per", per);
+        }
+        if let Some(over) = &expectation.over {
+            self.text("over", over);
+        }
+        match (expectation.min, expectation.max) {
+            // Bit by bit: 0.0 and -0.0 are equal but not printed alike.
+            (Some(min), Some(max)) if min.to_bits() == max.to_bits() => {
+                self.field("is", format_args!("{min:?}"));
+            }
+            (min, max) => {
+                for (name, bound) in [("min", min), ("max", max)] {
+                    if let Some(bound) = bound {
+                        self.field(name, format_args!("{bound:?}"));
+                    }
+                }
+            }
+        }
+        if !expectation.why.is_empty() {
+            self.text("why", &expectation.why);
+        }
+    }
+
+    fn span(&self, span: Span) -> String {
+        let time = |ns: u64| quote(&print_duration(ns));
+        let ix = match span {
+            Span::Fixed(ns) => return time(ns),
+            Span::Drawn(ix) => ix,
+        };
+        match self.workload.distributions.get(ix as usize) {
+            None => time(0),
+            Some(Distribution::Constant { ns }) => time(*ns),
+            Some(Distribution::Uniform { low_ns, high_ns }) => {
+                format!("{{ uniform = [{}, {}] }}", time(*low_ns), time(*high_ns))
+            }
+            Some(Distribution::Exponential { mean_ns }) => {
+                format!("{{ exponential = {} }}", time(*mean_ns))
+            }
+            Some(Distribution::LogNormal { median_ns, sigma }) => {
+                let median = time(*median_ns);
+                format!("{{ lognormal = {{ median = {median}, sigma = {sigma:?} }} }}")
+            }
+            Some(Distribution::Empirical { values_ns, cumulative }) => {
+                let mut before = 0;
+                let mut pairs = Vec::with_capacity(values_ns.len());
+                for (&ns, &upto) in values_ns.iter().zip(cumulative) {
+                    pairs.push(format!("[{}, {}]", time(ns), upto.saturating_sub(before)));
+                    before = upto;
+                }
+                format!("{{ empirical = [{}] }}", pairs.join(", "))
+            }
+        }
+    }
+
+    fn cpu_set(&self, ix: u32) -> String {
+        self.workload.cpu_sets.get(ix as usize).map_or_else(String::new, print_cpus)
+    }
+}
+
+impl<'a> Printer<'a> {
+    fn group_path(&self, ix: u32) -> &'a str {
+        self.workload.groups.get(ix as usize).map_or("", |group| &group.path)
+    }
+
+    fn task_name(&self, ix: u32) -> &'a str {
+        self.workload.tasks.get(ix as usize).map_or("", |task| &task.name)
+    }
+
+    fn lock_name(&self, ix: LockIx) -> &'a str {
+        self.workload.locks.get(ix as usize).map_or("", |lock| &lock.name)
+    }
+
+    /// `None` for kinds of lock that have one mode only.
+    fn mode_word(&self, lock: LockIx, mode: LockMode) -> Option<&'static str> {
+        let kind = self.workload.locks.get(lock as usize).map(|lock| lock.kind);
+        match (kind, mode) {
+            (Some(LockKind::Mutex | LockKind::Spin), LockMode::Write) => None,
+            (_, LockMode::Read) => Some("read"),
+            (_, LockMode::Write) => Some("write"),
+        }
+    }
+}
+
+/// A text as TOML writes it.
+fn quote(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn preempt_word(preempt: Preempt) -> &'static str {
+    match preempt {
+        Preempt::None => "none",
+        Preempt::Voluntary => "voluntary",
+        Preempt::Lazy => "lazy",
+        Preempt::Full => "full",
+        Preempt::Rt => "rt",
+    }
+}
+
+fn lock_word(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Mutex => "mutex",
+        LockKind::Rwsem => "rwsem",
+        LockKind::PercpuRwsem => "percpu-rwsem",
+        LockKind::Rwlock => "rwlock",
+        LockKind::Spin => "spin",
+    }
+}
+
+fn class_word(class: Class) -> &'static str {
+    match class {
+        Class::Fair => "fair",
+        Class::Idle => "idle",
+        Class::Rt => "rt",
+        Class::Kthread => "kthread",
+    }
+}
+
+fn signal_word(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Kill => "kill",
+        Signal::Stop => "stop",
+        Signal::Cont => "cont",
+    }
+}

@@ -1,0 +1,453 @@
+//! Random workloads for property tests: everything the language can say, at a size that a test can
+//! afford. Valid by construction and the same for the same seed. Programs do not deadlock: locks are
+//! taken in one order, and nobody waits for a token or a child while holding one. (A task that is
+//! killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
+
+mod program;
+
+use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
+use crate::dist::{Domain, Stream};
+use crate::model::{
+    Class, CpuSet, Distribution, Expectation, LockKind, LockMode, MachineSpec, Preempt, Signal,
+    Workload,
+};
+use cpumax_limit::Limit;
+use program::Context;
+use std::time::Duration;
+
+/// How large a random workload may become; everything else is up to chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most CPUs, at least 1.
+    pub cpus: u64,
+    /// Deepest group below the root, at least 1.
+    pub depth: u64,
+    /// Most groups, the root not counted.
+    pub groups: u64,
+    /// Most kinds of task, at least 1, those that are only forked not counted.
+    pub kinds: u64,
+    /// Most tasks that run from the start, at least as many as kinds.
+    pub tasks: u64,
+    /// Most interventions.
+    pub interventions: u64,
+    /// Longest run, ns, at least 50 ms.
+    pub duration_ns: u64,
+}
+
+impl Default for Bounds {
+    /// 8 CPUs, 12 groups up to 4 deep, 20 tasks of 8 kinds, 8 interventions, 1 s.
+    fn default() -> Self {
+        Bounds {
+            cpus: 8,
+            depth: 4,
+            groups: 12,
+            kinds: 8,
+            tasks: 20,
+            interventions: 8,
+            duration_ns: 1_000_000_000,
+        }
+    }
+}
+
+/// The random workload of that seed, within the default [`Bounds`].
+pub fn workload(seed: u64) -> Workload {
+    workload_within(seed, &Bounds::default())
+}
+
+/// The random workload of that seed, within `bounds`.
+///
+/// # Panics
+/// When the generator makes something that the checks refuse, which is a bug in either.
+pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
+    let mut dice = Dice(Stream::new(seed, Domain::Workload, 0));
+    let cpus = dice.range(1, bounds.cpus) as u16;
+    let duration_ns = dice.range(50_000_000, bounds.duration_ns.max(50_000_000));
+    let mut draft = Workload::builder(format!("random-{seed}"))
+        .shows("A random workload.")
+        .duration(Duration::from_nanos(duration_ns));
+
+    let locks = locks(&mut dice);
+    for (name, kind) in &locks {
+        draft = draft.lock(name, *kind);
+    }
+    let channels = channels(&mut dice);
+    for (name, capacity) in &channels {
+        draft = match *capacity {
+            u64::MAX => draft.channel(name),
+            capacity => draft.bounded_channel(name, capacity),
+        };
+    }
+    draft = draft.machine(machine(&mut dice, cpus, &locks));
+    let groups = groups(&mut dice, bounds, cpus);
+    for group in &groups {
+        draft = draft.with_group(group.clone());
+    }
+    let mut paths: Vec<String> = groups.iter().map(|group| group.path.clone()).collect();
+    paths.push("/".to_owned());
+
+    let kinds = kinds(&mut dice, bounds);
+    let names = kinds.iter().map(|kind| kind.name.clone()).collect();
+    let context =
+        Context { cpus, locks: &locks, channels: &channels, paths: &paths, kinds: &names };
+    for kind in &kinds {
+        draft = draft.task(task(&mut dice, &context, kind, duration_ns));
+    }
+    for (ix, (channel, _)) in channels.iter().enumerate() {
+        if dice.one_in(2) {
+            draft = draft.source(source(&mut dice, ix, channel, duration_ns));
+        }
+    }
+    for _ in 0..dice.range(0, bounds.interventions) {
+        draft = draft.change(change(&mut dice, &context, &groups, &kinds, duration_ns));
+    }
+    if dice.one_in(4) {
+        draft = draft.expect(expectation(&mut dice, &groups));
+    }
+    draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
+}
+
+/// Chance in the forms needed here.
+struct Dice(Stream);
+
+impl Dice {
+    /// From `low` to `high`, both included.
+    fn range(&mut self, low: u64, high: u64) -> u64 {
+        low + self.0.below(high.saturating_sub(low) + 1)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.0.below(n) == 0
+    }
+
+    /// One of several; `None` only if there are none.
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        from.get(self.0.below(from.len() as u64) as usize)
+    }
+
+    /// One of several, of which there is at least one.
+    fn choose<T: Copy, const N: usize>(&mut self, from: [T; N]) -> T {
+        from[self.0.below(N as u64) as usize]
+    }
+
+    /// A length between 1 us and `most_ns`, short ones as likely as long ones.
+    fn time_ns(&mut self, most_ns: u64) -> u64 {
+        let magnitude = self.range(10, u64::from(most_ns.max(1024).ilog2()));
+        let ns = self.range(1 << magnitude, (2 << magnitude) - 1).clamp(1_000, most_ns.max(1_000));
+        // Round numbers make things coincide, which is where bugs are.
+        match self.0.below(3) {
+            0 => ns,
+            1 => ns.next_multiple_of(1_000).min(most_ns),
+            _ => ns.next_multiple_of(1_000_000).min(most_ns),
+        }
+        .max(1)
+    }
+
+    fn time(&mut self, most_ns: u64) -> Duration {
+        Duration::from_nanos(self.time_ns(most_ns))
+    }
+
+    fn length(&mut self, most_ns: u64) -> Length {
+        let ns = self.time_ns(most_ns);
+        match self.0.below(8) {
+            0 => Distribution::Uniform { low_ns: ns / self.range(1, 4), high_ns: ns }.into(),
+            1 => Distribution::Exponential { mean_ns: ns }.into(),
+            2 => {
+                let sigma = self.range(0, 15) as f64 / 10.0;
+                Distribution::LogNormal { median_ns: ns, sigma }.into()
+            }
+            3 => {
+                let values_ns: Vec<u64> =
+                    (0..self.range(1, 4)).map(|_| self.time_ns(most_ns)).collect();
+                let mut counted = 0;
+                let mut count = |_: &u64| {
+                    counted += self.range(1, 5);
+                    counted
+                };
+                let cumulative = values_ns.iter().map(&mut count).collect();
+                Distribution::Empirical { values_ns, cumulative }.into()
+            }
+            _ => Duration::from_nanos(ns).into(),
+        }
+    }
+
+    fn cpu_set(&mut self, cpus: u16) -> CpuSet {
+        let mut set: Vec<u16> = (0..cpus).filter(|_| self.one_in(2)).collect();
+        if set.is_empty() {
+            set.push(self.range(0, u64::from(cpus) - 1) as u16);
+        }
+        CpuSet(set)
+    }
+
+    fn nice(&mut self) -> i8 {
+        self.range(0, 39) as i8 - 20
+    }
+
+    fn class(&mut self) -> Class {
+        self.choose([Class::Fair, Class::Fair, Class::Idle, Class::Rt])
+    }
+}
+
+fn locks(dice: &mut Dice) -> Vec<(String, LockKind)> {
+    let kinds =
+        [LockKind::Mutex, LockKind::Rwsem, LockKind::PercpuRwsem, LockKind::Rwlock, LockKind::Spin];
+    (0..dice.range(0, 4)).map(|ix| (format!("lock{ix}"), dice.choose(kinds))).collect()
+}
+
+fn channels(dice: &mut Dice) -> Vec<(String, u64)> {
+    let capacity = |dice: &mut Dice| if dice.one_in(2) { u64::MAX } else { dice.range(1, 8) };
+    (0..dice.range(0, 3)).map(|ix| (format!("channel{ix}"), capacity(dice))).collect()
+}
+
+fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
+    let maybe = |dice: &mut Dice| !dice.one_in(3);
+    let mut spec = MachineSpec {
+        cpus,
+        llc_cpus: dice.range(0, cpus.into()) as u16,
+        hz: dice.choose(crate::bounds::HZ),
+        tick_skew: dice.one_in(3),
+        cost_timing: dice.one_in(3),
+        ..MachineSpec::default()
+    };
+    if maybe(dice) {
+        let preempts =
+            [Preempt::None, Preempt::Voluntary, Preempt::Lazy, Preempt::Full, Preempt::Rt];
+        spec.preempt = Some(dice.choose(preempts));
+    }
+    if maybe(dice) {
+        spec.hrtick = Some(dice.one_in(2));
+    }
+    if maybe(dice) {
+        spec.timer_phase_ns = Some(dice.range(0, 100_000_000));
+    }
+    if dice.one_in(3) {
+        spec.bandwidth_slice_ns = dice.choose([1_000_000, 3_000_000, 10_000_000, 20_000_000]);
+    }
+    if dice.one_in(3) {
+        spec.base_slice_ns = Some(dice.range(100_000, 10_000_000));
+    }
+    if dice.one_in(3) {
+        spec.ipi_ns = dice.time_ns(10_000);
+    }
+    let rt = spec.preempt == Some(Preempt::Rt);
+    let mut machine = Machine::new(spec);
+    if dice.one_in(4) {
+        machine = machine.nohz_full(dice.cpu_set(cpus));
+    }
+    if rt {
+        for (name, kind) in locks {
+            let mode = match kind {
+                LockKind::Mutex | LockKind::Spin => LockMode::Write,
+                _ => dice.choose([LockMode::Read, LockMode::Write]),
+            };
+            if dice.one_in(2) {
+                let every_ns = dice.range(1_000_000, 20_000_000);
+                let hold = Duration::from_nanos(dice.range(1_000, 50_000));
+                let cpu = dice.range(0, u64::from(cpus) - 1) as u16;
+                machine = machine.softirq(cpu, Duration::from_nanos(every_ns), name, mode, hold);
+            }
+        }
+    }
+    machine
+}
+
+/// Trees of groups; in a v1 tree nobody has more than a group above.
+fn groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut depths: Vec<u64> = Vec::new();
+    for ix in 0..dice.range(0, bounds.groups) {
+        let above = dice.range(0, groups.len() as u64) as usize;
+        let parent = groups.get(above).filter(|_| depths[above] < bounds.depth).cloned();
+        let v1 = parent.as_ref().map_or_else(|| dice.one_in(4), |p| p.v1 == Some(true));
+        let path = parent.as_ref().map_or("", |parent| &parent.path);
+        let mut group = Group::new(format!("{path}/g{ix}")).v1(v1);
+        // In a v1 tree the limit above, if there is one, is a bound; `max` inherits it.
+        let above_us = nearest_limit(&groups, path).filter(|_| v1);
+        group = match above_us {
+            _ if dice.one_in(3) => group,
+            Some((quota_us, period_us)) => {
+                let quota_us = dice.range(1_000, quota_us);
+                group.limit(limit(quota_us, period_us, 0))
+            }
+            None => group.limit(random_limit(dice, cpus)),
+        };
+        if dice.one_in(3) {
+            group = group.weight(dice.range(1, 10_000) as u32);
+        }
+        depths.push(if parent.is_some() { depths[above] + 1 } else { 1 });
+        groups.push(group);
+    }
+    groups
+}
+
+/// Quota and period, us, of the nearest limited group at or above `path`.
+fn nearest_limit(groups: &[Group], path: &str) -> Option<(u64, u64)> {
+    let mut path = path;
+    while !path.is_empty() {
+        let limit = groups.iter().find(|group| group.path == path)?.limit;
+        if let Some(quota_ns) = limit.quota_ns() {
+            return Some((quota_ns / 1000, limit.period_ns() / 1000));
+        }
+        path = &path[..path.rfind('/')?];
+    }
+    None
+}
+
+fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
+    let period_us = dice.choose([1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 100_000, 250_000]);
+    let most_us = period_us * u64::from(cpus);
+    let quota_us = match dice.0.below(3) {
+        0 => 1_000,
+        1 => dice.range(1_000, (most_us / 4).max(1_000)),
+        _ => dice.range(1_000, most_us + most_us / 4),
+    };
+    let burst_us = if dice.one_in(4) { dice.range(0, quota_us) } else { 0 };
+    limit(quota_us, period_us, burst_us)
+}
+
+fn limit(quota_us: u64, period_us: u64, burst_us: u64) -> Limit {
+    Limit::new(Some(quota_us * 1000), period_us * 1000, burst_us * 1000).unwrap_or(Limit::UNLIMITED)
+}
+
+/// A kind of task before its program is known.
+struct KindPlan {
+    name: String,
+    count: u32,
+    class: Class,
+}
+
+/// Kinds that run from the start, then kinds that are only forked.
+fn kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
+    let started = dice.range(1, bounds.kinds);
+    let mut spare = bounds.tasks.saturating_sub(started);
+    let mut kinds = Vec::new();
+    for ix in 0..started {
+        let more = dice.range(0, spare.min(6));
+        spare -= more;
+        let class = if dice.one_in(8) { Class::Kthread } else { dice.class() };
+        let count = 1 + more as u32;
+        kinds.push(KindPlan { name: format!("task{ix}"), count, class });
+    }
+    for ix in 0..dice.range(0, 2) {
+        kinds.push(KindPlan { name: format!("child{ix}"), count: 0, class: dice.class() });
+    }
+    kinds
+}
+
+fn task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Task {
+    let mut task = Task::new(&kind.name).count(kind.count).class(kind.class);
+    if let Some(path) = dice.pick(context.paths) {
+        task = task.group(path);
+    }
+    if dice.one_in(3) {
+        task = task.nice(dice.nice());
+    }
+    task = match dice.0.below(4) {
+        0 => task.cpus(Cpus::Each),
+        1 => task.cpus(Cpus::Set(dice.cpu_set(context.cpus))),
+        _ => task,
+    };
+    if dice.one_in(3) {
+        task = task.start(dice.time(duration_ns / 2));
+    }
+    if dice.one_in(3) {
+        task = task.stagger(dice.time(10_000_000));
+    }
+    if dice.one_in(4) {
+        task = task.slice(Duration::from_nanos(dice.range(100_000, 20_000_000)));
+    }
+    task.program(program::program(dice, context, kind))
+}
+
+fn source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source {
+    let name = format!("source{ix}");
+    if dice.one_in(4) {
+        let mut times: Vec<Duration> =
+            (0..dice.range(1, 5)).map(|_| dice.time(duration_ns)).collect();
+        times.sort_unstable();
+        return Source::at(name, channel, times);
+    }
+    // Often enough to matter, seldom enough that a second is not millions of arrivals.
+    let between = Duration::from_nanos(dice.range(200_000, 20_000_000));
+    let mut source = Source::every(&name, channel, between);
+    if dice.one_in(2) {
+        let mean_ns = dice.range(200_000, 20_000_000);
+        source = Source::every(name, channel, Distribution::Exponential { mean_ns });
+    }
+    if dice.one_in(3) {
+        source = source.start(dice.time(duration_ns));
+    }
+    if dice.one_in(3) {
+        source = source.count(dice.range(0, 50));
+    }
+    source
+}
+
+fn change(
+    dice: &mut Dice,
+    context: &Context<'_>,
+    groups: &[Group],
+    kinds: &[KindPlan],
+    duration_ns: u64,
+) -> Change {
+    let at_ns = dice.range(0, duration_ns);
+    let act = act(dice, context, groups, kinds);
+    let mut change = Change::at(Duration::from_nanos(at_ns), act);
+    if dice.one_in(4) {
+        change = change.repeat(Duration::from_nanos(dice.range(1_000_000, 50_000_000)));
+        if dice.one_in(2) {
+            let more_ns = dice.range(1_000_000, 200_000_000);
+            change = change.until(Duration::from_nanos(at_ns + more_ns));
+        }
+    }
+    change
+}
+
+fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPlan]) -> Act {
+    let kind = dice.pick(kinds).map_or("task0", |kind| &kind.name).to_owned();
+    let path = dice.pick(context.paths).map_or("/", |path| path).to_owned();
+    match dice.0.below(10) {
+        0..3 => match dice.pick(groups) {
+            // Under v1 only what the kernel would accept whatever was written before.
+            Some(group) if group.v1 == Some(true) => {
+                let limit = if dice.one_in(2) { group.limit } else { Limit::UNLIMITED };
+                Act::Limit(group.path.clone(), limit)
+            }
+            Some(group) if dice.one_in(5) => Act::Limit(group.path.clone(), Limit::UNLIMITED),
+            Some(group) => Act::Limit(group.path.clone(), random_limit(dice, context.cpus)),
+            None => Act::Nice(kind, dice.nice()),
+        },
+        3 => match dice.pick(groups) {
+            Some(group) => Act::Weight(group.path.clone(), dice.range(1, 10_000) as u32),
+            None => Act::Nice(kind, dice.nice()),
+        },
+        4 => Act::Signal(kind, dice.choose([Signal::Kill, Signal::Stop, Signal::Cont])),
+        5 => Act::Move(kind, path),
+        6 => Act::Affinity(kind, dice.cpu_set(context.cpus)),
+        7 => match kinds.iter().find(|other| other.name == kind) {
+            Some(other) if other.class != Class::Kthread => Act::Class(kind, dice.class()),
+            _ => Act::Nice(kind, dice.nice()),
+        },
+        8 if context.cpus > 1 => {
+            let cpu = dice.range(1, u64::from(context.cpus) - 1) as u16;
+            if dice.one_in(2) { Act::Offline(cpu) } else { Act::Online(cpu) }
+        }
+        _ => Act::Nice(kind, dice.nice()),
+    }
+}
+
+fn expectation(dice: &mut Dice, groups: &[Group]) -> Expect {
+    let metric = match dice.pick(groups) {
+        Some(group) => format!("groups.{}.usage_usec", group.path),
+        None => "events".to_owned(),
+    };
+    let min = dice.one_in(2).then(|| dice.range(0, 1000) as f64 / 7.0);
+    Expect::new(Expectation {
+        kernels: dice.choose(["", "6.18", "4.19..7.1, G3"]).to_owned(),
+        metric,
+        over: dice.one_in(3).then(|| "G2a".to_owned()),
+        per: dice.one_in(3).then(|| "simulated_ns".to_owned()),
+        min,
+        max: if min.is_some() && dice.one_in(2) { None } else { Some(1e12) },
+        why: "Chance wants it so.".to_owned(),
+    })
+}
