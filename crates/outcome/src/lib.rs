@@ -53,6 +53,10 @@ pub struct GroupOutcome {
     pub local_throttled_usec: u64,
     /// Most CPU time used in one window of the group's period (windows start at 0), us.
     pub max_period_usage_usec: u64,
+    /// Requests completed by tasks in the group or below it at the time.
+    pub completions: u64,
+    /// From start to completion of each of these, ns.
+    pub latency_ns: Percentiles,
 }
 
 /// What the tasks of one kind did.
