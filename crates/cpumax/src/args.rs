@@ -1,7 +1,32 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// One kernel of each generation and the first of some that differ inside one.
+pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
+
+const EXAMPLES: &str = "\
+Examples:
+  cpumax scenarios                         what is built in, and what each shows
+  cpumax run fibtest                       one of them, on every generation
+  cpumax run fibtest --kernel 5.4,6.18     on two kernels only
+  cpumax run fibtest --set '/limited:cpu.max=50000 100000'
+                                           with another limit
+  cpumax replay perf.data --set 'cpu.max=50000 100000'
+                                           what that limit would have done to a recorded service
+
+Exit status: 0 when all went as expected, 1 when a run did not show what its scenario expects, 2 when the \
+input was wrong, 130 when interrupted.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  cpumax run lock-holder
+  cpumax run my-service.toml --kernel 6.12..7.3
+  cpumax run fibtest --set '/limited:cpu.max=20000 100000' --set /limited:cpu.max.burst=20000
+  cpumax run burst --seeds 1..20 --json results.json
+  cpumax run rt-deadlock --kernel 6.1 --trace trace.json   (open it in the Perfetto UI)";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
@@ -9,7 +34,7 @@ use std::path::PathBuf;
 /// generation from 4.18 to 7.3. It runs scenarios, and recordings of real services, and tells what each
 /// kernel would have done: CPU used, periods throttled, latencies, who stalled and for how long.
 #[derive(Debug, Parser)]
-#[command(name = "cpumax", version, max_term_width = 100)]
+#[command(name = "cpumax", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -17,6 +42,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run scenarios and check what they must show
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// List the built-in scenarios, or print one
+    Scenarios {
+        /// Print this scenario's file: a start for one of your own
+        name: Option<String>,
+    },
     /// List the kernels that are modelled and what changed between them
     Kernels {
         /// Print a JSON array instead of a table
@@ -31,6 +64,82 @@ pub enum Command {
     Man { folder: PathBuf },
 }
 
+/// How to run, whatever is run.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a
+    #[arg(short, long, value_name = "LIST", default_value = DEFAULT_KERNELS)]
+    pub kernel: String,
+    /// Seed of every random choice; the same seed gives the same result to the byte
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the results as JSON, documented in docs/json.md; - for standard output, without tables
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Verify every invariant of the model after every event (slow)
+    #[arg(long)]
+    pub check: bool,
+    /// Threads to use; results do not depend on it [default: one for each CPU]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Step through ticks that change nothing (slow, same results)
+    #[arg(long, hide = true)]
+    pub every_tick: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Names of built-in scenarios, or scenario files
+    #[arg(required = true, value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub scenarios: Vec<String>,
+    #[command(flatten)]
+    pub running: Running,
+    /// Run with each seed from A to B instead of one
+    #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
+    pub seeds: Option<Seeds>,
+    /// Change a group, e.g. '/limited:cpu.max=50000 100000'; also cpu.max.burst and cpu.weight
+    #[arg(long, value_name = "GROUP:FILE=VALUE")]
+    pub set: Vec<String>,
+    /// Simulate this long instead, e.g. 10s
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Write the events for the Perfetto UI; several runs write one file each, named by kernel
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// Draw how long interrupts were off when throttled tasks were put back
+    #[arg(long)]
+    pub histogram: bool,
+}
+
+/// From the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seeds {
+    pub first: u64,
+    pub last: u64,
+}
+
+/// More than anyone waits for; keeps a slip of the hand from filling memory.
+const SEEDS_MAX: u64 = 100_000;
+
+fn seeds(text: &str) -> Result<Seeds, String> {
+    let takes = "give two numbers such as 1..20";
+    let (first, last) = text.split_once("..").ok_or(takes)?;
+    let last = last.strip_prefix('=').unwrap_or(last);
+    let number =
+        |text: &str| text.trim().parse::<u64>().map_err(|error| format!("{error}; {takes}"));
+    let (first, last) = (number(first)?, number(last)?);
+    match last.checked_sub(first) {
+        None => Err("its end is before its start".to_owned()),
+        Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
+        Some(_) => Ok(Seeds { first, last }),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +148,14 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seeds_are_two_numbers_in_order() {
+        assert_eq!(seeds("1..20"), Ok(Seeds { first: 1, last: 20 }));
+        assert_eq!(seeds("5..=5"), Ok(Seeds { first: 5, last: 5 }));
+        for text in ["", "3", "a..b", "5..4", "0..100000", "-1..4"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
     }
 }

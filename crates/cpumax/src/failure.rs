@@ -6,8 +6,14 @@ use std::process::ExitCode;
 /// What `main` turns into a message and an exit status.
 #[derive(Debug)]
 pub enum Failure {
+    /// A run did not show what it must; told where it was found.
+    Unexpected,
+    /// The model contradicts itself.
+    ModelFault(anyhow::Error),
     /// Something given cannot be used, or something asked for cannot be done.
     Input(anyhow::Error),
+    /// Stopped from the keyboard.
+    Interrupted,
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -20,12 +26,25 @@ impl Failure {
     /// Says what has not been said yet, and gives the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
+            Failure::Unexpected => ExitCode::from(1),
             // As for any filter: `cpumax run … | head` is no failure.
             Failure::Input(error) if output::reader_is_gone(error) => ExitCode::SUCCESS,
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
                 anstream::eprintln!("{error_label} {error:#}");
                 ExitCode::from(2)
+            }
+            Failure::ModelFault(error) => {
+                let error_label = output::styled(output::BAD, "error:");
+                anstream::eprintln!("{error_label} {error:#}");
+                anstream::eprintln!(
+                    "This is a fault of cpumax itself; please report it with the command that showed it."
+                );
+                ExitCode::from(1)
+            }
+            Failure::Interrupted => {
+                anstream::eprintln!("interrupted");
+                ExitCode::from(crate::interrupt::STATUS)
             }
         }
     }

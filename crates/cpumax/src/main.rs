@@ -3,9 +3,16 @@
 //! Thin: it reads arguments, hands work to the libraries and prints what they return.
 
 mod args;
+mod builtin;
+mod change;
 mod command;
+mod expect;
 mod failure;
+mod interrupt;
+mod json;
 mod output;
+mod runs;
+mod scenario;
 
 use clap::Parser;
 use failure::Failure;
@@ -13,6 +20,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
+    interrupt::catch();
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -21,6 +29,8 @@ fn main() -> ExitCode {
 
 fn dispatch(command: args::Command) -> Result<(), Failure> {
     match command {
+        args::Command::Run(args) => command::run::run(&args),
+        args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),
         args::Command::Completions { shell } => command::shell::completions(shell),
         args::Command::Man { folder } => command::shell::man(&folder),

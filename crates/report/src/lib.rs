@@ -10,5 +10,5 @@ mod units;
 
 pub use chrome::ChromeTrace;
 pub use histogram::histogram;
-pub use table::{Quota, ReplayRow, groups, replay, tasks};
+pub use table::{Quota, ReplayRow, groups, list, replay, tasks};
 pub use units::{cpus, duration, percent};

@@ -42,11 +42,11 @@ pub struct ReplayRow {
     pub slowdown: Option<f64>,
 }
 
-/// What the limited groups used and how often they were stopped; all groups when `quotas` has none of them.
-/// `None` when there are no groups.
+/// What the groups in `quotas` used and how often they were stopped; all groups when it has none of them. A
+/// quota of `None` is one that changes during the run. `None` when there are no groups.
 pub fn groups(
     runs: &[Outcome],
-    quotas: &BTreeMap<String, Quota>,
+    quotas: &BTreeMap<String, Option<Quota>>,
     width: Option<u16>,
 ) -> Option<String> {
     let mut paths: BTreeSet<&str> =
@@ -60,7 +60,7 @@ pub fn groups(
     for path in paths.iter().take(BLOCKS_SHOWN) {
         let known = runs.iter().filter_map(|run| Some((run, run.groups.get(*path)?)));
         for (index, (run, group)) in known.enumerate() {
-            let cells = group_cells(group, run, quotas.get(*path));
+            let cells = group_cells(group, run, quotas.get(*path).and_then(Option::as_ref));
             table.add_row(labels.row(path, index == 0, run, cells));
         }
     }
@@ -161,6 +161,17 @@ pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
         table.add_row(cells);
         previous = Some(row);
     }
+    text(&table)
+}
+
+/// A table of texts; where it is too wide, its last column is broken into lines.
+pub fn list(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width: Option<u16>,
+) -> String {
+    let mut table = new_table(header, header.len(), header.len().saturating_sub(1), width);
+    table.add_rows(rows);
     text(&table)
 }
 
@@ -295,9 +306,9 @@ mod tests {
         run
     }
 
-    fn quotas() -> BTreeMap<String, Quota> {
+    fn quotas() -> BTreeMap<String, Option<Quota>> {
         let quota = Quota { quota_ns: 20_000_000, period_ns: 100_000_000 };
-        BTreeMap::from([("/limited".to_owned(), quota)])
+        BTreeMap::from([("/limited".to_owned(), Some(quota))])
     }
 
     #[test]
@@ -333,6 +344,19 @@ server  6.18 G3  1        0       500    1.5ms  80ms  81.2ms        0
         6.18 G3  2        0       500    1.5ms  80ms  81.2ms        0
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_list_breaks_its_last_column_between_words() {
+        let rows = vec![vec!["5.4".to_owned(), "slices no longer expire at the edge".to_owned()]];
+        let expected = "\
+kernel  what changed
+-----------------------
+5.4     slices no
+        longer expire
+        at the edge
+";
+        assert_eq!(list(&["kernel", "what changed"], rows, Some(23)), expected);
     }
 
     #[test]

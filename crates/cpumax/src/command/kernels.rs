@@ -1,7 +1,7 @@
 //! `cpumax kernels`: which versions behave alike, and what changed between them.
 
 use crate::failure::Failure;
-use crate::output::{self, BOLD, DIM};
+use crate::output::{self, DIM};
 use cpumax_machine::kernel::{RELEASES, UNKNOWN_FROM, Version};
 use serde::Serialize;
 use std::io::Write;
@@ -22,19 +22,14 @@ pub fn kernels(json: bool) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut out, &entries)?;
         return Ok(writeln!(out)?);
     }
-    writeln!(
-        out,
-        "{}",
-        output::styled(BOLD, format_args!("{:<12} {:<4} what changed", "kernels", "gen"))
-    )?;
-    for entry in entries {
-        let versions = if entry.first == entry.last {
-            entry.first
-        } else {
-            format!("{}..{}", entry.first, entry.last)
-        };
-        writeln!(out, "{versions:<12} {:<4} {}", entry.generation, entry.changed)?;
-    }
+    let row = |entry: Entry| {
+        let Entry { first, last, generation, changed } = entry;
+        let versions = if first == last { first } else { format!("{first}..{last}") };
+        vec![versions, generation, changed.to_owned()]
+    };
+    let header = ["kernels", "generation", "what changed"];
+    let rows = entries.into_iter().map(row);
+    write!(out, "{}", cpumax_report::list(&header, rows, output::width()))?;
     let note = "A kernel with back-ports behaves like the version they come from: give that one.";
     writeln!(out, "\n{}", output::styled(DIM, note))?;
     Ok(())

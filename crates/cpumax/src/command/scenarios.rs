@@ -1,0 +1,32 @@
+//! `cpumax scenarios`: what is built in, and the text of one to start from.
+
+use crate::builtin::{self, BuiltIn};
+use crate::failure::Failure;
+use crate::output;
+use anyhow::anyhow;
+use std::io::Write;
+
+pub fn scenarios(name: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = name else { return list() };
+    let built_in = builtin::find(name).ok_or_else(|| not_built_in(name))?;
+    Ok(output::stdout().write_all(built_in.text.as_bytes())?)
+}
+
+fn list() -> Result<(), Failure> {
+    let row = |built_in: &BuiltIn| {
+        let workload = cpumax_workload::parse(built_in.text, built_in.name)?;
+        Ok(vec![built_in.name.to_owned(), workload.shows])
+    };
+    let rows: Vec<Vec<String>> = builtin::ALL.iter().map(row).collect::<anyhow::Result<_>>()?;
+    let table = cpumax_report::list(&["scenario", "shows"], rows, output::width());
+    Ok(output::stdout().write_all(table.as_bytes())?)
+}
+
+/// What to say of a name that is no built-in scenario.
+pub fn not_built_in(name: &str) -> anyhow::Error {
+    let meant = builtin::nearest(name).map(|near| format!("; did you mean '{near}'?"));
+    anyhow!(
+        "no built-in scenario is called '{name}'{}: `cpumax scenarios` lists them",
+        meant.unwrap_or_default()
+    )
+}

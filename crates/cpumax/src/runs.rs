@@ -1,0 +1,131 @@
+//! Many runs on many threads: results in the order of the jobs, progress on a terminal, Ctrl-C.
+
+use crate::args::Running;
+use crate::failure::Failure;
+use crate::interrupt;
+use anyhow::Context;
+use cpumax_machine::kernel::Kernel;
+use cpumax_machine::{Error, Options};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::TraceSink;
+use cpumax_report::ChromeTrace;
+use cpumax_workload::Workload;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rayon::prelude::*;
+use std::fs::File;
+use std::io::BufWriter;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Shorter waits are not worth a progress bar.
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
+
+/// One run to be done.
+#[derive(Debug, Clone)]
+pub struct Job<'a> {
+    pub workload: &'a Workload,
+    pub kernel: Kernel,
+    pub seed: u64,
+    /// Where its events go.
+    pub trace: Option<PathBuf>,
+}
+
+/// Does all jobs; the results are in their order. Of several errors the first job's is told.
+pub fn all(jobs: &[Job<'_>], running: &Running) -> Result<Vec<Outcome>, Failure> {
+    let _watched = interrupt::Watched::begin();
+    let threads = running.jobs.map_or(0, usize::from);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+    let progress = Progress::new(jobs);
+    let results: Vec<Result<Outcome, Failure>> =
+        pool.install(|| jobs.par_iter().map(|job| one(job, running, &progress)).collect());
+    progress.bar.finish_and_clear();
+    results.into_iter().collect()
+}
+
+fn one(job: &Job<'_>, running: &Running, progress: &Progress) -> Result<Outcome, Failure> {
+    let options = Options {
+        kernel: job.kernel,
+        seed: job.seed,
+        check: running.check,
+        step_every_tick: running.every_tick,
+    };
+    let mut trace = job.trace.as_deref().map(Trace::create).transpose()?;
+    let mut done_ns = 0;
+    let mut report = |now_ns: u64| {
+        progress.advance(now_ns.saturating_sub(done_ns));
+        done_ns = done_ns.max(now_ns);
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let sink = trace.as_mut().map(|trace| &mut trace.events as &mut dyn TraceSink);
+    let outcome = cpumax_machine::run(job.workload, &options, sink, Some(&mut report));
+    progress.advance(job.workload.duration_ns.saturating_sub(done_ns));
+    let outcome = outcome.map_err(|error| failure(job, error))?;
+    if let Some(trace) = trace {
+        trace.write()?;
+    }
+    Ok(outcome)
+}
+
+fn failure(job: &Job<'_>, error: Error) -> Failure {
+    if matches!(error, Error::Interrupted(_)) {
+        return Failure::Interrupted;
+    }
+    let fault = matches!(error, Error::Invariant { .. });
+    let name = &job.workload.name;
+    let on = format!("{name} on {} with seed {}", job.kernel.version, job.seed);
+    let error = anyhow::Error::new(error).context(on);
+    if fault { Failure::ModelFault(error) } else { Failure::Input(error) }
+}
+
+/// A trace and the file it will be in, opened before the run so that a wrong path is told at once.
+struct Trace<'a> {
+    events: ChromeTrace,
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Trace<'a> {
+    fn create(path: &'a Path) -> anyhow::Result<Trace<'a>> {
+        let file =
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let events = ChromeTrace::new().context("cannot make a temporary file for the trace")?;
+        Ok(Trace { events, path, file })
+    }
+
+    fn write(self) -> anyhow::Result<()> {
+        let written = self.events.write(BufWriter::new(self.file));
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        Ok(())
+    }
+}
+
+/// How far all runs together have come, by simulated time.
+struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    shown: AtomicBool,
+}
+
+impl Progress {
+    fn new(jobs: &[Job<'_>]) -> Progress {
+        let total_ns = jobs.iter().map(|job| job.workload.duration_ns).fold(0, u64::saturating_add);
+        let bar = ProgressBar::with_draw_target(Some(total_ns), ProgressDrawTarget::hidden());
+        let runs = if jobs.len() == 1 { "run" } else { "runs" };
+        let template = format!("{{bar:40}} {{percent:>3}}% of {} {runs}, {{eta}} left", jobs.len());
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            bar.set_style(style);
+        }
+        Progress { bar, started: Instant::now(), shown: AtomicBool::new(false) }
+    }
+
+    fn advance(&self, by_ns: u64) {
+        let late = self.started.elapsed() >= SHOWN_AFTER;
+        if late && !self.shown.swap(true, Ordering::Relaxed) {
+            // Draws nothing when standard error is not a terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.inc(by_ns);
+    }
+}

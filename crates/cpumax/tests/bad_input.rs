@@ -1,0 +1,166 @@
+//! Whatever is given instead of a scenario or a recording: one clear message and exit status 2.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+fn cpumax(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+    command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs it, checks the manner of the refusal and returns the message.
+fn refused(arguments: &[&str]) -> String {
+    let output = cpumax(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?}");
+    assert!(message.starts_with("error: "), "{arguments:?}: {message}");
+    assert_eq!(message.matches("error:").count(), 1, "one message: {message}");
+    assert!(message.lines().count() <= 8, "{arguments:?}: {message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message
+}
+
+/// A folder with one file in it.
+fn file(name: &str, contents: &[u8]) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, contents).unwrap();
+    (folder, path)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[track_caller]
+fn scenario_is_refused(contents: &str, says: &[&str]) {
+    let (_folder, path) = file("bad.toml", contents.as_bytes());
+    let message = refused(&["run", text(&path)]);
+    for part in says {
+        assert!(message.contains(part), "'{part}' is not in: {message}");
+    }
+    assert!(message.contains("bad.toml:"), "names the file and the line: {message}");
+}
+
+#[test]
+fn locks_taken_in_a_circle() {
+    let scenario = r#"
+duration = "1s"
+[[lock]]
+name = "a"
+kind = "mutex"
+[[lock]]
+name = "b"
+kind = "mutex"
+[[task]]
+name = "one"
+program = [ { lock = "a" }, { lock = "b" }, { user = "1ms" }, { unlock = "b" }, { unlock = "a" } ]
+[[task]]
+name = "two"
+program = [ { lock = "b" }, { lock = "a" }, { user = "1ms" }, { unlock = "a" }, { unlock = "b" } ]
+"#;
+    scenario_is_refused(scenario, &["lock"]);
+}
+
+fn limited(limit: &str) -> String {
+    format!(
+        "duration = \"1s\"\n[[group]]\npath = \"/g\"\n{limit}\n[[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [ {{ user = \"1ms\" }} ]\n"
+    )
+}
+
+#[test]
+fn a_quota_below_a_millisecond() {
+    scenario_is_refused(&limited("max = \"500 100000\""), &["quota", "500", "bad.toml:4"]);
+}
+
+#[test]
+fn a_period_above_a_second() {
+    scenario_is_refused(&limited("max = \"20000 2000000\""), &["period", "2000000", "bad.toml:4"]);
+}
+
+#[test]
+fn a_burst_above_the_quota() {
+    scenario_is_refused(&limited("max = \"20000 100000\"\nburst = 30000"), &["burst", "30000"]);
+}
+
+#[test]
+fn a_group_under_itself() {
+    scenario_is_refused(&limited("parent = \"/g\""), &["parent"]);
+    let twice = format!("{}[[group]]\npath = \"/g/../g\"\n", limited(""));
+    scenario_is_refused(&twice, &["/g/../g"]);
+}
+
+#[test]
+fn an_unknown_kernel() {
+    let (_folder, path) = file("good.toml", limited("").as_bytes());
+    for kernel in ["3.10", "9.9", "latest", "7.3..6.1", ""] {
+        let message = refused(&["run", text(&path), "--kernel", kernel]);
+        assert!(message.contains("kernel"), "{message}");
+    }
+}
+
+#[test]
+fn a_limit_on_the_command_line_that_the_kernel_would_refuse() {
+    let (_folder, path) = file("good.toml", limited("").as_bytes());
+    for (set, says) in [
+        ("/g:cpu.max=500 100000", "quota"),
+        ("/g:cpu.max=fast", "fast"),
+        ("/g:cpu.max.burst=1.5", "1.5"),
+        ("/g:cpu.weight=0", "1 to 10000"),
+        ("/g:cpu.idle=1", "cpu.idle"),
+        ("/h:cpu.max=20000", "there is no group '/h'"),
+        ("/:cpu.max=20000", "root"),
+        ("cpu.max=20000", "GROUP:FILE=VALUE"),
+    ] {
+        let message = refused(&["run", text(&path), "--set", set]);
+        assert!(message.contains(says), "{set}: {message}");
+    }
+}
+
+#[test]
+fn what_is_no_scenario() {
+    let folder = TempDir::new().unwrap();
+    let message = refused(&["run", text(folder.path())]);
+    assert!(message.contains("directory"), "{message}");
+    let (_folder, path) = file("notes.txt", b"Dear diary,\ntoday I limited a service.\n");
+    let message = refused(&["run", text(&path)]);
+    assert!(message.contains("notes.txt:1"), "{message}");
+    let (_folder, path) = file("binary.toml", &[0xff, 0xfe, 0, 1]);
+    assert!(refused(&["run", text(&path)]).contains("text"));
+    let (_folder, path) = file("perf.data", b"PERFILE2 and so on");
+    assert!(refused(&["run", text(&path)]).contains("cpumax replay"));
+    assert!(refused(&["run", "/no/such/file.toml"]).contains("/no/such/file.toml"));
+    assert!(refused(&["run", "no-such-scenario"]).contains("cpumax scenarios"));
+}
+
+#[test]
+fn ten_gigabytes_of_zeros() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("zeros.toml");
+    File::create(&path).unwrap().set_len(10 << 30).unwrap();
+    assert!(refused(&["run", text(&path)]).contains("larger than"));
+}
+
+#[test]
+fn results_that_cannot_be_written_are_told_before_anything_runs() {
+    let (_folder, path) = file("good.toml", limited("").as_bytes());
+    let message = refused(&["run", text(&path), "--json", "/no/such/folder/x.json"]);
+    assert!(message.contains("cannot write /no/such/folder/x.json"), "{message}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .args(["kernels", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}

@@ -1,0 +1,7 @@
+//! What users see, to the letter: help, tables and messages. `TRYCMD=overwrite cargo test -p cpumax --test cli`
+//! writes down what the program says now; read the difference before you commit it.
+
+#[test]
+fn the_command_says_what_is_written_down() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd").env("NO_COLOR", "1");
+}
