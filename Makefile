@@ -1,9 +1,9 @@
 # What one does here, in one word each. `make help` lists it.
 
 CARGO ?= cargo
-# The recording that `make run` replays, its limited group, and the limits.
-RECORDING ?= recordings/web.perf.data
-LIMITS ?= --set "/:cpu.max=50000 100000"
+# The recording that `make run` replays, and the limits it tries.
+RECORDING ?= recordings/web-closed.perf.data
+LIMITS ?= --set "/testload:cpu.max=50000 100000" --set "/testload:cpu.max=25000 50000"
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint fmt bench deps
