@@ -5,6 +5,7 @@
 
 mod fields;
 mod program;
+mod ranges;
 
 use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
 use crate::build::{
@@ -108,7 +109,8 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     for fields in
         tables("group", "[[group]]", &["path", "max", "burst", "weight", "shares", "hierarchy"])?
     {
-        draft.groups.push(read_group(&fields)?);
+        let listed = draft.groups.len();
+        draft.groups.extend(ranges::groups(&read_group(&fields)?, listed)?);
     }
     for fields in tables("lock", "[[lock]]", &["name", "kind"])? {
         let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
@@ -125,7 +127,8 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         draft.channels.push(Channel { name, capacity, marks: fields.marks() });
     }
     for fields in tables("task", "[[task]]", &TASK)? {
-        draft.tasks.push(read_task(&fields)?);
+        let listed = draft.tasks.len();
+        draft.tasks.extend(ranges::tasks(&read_task(&fields)?, listed)?);
     }
     for fields in
         tables("source", "[[source]]", &["name", "channel", "every", "at", "start", "count"])?

@@ -258,3 +258,26 @@ fn an_empty_file_is_an_idle_machine() {
     let w = accept("");
     assert_eq!((w.machine.cpus, w.groups.len(), w.tasks.len()), (1, 1, 0));
 }
+
+#[test]
+fn ranges_in_names_stand_for_many() {
+    let text = r#"
+[[group]]
+path = "/a{0..1}/b{0..2}"
+[[task]]
+name = "hog{0..1}.{0..2}"
+count = 7
+group = "/a{0..1}/b{0..2}"
+"#;
+    let workload = accept(text);
+    let paths: Vec<&str> = workload.groups.iter().map(|group| &*group.path).collect();
+    let below_a0 = ["/a0", "/a0/b0", "/a0/b1", "/a0/b2"];
+    assert_eq!(paths, [&["/"], &below_a0[..], &["/a1", "/a1/b0", "/a1/b1", "/a1/b2"]].concat());
+    assert_eq!(workload.tasks.len(), 6);
+    let last = &workload.tasks[5];
+    assert_eq!((&*last.name, last.count, paths[last.group as usize]), ("hog1.2", 7, "/a1/b2"));
+
+    let uneven = text.replace("hog{0..1}", "hog");
+    let error = parse(&uneven, "uneven.toml").unwrap_err().to_string();
+    assert!(error.contains("uneven.toml:7"), "{error}");
+}

@@ -1,0 +1,124 @@
+//! Ranges in names: one table of a scenario file that stands for many groups or kinds of task.
+//!
+//! `{0..9}` in a text stands for the ten texts with one of the numbers in its place; several of them for
+//! every combination, the last one changing fastest. Other braces are themselves.
+
+use super::fields::Read;
+use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_OPS, MAX_PATH_BYTES};
+use crate::build::{Group, Task};
+use crate::error::{Flaw, Kind};
+use crate::step::{Step, What};
+use crate::units::quoted;
+
+/// The groups that a `[[group]]` stands for; `listed` are there already.
+pub(super) fn groups(group: &Group, listed: usize) -> Read<Vec<Group>> {
+    let room = MAX_GROUPS.saturating_sub(listed as u64);
+    let paths = expand(&group.path, room).map_err(|flaw| flaw.at(group.marks.of("path")))?;
+    Ok(paths.into_iter().map(|path| Group { path, ..group.clone() }).collect())
+}
+
+/// The kinds that a `[[task]]` stands for: one for each name. A group with ranges must give as many.
+/// `listed` are there already.
+pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
+    let room = MAX_KINDS.saturating_sub(listed as u64);
+    let names = expand(&task.name, room).map_err(|flaw| flaw.at(task.marks.of("name")))?;
+    let groups = expand(&task.group, room).map_err(|flaw| flaw.at(task.marks.of("group")))?;
+    if groups.len() != 1 && groups.len() != names.len() {
+        let problem = format!("{} groups for {} kinds of task", groups.len(), names.len());
+        let accepted = "ranges in `name` that give as many names as there are groups";
+        return Err(Flaw::new(Kind::Name, problem, accepted).at(task.marks.of("group")));
+    }
+    if names.len() as u64 * steps(&task.program) > MAX_OPS {
+        let problem = format!("more than {MAX_OPS} instructions in the programs of these kinds");
+        return Err(Flaw::new(Kind::Value, problem, "").at(task.marks.of("name")));
+    }
+    let groups = groups.iter().cycle();
+    let kind =
+        |(name, group): (String, &String)| Task { name, group: group.clone(), ..task.clone() };
+    Ok(names.into_iter().zip(groups).map(kind).collect())
+}
+
+fn steps(program: &[Step]) -> u64 {
+    let size = |step: &Step| match &step.what {
+        What::Syscall(body) | What::Loop { body, .. } => 1 + steps(body),
+        _ => 1,
+    };
+    program.iter().map(size).sum()
+}
+
+/// Every text that `text` stands for, at most `room`; itself, if it has no range.
+fn expand(text: &str, room: u64) -> Read<Vec<String>> {
+    if text.len() as u64 > MAX_PATH_BYTES {
+        // Too long for a name or a path; who checks those says so.
+        return Ok(vec![text.to_owned()]);
+    }
+    let mut texts = vec![String::new()];
+    let mut rest = text;
+    while let Some((before, low, high, after)) = next_range(rest) {
+        let refuse = |problem: String| Flaw::new(Kind::Value, problem, "such as {0..9}");
+        if low > high {
+            return Err(refuse(format!(
+                "the range {{{low}..{high}}} in {} is empty",
+                quoted(text)
+            )));
+        }
+        let many = (high - low).saturating_add(1).saturating_mul(texts.len() as u64);
+        if many > room {
+            return Err(refuse(format!("{} stands for too many names", quoted(text))));
+        }
+        let with = |start: &String, number: u64| format!("{start}{before}{number}");
+        texts = texts.iter().flat_map(|start| (low..=high).map(move |n| with(start, n))).collect();
+        rest = after;
+    }
+    for text in &mut texts {
+        text.push_str(rest);
+    }
+    Ok(texts)
+}
+
+/// What stands before the first range of `text`, its two numbers, and what stands after it.
+fn next_range(text: &str) -> Option<(&str, u64, u64, &str)> {
+    for (open, _) in text.match_indices('{') {
+        let (inside, after) = text[open + 1..].split_once('}')?;
+        let number = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| digits.parse().ok()).flatten()
+        };
+        if let Some((low, high)) = inside.split_once("..")
+            && let (Some(low), Some(high)) = (number(low), number(high))
+        {
+            return Some((&text[..open], low, high, after));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_give_every_combination_in_order() {
+        assert_eq!(expand("/a", 100).unwrap(), ["/a"]);
+        assert_eq!(expand("/a{9..11}/b", 100).unwrap(), ["/a9/b", "/a10/b", "/a11/b"]);
+        assert_eq!(expand("{0..1}{3..4}", 100).unwrap(), ["03", "04", "13", "14"]);
+        assert_eq!(expand("x{7..7}", 100).unwrap(), ["x7"]);
+    }
+
+    #[test]
+    fn other_braces_are_themselves() {
+        for text in ["{}", "{a..b}", "{1-2}", "{1..", "}{", "{..2}", "{+1..2}", "{1...2}"] {
+            assert_eq!(expand(text, 100_000).unwrap(), [text], "{text}");
+        }
+        assert_eq!(expand("{{0..1}", 100).unwrap(), ["{0", "{1"]);
+        assert_eq!(expand("{x}{0..1}", 100).unwrap(), ["{x}0", "{x}1"]);
+    }
+
+    #[test]
+    fn empty_and_huge_ranges_are_refused() {
+        for text in ["{2..1}", "{0..18446744073709551615}", "{0..999}{0..999}", "{0..99999}{0..1}"]
+        {
+            assert!(expand(text, 100_000).is_err(), "{text}");
+        }
+    }
+}
