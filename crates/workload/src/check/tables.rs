@@ -289,7 +289,10 @@ fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
             && text.bytes().all(|b| b.is_ascii_alphanumeric())
     };
     let item = |text: &str| match text.split_once("..") {
-        Some((from, to)) => many && version(from.trim()) && version(to.trim()),
+        Some((from, to)) => {
+            let end = |text: &str| text.is_empty() || version(text) || generation(text);
+            many && end(from.trim()) && end(to.trim()) && text != ".."
+        }
         None => version(text) || generation(text),
     };
     let fits = if many {
@@ -301,7 +304,7 @@ fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
         return Ok(());
     }
     let accepted = if many {
-        "versions (6.12), ranges (6.12..7.1) and generations (G2a), comma-separated"
+        "versions (6.12), ranges (6.12..7.1, 6.6.., ..G2) and generations (G2a), comma-separated"
     } else {
         "one version (6.12) or generation (G2a)"
     };
