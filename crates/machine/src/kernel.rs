@@ -66,42 +66,114 @@ pub const UNKNOWN_FROM: Version = v(7, 4);
 
 /// The history, oldest first.
 pub const RELEASES: &[Release] = &[
-    Release { from: v(4, 18), generation: Generation::G1, rules: &rules::G1_4_18,
-        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served first" },
-    Release { from: v(4, 19), generation: Generation::G1, rules: &rules::G1,
-        changed: "throttled CPUs are served in order" },
-    Release { from: v(5, 1), generation: Generation::G1, rules: &rules::G1_5_1,
-        changed: "a period too short for its timer grows by 147/128" },
-    Release { from: v(5, 3), generation: Generation::G1, rules: &rules::G1_5_3,
-        changed: "giving runtime back no longer pushes the slack timer out" },
-    Release { from: v(5, 4), generation: Generation::G2, rules: &rules::G2,
-        changed: "slices no longer expire; a period too short for its timer doubles" },
-    Release { from: v(5, 8), generation: Generation::G2, rules: &rules::G2_5_8,
-        changed: "a throttle tries the pool once more; distribution cannot spend runtime twice" },
-    Release { from: v(5, 14), generation: Generation::G2, rules: &rules::G2_5_14,
-        changed: "burst: unused quota can be carried over" },
-    Release { from: v(6, 3), generation: Generation::G2a, rules: &rules::G2A,
-        changed: "CPUs are released by interrupts instead of inside the period timer" },
-    Release { from: v(6, 4), generation: Generation::G2a, rules: &rules::G2A_6_4,
-        changed: "period timers are spread instead of firing together" },
-    Release { from: v(6, 6), generation: Generation::G2a, rules: &rules::G2A_6_6,
-        changed: "EEVDF; cpu.stat.local; limited tasks keep the tick on nohz_full CPUs" },
-    Release { from: v(6, 12), generation: Generation::G2a, rules: &rules::G2A_6_12,
-        changed: "delayed dequeue; base slice 0.7 ms" },
-    Release { from: v(6, 14), generation: Generation::G2a, rules: &rules::G2A_6_14,
-        changed: "CPU hotplug no longer opens the limits of other CPUs" },
-    Release { from: v(6, 16), generation: Generation::G2a, rules: &rules::G2A_6_16,
-        changed: "lazy preemption by default (Debian)" },
-    Release { from: v(6, 18), generation: Generation::G3, rules: &rules::G3,
-        changed: "task-based throttle: each task parks itself at its return to user mode" },
-    Release { from: v(7, 0), generation: Generation::G3, rules: &rules::G3_7_0,
-        changed: "a task moved to another group is tested for preemption" },
-    Release { from: v(7, 1), generation: Generation::G3, rules: &rules::G3_7_1,
-        changed: "high-resolution tick on by default" },
-    Release { from: v(7, 2), generation: Generation::G4, rules: &rules::G4,
-        changed: "the accounting throttles by itself; known faults: ancestor leak, boundary skip" },
-    Release { from: v(7, 3), generation: Generation::G4F, rules: &rules::G4F,
-        changed: "one flat run queue per CPU; ancestor leak gone, boundary skip stays" },
+    Release {
+        from: v(4, 18),
+        generation: Generation::G1,
+        rules: &rules::G1_4_18,
+        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served first",
+    },
+    Release {
+        from: v(4, 19),
+        generation: Generation::G1,
+        rules: &rules::G1,
+        changed: "throttled CPUs are served in order",
+    },
+    Release {
+        from: v(5, 1),
+        generation: Generation::G1,
+        rules: &rules::G1_5_1,
+        changed: "a period too short for its timer grows by 147/128",
+    },
+    Release {
+        from: v(5, 3),
+        generation: Generation::G1,
+        rules: &rules::G1_5_3,
+        changed: "giving runtime back no longer pushes the slack timer out",
+    },
+    Release {
+        from: v(5, 4),
+        generation: Generation::G2,
+        rules: &rules::G2,
+        changed: "slices no longer expire; a period too short for its timer doubles",
+    },
+    Release {
+        from: v(5, 8),
+        generation: Generation::G2,
+        rules: &rules::G2_5_8,
+        changed: "a throttle tries the pool once more; distribution cannot spend runtime twice",
+    },
+    Release {
+        from: v(5, 14),
+        generation: Generation::G2,
+        rules: &rules::G2_5_14,
+        changed: "burst: unused quota can be carried over",
+    },
+    Release {
+        from: v(6, 3),
+        generation: Generation::G2a,
+        rules: &rules::G2A,
+        changed: "CPUs are released by interrupts instead of inside the period timer",
+    },
+    Release {
+        from: v(6, 4),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_4,
+        changed: "period timers are spread instead of firing together",
+    },
+    Release {
+        from: v(6, 6),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_6,
+        changed: "EEVDF; cpu.stat.local; limited tasks keep the tick on nohz_full CPUs",
+    },
+    Release {
+        from: v(6, 12),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_12,
+        changed: "delayed dequeue; base slice 0.7 ms",
+    },
+    Release {
+        from: v(6, 14),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_14,
+        changed: "CPU hotplug no longer opens the limits of other CPUs",
+    },
+    Release {
+        from: v(6, 16),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_16,
+        changed: "lazy preemption by default (Debian)",
+    },
+    Release {
+        from: v(6, 18),
+        generation: Generation::G3,
+        rules: &rules::G3,
+        changed: "task-based throttle: each task parks itself at its return to user mode",
+    },
+    Release {
+        from: v(7, 0),
+        generation: Generation::G3,
+        rules: &rules::G3_7_0,
+        changed: "a task moved to another group is tested for preemption",
+    },
+    Release {
+        from: v(7, 1),
+        generation: Generation::G3,
+        rules: &rules::G3_7_1,
+        changed: "high-resolution tick on by default",
+    },
+    Release {
+        from: v(7, 2),
+        generation: Generation::G4,
+        rules: &rules::G4,
+        changed: "the accounting throttles by itself; known faults: ancestor leak, boundary skip",
+    },
+    Release {
+        from: v(7, 3),
+        generation: Generation::G4F,
+        rules: &rules::G4F,
+        changed: "one flat run queue per CPU; ancestor leak gone, boundary skip stays",
+    },
 ];
 
 impl Generation {
@@ -151,7 +223,9 @@ impl fmt::Display for Version {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
     /// Neither a version nor a generation.
-    #[error("kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, or a generation (G1, G2, G2a, G3, G4, G4F)")]
+    #[error(
+        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, or a generation (G1, G2, G2a, G3, G4, G4F)"
+    )]
     Unreadable(String),
     /// Older than the oldest modelled.
     #[error("kernel {0} is older than the oldest that is modelled, {first}", first = RELEASES[0].from)]
@@ -186,7 +260,10 @@ impl FromStr for Version {
         if !major.bytes().all(|b| b.is_ascii_digit()) {
             return Err(bad());
         }
-        Ok(Version { major: major.parse().map_err(|_| bad())?, minor: minor.parse().map_err(|_| bad())? })
+        Ok(Version {
+            major: major.parse().map_err(|_| bad())?,
+            minor: minor.parse().map_err(|_| bad())?,
+        })
     }
 }
 
@@ -310,9 +387,16 @@ mod tests {
     #[test]
     fn any_version_finds_its_generation() {
         for (text, generation) in [
-            ("4.18", Generation::G1), ("5.3.18", Generation::G1), ("5.4", Generation::G2),
-            ("6.1.192", Generation::G2), ("v6.5", Generation::G2a), ("6.17.3-cloud", Generation::G2a),
-            ("6.19", Generation::G3), ("7.1", Generation::G3), ("7.2.13", Generation::G4), ("7.3", Generation::G4F),
+            ("4.18", Generation::G1),
+            ("5.3.18", Generation::G1),
+            ("5.4", Generation::G2),
+            ("6.1.192", Generation::G2),
+            ("v6.5", Generation::G2a),
+            ("6.17.3-cloud", Generation::G2a),
+            ("6.19", Generation::G3),
+            ("7.1", Generation::G3),
+            ("7.2.13", Generation::G4),
+            ("7.3", Generation::G4F),
         ] {
             assert_eq!(parse_kernels(text).unwrap()[0].generation, generation, "{text}");
         }
@@ -320,7 +404,10 @@ mod tests {
 
     #[test]
     fn ranges_and_generations_are_lists_without_repetition() {
-        assert_eq!(versions("6.12..7.3"), ["6.12", "6.14", "6.16", "6.18", "7.0", "7.1", "7.2", "7.3"]);
+        assert_eq!(
+            versions("6.12..7.3"),
+            ["6.12", "6.14", "6.16", "6.18", "7.0", "7.1", "7.2", "7.3"]
+        );
         assert_eq!(versions("G2a, 6.12,7.3"), ["6.12", "7.3"]);
         assert_eq!(versions("7.1.."), ["7.1", "7.2", "7.3"]);
         assert_eq!(versions("6.13..6.13"), ["6.13"]);
@@ -328,7 +415,9 @@ mod tests {
 
     #[test]
     fn what_is_no_kernel_is_refused() {
-        for text in ["", "6", "6.x", "six", "3.10", "7.4", "8.0", "7.3..6.1", "6.12,,7.3", "-6.1", "6.1x"] {
+        for text in
+            ["", "6", "6.x", "six", "3.10", "7.4", "8.0", "7.3..6.1", "6.12,,7.3", "-6.1", "6.1x"]
+        {
             assert!(parse_kernels(text).is_err(), "{text}");
         }
     }
@@ -349,6 +438,10 @@ mod tests {
 
     #[test]
     fn the_history_is_in_order() {
-        assert!(RELEASES.windows(2).all(|w| w[0].from < w[1].from && w[0].generation <= w[1].generation));
+        assert!(
+            RELEASES
+                .windows(2)
+                .all(|w| w[0].from < w[1].from && w[0].generation <= w[1].generation)
+        );
     }
 }

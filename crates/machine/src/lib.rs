@@ -2,7 +2,27 @@
 //! bandwidth control. A pure function of a workload, a kernel and a seed.
 
 pub mod bandwidth;
+mod cfs_rq;
+mod check;
+mod cost;
+mod cpu;
+mod events;
+mod fair;
+mod gather;
+mod group;
+mod ids;
 pub mod kernel;
+mod latency;
+mod lock;
+mod machine;
+mod moves;
+mod program;
+mod realtime;
+mod schedule;
+mod se;
+mod signal;
+mod task;
+mod tick;
 
 use cpumax_outcome::{Outcome, trace::TraceSink};
 use cpumax_workload::Workload;
@@ -52,12 +72,14 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 ///
 /// # Errors
 /// See [`Error`].
-pub fn run(
-    workload: &Workload,
+pub fn run<'a>(
+    workload: &'a Workload,
     options: &Options,
-    trace: Option<&mut dyn TraceSink>,
+    trace: Option<&'a mut dyn TraceSink>,
     progress: Option<Progress<'_>>,
 ) -> Result<Outcome, Error> {
-    let _ = (workload, options, trace, progress);
-    Err(Error::Interrupted(0))
+    let mut machine = machine::Machine::new(workload, options, trace);
+    machine.run(progress)?;
+    machine.name_everything();
+    Ok(machine.outcome(&options.kernel))
 }

@@ -164,27 +164,39 @@ pub enum GroupShare {
 pub struct Rules {
     /// Per-CPU slices expire at the period's edge (`bandwidth/slack.rs`; to 5.3).
     pub slices_expire: bool,
+    /// How a refill treats what is left.
     pub refill: Refill,
     /// A silo's first enqueue takes a slice (true) or 1 ns (false, 7.2+). `bandwidth/account.rs`.
     pub enqueue_takes_slice: bool,
     /// A throttled silo that is charged may still take runtime (before 5.4). `bandwidth/account.rs`.
     pub throttled_may_take: bool,
+    /// What running out does.
     pub exhaustion: Exhaustion,
+    /// What may still be taken at a throttle.
     pub second_chance: SecondChance,
+    /// What is stopped.
     pub unit: Unit,
+    /// When a task is looked at for parking.
     pub work_test: WorkTest,
+    /// Order of the throttled list.
     pub throttled_insert: ThrottledInsert,
     /// The walker spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
     pub lump_distribution: bool,
+    /// How releases reach their CPUs.
     pub release: Release,
+    /// What a release requires.
     pub precheck: Precheck,
     /// A release stops putting tasks back once the hierarchy is throttled again (7.2+). `bandwidth/limbo.rs`.
     pub limbo_abortable: bool,
+    /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
     /// `cpu.stat.local` has a throttled time (6.6+). `bandwidth/stat.rs`.
     pub self_clock: bool,
+    /// When load stops to decay.
     pub pelt_freeze: PeltFreeze,
+    /// What a load balancer looks at.
     pub balance_test: BalanceTest,
+    /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
     pub random_phase: bool,
@@ -192,7 +204,9 @@ pub struct Rules {
     pub slack_armed_once: bool,
     /// Runtime a limit write leaves on each CPU, ns. `bandwidth/pool.rs`.
     pub limit_write_leaves_ns: i64,
+    /// What a CPU going offline opens.
     pub offline: Offline,
+    /// The run queue.
     pub queue: Queue,
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+). `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
@@ -200,6 +214,7 @@ pub struct Rules {
     pub base_slice_ns: u64,
     /// A timer ends a slice when several tasks compete (7.1+). `tick.rs`.
     pub hrtick: bool,
+    /// How a group's weight is shared out.
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,

@@ -1,0 +1,105 @@
+//! Charging silos for what ran (kernel: `account_cfs_rq_runtime()`, `check_enqueue_throttle()`,
+//! `check_cfs_rq_runtime()`).
+
+use crate::bandwidth::rules::{Exhaustion, Unit};
+use crate::cpu::Resched;
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, GroupId, Id};
+use crate::machine::Machine;
+
+impl Machine<'_> {
+    /// Whether the group or an ancestor has a finite quota.
+    pub(crate) fn is_limited(&self, mut group: GroupId) -> bool {
+        while group.ix() != 0 {
+            if self.groups[group].pool.quota_ns.is_some() {
+                return true;
+            }
+            group = self.groups[group].parent;
+        }
+        false
+    }
+
+    /// When the silo will have used up its runtime (or, to 5.3, when that expires) if what runs goes on.
+    pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
+        let rq = &self.cfs_rqs[q];
+        let silo = &rq.bandwidth;
+        if !silo.enabled || rq.curr.is_none() || (silo.throttled && !self.rules.throttled_may_take)
+        {
+            return NEVER;
+        }
+        let left_ns = silo.runtime_remaining_ns.max(0) as u64;
+        let due_ns = rq.exec_start_ns + left_ns;
+        if self.rules.slices_expire { due_ns.min(silo.expires_ns) } else { due_ns }
+    }
+
+    /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+ only).
+    pub(crate) fn pay(&mut self, q: CfsRqId, ns: u64) -> bool {
+        let rq = &mut self.cfs_rqs[q];
+        let silo = &mut rq.bandwidth;
+        if !silo.enabled {
+            return false;
+        }
+        silo.runtime_remaining_ns -= ns as i64;
+        self.groups[rq.group].pool.charged_ns += i128::from(ns);
+        self.expire(q);
+        let rq = &self.cfs_rqs[q];
+        if rq.bandwidth.runtime_remaining_ns > 0 {
+            return false;
+        }
+        match self.rules.exhaustion {
+            Exhaustion::Resched => {
+                if rq.bandwidth.throttled && !self.rules.throttled_may_take {
+                    return false;
+                }
+                let (cpu, runs) = (rq.cpu, rq.curr.is_some());
+                if !self.take(q, self.slice_ns()) && runs {
+                    self.resched(cpu, Resched::Now);
+                }
+                false
+            }
+            Exhaustion::Throttle => rq.bandwidth.throttled || self.throttle(q),
+        }
+    }
+
+    /// A silo has got its first entity.
+    pub(crate) fn first_enqueued(&mut self, q: CfsRqId) {
+        self.check_enqueue(q);
+        if self.rules.unit == Unit::Task {
+            self.pelt_unfreeze(q);
+        }
+        self.clock_first_enqueued(q);
+    }
+
+    fn check_enqueue(&mut self, q: CfsRqId) {
+        let rq = &self.cfs_rqs[q];
+        if !rq.bandwidth.enabled || rq.curr.is_some() || rq.bandwidth.throttled {
+            return;
+        }
+        self.pay(q, 0);
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if self.rules.enqueue_takes_slice && silo.runtime_remaining_ns <= 0 {
+            self.throttle(q);
+        }
+    }
+
+    /// The last entity has left a silo.
+    pub(crate) fn last_dequeued(&mut self, q: CfsRqId) {
+        self.give_back(q);
+        if self.rules.unit == Unit::Task {
+            self.pelt_freeze(q);
+        }
+    }
+
+    /// What ran is put back: a silo in debt is throttled (to 7.1).
+    pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if self.rules.exhaustion == Exhaustion::Throttle
+            || !silo.enabled
+            || silo.throttled
+            || silo.runtime_remaining_ns > 0
+        {
+            return;
+        }
+        self.throttle(q);
+    }
+}

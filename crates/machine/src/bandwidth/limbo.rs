@@ -1,0 +1,87 @@
+//! Tasks that have parked themselves (6.18+; kernel: `throttle_cfs_rq_work()`,
+//! `task_throttle_setup_work()`, `throttled_limbo_list`).
+
+use crate::bandwidth::rules::Unit;
+use crate::cpu::Resched;
+use crate::fair::{Dequeue, Enqueue};
+use crate::ids::{CfsRqId, TaskId};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+
+impl Machine<'_> {
+    /// Attaches the work of parking itself to a task, unless it never returns to user mode.
+    pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
+        let t = &mut self.tasks[task];
+        if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
+            t.throttle_work = true;
+        }
+    }
+
+    /// On its way to user mode, where it holds nothing, a task parks itself.
+    pub(crate) fn throttle_work(&mut self, task: TaskId) {
+        self.tasks[task].throttle_work = false;
+        if self.tasks[task].exiting || !self.tasks[task].is_fair() {
+            return;
+        }
+        let leaf = self.ses[self.tasks[task].se].q;
+        if !self.cfs_rqs[leaf].in_throttled_hierarchy() {
+            return;
+        }
+        let now = self.now;
+        self.tasks[task].ready_since_ns = now;
+        self.begin_stall(task);
+        self.dequeue_task(task, Dequeue::Now);
+        self.clock_parked(leaf);
+        self.into_limbo(task, leaf);
+        let cpu = self.tasks[task].cpu;
+        self.cpus[cpu].resched = Resched::Now;
+        self.emit(cpu, What::Park { task: task.0 });
+    }
+
+    pub(crate) fn into_limbo(&mut self, task: TaskId, q: CfsRqId) {
+        self.tasks[task].parked = true;
+        self.cfs_rqs[q].bandwidth.limbo.push(task);
+    }
+
+    /// Takes one task out of limbo; it is on no queue then.
+    pub(crate) fn out_of_limbo(&mut self, task: TaskId) {
+        let q = self.ses[self.tasks[task].se].q;
+        let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
+        if let Some(at) = limbo.iter().position(|&t| t == task) {
+            limbo.remove(at);
+        }
+        self.tasks[task].parked = false;
+    }
+
+    /// Puts the parked tasks of a silo back, the one parked last first.
+    pub(crate) fn release_limbo(&mut self, q: CfsRqId) {
+        if self.cfs_rqs[q].bandwidth.limbo.is_empty() {
+            return;
+        }
+        let mut parked = std::mem::take(&mut self.cfs_rqs[q].bandwidth.limbo);
+        while let Some(task) = parked.pop() {
+            if self.rules.limbo_abortable && self.cfs_rqs[q].in_throttled_hierarchy() {
+                parked.push(task);
+                break;
+            }
+            self.tasks[task].parked = false;
+            let levels = self.levels(q);
+            self.release.enqueued(levels);
+            let cpu = self.tasks[task].cpu;
+            self.emit(cpu, What::Unpark { task: task.0 });
+            self.enqueue_task(task, Enqueue::WakeUp);
+        }
+        // Whatever parked meanwhile parked later.
+        parked.append(&mut self.cfs_rqs[q].bandwidth.limbo);
+        self.cfs_rqs[q].bandwidth.limbo = parked;
+    }
+
+    fn levels(&self, mut q: CfsRqId) -> u64 {
+        let mut levels = 0;
+        while q.is_some() {
+            levels += 1;
+            q = self.cfs_rqs[q].parent;
+        }
+        levels
+    }
+}

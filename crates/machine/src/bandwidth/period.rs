@@ -1,0 +1,167 @@
+//! The period timer (kernel: `sched_cfs_period_timer()`, `do_sched_cfs_period_timer()`,
+//! `start_cfs_bandwidth()`).
+
+use crate::bandwidth::rules::{PeriodScaling, Refill};
+use crate::cpu::SoftirqWork;
+use crate::events::NEVER;
+use crate::ids::{CpuId, GroupId};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+use cpumax_workload::{Domain, Stream};
+
+/// Passes of one timer call after which its period is taken to be too short.
+const MAX_PASSES: u32 = 3;
+/// A period does not grow beyond this, ns.
+const MAX_PERIOD_NS: u64 = 1_000_000_000;
+
+impl Machine<'_> {
+    /// Where in its period a new group's timer starts, ns.
+    pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
+        if let Some(phase_ns) = self.workload.machine.timer_phase_ns {
+            return phase_ns % period_ns;
+        }
+        if !self.rules.random_phase {
+            return 0;
+        }
+        Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
+    }
+
+    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now.
+    pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
+        let (now, here) = (self.now, self.here);
+        let fallback = self.first_online();
+        let pool = &mut self.groups[group].pool;
+        pool.active = true;
+        pool.timer_cpu = if here.is_none() { fallback } else { here };
+        let passed = forward(&mut pool.expiry_ns, now, pool.period_ns);
+        if self.rules.slices_expire {
+            pool.expires_ns += (passed + 1) * pool.period_ns;
+            pool.expires_seq += 1;
+        }
+        let expiry_ns = pool.expiry_ns;
+        let slot = self.period_slot(group);
+        self.timers.set(slot, expiry_ns);
+    }
+
+    /// An interrupt cannot be taken while its CPU has interrupts off. True: tried again later.
+    pub(crate) fn defer_timer(&mut self, slot: usize, cpu: CpuId) -> bool {
+        let until_ns = self.cpus[cpu].irqs_off_until_ns;
+        if until_ns > self.now {
+            self.timers.set(slot, until_ns);
+            return true;
+        }
+        false
+    }
+
+    /// The period timer's interrupt.
+    pub(crate) fn period_timer(&mut self, group: GroupId) {
+        let slot = self.period_slot(group);
+        let cpu = self.groups[group].pool.timer_cpu;
+        if self.defer_timer(slot, cpu)
+            || self.defer_to_ktimers(slot, cpu, SoftirqWork::Period(group))
+        {
+            return;
+        }
+        self.here = cpu;
+        self.account_work(cpu);
+        self.touch(cpu, true);
+        self.period_expired(group);
+        self.here = CpuId::NONE;
+    }
+
+    pub(crate) fn period_expired(&mut self, group: GroupId) {
+        let slot = self.period_slot(group);
+        let cpu = self.groups[group].pool.timer_cpu;
+        self.emit(cpu, What::Period { group: group.0 });
+        // With costs that take time, the handler may still run when the next period begins.
+        let mut time_ns = self.now;
+        let mut passes = 0;
+        loop {
+            let pool = &mut self.groups[group].pool;
+            let periods = forward(&mut pool.expiry_ns, time_ns, pool.period_ns);
+            if periods == 0 {
+                break;
+            }
+            let spent_ns = self.release.spent_ns();
+            let goes_on = self.one_period(group, periods);
+            if self.workload.machine.cost_timing {
+                time_ns += self.release.spent_ns() - spent_ns;
+            }
+            if !goes_on {
+                self.groups[group].pool.active = false;
+                self.timers.set(slot, NEVER);
+                return;
+            }
+            passes += 1;
+            if passes > MAX_PASSES {
+                self.scale_period(group);
+                passes = 0;
+            }
+        }
+        let expiry_ns = self.groups[group].pool.expiry_ns;
+        self.timers.set(slot, expiry_ns.max(self.now));
+    }
+
+    /// One pass of the timer, for that many periods. False: nobody needs it any more.
+    fn one_period(&mut self, group: GroupId, periods: u64) -> bool {
+        let g = &mut self.groups[group];
+        if g.pool.quota_ns.is_none() {
+            return false;
+        }
+        let throttled = !g.pool.throttled.is_empty();
+        let idle = g.pool.idle && !throttled;
+        g.stat.nr_periods += periods;
+        // Burst needs the refill even when the timer is about to stop.
+        if idle && self.rules.refill == Refill::Set {
+            return false;
+        }
+        self.refill(group);
+        if idle {
+            return false;
+        }
+        if !throttled {
+            self.groups[group].pool.idle = true;
+            return true;
+        }
+        self.groups[group].stat.nr_throttled += periods;
+        loop {
+            let still_throttled = self.distribute(group);
+            if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
+                break;
+            }
+        }
+        self.groups[group].pool.idle = false;
+        true
+    }
+
+    fn scale_period(&mut self, group: GroupId) {
+        let pool = &mut self.groups[group].pool;
+        let Some(quota_ns) = pool.quota_ns.as_mut() else { return };
+        match self.rules.period_scaling {
+            PeriodScaling::None => {}
+            PeriodScaling::P147In128 => {
+                let old_ns = pool.period_ns;
+                pool.period_ns = (old_ns * 147 / 128).min(MAX_PERIOD_NS);
+                *quota_ns = (u128::from(*quota_ns) * u128::from(pool.period_ns)
+                    / u128::from(old_ns)) as u64;
+            }
+            PeriodScaling::Double => {
+                if pool.period_ns * 2 < MAX_PERIOD_NS {
+                    pool.period_ns *= 2;
+                    *quota_ns *= 2;
+                    pool.burst_ns *= 2;
+                }
+            }
+        }
+    }
+}
+
+/// Moves an expiry by whole periods past now; says how many (kernel: `hrtimer_forward_now()`).
+fn forward(expiry_ns: &mut u64, now: u64, period_ns: u64) -> u64 {
+    if *expiry_ns > now {
+        return 0;
+    }
+    let periods = (now - *expiry_ns) / period_ns + 1;
+    *expiry_ns += periods * period_ns;
+    periods
+}

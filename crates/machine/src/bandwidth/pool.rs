@@ -1,0 +1,148 @@
+//! A group's pool: refilled each period, taken from by silos, given back to when they go idle
+//! (kernel: `__refill_cfs_bandwidth_runtime()`, `__assign_cfs_rq_runtime()`,
+//! `__return_cfs_rq_runtime()`, `tg_set_cfs_bandwidth()`).
+
+use crate::bandwidth::rules::Refill;
+use crate::ids::{CfsRqId, GroupId};
+use crate::machine::Machine;
+use cpumax_workload::GroupSpec;
+
+/// Runtime that stays in a silo that goes idle, ns (kernel: `min_cfs_rq_runtime`).
+pub(crate) const KEEP_NS: i64 = 1_000_000;
+
+impl Machine<'_> {
+    /// What a silo asks for when it has run out, ns.
+    pub(crate) fn slice_ns(&self) -> i64 {
+        self.workload.machine.bandwidth_slice_ns as i64
+    }
+
+    /// The pool of a new group; its limit counts as written at the start.
+    pub(crate) fn set_initial_limit(&mut self, group: GroupId, spec: &GroupSpec) {
+        let pool = &mut self.groups[group].pool;
+        pool.quota_ns = spec.limit.quota_ns();
+        pool.period_ns = spec.limit.period_ns();
+        pool.burst_ns = spec.limit.burst_ns();
+        if pool.quota_ns.is_some() {
+            self.refill(group);
+            self.arm_period_timer(group);
+        }
+    }
+
+    pub(crate) fn refill(&mut self, group: GroupId) {
+        let now = self.now;
+        let g = &mut self.groups[group];
+        let pool = &mut g.pool;
+        let Some(quota_ns) = pool.quota_ns else { return };
+        pool.refilled_ns += i128::from(quota_ns);
+        match self.rules.refill {
+            Refill::Set => {
+                pool.discarded_ns += i128::from(pool.runtime_ns);
+                pool.runtime_ns = quota_ns;
+            }
+            Refill::AddCapped => {
+                pool.runtime_ns += quota_ns;
+                if pool.runtime_snap_ns > pool.runtime_ns {
+                    g.stat.burst_ns += pool.runtime_snap_ns - pool.runtime_ns;
+                    g.stat.nr_bursts += 1;
+                }
+                let cap_ns = quota_ns + pool.burst_ns;
+                pool.discarded_ns += i128::from(pool.runtime_ns.saturating_sub(cap_ns));
+                pool.runtime_ns = pool.runtime_ns.min(cap_ns);
+                pool.runtime_snap_ns = pool.runtime_ns;
+            }
+        }
+        if self.rules.slices_expire {
+            pool.expires_ns = now + pool.period_ns;
+            pool.expires_seq += 1;
+        }
+    }
+
+    /// A silo takes enough to have `target` left, or what there is. True if it then has any.
+    pub(crate) fn take(&mut self, q: CfsRqId, target_ns: i64) -> bool {
+        let group = self.cfs_rqs[q].group;
+        let want_ns = target_ns - self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        debug_assert!(want_ns > 0, "a silo with runtime takes none");
+        let mut got_ns = want_ns as u64;
+        if self.groups[group].pool.quota_ns.is_some() {
+            if !self.groups[group].pool.active {
+                self.arm_period_timer(group);
+            }
+            let pool = &mut self.groups[group].pool;
+            got_ns = got_ns.min(pool.runtime_ns);
+            if got_ns > 0 {
+                pool.runtime_ns -= got_ns;
+                pool.idle = false;
+            }
+        } else {
+            self.groups[group].pool.refilled_ns += i128::from(got_ns);
+        }
+        let pool = &self.groups[group].pool;
+        let silo = &mut self.cfs_rqs[q].bandwidth;
+        silo.runtime_remaining_ns += got_ns as i64;
+        if self.rules.slices_expire && silo.expires_seq != pool.expires_seq {
+            silo.expires_seq = pool.expires_seq;
+            silo.expires_ns = pool.expires_ns;
+        }
+        silo.runtime_remaining_ns > 0
+    }
+
+    /// The last entity has left a silo: what is more than a little goes back to the pool.
+    pub(crate) fn give_back(&mut self, q: CfsRqId) {
+        let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        let slice_ns = self.slice_ns();
+        let silo = &mut self.cfs_rqs[q].bandwidth;
+        let surplus_ns = silo.runtime_remaining_ns - KEEP_NS;
+        if !silo.enabled || surplus_ns <= 0 {
+            return;
+        }
+        silo.runtime_remaining_ns -= surplus_ns;
+        let pool = &mut self.groups[group].pool;
+        let valid = !self.rules.slices_expire || silo.expires_seq == pool.expires_seq;
+        if pool.quota_ns.is_some() && valid {
+            pool.runtime_ns += surplus_ns as u64;
+            if pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty() {
+                self.arm_slack_timer(group, cpu);
+            }
+        } else {
+            pool.discarded_ns += i128::from(surplus_ns);
+        }
+    }
+
+    /// A silo's runtime is set, not earned: the books must know.
+    pub(crate) fn set_runtime(&mut self, q: CfsRqId, ns: i64) {
+        let rq = &mut self.cfs_rqs[q];
+        let change_ns = ns - rq.bandwidth.runtime_remaining_ns;
+        rq.bandwidth.runtime_remaining_ns = ns;
+        self.groups[rq.group].pool.discarded_ns -= i128::from(change_ns);
+    }
+
+    /// A limit is written: quota, period and burst at once, as the kernel does.
+    pub(crate) fn write_limit(&mut self, group: GroupId, limit: &cpumax_limit::Limit) {
+        let pool = &mut self.groups[group].pool;
+        pool.quota_ns = limit.quota_ns();
+        pool.period_ns = limit.period_ns();
+        pool.burst_ns = limit.burst_ns();
+        let g = &mut self.groups[group];
+        (g.window, g.window_usage_ns) = (self.now / g.pool.period_ns, 0);
+        self.refill(group);
+        let limited = limit.quota_ns().is_some();
+        if limited && !self.groups[group].pool.active {
+            self.arm_period_timer(group);
+        }
+        for cpu in self.cpus.ids() {
+            let Some(&q) = self.groups[group].cfs_rqs.get(crate::ids::Id::ix(cpu)) else { return };
+            if q.is_none() {
+                continue;
+            }
+            self.account_work(cpu);
+            // What ran under the old limit is charged to it.
+            self.charge(q);
+            self.cfs_rqs[q].bandwidth.enabled = limited && self.cpus[cpu].online;
+            self.set_runtime(q, self.rules.limit_write_leaves_ns);
+            if self.cfs_rqs[q].bandwidth.throttled {
+                self.unthrottle(q);
+            }
+            self.touch(cpu, false);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Runtime that was given back late in a period, and runtime that expires.
+//!
+//! The slack timer hands what silos gave back to those that are throttled, without waiting for the next
+//! period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a silo's runtime
+//! expired with its period (`expire_cfs_rq_runtime()`).
+
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, CpuId, GroupId};
+use crate::machine::Machine;
+
+/// From a give-back to the distribution, ns (kernel: `cfs_bandwidth_slack_period`).
+const SLACK_DELAY_NS: u64 = 5_000_000;
+/// No distribution if the period ends sooner than that, ns (kernel: `min_bandwidth_expiration`).
+const MIN_LEFT_NS: u64 = 2_000_000;
+
+impl Machine<'_> {
+    fn refill_is_within(&self, group: GroupId, ns: u64) -> bool {
+        let expiry_ns = self.timers.at(self.period_slot(group));
+        expiry_ns.saturating_sub(self.now) < ns
+    }
+
+    pub(crate) fn arm_slack_timer(&mut self, group: GroupId, cpu: CpuId) {
+        if self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS) {
+            return;
+        }
+        let pool = &mut self.groups[group].pool;
+        if self.rules.slack_armed_once && pool.slack_started {
+            return;
+        }
+        pool.slack_started = true;
+        pool.slack_cpu = cpu;
+        let slot = self.slack_slot(group);
+        self.timers.set(slot, self.now + SLACK_DELAY_NS);
+    }
+
+    /// The slack timer's interrupt.
+    pub(crate) fn slack_timer(&mut self, group: GroupId) {
+        let slot = self.slack_slot(group);
+        let cpu = self.groups[group].pool.slack_cpu;
+        if self.defer_timer(slot, cpu)
+            || self.defer_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
+        {
+            return;
+        }
+        self.timers.set(slot, NEVER);
+        self.here = cpu;
+        self.touch(cpu, true);
+        self.slack_expired(group);
+        self.here = CpuId::NONE;
+    }
+
+    pub(crate) fn slack_expired(&mut self, group: GroupId) {
+        self.groups[group].pool.slack_started = false;
+        if self.refill_is_within(group, MIN_LEFT_NS) {
+            return;
+        }
+        let pool = &self.groups[group].pool;
+        if pool.quota_ns.is_some() && pool.runtime_ns > self.slice_ns() as u64 {
+            self.distribute(group);
+        }
+    }
+
+    /// Until 5.3: runtime of an earlier period is lost, unless the silo's clock merely ran ahead.
+    pub(crate) fn expire(&mut self, q: CfsRqId) {
+        if !self.rules.slices_expire {
+            return;
+        }
+        let (now, tick_ns) = (self.now, self.tick_ns);
+        let rq = &mut self.cfs_rqs[q];
+        let pool = &mut self.groups[rq.group].pool;
+        let silo = &mut rq.bandwidth;
+        if now < silo.expires_ns || silo.runtime_remaining_ns < 0 {
+            return;
+        }
+        if silo.expires_seq == pool.expires_seq {
+            silo.expires_ns += tick_ns;
+        } else {
+            pool.discarded_ns += i128::from(silo.runtime_remaining_ns);
+            silo.runtime_remaining_ns = 0;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Throttled time, as `cpu.stat` and `cpu.stat.local` count it (kernel: `throttled_clock`,
+//! `throttled_clock_self`, `record_throttle_clock()`).
+
+use crate::bandwidth::rules::ThrottleClock;
+use crate::events::NEVER;
+use crate::ids::CfsRqId;
+use crate::machine::Machine;
+
+impl Machine<'_> {
+    /// The silo was throttled by its own limit.
+    pub(crate) fn clock_throttled(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        let starts = match self.rules.throttle_clock {
+            ThrottleClock::Always => true,
+            ThrottleClock::Queued => rq.nr > 0,
+            ThrottleClock::FirstPark => false,
+        };
+        if starts {
+            rq.bandwidth.throttled_clock_ns = now;
+        }
+    }
+
+    /// The silo was throttled by any limit.
+    pub(crate) fn clock_throttled_self(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        if self.rules.self_clock && self.rules.throttle_clock == ThrottleClock::Queued && rq.nr > 0
+        {
+            rq.bandwidth.throttled_clock_self_ns = now;
+        }
+    }
+
+    /// A silo got its first entity while throttled.
+    pub(crate) fn clock_first_enqueued(&mut self, q: CfsRqId) {
+        if self.rules.throttle_clock == ThrottleClock::Queued {
+            self.start_clocks(q);
+        }
+    }
+
+    /// A task parked in this silo: time counts from the first one on, at every level that is throttled.
+    pub(crate) fn clock_parked(&mut self, leaf: CfsRqId) {
+        let mut q = leaf;
+        while q.is_some() && self.cfs_rqs[q].in_throttled_hierarchy() {
+            self.start_clocks(q);
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    fn start_clocks(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let silo = &mut self.cfs_rqs[q].bandwidth;
+        if silo.throttled {
+            silo.throttled_clock_ns = silo.throttled_clock_ns.min(now);
+        }
+        if silo.throttle_count > 0 && self.rules.self_clock {
+            silo.throttled_clock_self_ns = silo.throttled_clock_self_ns.min(now);
+        }
+    }
+
+    /// The silo's own throttle ends.
+    pub(crate) fn clock_unthrottled(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        let since_ns = std::mem::replace(&mut rq.bandwidth.throttled_clock_ns, NEVER);
+        if since_ns != NEVER {
+            self.groups[rq.group].stat.throttled_ns += now - since_ns;
+        }
+    }
+
+    /// No limit throttles the silo any more.
+    pub(crate) fn clock_unthrottled_self(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        let since_ns = std::mem::replace(&mut rq.bandwidth.throttled_clock_self_ns, NEVER);
+        if since_ns != NEVER {
+            self.groups[rq.group].stat.throttled_self_ns += now - since_ns;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Marking a silo as throttled (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
+
+use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
+use crate::fair::Dequeue;
+use crate::ids::{CfsRqId, CpuId};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+
+impl Machine<'_> {
+    /// Throttles a silo that has run out, unless the pool has something left after all. True if it is
+    /// throttled.
+    pub(crate) fn throttle(&mut self, q: CfsRqId) -> bool {
+        let runs = {
+            let curr = self.cfs_rqs[q].curr;
+            curr.is_some() && self.ses[curr].on_rq
+        };
+        let chance_ns = match self.rules.second_chance {
+            SecondChance::None => None,
+            SecondChance::OneNs => Some(1),
+            SecondChance::SliceIfRunning => Some(if runs { self.slice_ns() } else { 1 }),
+        };
+        if chance_ns.is_some_and(|ns| self.take(q, ns)) {
+            return false;
+        }
+        let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        self.list_throttled(q);
+        if !self.groups[group].pool.active {
+            self.arm_period_timer(group);
+        }
+        self.walk_down(q, |m, x| m.throttle_down(x));
+        if self.rules.unit == Unit::Entity {
+            self.take_entity_off(q);
+        }
+        self.cfs_rqs[q].bandwidth.throttled = true;
+        self.clock_throttled(q);
+        self.emit(cpu, What::Throttle { group: group.0 });
+        if self.rules.exhaustion == Exhaustion::Throttle && runs {
+            self.give_work_to_running(cpu);
+        }
+        true
+    }
+
+    fn list_throttled(&mut self, q: CfsRqId) {
+        let pool = &mut self.groups[self.cfs_rqs[q].group].pool;
+        let at_head = match self.rules.throttled_insert {
+            ThrottledInsert::Head => true,
+            ThrottledInsert::HeadWhileDistributing => pool.distributing,
+            ThrottledInsert::Tail => false,
+        };
+        let at = if at_head { 0 } else { pool.throttled.len() };
+        pool.throttled.insert(at, q);
+    }
+
+    /// Visits a silo and all below it on its CPU, parents first. Only those that exist are visited; those
+    /// that do not are counted by whoever counts.
+    pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
+        let mut q = top;
+        loop {
+            visit(self, q);
+            if self.cfs_rqs[q].first_child.is_some() {
+                q = self.cfs_rqs[q].first_child;
+                continue;
+            }
+            while q != top && self.cfs_rqs[q].next_sibling.is_none() {
+                q = self.cfs_rqs[q].parent;
+            }
+            if q == top {
+                return;
+            }
+            q = self.cfs_rqs[q].next_sibling;
+        }
+    }
+
+    fn throttle_down(&mut self, q: CfsRqId) {
+        let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
+        self.cfs_rqs[q].bandwidth.throttle_count += 1;
+        if first {
+            self.pelt_freeze(q);
+            self.clock_throttled_self(q);
+        }
+    }
+
+    /// To 6.17: the group's entity leaves its parent's queue, and so on upwards as queues run empty; its
+    /// tasks stay inside and are no longer counted above.
+    fn take_entity_off(&mut self, q: CfsRqId) {
+        let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
+        let cpu = self.cfs_rqs[q].cpu;
+        let mut child = self.cfs_rqs[q].se;
+        let mut q = self.cfs_rqs[q].parent;
+        let mut dequeueing = true;
+        if !self.ses[child].on_rq {
+            return;
+        }
+        while q.is_some() {
+            if dequeueing && !self.ses[child].on_rq {
+                return;
+            }
+            if dequeueing {
+                self.dequeue_entity(q, child, Dequeue::Now);
+            }
+            let rq = &mut self.cfs_rqs[q];
+            rq.h_nr -= tasks;
+            rq.h_runnable -= runnable;
+            if rq.bandwidth.throttled {
+                return;
+            }
+            dequeueing &= rq.nr == 0;
+            self.update_share(q);
+            child = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
+        self.add_running(cpu, -(runnable as i32));
+    }
+
+    /// The task that runs on a CPU is to park itself when it returns to user mode.
+    fn give_work_to_running(&mut self, cpu: CpuId) {
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() {
+            return;
+        }
+        self.give_throttle_work(curr);
+        // One that runs in user mode has to be made to enter the kernel.
+        if self.here != cpu && self.tasks[curr].throttle_work {
+            let ipi_ns = self.now + self.workload.machine.ipi_ns;
+            let c = &mut self.cpus[cpu];
+            c.ipi_ns = c.ipi_ns.min(ipi_ns);
+        }
+        let entered = self.here == cpu;
+        self.touch(cpu, entered);
+    }
+}

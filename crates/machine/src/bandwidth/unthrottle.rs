@@ -1,0 +1,116 @@
+//! Releasing a silo (kernel: `unthrottle_cfs_rq()`, `tg_unthrottle_up()`).
+
+use crate::bandwidth::rules::{Precheck, Unit};
+use crate::cpu::Resched;
+use crate::fair::Enqueue;
+use crate::ids::{CfsRqId, CpuId};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+
+impl Machine<'_> {
+    /// Releases a throttled silo, unless the generation refuses because it has no runtime (8.4: since 7.2
+    /// what runs is charged first, and the 1 ns granted is gone).
+    pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
+        if self.rules.precheck == Precheck::ChargedPositive {
+            self.charge(q);
+        }
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if self.rules.precheck != Precheck::None && silo.enabled && silo.runtime_remaining_ns <= 0 {
+            return;
+        }
+        let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        self.cfs_rqs[q].bandwidth.throttled = false;
+        self.clock_unthrottled(q);
+        let throttled = &mut self.groups[group].pool.throttled;
+        if let Some(at) = throttled.iter().position(|&x| x == q) {
+            throttled.remove(at);
+        }
+        self.emit(cpu, What::Unthrottle { group: group.0 });
+        let groups = self.groups[group].subtree;
+        self.release.released(u64::from(groups));
+        self.walk_up(q, |m, x| m.unthrottle_up(x));
+        if self.rules.unit == Unit::Entity {
+            self.put_entity_on(q);
+        }
+        let c = &self.cpus[cpu];
+        if c.is_idle() && c.nr_running > 0 {
+            self.resched(cpu, Resched::Now);
+        }
+        self.touch(cpu, false);
+    }
+
+    /// Visits a silo and all below it on its CPU, children before parents.
+    fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
+        let mut q = self.deepest_first(top);
+        loop {
+            visit(self, q);
+            if q == top {
+                return;
+            }
+            let sibling = self.cfs_rqs[q].next_sibling;
+            q = if sibling.is_some() {
+                self.deepest_first(sibling)
+            } else {
+                self.cfs_rqs[q].parent
+            };
+        }
+    }
+
+    fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
+        while self.cfs_rqs[q].first_child.is_some() {
+            q = self.cfs_rqs[q].first_child;
+        }
+        q
+    }
+
+    fn unthrottle_up(&mut self, q: CfsRqId) {
+        if self.rules.precheck == Precheck::ChargedPositive {
+            self.charge(q);
+        }
+        let silo = &mut self.cfs_rqs[q].bandwidth;
+        debug_assert!(silo.throttle_count > 0);
+        silo.throttle_count -= 1;
+        if silo.throttle_count > 0 {
+            return;
+        }
+        self.pelt_unfreeze(q);
+        self.clock_unthrottled_self(q);
+        self.release_limbo(q);
+    }
+
+    /// To 6.17: the group's entity goes back on its parent's queue, and so on upwards until one is queued
+    /// already or is itself throttled; its tasks are counted again above.
+    fn put_entity_on(&mut self, q: CfsRqId) {
+        let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
+        if self.cfs_rqs[q].nr == 0 {
+            return;
+        }
+        self.release.enqueued(1);
+        let cpu = self.cfs_rqs[q].cpu;
+        self.update_share(q);
+        let mut child = self.cfs_rqs[q].se;
+        let mut q = self.cfs_rqs[q].parent;
+        let mut queueing = true;
+        while q.is_some() {
+            queueing &= !self.ses[child].on_rq;
+            if queueing {
+                self.enqueue_entity(q, child, Enqueue::WakeUp);
+            }
+            let rq = &mut self.cfs_rqs[q];
+            rq.h_nr += tasks;
+            rq.h_runnable += runnable;
+            if rq.bandwidth.throttled {
+                return;
+            }
+            self.update_share(q);
+            child = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
+        self.add_running(cpu, runnable as i32);
+    }
+
+    /// The first CPU that is on line.
+    pub(crate) fn first_online(&self) -> CpuId {
+        self.cpus.ids().find(|&cpu| self.cpus[cpu].online).unwrap_or(CpuId(0))
+    }
+}

@@ -1,0 +1,120 @@
+//! A group's run queue on one CPU (kernel: `cfs_rq`), made when first needed.
+
+use crate::events::NEVER;
+use crate::fair::timeline::Timeline;
+use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+
+#[derive(Debug, Clone)]
+pub(crate) struct CfsRq {
+    pub group: GroupId,
+    pub cpu: CpuId,
+    /// The queue its entity competes on; none for a root queue.
+    pub parent: CfsRqId,
+    /// Its entity; none for a root queue.
+    pub se: SeId,
+    pub first_child: CfsRqId,
+    pub next_sibling: CfsRqId,
+
+    /// The child that runs: an entity queued here, taken out of the timeline.
+    pub curr: SeId,
+    /// The child that ran until the reschedule under way; may be picked again out of turn.
+    pub prev: SeId,
+    /// From when on `curr` has not been charged, ns.
+    pub exec_start_ns: u64,
+    /// Entities queued directly (running included).
+    pub nr: u32,
+    /// Tasks queued in the subtree (running and delayed ones included).
+    pub h_nr: u32,
+    /// Of these, those that are not delayed.
+    pub h_runnable: u32,
+
+    pub timeline: Timeline,
+    /// Sum of the weights of the entities queued directly, running included.
+    pub load: u64,
+    /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime - base).
+    pub sum_weight: i64,
+    pub sum_weighted_vruntime: i128,
+    /// EEVDF: zero of the sums. CFS: minimum vruntime.
+    pub base_vruntime: i64,
+
+    pub bandwidth: Silo,
+    pub pelt: Pelt,
+}
+
+/// Bandwidth state of a group on one CPU.
+#[derive(Debug, Clone)]
+pub(crate) struct Silo {
+    /// The group has a finite quota and the CPU is on line.
+    pub enabled: bool,
+    /// Throttled by its own limit.
+    pub throttled: bool,
+    /// A release is on its way.
+    pub csd_pending: bool,
+    /// How many of itself and its ancestors are throttled.
+    pub throttle_count: u16,
+    /// Runtime left, ns; negative is debt.
+    pub runtime_remaining_ns: i64,
+    /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
+    pub expires_ns: u64,
+    pub expires_seq: u32,
+    /// Since when its own throttled time counts, ns, or [`NEVER`].
+    pub throttled_clock_ns: u64,
+    /// Since when it counts as throttled by any limit, ns, or [`NEVER`].
+    pub throttled_clock_self_ns: u64,
+    /// Parked tasks, the one parked last at the end.
+    pub limbo: Vec<TaskId>,
+}
+
+/// Load tracking of a group on one CPU. See `fair/pelt.rs`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pelt {
+    pub load_avg: u64,
+    /// Up to when `load_avg` is true, ns.
+    pub updated_ns: u64,
+    pub frozen: bool,
+    /// What the group's total holds of this CPU, and when that was last changed, ns.
+    pub published: u64,
+    pub published_ns: u64,
+}
+
+impl CfsRq {
+    pub fn new(group: GroupId, cpu: CpuId, parent: CfsRqId, se: SeId) -> CfsRq {
+        CfsRq {
+            group,
+            cpu,
+            parent,
+            se,
+            first_child: CfsRqId::NONE,
+            next_sibling: CfsRqId::NONE,
+            curr: SeId::NONE,
+            prev: SeId::NONE,
+            exec_start_ns: 0,
+            nr: 0,
+            h_nr: 0,
+            h_runnable: 0,
+            timeline: Timeline::default(),
+            load: 0,
+            sum_weight: 0,
+            sum_weighted_vruntime: 0,
+            base_vruntime: 0,
+            bandwidth: Silo {
+                enabled: false,
+                throttled: false,
+                csd_pending: false,
+                throttle_count: 0,
+                runtime_remaining_ns: 0,
+                expires_ns: 0,
+                expires_seq: 0,
+                throttled_clock_ns: NEVER,
+                throttled_clock_self_ns: NEVER,
+                limbo: Vec::new(),
+            },
+            pelt: Pelt::default(),
+        }
+    }
+
+    /// Whether it or an ancestor is throttled (kernel: `throttled_hierarchy()`).
+    pub fn in_throttled_hierarchy(&self) -> bool {
+        self.bandwidth.throttle_count > 0
+    }
+}

@@ -1,0 +1,242 @@
+//! The invariants, verified after every event when asked for. Each message says what was found where.
+
+use crate::Error;
+use crate::bandwidth::rules::{Queue, Unit};
+use crate::ids::{CfsRqId, CpuId, Id, TaskId};
+use crate::machine::Machine;
+use crate::se::Owner;
+use crate::task::State;
+use cpumax_workload::Class;
+
+type Verdict = Result<(), String>;
+
+impl Machine<'_> {
+    pub(crate) fn check_invariants(&mut self) {
+        let verdict = self.tasks.ids().try_for_each(|task| self.check_task(task));
+        let verdict =
+            verdict.and_then(|()| self.cfs_rqs.ids().try_for_each(|q| self.check_cfs_rq(q)));
+        let verdict =
+            verdict.and_then(|()| self.cpus.ids().try_for_each(|cpu| self.check_cpu(cpu)));
+        let verdict = verdict.and_then(|()| self.check_groups());
+        let verdict = verdict.and_then(|()| self.check_locks());
+        if let Err(what) = verdict {
+            self.failed = Some(Error::Invariant { at_ns: self.now, what });
+        }
+    }
+
+    /// Every task is in exactly one place: running, queued, in limbo, or away.
+    fn check_task(&self, task: TaskId) -> Verdict {
+        let t = &self.tasks[task];
+        let name = || self.task_name(task);
+        let se = &self.ses[t.se];
+        let running = self.cpus[t.cpu].curr == task;
+        if t.parked && se.on_rq {
+            return Err(format!("{} is parked and on a queue", name()));
+        }
+        if t.parked && t.mode == crate::task::Mode::Kernel && !running {
+            return Err(format!("{} is parked inside the kernel", name()));
+        }
+        if t.parked && self.rules.unit == Unit::Entity {
+            return Err(format!("{} is parked by a kernel that parks nobody", name()));
+        }
+        if t.parked && !t.has_user_mode() {
+            return Err(format!("{} is parked and never in user mode", name()));
+        }
+        let asleep = t.state != State::Runnable;
+        if asleep && se.on_rq && !se.delayed {
+            return Err(format!("{} is {:?} and on a queue", name(), t.state));
+        }
+        if se.delayed && !asleep {
+            return Err(format!("{} is delayed and awake", name()));
+        }
+        if asleep || t.state == State::New {
+            return Ok(());
+        }
+        let rt = t.class == Class::Rt;
+        let queued_rt = self.cpus[t.cpu].rt_queue.iter().filter(|&&x| x == task).count();
+        let places =
+            usize::from(t.parked) + usize::from(se.on_rq) + queued_rt + usize::from(rt && running);
+        if places != 1 {
+            return Err(format!("{} is runnable and in {places} places", name()));
+        }
+        if t.parked {
+            let limbo = &self.cfs_rqs[se.q].bandwidth.limbo;
+            if limbo.iter().filter(|&&x| x == task).count() != 1 {
+                return Err(format!("{} is parked and not in the limbo of its queue", name()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_cfs_rq(&self, q: CfsRqId) -> Verdict {
+        let rq = &self.cfs_rqs[q];
+        let path = &self.workload.groups[rq.group.ix()].path;
+        let place = || format!("{path} on cpu {}", rq.cpu.0);
+        let silo = &rq.bandwidth;
+        let mut throttled = 0;
+        let mut up = q;
+        while up.is_some() {
+            throttled += u16::from(self.cfs_rqs[up].bandwidth.throttled);
+            up = self.cfs_rqs[up].parent;
+        }
+        if throttled != silo.throttle_count {
+            return Err(format!(
+                "{}: throttle count {} with {throttled} throttled",
+                place(),
+                silo.throttle_count
+            ));
+        }
+        if !silo.limbo.is_empty() && silo.throttle_count == 0 {
+            return Err(format!("{}: tasks in limbo and nothing throttled", place()));
+        }
+        let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
+        if listed != usize::from(silo.throttled) {
+            return Err(format!(
+                "{}: throttled {} and {listed} times on the list",
+                place(),
+                silo.throttled
+            ));
+        }
+        self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
+        self.check_sums(q).map_err(|what| format!("{}: {what}", place()))
+    }
+
+    /// Counts against a count of what is there.
+    fn check_counts(&self, q: CfsRqId) -> Verdict {
+        let rq = &self.cfs_rqs[q];
+        let (mut nr, mut h_nr, mut load) = (0, 0, 0);
+        for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q && se.on_rq) {
+            nr += 1;
+            match se.owner {
+                Owner::Task(task) => {
+                    h_nr += 1;
+                    load += if self.is_flat() { self.nominal_weight(task) } else { se.weight };
+                }
+                Owner::Group(child) => {
+                    h_nr += self.cfs_rqs[child].h_nr;
+                    load += se.weight;
+                }
+            }
+        }
+        if (nr, h_nr, load) != (rq.nr, rq.h_nr, rq.load) {
+            return Err(format!(
+                "nr {} h_nr {} load {}, but {nr}, {h_nr} and {load} are there",
+                rq.nr, rq.h_nr, rq.load
+            ));
+        }
+        let runs = rq.curr.is_some();
+        if runs && !self.ses[rq.curr].on_rq {
+            return Err("the running child is not queued".to_owned());
+        }
+        let expected = if !self.is_flat() {
+            rq.nr as usize - usize::from(runs)
+        } else if rq.se.is_none() {
+            rq.h_nr as usize - usize::from(runs)
+        } else {
+            0
+        };
+        if rq.timeline.len() != expected {
+            return Err(format!("{} on the timeline instead of {expected}", rq.timeline.len()));
+        }
+        Ok(())
+    }
+
+    fn check_sums(&self, q: CfsRqId) -> Verdict {
+        let rq = &self.cfs_rqs[q];
+        let nodes = rq.timeline.nodes();
+        if nodes.windows(2).any(|w| w[0].key > w[1].key) {
+            return Err("timeline out of order".to_owned());
+        }
+        if nodes.iter().any(|n| self.ses[n.se].vruntime != n.vruntime) {
+            return Err("timeline holds an old vruntime".to_owned());
+        }
+        if self.rules.queue == Queue::Cfs {
+            return Ok(());
+        }
+        let weight = |n: &crate::fair::timeline::Node| (self.ses[n.se].weight >> 10).max(2) as i64;
+        let sum_weight: i64 = nodes.iter().map(weight).sum();
+        let sum: i128 = nodes
+            .iter()
+            .map(|n| i128::from(weight(n)) * i128::from(n.vruntime - rq.base_vruntime))
+            .sum();
+        if (sum_weight, sum) != (rq.sum_weight, rq.sum_weighted_vruntime) {
+            return Err("sums of weights are wrong".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_cpu(&self, cpu: CpuId) -> Verdict {
+        let c = &self.cpus[cpu];
+        let root = &self.cfs_rqs[self.root(cpu)];
+        if root.h_runnable != c.nr_running {
+            return Err(format!(
+                "cpu {}: nr_running {} but {} are there",
+                cpu.0, c.nr_running, root.h_runnable
+            ));
+        }
+        if c.curr.is_none() {
+            let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
+            if waiting && c.online && c.resched == crate::cpu::Resched::No {
+                return Err(format!("cpu {} idles while {} wait", cpu.0, c.nr_running));
+            }
+            return Ok(());
+        }
+        let task = &self.tasks[c.curr];
+        if task.cpu != cpu || task.state != State::Runnable || task.parked {
+            return Err(format!("cpu {} runs {}, which cannot run", cpu.0, self.task_name(c.curr)));
+        }
+        if !c.online {
+            return Err(format!("cpu {} is off line and runs {}", cpu.0, self.task_name(c.curr)));
+        }
+        if self.is_parked_or_stopped(c.curr)
+            && task.is_fair()
+            && c.resched == crate::cpu::Resched::No
+        {
+            return Err(format!(
+                "cpu {} runs {} of a stopped group",
+                cpu.0,
+                self.task_name(c.curr)
+            ));
+        }
+        if self.is_waiting(c.curr) {
+            return Err(format!("{} runs and counts as waiting", self.task_name(c.curr)));
+        }
+        Ok(())
+    }
+
+    /// Runtime is neither made nor lost: what refills added is used up, in the pool, or in a silo.
+    fn check_groups(&self) -> Verdict {
+        for (group, g) in self.groups.iter() {
+            let silos = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
+            let left: i128 =
+                silos.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
+            let pool = &g.pool;
+            let books = pool.refilled_ns - pool.discarded_ns - pool.charged_ns;
+            let there = left + i128::from(pool.runtime_ns);
+            if books != there {
+                let path = &self.workload.groups[group.ix()].path;
+                return Err(format!(
+                    "{path}: {there} ns of runtime are there, the books say {books}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_locks(&self) -> Verdict {
+        for (lock, l) in self.locks.iter() {
+            let alone = !l.held_for_writing || l.holders.len() == 1;
+            if !alone {
+                return Err(format!(
+                    "lock {} has a writer and {} holders",
+                    lock.0,
+                    l.holders.len()
+                ));
+            }
+            if l.holders.is_empty() && !l.waiters.is_empty() {
+                return Err(format!("lock {} is free and {} wait", lock.0, l.waiters.len()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! A CPU: what runs on it, and when something happens to it next.
+
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
+use crate::machine::Machine;
+use crate::task::{Mode, Segment};
+use cpumax_workload::{Class, Preempt};
+use std::collections::VecDeque;
+
+/// How urgently a CPU must choose again (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Resched {
+    No,
+    /// At the return to user mode; made `Now` by the next tick.
+    Lazy,
+    /// As soon as the kernel can be preempted.
+    Now,
+}
+
+/// Work for a real-time kernel's timer thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SoftirqWork {
+    Period(GroupId),
+    Slack(GroupId),
+    /// A section of the workload, by number.
+    Section(u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Cpu {
+    pub online: bool,
+    /// What runs; none: idle.
+    pub curr: TaskId,
+    /// Runnable fair tasks, those in a throttled hierarchy left out as the generation does; delayed ones
+    /// are left out too.
+    pub nr_running: u32,
+    /// Real-time tasks that wait, in order.
+    pub rt_queue: VecDeque<TaskId>,
+    pub resched: Resched,
+    /// Up to when the work of `curr` has been accounted, ns.
+    pub accounted_ns: u64,
+    /// Interrupt time since then that was no progress for `curr`, ns.
+    pub stolen_ns: u64,
+    /// Interrupts are off until then, ns.
+    pub irqs_off_until_ns: u64,
+
+    /// When the work of `curr` is done, when a tick matters, when its slice is over (hrtick), when an
+    /// interrupt sent by another CPU arrives; ns or [`NEVER`].
+    pub work_done_ns: u64,
+    pub tick_ns: u64,
+    pub hrtick_ns: u64,
+    pub ipi_ns: u64,
+    /// When the release of `csd` is processed, ns or [`NEVER`].
+    pub csd_ns: u64,
+    /// Run queues to release (kernel: `cfsb_csd_list`).
+    pub csd: VecDeque<CfsRqId>,
+
+    /// Ticks are at this plus multiples of the tick, ns.
+    pub tick_phase_ns: u64,
+    /// The real-time kernel's timer thread and its work.
+    pub ktimers: TaskId,
+    pub softirqs: VecDeque<SoftirqWork>,
+    /// It is in the list of CPUs to look at before time goes on.
+    pub touched: bool,
+    /// It is in an interrupt or system call now: reschedules take effect on the way out.
+    pub entered: bool,
+}
+
+impl Cpu {
+    pub fn new(tick_phase_ns: u64) -> Cpu {
+        Cpu {
+            online: true,
+            curr: TaskId::NONE,
+            nr_running: 0,
+            rt_queue: VecDeque::new(),
+            resched: Resched::No,
+            accounted_ns: 0,
+            stolen_ns: 0,
+            irqs_off_until_ns: 0,
+            work_done_ns: NEVER,
+            tick_ns: NEVER,
+            hrtick_ns: NEVER,
+            ipi_ns: NEVER,
+            csd_ns: NEVER,
+            csd: VecDeque::new(),
+            tick_phase_ns,
+            ktimers: TaskId::NONE,
+            softirqs: VecDeque::new(),
+            touched: false,
+            entered: false,
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.curr.is_none()
+    }
+}
+
+impl Machine<'_> {
+    /// Something happened that this CPU must react to before time goes on. `entered`: it is itself in the
+    /// kernel because of it (its own interrupt), so it may reschedule on the way out.
+    pub(crate) fn touch(&mut self, cpu: CpuId, entered: bool) {
+        let c = &mut self.cpus[cpu];
+        c.entered |= entered;
+        if !c.touched {
+            c.touched = true;
+            self.touched.push(cpu);
+        }
+    }
+
+    /// Asks a CPU to choose again (kernel: `resched_curr()`). Another CPU learns of it by an interrupt.
+    pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
+        let lazy_kernel = self.preempt == Preempt::Lazy;
+        let now = self.now;
+        let ipi_ns = self.workload.machine.ipi_ns;
+        let here = self.here;
+        let c = &mut self.cpus[cpu];
+        let urgency = if lazy_kernel && !c.is_idle() { urgency } else { Resched::Now };
+        if c.resched >= urgency {
+            return;
+        }
+        c.resched = urgency;
+        if here != cpu && urgency == Resched::Now {
+            c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
+        }
+        self.touch(cpu, false);
+    }
+
+    /// Whether a pending reschedule can be acted on now.
+    fn can_reschedule(&self, cpu: CpuId) -> bool {
+        let c = &self.cpus[cpu];
+        if c.resched == Resched::No {
+            return false;
+        }
+        if c.curr.is_none() {
+            return true;
+        }
+        let task = &self.tasks[c.curr];
+        if task.mode == Mode::User {
+            return true;
+        }
+        if task.spinning > 0 || matches!(task.segment, Segment::IrqOff | Segment::Spin) {
+            return false;
+        }
+        match self.preempt {
+            Preempt::None => task.class == Class::Kthread,
+            Preempt::Lazy => c.resched == Resched::Now,
+            Preempt::Voluntary | Preempt::Full | Preempt::Rt => true,
+        }
+    }
+
+    /// Lets everything on this CPU happen that takes no time, then arms its next event.
+    pub(crate) fn settle(&mut self, cpu: CpuId) {
+        let entered = std::mem::take(&mut self.cpus[cpu].entered);
+        self.cpus[cpu].touched = false;
+        if entered && self.cpus[cpu].online {
+            self.here = cpu;
+            self.account_work(cpu);
+            let mut rounds = 0u32;
+            while self.settle_once(cpu) {
+                rounds += 1;
+                if rounds > MAX_ROUNDS {
+                    self.livelock(self.cpus[cpu].curr);
+                    break;
+                }
+            }
+            self.here = CpuId::NONE;
+        }
+        self.arm(cpu);
+    }
+
+    /// One step of what happens on the way out of the kernel; false when nothing is left to do.
+    fn settle_once(&mut self, cpu: CpuId) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        if self.can_reschedule(cpu) {
+            self.schedule(cpu);
+            return true;
+        }
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() {
+            return false;
+        }
+        if self.tasks[curr].mode == Mode::User && self.exit_to_user(curr) {
+            return true;
+        }
+        self.end_stall(curr);
+        if self.tasks[curr].segment != Segment::None {
+            return false;
+        }
+        self.step(curr);
+        true
+    }
+
+    /// Work of the running task up to now.
+    pub(crate) fn account_work(&mut self, cpu: CpuId) {
+        let now = self.now;
+        let c = &mut self.cpus[cpu];
+        let elapsed = now - c.accounted_ns;
+        let progress = elapsed.saturating_sub(c.stolen_ns);
+        c.stolen_ns = c.stolen_ns.saturating_sub(elapsed);
+        c.accounted_ns = now;
+        if c.curr.is_none() || elapsed == 0 {
+            return;
+        }
+        let task = &mut self.tasks[c.curr];
+        if !task.is_fair() {
+            task.usage_ns += elapsed;
+            let group = task.group;
+            self.account_rt_usage(group, elapsed);
+        }
+        let task = &mut self.tasks[self.cpus[cpu].curr];
+        match task.segment {
+            Segment::Run | Segment::IrqOff => {
+                task.left_ns = task.left_ns.saturating_sub(progress);
+                if task.left_ns == 0 {
+                    task.segment = Segment::None;
+                }
+            }
+            Segment::Spin | Segment::None => {}
+        }
+    }
+
+    /// Arms the CPU's next event.
+    pub(crate) fn arm(&mut self, cpu: CpuId) {
+        let c = &self.cpus[cpu];
+        let curr = c.curr;
+        let work_done_ns = if curr.is_none() {
+            NEVER
+        } else {
+            match self.tasks[curr].segment {
+                Segment::Run | Segment::IrqOff => {
+                    (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
+                }
+                Segment::Spin => NEVER,
+                Segment::None => c.accounted_ns,
+            }
+        };
+        let tick_ns = self.next_tick_ns(cpu);
+        let hrtick_ns = self.next_hrtick_ns(cpu);
+        let irqs_off = curr.is_some() && self.tasks[curr].segment == Segment::IrqOff;
+        let c = &mut self.cpus[cpu];
+        if irqs_off {
+            c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
+        }
+        c.work_done_ns = work_done_ns;
+        c.tick_ns = tick_ns;
+        c.hrtick_ns = hrtick_ns;
+        let irq_ns = tick_ns.min(hrtick_ns).min(c.ipi_ns).min(c.csd_ns);
+        let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
+        let next_ns = work_done_ns.min(irq_ns);
+        let slot = self.cpu_slot(cpu);
+        self.timers.set(slot, next_ns);
+    }
+
+    /// The CPU's armed event has come.
+    pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
+        self.here = cpu;
+        self.touch(cpu, true);
+        self.account_work(cpu);
+        let now = self.now;
+        if now >= self.cpus[cpu].irqs_off_until_ns {
+            if self.cpus[cpu].csd_ns <= now {
+                self.csd_handler(cpu);
+            }
+            if self.cpus[cpu].ipi_ns <= now {
+                self.cpus[cpu].ipi_ns = NEVER;
+            }
+            if self.cpus[cpu].tick_ns <= now {
+                self.tick(cpu);
+            }
+            if self.cpus[cpu].hrtick_ns <= now {
+                self.hrtick(cpu);
+            }
+        }
+        self.here = CpuId::NONE;
+    }
+
+    /// An interrupt handler ran for that long on this CPU with interrupts off.
+    pub(crate) fn irq_section(&mut self, cpu: CpuId, cost_ns: u64) {
+        if !self.workload.machine.cost_timing || cost_ns == 0 {
+            return;
+        }
+        let now = self.now;
+        let c = &mut self.cpus[cpu];
+        let start_ns = c.irqs_off_until_ns.max(now);
+        c.irqs_off_until_ns = start_ns + cost_ns;
+        c.stolen_ns += cost_ns;
+    }
+}
+
+/// Steps without time passing after which a program is taken to loop for ever.
+const MAX_ROUNDS: u32 = 1_000_000;

@@ -1,0 +1,169 @@
+//! What happens next.
+//!
+//! Two structures for two kinds of events. [`Heap`] holds events that fire once (a wake-up, an arrival).
+//! [`Timers`] holds one time for each CPU and each group's timers, re-armed at nearly every event: a
+//! winner tree, where setting a time costs one walk to the root and nothing is ever cancelled lazily.
+
+/// No time: later than everything.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// A 4-ary min-heap of events in order of time, then of insertion.
+#[derive(Debug, Clone)]
+pub(crate) struct Heap<E> {
+    nodes: Vec<Node<E>>,
+    inserted: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node<E> {
+    time_ns: u64,
+    order: u64,
+    event: E,
+}
+
+impl<E> Node<E> {
+    fn key(&self) -> (u64, u64) {
+        (self.time_ns, self.order)
+    }
+}
+
+impl<E: Copy> Heap<E> {
+    pub fn new() -> Self {
+        Heap { nodes: Vec::new(), inserted: 0 }
+    }
+
+    /// Time of the first event.
+    pub fn next_ns(&self) -> u64 {
+        self.nodes.first().map_or(NEVER, |n| n.time_ns)
+    }
+
+    pub fn push(&mut self, time_ns: u64, event: E) {
+        self.inserted += 1;
+        self.nodes.push(Node { time_ns, order: self.inserted, event });
+        let mut at = self.nodes.len() - 1;
+        while at > 0 {
+            let parent = (at - 1) / 4;
+            if self.nodes[parent].key() <= self.nodes[at].key() {
+                break;
+            }
+            self.nodes.swap(parent, at);
+            at = parent;
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<(u64, E)> {
+        let last = self.nodes.pop()?;
+        if self.nodes.is_empty() {
+            return Some((last.time_ns, last.event));
+        }
+        let first = std::mem::replace(&mut self.nodes[0], last);
+        let mut at = 0;
+        loop {
+            let children = 4 * at + 1..(4 * at + 5).min(self.nodes.len());
+            let Some(least) = children.min_by_key(|&c| self.nodes[c].key()) else { break };
+            if self.nodes[at].key() <= self.nodes[least].key() {
+                break;
+            }
+            self.nodes.swap(at, least);
+            at = least;
+        }
+        Some((first.time_ns, first.event))
+    }
+}
+
+/// One re-armable time per slot; the earliest is known, of equal ones that of the lowest slot.
+#[derive(Debug, Clone)]
+pub(crate) struct Timers {
+    /// `times[leaves + slot]` are the slots; each inner node holds the slot that wins below it.
+    times: Vec<u64>,
+    winner: Vec<u32>,
+    leaves: usize,
+}
+
+impl Timers {
+    pub fn new(slots: usize) -> Self {
+        let leaves = slots.max(1).next_power_of_two();
+        let mut winner = vec![0; 2 * leaves];
+        for (slot, leaf) in winner[leaves..].iter_mut().enumerate() {
+            *leaf = slot as u32;
+        }
+        for node in (1..leaves).rev() {
+            winner[node] = winner[2 * node];
+        }
+        Timers { times: vec![NEVER; leaves], winner, leaves }
+    }
+
+    pub fn at(&self, slot: usize) -> u64 {
+        self.times[slot]
+    }
+
+    /// The earliest time and its slot.
+    pub fn next(&self) -> (u64, usize) {
+        let slot = self.winner[1] as usize;
+        (self.times[slot], slot)
+    }
+
+    pub fn set(&mut self, slot: usize, time_ns: u64) {
+        if self.times[slot] == time_ns {
+            return;
+        }
+        self.times[slot] = time_ns;
+        let mut node = (self.leaves + slot) / 2;
+        while node >= 1 {
+            let (left, right) = (self.winner[2 * node], self.winner[2 * node + 1]);
+            let wins =
+                if self.times[right as usize] < self.times[left as usize] { right } else { left };
+            // Once a node's winner is another slot than ours and stays it, nothing above can change.
+            if self.winner[node] == wins && wins as usize != slot {
+                break;
+            }
+            self.winner[node] = wins;
+            node /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cheap sequence that visits many orders.
+    fn scrambled(n: u64) -> impl Iterator<Item = u64> {
+        (0..n).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52)
+    }
+
+    #[test]
+    fn heap_gives_time_order_then_insertion_order() {
+        let mut heap = Heap::new();
+        for (i, time) in scrambled(5000).enumerate() {
+            heap.push(time, i);
+        }
+        let mut last = (0, 0);
+        let mut popped = 0;
+        while let Some(next) = heap.pop() {
+            assert!(next > last || popped == 0, "{next:?} after {last:?}");
+            last = next;
+            popped += 1;
+        }
+        assert_eq!(popped, 5000);
+    }
+
+    #[test]
+    fn timers_agree_with_a_search() {
+        for slots in [1, 2, 3, 7, 64, 100] {
+            let mut timers = Timers::new(slots);
+            let mut plain = vec![NEVER; slots];
+            for (i, time) in scrambled(3000).enumerate() {
+                let slot = (i * 7919) % slots;
+                let time = if time % 5 == 0 { NEVER } else { time };
+                timers.set(slot, time);
+                plain[slot] = time;
+                let best = (0..slots).min_by_key(|&s| (plain[s], s)).unwrap();
+                assert_eq!(timers.next().0, plain[best]);
+                if plain[best] != NEVER {
+                    assert_eq!(timers.next().1, best);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The fair class: queueing tasks at every level of the group tree, and charging what runs.
+//!
+//! Answers to `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of kernel/sched/fair.c,
+//! 4.18 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's root queue; group levels keep
+//! counts, load and bandwidth.
+
+pub(crate) mod balance;
+pub(crate) mod cfs;
+pub(crate) mod eevdf;
+pub(crate) mod pelt;
+pub(crate) mod placement;
+pub(crate) mod timeline;
+pub(crate) mod weight;
+
+use crate::bandwidth::rules::{Queue, Unit};
+use crate::cfs_rq::CfsRq;
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::machine::Machine;
+use crate::se::{NICE_0_WEIGHT, Owner, Se};
+use crate::task::Task;
+
+/// Why a task comes onto a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enqueue {
+    /// It is new.
+    Fork,
+    /// It slept, or was parked and is released.
+    WakeUp,
+    /// It was runnable elsewhere.
+    Move,
+}
+
+/// Why a task leaves its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dequeue {
+    /// It goes to sleep; it may stay queued until its lag is served.
+    Sleep,
+    /// It goes for good, or parks; nothing is delayed.
+    Now,
+    /// It goes elsewhere, runnable.
+    Move,
+}
+
+impl Machine<'_> {
+    /// The group's run queue on a CPU, made if need be, its ancestors' too.
+    pub(crate) fn cfs_rq(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
+        let g = &mut self.groups[group];
+        if g.cfs_rqs.is_empty() {
+            g.cfs_rqs = vec![CfsRqId::NONE; self.cpus.len()];
+        }
+        let existing = g.cfs_rqs[cpu.ix()];
+        if existing.is_some() {
+            return existing;
+        }
+        let (parent_group, weight) = (g.parent, g.weight);
+        let parent = self.cfs_rq(parent_group, cpu);
+        let id = CfsRqId::from_ix(self.cfs_rqs.len());
+        let se = self.ses.push(Se::new(Owner::Group(id), parent, weight, self.base_slice_ns));
+        let mut rq = CfsRq::new(group, cpu, parent, se);
+        rq.next_sibling = self.cfs_rqs[parent].first_child;
+        rq.pelt.updated_ns = self.now;
+        rq.bandwidth.throttle_count = self.cfs_rqs[parent].bandwidth.throttle_count;
+        rq.pelt.frozen = rq.bandwidth.throttle_count > 0;
+        rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
+        let id = self.cfs_rqs.push(rq);
+        self.cfs_rqs[parent].first_child = id;
+        self.groups[group].cfs_rqs[cpu.ix()] = id;
+        id
+    }
+
+    /// Registers a task and its entity.
+    pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
+        let id = TaskId::from_ix(self.tasks.len());
+        task.se = self.ses.push(Se::new(Owner::Task(id), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns));
+        self.tasks.push(task)
+    }
+
+    /// The queue on whose timeline an entity competes.
+    pub(crate) fn timeline_of(&self, q: CfsRqId) -> CfsRqId {
+        if self.is_flat() { self.root(self.cfs_rqs[q].cpu) } else { q }
+    }
+
+    /// How many entities compete where this queue's children compete.
+    pub(crate) fn competitors(&self, q: CfsRqId) -> u32 {
+        if self.is_flat() {
+            self.cfs_rqs[self.root(self.cfs_rqs[q].cpu)].h_nr
+        } else {
+            self.cfs_rqs[q].nr
+        }
+    }
+
+    /// Puts a task, which is on no queue, on that of its group and CPU (kernel: `enqueue_task_fair()`).
+    pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
+        let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
+        let leaf = self.cfs_rq(group, cpu);
+        let se = self.tasks[task].se;
+        self.set_entity_queue(se, leaf);
+        self.count_queued(group, 1);
+        let mut child = se;
+        let mut q = leaf;
+        let mut queueing = true;
+        loop {
+            if queueing && self.ses[child].on_rq {
+                queueing = false;
+            }
+            if queueing {
+                self.enqueue_entity(q, child, why);
+            }
+            self.cfs_rqs[q].h_nr += 1;
+            self.cfs_rqs[q].h_runnable += 1;
+            if self.rules.unit == Unit::Entity && self.cfs_rqs[q].bandwidth.throttled {
+                return;
+            }
+            self.update_share(q);
+            child = self.cfs_rqs[q].se;
+            if child.is_none() {
+                break;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        self.add_running(cpu, 1);
+        self.reweight_flat_curr(cpu);
+    }
+
+    /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays, delayed.
+    pub(crate) fn dequeue_task(&mut self, task: TaskId, why: Dequeue) -> bool {
+        let se = self.tasks[task].se;
+        let leaf = self.ses[se].q;
+        let (cpu, group) = (self.cfs_rqs[leaf].cpu, self.cfs_rqs[leaf].group);
+        let was_delayed = self.ses[se].delayed;
+        self.charge_for_dequeue(leaf);
+        if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
+            self.ses[se].delayed = true;
+            self.count_runnable(leaf, -1);
+            return false;
+        }
+        self.count_queued(group, -1);
+        let mut child = se;
+        let mut q = leaf;
+        let mut dequeueing = true;
+        let mut reached_root = false;
+        loop {
+            if dequeueing {
+                self.dequeue_entity(q, child, why);
+            }
+            self.cfs_rqs[q].h_nr -= 1;
+            self.cfs_rqs[q].h_runnable -= u32::from(!was_delayed);
+            if self.rules.unit == Unit::Entity && self.cfs_rqs[q].bandwidth.throttled {
+                break;
+            }
+            self.update_share(q);
+            dequeueing &= self.cfs_rqs[q].nr == 0;
+            child = self.cfs_rqs[q].se;
+            if child.is_none() {
+                reached_root = true;
+                break;
+            }
+            // Its entity may already be off: an ancestor that is throttled holds nothing of it.
+            if dequeueing && !self.ses[child].on_rq {
+                dequeueing = false;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        if reached_root && !was_delayed {
+            self.add_running(cpu, -1);
+        }
+        self.ses[se].delayed = false;
+        self.reweight_flat_curr(cpu);
+        true
+    }
+
+    /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
+    pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
+        let cpu = self.cfs_rqs[q].cpu;
+        while q.is_some() {
+            let rq = &mut self.cfs_rqs[q];
+            rq.h_runnable = rq.h_runnable.checked_add_signed(change).expect("counts match");
+            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
+                return;
+            }
+            q = rq.parent;
+        }
+        self.add_running(cpu, change);
+    }
+
+    pub(crate) fn add_running(&mut self, cpu: CpuId, change: i32) {
+        let c = &mut self.cpus[cpu];
+        c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
+        if change > 0 && c.nr_running >= 2 {
+            self.arm_balance();
+        }
+    }
+
+    fn count_queued(&mut self, group: GroupId, change: i32) {
+        if self.rules.group_share != crate::bandwidth::rules::GroupShare::Concur {
+            return;
+        }
+        let mut group = group;
+        while group.ix() != 0 {
+            let g = &mut self.groups[group];
+            g.h_nr = g.h_nr.saturating_add_signed(change);
+            group = g.parent;
+        }
+    }
+
+    /// The task's entity belongs to this queue from now on.
+    fn set_entity_queue(&mut self, se: SeId, q: CfsRqId) {
+        self.ses[se].q = q;
+    }
+
+    /// Weight that an entity adds to its queue's load.
+    fn load_of(&self, se: SeId) -> u64 {
+        match self.ses[se].owner {
+            Owner::Task(task) if self.is_flat() => self.nominal_weight(task),
+            _ => self.ses[se].weight,
+        }
+    }
+
+    pub(crate) fn enqueue_entity(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
+        self.charge(q);
+        self.pelt_update(q);
+        let is_task = matches!(self.ses[se].owner, Owner::Task(_));
+        if is_task || !self.is_flat() {
+            let tq = self.timeline_of(q);
+            if tq != q {
+                self.charge(tq);
+            }
+            self.cfs_rqs[q].load += self.load_of(se);
+            if is_task && self.is_flat() {
+                self.ses[se].weight = self.flat_weight(se);
+            }
+            let why = if is_task { why } else { Enqueue::WakeUp };
+            self.place(tq, se, why);
+            if self.cfs_rqs[tq].curr != se {
+                self.timeline_insert(tq, se);
+            }
+        } else {
+            self.cfs_rqs[q].load += self.ses[se].weight;
+        }
+        self.ses[se].on_rq = true;
+        self.cfs_rqs[q].nr += 1;
+        if self.cfs_rqs[q].nr == 1 {
+            self.first_enqueued(q);
+        }
+    }
+
+    pub(crate) fn dequeue_entity(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
+        self.charge(q);
+        self.pelt_update(q);
+        let is_task = matches!(self.ses[se].owner, Owner::Task(_));
+        if is_task || !self.is_flat() {
+            let tq = self.timeline_of(q);
+            if tq != q {
+                self.charge(tq);
+            }
+            self.remember_lag(tq, se, why);
+            if self.cfs_rqs[tq].curr != se {
+                self.timeline_remove(tq, se);
+            }
+            if self.cfs_rqs[tq].prev == se {
+                self.cfs_rqs[tq].prev = SeId::NONE;
+            }
+        }
+        let load = self.load_of(se);
+        self.cfs_rqs[q].load -= load;
+        self.ses[se].on_rq = false;
+        self.cfs_rqs[q].nr -= 1;
+        if self.cfs_rqs[q].nr == 0 {
+            self.last_dequeued(q);
+        }
+    }
+
+    /// On a flat queue a dequeue charges every level, on the others each level as it is reached.
+    fn charge_for_dequeue(&mut self, leaf: CfsRqId) {
+        if self.is_flat() {
+            self.charge_path(leaf);
+        } else {
+            self.charge(leaf);
+        }
+    }
+
+    /// Charges every level from this queue to the root.
+    pub(crate) fn charge_path(&mut self, mut q: CfsRqId) {
+        while q.is_some() {
+            self.charge(q);
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    /// At the end of the run: what runs is charged, without consequences.
+    pub(crate) fn charge_path_for_close(&mut self, task: TaskId) {
+        let mut q = self.ses[self.tasks[task].se].q;
+        while q.is_some() {
+            let (from, group) = (self.cfs_rqs[q].exec_start_ns, self.cfs_rqs[q].group);
+            if group.ix() == 0 {
+                self.tasks[task].usage_ns += self.now - from;
+            } else {
+                self.account_usage(group, from);
+            }
+            self.cfs_rqs[q].exec_start_ns = self.now;
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    /// Charges one level for what ran there since it was last charged (kernel: `update_curr()`).
+    pub(crate) fn charge(&mut self, q: CfsRqId) {
+        let rq = &mut self.cfs_rqs[q];
+        let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);
+        if curr.is_none() || from == self.now {
+            return;
+        }
+        rq.exec_start_ns = self.now;
+        let ran_ns = self.now - from;
+        let is_root = group.ix() == 0;
+        if is_root || !self.is_flat() {
+            self.advance(q, curr, from);
+        }
+        if is_root {
+            let running = self.cpus[self.cfs_rqs[q].cpu].curr;
+            self.tasks[running].usage_ns += ran_ns;
+        } else {
+            self.account_usage(group, from);
+            self.pay(q, ran_ns);
+        }
+    }
+
+    /// Lets virtual time pass for the running child of a queue.
+    fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
+        match self.rules.queue {
+            Queue::Cfs => {
+                self.ses[se].advance(self.now - from_ns);
+                self.update_min_vruntime(q);
+            }
+            Queue::Eevdf | Queue::EevdfFlat => self.advance_eevdf(q, se, from_ns),
+        }
+    }
+
+    /// Adds CPU time to a group's use, window by window of its period.
+    fn account_usage(&mut self, group: GroupId, from_ns: u64) {
+        let now = self.now;
+        let g = &mut self.groups[group];
+        g.usage_ns += now - from_ns;
+        let period_ns = g.pool.period_ns;
+        let mut from_ns = from_ns;
+        loop {
+            let window = from_ns / period_ns;
+            if window != g.window {
+                g.window = window;
+                g.window_usage_ns = 0;
+            }
+            let end_ns = now.min((window + 1) * period_ns);
+            g.window_usage_ns += end_ns - from_ns;
+            g.max_window_usage_ns = g.max_window_usage_ns.max(g.window_usage_ns);
+            if end_ns == now {
+                return;
+            }
+            from_ns = end_ns;
+        }
+    }
+
+    /// Real-time tasks use CPU time of their groups too; no limit of this class applies to them.
+    pub(crate) fn account_rt_usage(&mut self, mut group: GroupId, ns: u64) {
+        while group.ix() != 0 {
+            self.account_usage(group, self.now - ns);
+            group = self.groups[group].parent;
+        }
+    }
+
+    fn place(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
+        match self.rules.queue {
+            Queue::Cfs => self.place_cfs(tq, se, why),
+            Queue::Eevdf | Queue::EevdfFlat => self.place_eevdf(tq, se, why),
+        }
+    }
+
+    fn remember_lag(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
+        match self.rules.queue {
+            Queue::Cfs => self.leave_cfs(tq, se, why),
+            Queue::Eevdf | Queue::EevdfFlat => self.leave_eevdf(tq, se, why),
+        }
+    }
+
+    /// The entity of a queue to run next.
+    pub(crate) fn pick(&mut self, tq: CfsRqId) -> SeId {
+        match self.rules.queue {
+            Queue::Cfs => self.pick_cfs(tq),
+            Queue::Eevdf | Queue::EevdfFlat => self.pick_eevdf(tq),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Moving ready tasks between CPUs (kernel: `sched_balance_newidle()`, `sched_balance_domains()`;
+//! abstract, see docs/model.md).
+//!
+//! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks
+//! waiting, idle CPUs are looked at every tick and busy ones every 16 ms per CPU of a cache domain.
+
+use crate::bandwidth::rules::{BalanceTest, Unit};
+use crate::fair::{Dequeue, Enqueue};
+use crate::ids::{CpuId, GroupId, Id, SeId, TaskId};
+use crate::machine::{Event, Machine};
+use crate::se::Owner;
+
+/// Most tasks moved in one go.
+const MAX_MOVED: u32 = 32;
+/// Most queued entities looked at in one go.
+const MAX_SCANNED: usize = 64;
+
+impl Machine<'_> {
+    /// Some CPU has more than it can run: balancing may have something to do from the next tick on.
+    pub(crate) fn arm_balance(&mut self) {
+        if self.balance_armed || self.cpus.len() == 1 {
+            return;
+        }
+        self.balance_armed = true;
+        let at_ns = (self.now / self.tick_ns + 1) * self.tick_ns;
+        self.heap.push(at_ns, Event::Balance);
+    }
+
+    /// A balancing round. Arms the next while there is anything to balance.
+    pub(crate) fn balance(&mut self) {
+        self.balance_armed = false;
+        self.balance_round += 1;
+        let waiting = |c: &crate::cpu::Cpu| c.online && c.nr_running >= 2;
+        if !self.cpus.ids().any(|cpu| waiting(&self.cpus[cpu])) {
+            return;
+        }
+        let idle_exists =
+            self.cpus.ids().any(|cpu| self.cpus[cpu].is_idle() && self.cpus[cpu].online);
+        if idle_exists {
+            for cpu in self.cpus.ids() {
+                if self.cpus[cpu].is_idle()
+                    && self.cpus[cpu].online
+                    && self.cpus[cpu].nr_running == 0
+                {
+                    self.pull_to_idle(cpu);
+                }
+            }
+        }
+        let busy_ns = self.busy_interval_ns();
+        if self.balance_round * self.tick_ns % busy_ns < self.tick_ns {
+            self.balance_busy();
+        }
+        // Without an idle CPU the next round that can do anything is a busy one.
+        let rounds_ns =
+            if idle_exists { self.tick_ns } else { busy_ns.div_ceil(self.tick_ns) * self.tick_ns };
+        if !idle_exists {
+            self.balance_round += rounds_ns / self.tick_ns - 1;
+        }
+        self.balance_armed = true;
+        let at_ns = (self.now / self.tick_ns) * self.tick_ns + rounds_ns;
+        self.heap.push(at_ns, Event::Balance);
+    }
+
+    fn busy_interval_ns(&self) -> u64 {
+        let domain = self.llc(CpuId(0)).len() as u64;
+        (16 * domain * 1_000_000).clamp(self.tick_ns, 1_000_000_000)
+    }
+
+    fn pull_to_idle(&mut self, cpu: CpuId) {
+        let own = self.llc(cpu);
+        if !self.pull(cpu, own.clone(), 1) {
+            let all = 0..self.cpus.len() as u32;
+            if own != all {
+                self.pull(cpu, all, 1);
+            }
+        }
+    }
+
+    /// Evens out the number of ready tasks: the busiest CPU gives to the least busy one.
+    fn balance_busy(&mut self) {
+        let cpus = self.cpus.len() as u32;
+        let mut first = 0;
+        while first < cpus {
+            let domain = self.llc(CpuId(first));
+            for to in domain.clone().map(CpuId) {
+                self.even_out(to, domain.clone());
+            }
+            first = domain.end;
+        }
+        if self.llc(CpuId(0)).len() as u32 != cpus {
+            for to in (0..cpus).map(CpuId) {
+                self.even_out(to, 0..cpus);
+            }
+        }
+    }
+
+    fn even_out(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
+        if !self.cpus[to].online {
+            return;
+        }
+        let most = domain.clone().map(|c| self.cpus[CpuId(c)].nr_running).max().unwrap_or(0);
+        let difference = most.saturating_sub(self.cpus[to].nr_running);
+        // Half the difference evens out; less than two is none, and a sixth of many is within tolerance.
+        if difference >= 2 && u64::from(difference) * 6 > u64::from(most) {
+            self.pull(to, domain, (difference / 2).min(MAX_MOVED));
+        }
+    }
+
+    /// A CPU has nothing to run: takes something from one that has too much. True if it got any.
+    pub(crate) fn balance_newidle(&mut self, cpu: CpuId) -> bool {
+        if !self.balance_armed || !self.cpus[cpu].online {
+            // Armed whenever some CPU has two ready tasks.
+            return false;
+        }
+        let own = self.llc(cpu);
+        if self.pull(cpu, own.clone(), 1) {
+            return true;
+        }
+        let all = 0..self.cpus.len() as u32;
+        own != all && self.pull(cpu, all, 1)
+    }
+
+    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give.
+    fn pull(&mut self, to: CpuId, domain: std::ops::Range<u32>, want: u32) -> bool {
+        let order = (to.0..domain.end).chain(domain.start..to.0.min(domain.end)).map(CpuId);
+        let busiest = order
+            .filter(|&cpu| cpu != to && self.cpus[cpu].nr_running > self.cpus[to].nr_running + 1)
+            .fold(None, |best: Option<CpuId>, cpu| match best {
+                Some(b) if self.cpus[b].nr_running >= self.cpus[cpu].nr_running => best,
+                _ => Some(cpu),
+            });
+        let Some(from) = busiest else { return false };
+        let mut moved = 0;
+        let mut candidates = Vec::new();
+        self.movable(from, to, &mut candidates);
+        for task in candidates {
+            if moved == want {
+                break;
+            }
+            self.migrate(task, to);
+            moved += 1;
+        }
+        moved > 0
+    }
+
+    /// Queued tasks of one CPU that may go to another, those that wait longest last.
+    fn movable(&mut self, from: CpuId, to: CpuId, found: &mut Vec<TaskId>) {
+        let mut pending: Vec<SeId> = Vec::new();
+        let nodes = self.cfs_rqs[self.root(from)].timeline.nodes().iter().rev();
+        pending.extend(nodes.take(MAX_SCANNED).map(|n| n.se));
+        let mut at = 0;
+        while at < pending.len() && at < MAX_SCANNED {
+            let se = pending[at];
+            at += 1;
+            match self.ses[se].owner {
+                Owner::Group(q) => {
+                    let nodes = self.cfs_rqs[q].timeline.nodes().iter().rev();
+                    pending.extend(nodes.take(MAX_SCANNED).map(|n| n.se));
+                }
+                Owner::Task(task) => {
+                    if !self.ses[se].delayed && self.may_use(task, to) && self.may_move(task, to) {
+                        found.push(task);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`).
+    fn may_move(&mut self, task: TaskId, to: CpuId) -> bool {
+        let group = self.tasks[task].group;
+        let source = self.ses[self.tasks[task].se].q;
+        if self.rules.balance_test == BalanceTest::SourceOrDestination
+            && self.cfs_rqs[source].in_throttled_hierarchy()
+        {
+            return false;
+        }
+        !self.destination_throttled(group, to)
+    }
+
+    fn destination_throttled(&self, mut group: GroupId, to: CpuId) -> bool {
+        loop {
+            if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
+                && q.is_some()
+            {
+                return self.cfs_rqs[q].in_throttled_hierarchy();
+            }
+            if group.ix() == 0 {
+                return false;
+            }
+            group = self.groups[group].parent;
+        }
+    }
+
+    /// Takes a queued task to another CPU.
+    pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
+        debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
+        debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
+        self.dequeue_task(task, Dequeue::Move);
+        self.set_cpu(task, to);
+        self.enqueue_task(task, Enqueue::Move);
+        self.check_preempt(task);
+    }
+}

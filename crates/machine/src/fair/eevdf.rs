@@ -1,0 +1,335 @@
+//! Earliest eligible virtual deadline first (6.6+; kernel: `pick_eevdf()`, `place_entity()`,
+//! `update_entity_lag()`).
+//!
+//! V is the weighted mean of the virtual runtimes on a queue, the running one included. An entity is
+//! eligible when it is not ahead of V. Left out: delayed dequeue of group entities (tasks only), and the
+//! shorter slice a group entity inherits from a short-slice task below it.
+
+use crate::bandwidth::rules::Queue;
+use crate::cpu::Resched;
+use crate::fair::timeline::Node;
+use crate::fair::{Dequeue, Enqueue};
+use crate::ids::{CfsRqId, SeId};
+use crate::machine::Machine;
+use crate::se::{Owner, scale};
+
+/// Weights in the sums are scaled down so that products fit (kernel: `scale_load_down()`).
+fn scaled(weight: u64) -> i64 {
+    (weight >> 10).max(2) as i64
+}
+
+/// Sums are re-based when V has moved that far from their zero.
+const REBASE_BEYOND: i64 = 1 << 40;
+
+impl Machine<'_> {
+    /// Total scaled weight on a queue and the sum of weight times (vruntime - base), running included.
+    fn sums(&self, q: CfsRqId) -> (i64, i128) {
+        let rq = &self.cfs_rqs[q];
+        let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
+        if rq.curr.is_some() && self.ses[rq.curr].on_rq {
+            let curr = &self.ses[rq.curr];
+            let w = scaled(curr.weight);
+            weight += w;
+            sum += i128::from(w) * i128::from(curr.vruntime - rq.base_vruntime);
+        }
+        (weight, sum)
+    }
+
+    /// V of a queue; where it last was when nothing is queued.
+    pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
+        let (weight, sum) = self.sums(q);
+        let base = self.cfs_rqs[q].base_vruntime;
+        if weight == 0 {
+            return base;
+        }
+        base + match i64::try_from(sum) {
+            Ok(sum) => sum.div_euclid(weight),
+            Err(_) => sum.div_euclid(i128::from(weight)) as i64,
+        }
+    }
+
+    /// Moves the zero of the sums to V. Changes nothing that can be observed.
+    fn rebase(&mut self, q: CfsRqId, average: i64) {
+        let rq = &mut self.cfs_rqs[q];
+        let shift = average - rq.base_vruntime;
+        rq.base_vruntime = average;
+        rq.sum_weighted_vruntime -= i128::from(rq.sum_weight) * i128::from(shift);
+    }
+
+    pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
+        let entity = &self.ses[se];
+        let rq = &mut self.cfs_rqs[q];
+        let cfs = self.rules.queue == Queue::Cfs;
+        let key = if cfs { entity.vruntime } else { entity.deadline };
+        rq.timeline.insert(Node { key, vruntime: entity.vruntime, se });
+        if !cfs {
+            let weight = scaled(entity.weight);
+            rq.sum_weight += weight;
+            rq.sum_weighted_vruntime +=
+                i128::from(weight) * i128::from(entity.vruntime - rq.base_vruntime);
+        }
+    }
+
+    pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
+        let entity = &self.ses[se];
+        let rq = &mut self.cfs_rqs[q];
+        let cfs = self.rules.queue == Queue::Cfs;
+        let key = if cfs { entity.vruntime } else { entity.deadline };
+        rq.timeline.remove(key, se);
+        if !cfs {
+            let weight = scaled(entity.weight);
+            rq.sum_weight -= weight;
+            rq.sum_weighted_vruntime -=
+                i128::from(weight) * i128::from(entity.vruntime - rq.base_vruntime);
+        }
+    }
+
+    /// Gives a newly queued entity its place: as far from V as when it left.
+    pub(crate) fn place_eevdf(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
+        let (weight, _) = self.sums(q);
+        let average = self.average_vruntime(q);
+        if (average - self.cfs_rqs[q].base_vruntime).abs() > REBASE_BEYOND {
+            self.rebase(q, average);
+        }
+        let entity = &mut self.ses[se];
+        let mut lag = 0;
+        if weight > 0 && entity.vlag != 0 {
+            // Queueing it moves V towards it; make up for that, so that its lag is what it was.
+            let own = scaled(entity.weight);
+            lag = (i128::from(entity.vlag) * i128::from(weight + own) / i128::from(weight)) as i64;
+        }
+        entity.vruntime = average - lag;
+        entity.vruntime_rest = 0;
+        if entity.deadline_is_relative {
+            entity.deadline += entity.vruntime;
+            entity.deadline_is_relative = false;
+            return;
+        }
+        let mut slice = entity.virtual_ns(entity.slice_ns);
+        if why == Enqueue::Fork {
+            slice /= 2;
+        }
+        entity.deadline = entity.vruntime + slice;
+    }
+
+    /// Remembers how far from V an entity was when it left.
+    pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
+        self.update_lag(q, se);
+        let entity = &mut self.ses[se];
+        if entity.delayed && entity.vlag > 0 {
+            // It stayed to serve negative lag, not to earn any.
+            entity.vlag = 0;
+        }
+        if why == Dequeue::Move {
+            entity.deadline -= entity.vruntime;
+            entity.deadline_is_relative = true;
+        } else {
+            entity.deadline_is_relative = false;
+        }
+    }
+
+    fn update_lag(&mut self, q: CfsRqId, se: SeId) {
+        let average = self.average_vruntime(q);
+        let tick_ns = self.tick_ns;
+        let entity = &mut self.ses[se];
+        let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
+        entity.vlag = (average - entity.vruntime).clamp(-limit, limit);
+    }
+
+    /// Whether a task that goes to sleep stays queued, because it used more than its share.
+    pub(crate) fn delays_dequeue(&self, se: SeId) -> bool {
+        if !self.rules.delayed_dequeue {
+            return false;
+        }
+        let q = self.timeline_of(self.ses[se].q);
+        !self.eligible(q, self.ses[se].vruntime)
+    }
+
+    /// A task that was only asleep in name wakes up on the queue it never left.
+    pub(crate) fn requeue_delayed(&mut self, se: SeId) {
+        let q = self.timeline_of(self.ses[se].q);
+        self.charge(q);
+        self.update_lag(q, se);
+        self.ses[se].delayed = false;
+        if self.ses[se].vlag > 0 && self.cfs_rqs[q].curr != se {
+            self.timeline_remove(q, se);
+            self.ses[se].on_rq = false;
+            self.ses[se].vlag = 0;
+            self.place_eevdf(q, se, Enqueue::WakeUp);
+            self.ses[se].on_rq = true;
+            self.timeline_insert(q, se);
+        }
+    }
+
+    fn eligible(&self, q: CfsRqId, vruntime: i64) -> bool {
+        let (weight, sum) = self.sums(q);
+        sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
+    }
+
+    /// Of the eligible entities the one with the earliest deadline. The running one is on no timeline.
+    pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
+        let rq = &self.cfs_rqs[q];
+        let (weight, sum) = self.sums(q);
+        let eligible =
+            |vruntime: i64| sum >= i128::from(weight) * i128::from(vruntime - rq.base_vruntime);
+        let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq { rq.curr } else { rq.prev };
+        if curr.is_some() {
+            let entity = &self.ses[curr];
+            let alone = rq.timeline.len() == usize::from(curr == rq.prev);
+            if alone || (entity.vruntime < entity.protected_until && eligible(entity.vruntime)) {
+                return curr;
+            }
+        }
+        if rq.curr.is_none() && rq.timeline.len() == 1 {
+            return rq.timeline.nodes()[0].se;
+        }
+        let best = rq.timeline.nodes().iter().find(|node| eligible(node.vruntime));
+        let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq { rq.curr } else { SeId::NONE };
+        match best {
+            Some(node) if curr.is_none() => node.se,
+            Some(node) => {
+                let entity = &self.ses[curr];
+                let stays = eligible(entity.vruntime) && entity.deadline < node.key;
+                if stays { curr } else { node.se }
+            }
+            None if curr.is_some() => curr,
+            // Rounding can leave nobody eligible by a hair: the one furthest behind is.
+            None => {
+                rq.timeline.nodes().iter().min_by_key(|n| n.vruntime).map_or(SeId::NONE, |n| n.se)
+            }
+        }
+    }
+
+    /// What is picked is left alone until its deadline, or until the shortest slice queued has passed.
+    pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
+        let entity = &self.ses[se];
+        let mut shortest = entity.slice_ns;
+        if self.slices_differ {
+            let queued = self.cfs_rqs[q].timeline.nodes().iter();
+            shortest = queued.map(|n| self.ses[n.se].slice_ns).fold(shortest, u64::min);
+        }
+        let until = entity.vruntime + entity.virtual_ns(shortest);
+        self.ses[se].protected_until = until.min(self.ses[se].deadline);
+    }
+
+    /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that tick
+    /// was worth an event or not. With competitors such a tick is one, and asks for a reschedule.
+    pub(crate) fn advance_eevdf(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
+        let cpu = self.cfs_rqs[q].cpu;
+        let mut at_ns = from_ns;
+        if self.competitors(q) <= 1 {
+            let every_ns = self.tick_interval_ns(cpu);
+            loop {
+                let due_ns = at_ns + self.ses[se].ns_until(self.ses[se].deadline);
+                let phase = self.cpus[cpu].tick_phase_ns;
+                let earliest = due_ns.max(at_ns + 1).max(phase);
+                let tick_ns = phase + (earliest - phase).div_ceil(every_ns) * every_ns;
+                if tick_ns >= self.now {
+                    break;
+                }
+                self.ses[se].advance(tick_ns - at_ns);
+                at_ns = tick_ns;
+                self.renew_deadline(se);
+            }
+        }
+        self.ses[se].advance(self.now - at_ns);
+        let entity = &self.ses[se];
+        if entity.vruntime < entity.deadline {
+            return;
+        }
+        self.renew_deadline(se);
+        if self.competitors(q) > 1 {
+            self.resched(cpu, self.slice_end_urgency());
+        }
+    }
+
+    fn renew_deadline(&mut self, se: SeId) {
+        let entity = &mut self.ses[se];
+        entity.deadline = entity.vruntime + entity.virtual_ns(entity.slice_ns);
+    }
+
+    /// The end of a slice is lazy where the kernel knows laziness.
+    fn slice_end_urgency(&self) -> Resched {
+        Resched::Lazy
+    }
+
+    /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are
+    /// their entities on the level they share.
+    pub(crate) fn preempts_eevdf(&mut self, q: CfsRqId, se: SeId, running: SeId) -> bool {
+        let idle = |se: SeId| match self.ses[se].owner {
+            Owner::Task(task) => self.tasks[task].class == cpumax_workload::Class::Idle,
+            Owner::Group(_) => false,
+        };
+        if idle(running) != idle(se) {
+            return idle(running);
+        }
+        if self.ses[se].slice_ns < self.ses[running].slice_ns && self.rules.delayed_dequeue {
+            self.ses[running].protected_until = i64::MIN;
+        }
+        self.pick_eevdf(q) == se
+    }
+
+    /// The running task lets others go first.
+    pub(crate) fn yield_eevdf(&mut self, se: SeId) {
+        let entity = &mut self.ses[se];
+        entity.deadline += entity.virtual_ns(entity.slice_ns);
+        entity.protected_until = i64::MIN;
+    }
+
+    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time.
+    pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
+        let old = self.ses[se].weight;
+        if old == weight {
+            return;
+        }
+        let q = self.ses[se].q;
+        let tq = self.timeline_of(q);
+        if !self.ses[se].on_rq {
+            let entity = &mut self.ses[se];
+            entity.vlag = rescale(entity.vlag, old, weight);
+            entity.vruntime_rest = 0;
+            entity.weight = weight;
+            return;
+        }
+        self.charge(tq);
+        let competes = !self.is_flat() || matches!(self.ses[se].owner, Owner::Task(_));
+        if !self.is_flat() {
+            self.pelt_update(q);
+            let rq = &mut self.cfs_rqs[q];
+            rq.load = rq.load - old + weight;
+        } else if matches!(self.ses[se].owner, Owner::Group(_)) {
+            let rq = &mut self.cfs_rqs[q];
+            rq.load = rq.load - old + weight;
+        }
+        if !competes {
+            self.ses[se].weight = weight;
+            return;
+        }
+        let queued = self.cfs_rqs[tq].curr != se;
+        if self.rules.queue == Queue::Cfs {
+            self.ses[se].weight = weight;
+            self.ses[se].vruntime_rest = 0;
+            return;
+        }
+        let average = self.average_vruntime(tq);
+        if queued {
+            self.timeline_remove(tq, se);
+        }
+        let entity = &mut self.ses[se];
+        let lag = rescale(average - entity.vruntime, old, weight);
+        let left = rescale(entity.deadline - entity.vruntime, old, weight);
+        entity.vruntime = average - lag;
+        entity.deadline = entity.vruntime + left;
+        entity.vruntime_rest = 0;
+        entity.weight = weight;
+        entity.protected_until = entity.protected_until.min(entity.deadline);
+        if queued {
+            self.timeline_insert(tq, se);
+        }
+    }
+}
+
+fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
+    let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
+    if virtual_ns < 0 { -magnitude } else { magnitude }
+}

@@ -1,0 +1,141 @@
+//! Load tracking, as far as group shares need it (kernel: kernel/sched/pelt.c).
+//!
+//! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
+//! millisecond. Left out: utilisation, and the propagation of runnable sums.
+
+use crate::bandwidth::rules::PeltFreeze;
+use crate::ids::CfsRqId;
+use crate::machine::Machine;
+
+/// A period is 2^20 ns.
+const PERIOD_SHIFT: u32 = 20;
+/// 2^32 times 2^(-k/32).
+const DECAY: [u64; 32] = [
+    0x1_0000_0000,
+    0xfa83_b2db,
+    0xf525_7d15,
+    0xefe4_b99c,
+    0xeac0_c6e8,
+    0xe5b9_06e7,
+    0xe0cc_deec,
+    0xdbfb_b798,
+    0xd744_fccb,
+    0xd2a8_1d92,
+    0xce24_8c15,
+    0xc9b9_bd86,
+    0xc567_2a11,
+    0xc12c_4ccb,
+    0xbd08_a39f,
+    0xb8fb_af48,
+    0xb504_f334,
+    0xb123_f582,
+    0xad58_3eea,
+    0xa9a1_5ab5,
+    0xa5fe_d6a9,
+    0xa270_4303,
+    0x9ef5_3260,
+    0x9b8d_39ba,
+    0x9837_f052,
+    0x94f4_efa9,
+    0x91c3_d373,
+    0x8ea4_398b,
+    0x8b95_c1e4,
+    0x8898_0e81,
+    0x85aa_c368,
+    0x82cd_8699,
+];
+/// A contribution is published when it differs by more than a 64th, at most once a millisecond.
+const PUBLISH_SHIFT: u32 = 6;
+const PUBLISH_EVERY_NS: u64 = 1_000_000;
+
+/// `value` after that many periods.
+fn decay(value: u64, periods: u64) -> u64 {
+    let halvings = periods / 32;
+    if halvings >= 63 {
+        return 0;
+    }
+    let value = value >> halvings;
+    (u128::from(value) * u128::from(DECAY[(periods % 32) as usize]) >> 32) as u64
+}
+
+impl Machine<'_> {
+    /// Brings a queue's load average up to now. Called before its load changes.
+    pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
+        if self.cpus.len() == 1 {
+            return;
+        }
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        let load = rq.load;
+        let pelt = &mut rq.pelt;
+        if pelt.frozen {
+            return;
+        }
+        let periods = (now - pelt.updated_ns) >> PERIOD_SHIFT;
+        if periods == 0 {
+            return;
+        }
+        pelt.updated_ns += periods << PERIOD_SHIFT;
+        pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));
+    }
+
+    /// Lets the group know of this CPU's load.
+    pub(crate) fn publish_load(&mut self, q: CfsRqId) {
+        if self.cpus.len() == 1 {
+            return;
+        }
+        self.pelt_update(q);
+        let now = self.now;
+        let rq = &mut self.cfs_rqs[q];
+        let pelt = &mut rq.pelt;
+        let due = pelt.published == 0 || now - pelt.published_ns >= PUBLISH_EVERY_NS;
+        let changed = pelt.load_avg.abs_diff(pelt.published);
+        if !due || changed <= pelt.published >> PUBLISH_SHIFT {
+            return;
+        }
+        let group = &mut self.groups[rq.group];
+        group.load_avg = group.load_avg - pelt.published + pelt.load_avg;
+        pelt.published = pelt.load_avg;
+        pelt.published_ns = now;
+    }
+
+    /// The hierarchy of this queue was throttled, or its last entity left while it was.
+    pub(crate) fn pelt_freeze(&mut self, q: CfsRqId) {
+        let rq = &self.cfs_rqs[q];
+        let freezes = match self.rules.pelt_freeze {
+            PeltFreeze::Throttled => rq.in_throttled_hierarchy(),
+            PeltFreeze::ThrottledAndEmpty => rq.in_throttled_hierarchy() && rq.nr == 0,
+        };
+        if freezes && !rq.pelt.frozen {
+            self.pelt_update(q);
+            self.cfs_rqs[q].pelt.frozen = true;
+        }
+    }
+
+    /// Time goes on for its load, from now.
+    pub(crate) fn pelt_unfreeze(&mut self, q: CfsRqId) {
+        let now = self.now;
+        let pelt = &mut self.cfs_rqs[q].pelt;
+        if pelt.frozen {
+            pelt.frozen = false;
+            pelt.updated_ns = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_half_life_is_32_periods() {
+        assert_eq!(decay(1 << 20, 0), 1 << 20);
+        assert_eq!(decay(1 << 20, 32), 1 << 19);
+        assert_eq!(decay(1 << 20, 64), 1 << 18);
+        assert_eq!(decay(u64::MAX, 32 * 64), 0);
+        for (k, factor) in DECAY.iter().enumerate() {
+            let exact = 2f64.powf(32.0 - k as f64 / 32.0);
+            assert!((*factor as f64 - exact).abs() <= 1.0, "{k}: {factor:#x} {exact}");
+        }
+    }
+}

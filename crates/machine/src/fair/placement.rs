@@ -1,0 +1,232 @@
+//! Where a task that becomes ready goes (kernel: `select_task_rq_fair()`, `wake_affine()`,
+//! `select_idle_sibling()`; abstract, see docs/model.md). Throttling is no input, in any generation.
+
+use crate::bandwidth::rules::{Queue, Unit};
+use crate::cpu::Resched;
+use crate::fair::Enqueue;
+use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
+use crate::machine::Machine;
+use crate::task::State;
+use cpumax_outcome::trace::What;
+use cpumax_workload::Class;
+
+impl Machine<'_> {
+    /// CPUs that share a last-level cache with this one, as a range of numbers.
+    pub(crate) fn llc(&self, cpu: CpuId) -> std::ops::Range<u32> {
+        let all = self.cpus.len() as u32;
+        let size = match u32::from(self.workload.machine.llc_cpus) {
+            0 => all,
+            size => size,
+        };
+        let first = cpu.0 / size * size;
+        first..(first + size).min(all)
+    }
+
+    pub(crate) fn may_use(&self, task: TaskId, cpu: CpuId) -> bool {
+        self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
+    }
+
+    /// Idle, with nothing on its way to it either.
+    fn is_free(&self, cpu: CpuId) -> bool {
+        let c = &self.cpus[cpu];
+        c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
+    }
+
+    fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
+        let after = (from.0..range.end).chain(range.start..from.0);
+        after.map(CpuId).find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
+    }
+
+    /// The CPU with the fewest ready tasks; of equal ones the first after `from`.
+    pub(crate) fn least_loaded(&self, task: TaskId, from: CpuId) -> CpuId {
+        let all = self.cpus.len() as u32;
+        let order = (from.0..all).chain(0..from.0).map(CpuId);
+        let busy = |cpu: &CpuId| {
+            let c = &self.cpus[*cpu];
+            u64::from(c.nr_running) + c.rt_queue.len() as u64 + u64::from(self.runs_rt(*cpu))
+        };
+        let allowed = order.clone().filter(|&cpu| self.may_use(task, cpu));
+        let fallback = || order.clone().find(|&cpu| self.cpus[cpu].online).unwrap_or(from);
+        allowed.min_by_key(busy).unwrap_or_else(fallback)
+    }
+
+    fn runs_rt(&self, cpu: CpuId) -> bool {
+        let curr = self.cpus[cpu].curr;
+        curr.is_some() && self.tasks[curr].class == Class::Rt
+    }
+
+    fn select_cpu(&self, task: TaskId, why: Enqueue) -> CpuId {
+        let prev = self.tasks[task].cpu;
+        if self.cpus.len() == 1 {
+            return prev;
+        }
+        if why == Enqueue::Fork {
+            let own_llc = self.llc(prev);
+            if let Some(free) = self.free_in(task, prev, own_llc) {
+                return free;
+            }
+            return self.least_loaded(task, prev);
+        }
+        let here = self.here;
+        // The waker's CPU if the two are close and it is about to be free; else where the task was.
+        let affine = here.is_some() && here != prev && self.may_use(task, here);
+        let target = if affine && self.cpus[here].nr_running <= 1 && self.waker_sleeps_soon(here) {
+            here
+        } else if self.may_use(task, prev) {
+            prev
+        } else if affine {
+            here
+        } else {
+            return self.least_loaded(task, prev);
+        };
+        if self.is_free(target) {
+            return target;
+        }
+        if self.may_use(task, prev) && self.is_free(prev) && self.llc(prev).contains(&target.0) {
+            return prev;
+        }
+        self.free_in(task, target, self.llc(target)).unwrap_or(target)
+    }
+
+    /// An interrupt on an idle CPU: a task woken from there had better run there than far away.
+    fn waker_sleeps_soon(&self, here: CpuId) -> bool {
+        self.cpus[here].curr.is_none()
+    }
+
+    /// A new task comes onto a queue for the first time.
+    pub(crate) fn launch(&mut self, task: TaskId) {
+        self.tasks[task].state = State::Runnable;
+        self.become_ready(task, Enqueue::Fork);
+    }
+
+    /// What a sleeping task waited for has come (kernel: `try_to_wake_up()`).
+    pub(crate) fn wake(&mut self, task: TaskId) {
+        if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
+            return;
+        }
+        self.tasks[task].state = State::Runnable;
+        self.become_ready(task, Enqueue::WakeUp);
+    }
+
+    fn become_ready(&mut self, task: TaskId, why: Enqueue) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        t.ready_since_ns = now;
+        let (class, se) = (t.class, t.se);
+        self.begin_stall(task);
+        if class == Class::Rt {
+            let cpu = self.select_cpu(task, why);
+            self.tasks[task].cpu = cpu;
+            self.emit(cpu, What::Wake { task: task.0 });
+            self.rt_enqueue(task);
+            return;
+        }
+        if self.ses[se].delayed {
+            let (cpu, leaf) = (self.tasks[task].cpu, self.ses[se].q);
+            self.requeue_delayed(se);
+            self.count_runnable(leaf, 1);
+            self.emit(cpu, What::Wake { task: task.0 });
+            // It may still be on its CPU: it was about to go, and now stays.
+            if self.cpus[cpu].curr != task {
+                self.check_preempt(task);
+            }
+            return;
+        }
+        let cpu = self.select_cpu(task, why);
+        self.set_cpu(task, cpu);
+        self.emit(cpu, What::Wake { task: task.0 });
+        self.enqueue_task(task, why);
+        self.check_preempt(task);
+    }
+
+    /// The task, on no queue, belongs to this CPU from now on.
+    pub(crate) fn set_cpu(&mut self, task: TaskId, cpu: CpuId) {
+        let (old, se) = (self.tasks[task].cpu, self.tasks[task].se);
+        if old == cpu {
+            return;
+        }
+        let q = self.ses[se].q;
+        if self.rules.queue == Queue::Cfs && q.is_some() {
+            self.make_relative(q, se);
+        }
+        self.tasks[task].cpu = cpu;
+        debug_assert!(cpu.ix() < self.cpus.len());
+    }
+
+    /// Whether a task that just came onto a queue is to run at once (kernel: `wakeup_preempt()`).
+    pub(crate) fn check_preempt(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() {
+            // An idle CPU has to be told even if what woke turns out to be throttled.
+            if self.cpus[cpu].nr_running > 0 {
+                self.resched(cpu, Resched::Now);
+            }
+            return;
+        }
+        if curr == task || self.tasks[curr].class == Class::Rt || self.tasks[task].parked {
+            return;
+        }
+        let (se, running) = (self.tasks[task].se, self.tasks[curr].se);
+        if !self.ses[se].on_rq {
+            return;
+        }
+        let leaf = self.ses[se].q;
+        let entity_unit = self.rules.unit == Unit::Entity;
+        if entity_unit && self.cfs_rqs[leaf].in_throttled_hierarchy() {
+            return;
+        }
+        let preempts = match self.rules.queue {
+            Queue::EevdfFlat => {
+                let root = self.root(cpu);
+                self.charge_path(self.ses[running].q);
+                self.preempts_eevdf(root, se, running)
+            }
+            queue => {
+                let (q, se, running) = self.matching_entities(se, running);
+                if se == running {
+                    return;
+                }
+                self.charge(q);
+                if queue == Queue::Cfs {
+                    self.preempts_cfs(se, running)
+                } else {
+                    self.preempts_eevdf(q, se, running)
+                }
+            }
+        };
+        if preempts {
+            self.resched(cpu, Resched::Lazy);
+        }
+    }
+
+    /// The ancestors of two entities that compete with each other, and where (kernel: `find_matching_se()`).
+    fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
+        let depth = |mut se: SeId| {
+            let mut depth = 0;
+            while se.is_some() {
+                se = self.cfs_rqs[self.ses[se].q].se;
+                depth += 1;
+            }
+            depth
+        };
+        let up = |se: SeId| self.cfs_rqs[self.ses[se].q].se;
+        let (mut a, mut b) = (a, b);
+        let (da, db) = (depth(a), depth(b));
+        for _ in db..da {
+            a = up(a);
+        }
+        for _ in da..db {
+            b = up(b);
+        }
+        while self.ses[a].q != self.ses[b].q {
+            (a, b) = (up(a), up(b));
+        }
+        (self.ses[a].q, a, b)
+    }
+
+    /// The level at which two tasks' paths meet, for the switch from one to the other.
+    pub(crate) fn common_cfs_rq(&self, a: TaskId, b: TaskId) -> CfsRqId {
+        self.matching_entities(self.tasks[a].se, self.tasks[b].se).0
+    }
+}

@@ -1,0 +1,123 @@
+//! Weights: of tasks by nice and class, of groups by the share of their load that is on a CPU
+//! (kernel: `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
+
+use crate::bandwidth::rules::{GroupShare, Unit};
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::machine::Machine;
+use crate::se::{NICE_0_WEIGHT, Owner, scale};
+use cpumax_workload::Class;
+
+/// Weight of nice -20 to 19; each step is a tenth more or less CPU time, a factor of 1.25.
+const NICE_WEIGHT: [u64; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
+];
+/// Weight of a `SCHED_IDLE` task.
+const IDLE_WEIGHT: u64 = 3;
+/// The least a group's entity weighs.
+const MIN_SHARE: u64 = 2 << 10;
+
+/// Weight of a group from its cgroup v2 weight (100 is nice 0).
+pub(crate) fn of_group(weight: u32) -> u64 {
+    u64::from(weight.max(1)) * NICE_0_WEIGHT / 100
+}
+
+impl Machine<'_> {
+    /// What a task weighs by its class and nice alone.
+    pub(crate) fn nominal_weight(&self, task: TaskId) -> u64 {
+        let task = &self.tasks[task];
+        if task.class == Class::Idle {
+            return IDLE_WEIGHT << 10;
+        }
+        NICE_WEIGHT[(i32::from(task.nice) + 20).clamp(0, 39) as usize] << 10
+    }
+
+    /// Sets the weight of a task that is on no queue.
+    pub(crate) fn reset_weight(&mut self, task: TaskId) {
+        let se = self.tasks[task].se;
+        self.ses[se].weight = self.nominal_weight(task);
+        self.ses[se].vruntime_rest = 0;
+    }
+
+    /// The group's share of the machine's competition on this CPU.
+    fn share(&self, q: CfsRqId) -> u64 {
+        let rq = &self.cfs_rqs[q];
+        let group = &self.groups[rq.group];
+        let total = match self.rules.group_share {
+            GroupShare::Smp => group.weight,
+            GroupShare::Concur => {
+                let cpus = self.cpus.len() as u64;
+                group.weight * u64::from(group.h_nr).clamp(1, cpus)
+            }
+        };
+        if self.cpus.len() == 1 {
+            return total.max(MIN_SHARE);
+        }
+        let load = rq.load.max(rq.pelt.load_avg);
+        let elsewhere = group.load_avg.saturating_sub(rq.pelt.published);
+        let all = elsewhere + load;
+        if all == 0 {
+            return total;
+        }
+        scale(total, load, all).clamp(MIN_SHARE.min(total), total)
+    }
+
+    /// Brings the weight of a queue's entity up to date after its load changed.
+    pub(crate) fn update_share(&mut self, q: CfsRqId) {
+        let rq = &self.cfs_rqs[q];
+        if rq.se.is_none() {
+            return;
+        }
+        if self.rules.unit == Unit::Entity && rq.in_throttled_hierarchy() {
+            return;
+        }
+        if rq.load == 0 && rq.pelt.load_avg == 0 {
+            return;
+        }
+        self.publish_load(q);
+        let share = self.share(q);
+        let se = self.cfs_rqs[q].se;
+        self.reweight(se, share);
+    }
+
+    /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions of its
+    /// ancestors.
+    pub(crate) fn flat_weight(&self, se: SeId) -> u64 {
+        let Owner::Task(task) = self.ses[se].owner else { return self.ses[se].weight };
+        let mut weight = self.nominal_weight(task);
+        let mut q = self.ses[se].q;
+        while self.cfs_rqs[q].se.is_some() {
+            let rq = &self.cfs_rqs[q];
+            weight = scale(weight, self.ses[rq.se].weight, rq.load.max(1));
+            q = rq.parent;
+        }
+        weight.max(2)
+    }
+
+    /// On a flat queue: the running task's weight follows every change on its CPU; the others keep that of
+    /// their last event.
+    pub(crate) fn reweight_flat_curr(&mut self, cpu: CpuId) {
+        if !self.is_flat() {
+            return;
+        }
+        let curr = self.cfs_rqs[self.root(cpu)].curr;
+        if curr.is_some() && self.ses[curr].on_rq {
+            let weight = self.flat_weight(curr);
+            self.reweight(curr, weight);
+        }
+    }
+
+    /// `cpu.weight` is written.
+    pub(crate) fn write_weight(&mut self, group: GroupId, weight: u32) {
+        self.groups[group].weight = of_group(weight);
+        for cpu in self.cpus.ids() {
+            if let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix())
+                && q.is_some()
+            {
+                self.update_share(q);
+                self.reweight_flat_curr(cpu);
+            }
+        }
+    }
+}

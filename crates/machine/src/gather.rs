@@ -1,0 +1,76 @@
+//! The outcome of a run that has come to its end.
+
+use crate::ids::Id;
+use crate::machine::Machine;
+use crate::task::State;
+use cpumax_outcome::trace::Names;
+use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
+use std::collections::BTreeMap;
+
+impl Machine<'_> {
+    pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
+        let workload = self.workload;
+        let mut groups = BTreeMap::new();
+        for group in self.groups.ids().skip(1) {
+            let g = &mut self.groups[group];
+            let outcome = GroupOutcome {
+                usage_usec: g.usage_ns / 1000,
+                nr_periods: g.stat.nr_periods,
+                nr_throttled: g.stat.nr_throttled,
+                throttled_usec: g.stat.throttled_ns / 1000,
+                nr_bursts: g.stat.nr_bursts,
+                burst_usec: g.stat.burst_ns / 1000,
+                local_throttled_usec: g.stat.throttled_self_ns / 1000,
+                max_period_usage_usec: g.max_window_usage_ns / 1000,
+                completions: g.latencies.count,
+                latency_ns: g.latencies.percentiles(),
+            };
+            groups.insert(workload.groups[group.ix()].path.clone(), outcome);
+        }
+        let mut usage_ns = vec![0; workload.tasks.len()];
+        for (_, task) in self.tasks.iter() {
+            if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
+                *usage += task.usage_ns;
+            }
+        }
+        let mut tasks = BTreeMap::new();
+        for (kind, stat) in self.kinds.iter_mut().enumerate() {
+            let outcome = TaskOutcome {
+                count: stat.count,
+                usage_usec: usage_ns[kind] / 1000,
+                completions: stat.latencies.count,
+                latency_ns: stat.latencies.percentiles(),
+                wait_ns: stat.wait_ns,
+                longest_stall_ns: stat.longest_stall_ns,
+                exited: stat.exited,
+                finished_ns: if stat.exited == stat.count { stat.last_exit_ns } else { 0 },
+            };
+            tasks.insert(workload.tasks[kind].name.clone(), outcome);
+        }
+        Outcome {
+            scenario: workload.name.clone(),
+            world: "model".to_owned(),
+            kernel: kernel.version.to_string(),
+            generation: kernel.generation.to_string(),
+            seed: self.seed,
+            simulated_ns: workload.duration_ns,
+            groups,
+            tasks,
+            release: self.release.outcome(),
+            events: self.events,
+        }
+    }
+
+    /// Tells a trace what the numbers in it stand for.
+    pub(crate) fn name_everything(&mut self) {
+        let names = Names {
+            tasks: self.tasks.ids().map(|task| self.task_name(task)).collect(),
+            groups: self.workload.groups.iter().map(|g| g.path.clone()).collect(),
+            locks: self.workload.locks.iter().map(|l| l.name.clone()).collect(),
+        };
+        if let Some(sink) = self.trace.as_mut() {
+            sink.names(names);
+        }
+        debug_assert!(self.tasks.iter().all(|(_, t)| t.state != State::New || t.kind == u32::MAX));
+    }
+}

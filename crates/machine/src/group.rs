@@ -1,0 +1,146 @@
+//! A group of tasks and its bandwidth pool (kernel: `task_group`, `cfs_bandwidth`).
+
+use crate::ids::{CfsRqId, CpuId, GroupId, Id};
+use crate::latency::Latencies;
+use crate::machine::Machine;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub parent: GroupId,
+    /// Its run queue on each CPU, or none; empty until the first is made.
+    pub cfs_rqs: Vec<CfsRqId>,
+    /// Groups in its subtree, itself included.
+    pub subtree: u32,
+    pub weight: u64,
+    pub pool: Pool,
+    pub stat: Stat,
+    /// Sum of what its run queues published of their load. See `fair/weight.rs`.
+    pub load_avg: u64,
+    /// Tasks queued in its subtree on all CPUs.
+    pub h_nr: u32,
+    /// CPU time used by it and everything below it, ns.
+    pub usage_ns: u64,
+    /// Window of its period in which it last used any, what it used there, and the most in any.
+    pub window: u64,
+    pub window_usage_ns: u64,
+    pub max_window_usage_ns: u64,
+    /// Latencies of the requests completed in its subtree.
+    pub latencies: Latencies,
+}
+
+/// The pool that a group's CPUs take their runtime from.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    /// ns; `None`: unlimited.
+    pub quota_ns: Option<u64>,
+    pub period_ns: u64,
+    pub burst_ns: u64,
+    /// Runtime left for all CPUs, ns.
+    pub runtime_ns: u64,
+    /// The same right after the last refill, ns.
+    pub runtime_snap_ns: u64,
+    /// Nobody took any since the period timer last fired.
+    pub idle: bool,
+    /// The period timer is armed (kernel: `period_active`), on the CPU that armed it. Its expiry, ns, is
+    /// kept while it is not: the phase of a group never changes.
+    pub active: bool,
+    pub expiry_ns: u64,
+    pub timer_cpu: CpuId,
+    /// The slack timer is armed.
+    pub slack_started: bool,
+    pub slack_cpu: CpuId,
+    /// A distribution is in progress (sync release only).
+    pub distributing: bool,
+    /// Throttled run queues in the order in which they are served.
+    pub throttled: Vec<CfsRqId>,
+    /// When the runtime expires, ns, and a count of refills (4.18 to 5.3).
+    pub expires_ns: u64,
+    pub expires_seq: u32,
+    /// For the conservation check, ns: all that refills added, all that caps, expiry and limit writes
+    /// destroyed, all that silos were charged.
+    pub refilled_ns: i128,
+    pub discarded_ns: i128,
+    pub charged_ns: i128,
+}
+
+/// The fields of `cpu.stat` that bandwidth control keeps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stat {
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    pub throttled_ns: u64,
+    pub nr_bursts: u64,
+    pub burst_ns: u64,
+    pub throttled_self_ns: u64,
+}
+
+impl Machine<'_> {
+    pub(crate) fn build_groups(&mut self, cpus: usize) {
+        let workload = self.workload;
+        for (index, spec) in workload.groups.iter().enumerate() {
+            let parent = spec.parent.map_or(GroupId::NONE, GroupId);
+            let is_root = parent.is_none();
+            let cfs_rqs = if is_root { vec![CfsRqId::NONE; cpus] } else { Vec::new() };
+            let group = self.groups.push(Group {
+                parent: if is_root { GroupId(0) } else { parent },
+                cfs_rqs,
+                subtree: 0,
+                weight: crate::fair::weight::of_group(spec.weight),
+                pool: Pool::new(),
+                stat: Stat::default(),
+                load_avg: 0,
+                h_nr: 0,
+                usage_ns: 0,
+                window: 0,
+                window_usage_ns: 0,
+                max_window_usage_ns: 0,
+                latencies: Latencies::default(),
+            });
+            debug_assert_eq!(group.ix(), index);
+            let mut ancestor = group;
+            loop {
+                self.groups[ancestor].subtree += 1;
+                if ancestor.ix() == 0 {
+                    break;
+                }
+                ancestor = self.groups[ancestor].parent;
+            }
+        }
+    }
+
+    /// The limits a workload starts with are written in order of the groups, before anything runs.
+    pub(crate) fn write_initial_limits(&mut self) {
+        let workload = self.workload;
+        for (index, spec) in workload.groups.iter().enumerate().skip(1) {
+            let group = GroupId(index as u32);
+            let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
+            self.groups[group].pool.expiry_ns = phase_ns;
+            self.set_initial_limit(group, spec);
+        }
+    }
+}
+
+impl Pool {
+    fn new() -> Pool {
+        Pool {
+            quota_ns: None,
+            period_ns: cpumax_limit::DEFAULT_PERIOD_NS,
+            burst_ns: 0,
+            runtime_ns: 0,
+            runtime_snap_ns: 0,
+            idle: false,
+            active: false,
+            expiry_ns: 0,
+            timer_cpu: CpuId(0),
+            slack_started: false,
+            slack_cpu: CpuId(0),
+            distributing: false,
+            throttled: Vec::new(),
+            expires_ns: 0,
+            expires_seq: 0,
+            refilled_ns: 0,
+            discarded_ns: 0,
+            charged_ns: 0,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Typed indices and the arenas they index.
+//!
+//! An id costs four bytes; [`NONE`](TaskId::NONE) stands for "no such thing", so that the structures that
+//! are walked at every event stay small.
+
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+/// An index of one kind of thing.
+pub(crate) trait Id: Copy {
+    fn ix(self) -> usize;
+    fn from_ix(ix: usize) -> Self;
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(pub u32);
+
+        #[allow(dead_code, reason = "not every kind of thing can be missing")]
+        impl $name {
+            /// No such thing.
+            pub const NONE: Self = Self(u32::MAX);
+            pub fn is_none(self) -> bool {
+                self.0 == u32::MAX
+            }
+            pub fn is_some(self) -> bool {
+                self.0 != u32::MAX
+            }
+        }
+
+        impl Id for $name {
+            fn ix(self) -> usize {
+                self.0 as usize
+            }
+            fn from_ix(ix: usize) -> Self {
+                Self(u32::try_from(ix).expect("fewer than 2^32 of a kind"))
+            }
+        }
+    };
+}
+
+id!(
+    /// A task.
+    TaskId
+);
+id!(
+    /// A group of tasks; 0 is the root.
+    GroupId
+);
+id!(
+    /// A group's run queue on one CPU; the first ones are the CPUs' root queues.
+    CfsRqId
+);
+id!(
+    /// What is queued on a run queue: a task's or a group's entity.
+    SeId
+);
+id!(
+    /// A CPU.
+    CpuId
+);
+id!(
+    /// A lock.
+    LockId
+);
+id!(
+    /// A channel.
+    ChannelId
+);
+
+/// A vector indexed by one kind of id.
+#[derive(Debug, Clone)]
+pub(crate) struct Arena<I, T> {
+    items: Vec<T>,
+    kind: PhantomData<I>,
+}
+
+impl<I: Id, T> Arena<I, T> {
+    pub fn new() -> Self {
+        Arena { items: Vec::new(), kind: PhantomData }
+    }
+    pub fn push(&mut self, item: T) -> I {
+        let id = I::from_ix(self.items.len());
+        self.items.push(item);
+        id
+    }
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+    pub fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
+        (0..self.items.len()).map(I::from_ix)
+    }
+    pub fn iter(&self) -> impl Iterator<Item = (I, &T)> {
+        self.items.iter().enumerate().map(|(ix, item)| (I::from_ix(ix), item))
+    }
+}
+
+impl<I: Id, T> Index<I> for Arena<I, T> {
+    type Output = T;
+    fn index(&self, id: I) -> &T {
+        &self.items[id.ix()]
+    }
+}
+
+impl<I: Id, T> IndexMut<I> for Arena<I, T> {
+    fn index_mut(&mut self, id: I) -> &mut T {
+        &mut self.items[id.ix()]
+    }
+}

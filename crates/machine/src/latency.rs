@@ -1,0 +1,79 @@
+//! Latencies of requests: exact while there are few, a histogram with three significant digits after.
+
+use cpumax_outcome::Percentiles;
+use hdrhistogram::Histogram;
+
+/// How many are kept exactly.
+const EXACT: usize = 8192;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Latencies {
+    exact: Vec<u64>,
+    rest: Option<Histogram<u32>>,
+    max_ns: u64,
+    pub count: u64,
+}
+
+impl Latencies {
+    pub fn record(&mut self, ns: u64) {
+        self.max_ns = self.max_ns.max(ns);
+        self.count += 1;
+        if let Some(histogram) = self.rest.as_mut() {
+            histogram.saturating_record(ns);
+            return;
+        }
+        self.exact.push(ns);
+        if self.exact.len() > EXACT {
+            // Up to the longest run there is, a day; anything later counts as that.
+            let mut histogram = Histogram::new_with_max(86_400_000_000_000, 3)
+                .expect("three digits up to a day are within what a histogram can hold");
+            for ns in self.exact.drain(..) {
+                histogram.saturating_record(ns);
+            }
+            self.exact = Vec::new();
+            self.rest = Some(histogram);
+        }
+    }
+
+    /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first.
+    pub fn percentiles(&mut self) -> Percentiles {
+        let at = |of: f64| match &self.rest {
+            Some(histogram) => histogram.value_at_quantile(of).min(self.max_ns),
+            None => 0,
+        };
+        if self.rest.is_some() {
+            return Percentiles { p50: at(0.50), p99: at(0.99), max: self.max_ns };
+        }
+        self.exact.sort_unstable();
+        let n = self.exact.len();
+        let rank = |percent: usize| match (n * percent).div_ceil(100) {
+            0 => 0,
+            rank => self.exact[rank - 1],
+        };
+        Percentiles { p50: rank(50), p99: rank(99), max: self.max_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_are_exact_and_many_are_close() {
+        let mut few = Latencies::default();
+        assert_eq!(few.percentiles(), Percentiles::default());
+        for ns in (1..=100).rev() {
+            few.record(ns);
+        }
+        assert_eq!(few.percentiles(), Percentiles { p50: 50, p99: 99, max: 100 });
+
+        let mut many = Latencies::default();
+        for ns in 1..=100_000u64 {
+            many.record(ns * 1000);
+        }
+        let p = many.percentiles();
+        assert!(p.p50.abs_diff(50_000_000) <= 50_000, "{p:?}");
+        assert!(p.p99.abs_diff(99_000_000) <= 99_000, "{p:?}");
+        assert_eq!(p.max, 100_000_000);
+    }
+}

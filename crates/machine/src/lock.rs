@@ -1,0 +1,270 @@
+//! Locks and channels: what tasks wait for each other at.
+//!
+//! A lock is handed over in order of arrival (no stealing, no optimistic spinning); a waiting writer stops
+//! new readers. A channel carries tokens with the time each came.
+
+use crate::cpu::Resched;
+use crate::ids::{ChannelId, Id, LockId, TaskId};
+use crate::machine::Machine;
+use crate::task::{Mode, Segment, State, Wait};
+use cpumax_outcome::trace::What;
+use cpumax_workload::{Class, LockKind, LockMode, Preempt};
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Lock {
+    pub kind: LockKind,
+    pub held_for_writing: bool,
+    pub holders: Vec<TaskId>,
+    pub waiters: VecDeque<(TaskId, LockMode)>,
+}
+
+impl Lock {
+    pub fn new(kind: LockKind) -> Lock {
+        Lock { kind, held_for_writing: false, holders: Vec::new(), waiters: VecDeque::new() }
+    }
+
+    fn admits(&self, mode: LockMode) -> bool {
+        match mode {
+            LockMode::Write => self.holders.is_empty(),
+            LockMode::Read => !self.held_for_writing,
+        }
+    }
+
+    fn mode(&self, asked: LockMode) -> LockMode {
+        match self.kind {
+            LockKind::Mutex | LockKind::Spin => LockMode::Write,
+            LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock => asked,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Channel {
+    pub capacity: u64,
+    pub tokens: u64,
+    /// When the tokens in it came, ns, and how many at that time; oldest first.
+    pub arrivals: VecDeque<(u64, u64)>,
+    pub receivers: VecDeque<TaskId>,
+    pub senders: VecDeque<TaskId>,
+}
+
+impl Channel {
+    pub fn new(capacity: u64) -> Channel {
+        Channel {
+            capacity,
+            tokens: 0,
+            arrivals: VecDeque::new(),
+            receivers: VecDeque::new(),
+            senders: VecDeque::new(),
+        }
+    }
+
+    fn put(&mut self, now: u64, n: u64) {
+        self.tokens = self.tokens.saturating_add(n);
+        match self.arrivals.back_mut() {
+            Some((time, count)) if *time == now => *count = count.saturating_add(n),
+            _ => self.arrivals.push_back((now, n)),
+        }
+    }
+
+    /// Takes `n` tokens, which must be there; tells when the last of them came.
+    fn take(&mut self, mut n: u64) -> u64 {
+        self.tokens -= n;
+        let mut came = 0;
+        while let Some((time, count)) = self.arrivals.front_mut() {
+            came = *time;
+            if *count > n {
+                *count -= n;
+                break;
+            }
+            n -= *count;
+            self.arrivals.pop_front();
+            if n == 0 {
+                break;
+            }
+        }
+        came
+    }
+
+    /// A sender of more than fits waits only until it is empty.
+    fn has_room(&self, n: u64) -> bool {
+        self.tokens == 0 || self.tokens.saturating_add(n) <= self.capacity
+    }
+}
+
+impl Machine<'_> {
+    /// The running task takes a lock, or begins to wait for it.
+    pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
+        let l = &mut self.locks[lock];
+        let mode = l.mode(asked);
+        let spins = l.kind == LockKind::Spin && self.preempt != Preempt::Rt;
+        if l.admits(mode) && l.waiters.is_empty() {
+            self.take_lock(task, lock, mode);
+            return;
+        }
+        l.waiters.push_back((task, mode));
+        let cpu = self.tasks[task].cpu;
+        self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
+        self.begin_stall(task);
+        if spins {
+            self.tasks[task].segment = Segment::Spin;
+            self.tasks[task].mode = Mode::Kernel;
+            return;
+        }
+        self.boost_holders(task, lock);
+        self.block(task, Wait::Lock(lock, mode));
+    }
+
+    fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
+        let l = &mut self.locks[lock];
+        debug_assert!(l.admits(mode));
+        l.holders.push(task);
+        l.held_for_writing = mode == LockMode::Write;
+        if l.kind == LockKind::Spin && self.preempt != Preempt::Rt {
+            self.tasks[task].spinning += 1;
+        }
+        let cpu = self.tasks[task].cpu;
+        self.emit(cpu, What::LockTaken { task: task.0, lock: lock.0 });
+    }
+
+    /// The running task releases a lock; those next in line get it.
+    pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
+        let l = &mut self.locks[lock];
+        let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
+        l.holders.remove(at);
+        if l.holders.is_empty() {
+            l.held_for_writing = false;
+        }
+        if l.kind == LockKind::Spin && self.preempt != Preempt::Rt {
+            self.tasks[task].spinning -= 1;
+        }
+        if let Some(class) = self.tasks[task].boosted_from.take() {
+            self.set_class(task, class);
+        }
+        while let Some(&(next, mode)) = self.locks[lock].waiters.front() {
+            if !self.locks[lock].admits(mode) {
+                break;
+            }
+            self.locks[lock].waiters.pop_front();
+            self.take_lock(next, lock, mode);
+            if self.tasks[next].segment == Segment::Spin {
+                self.tasks[next].segment = Segment::None;
+                let cpu = self.tasks[next].cpu;
+                self.touch(cpu, true);
+            } else {
+                self.wake(next);
+            }
+        }
+    }
+
+    /// Everything a dying task holds is released, as the kernel's own exit path would.
+    pub(crate) fn unlock_all(&mut self, task: TaskId) {
+        for lock in self.locks.ids() {
+            if self.locks[lock].holders.contains(&task) {
+                self.unlock(task, lock);
+            }
+        }
+    }
+
+    /// On `PREEMPT_RT` the holder of an exclusive lock inherits the priority of a real-time waiter; readers
+    /// do not.
+    fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
+        let l = &self.locks[lock];
+        if self.preempt != Preempt::Rt
+            || self.tasks[waiter].class != Class::Rt
+            || !l.held_for_writing
+        {
+            return;
+        }
+        let holder = l.holders[0];
+        let class = self.tasks[holder].class;
+        if class != Class::Rt {
+            self.set_class(holder, Class::Rt);
+            self.tasks[holder].boosted_from = Some(class);
+        }
+    }
+
+    /// The running task puts tokens in, or waits for room.
+    pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+        let c = &mut self.channels[channel];
+        if c.senders.is_empty() && c.has_room(n) {
+            self.put_tokens(channel, n);
+        } else {
+            c.senders.push_back(task);
+            self.tasks[task].tokens = n;
+            self.block(task, Wait::Send(channel));
+        }
+    }
+
+    /// Tokens arrive; receivers whose number is complete wake up.
+    pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64) {
+        let now = self.now;
+        self.channels[channel].put(now, n);
+        self.serve_receivers(channel);
+    }
+
+    fn serve_receivers(&mut self, channel: ChannelId) {
+        while let Some(&receiver) = self.channels[channel].receivers.front() {
+            let wanted = self.tasks[receiver].tokens;
+            if self.channels[channel].tokens < wanted {
+                break;
+            }
+            self.channels[channel].receivers.pop_front();
+            let came = self.channels[channel].take(wanted);
+            self.tasks[receiver].request_start_ns = came;
+            self.wake(receiver);
+            self.serve_senders(channel);
+        }
+    }
+
+    fn serve_senders(&mut self, channel: ChannelId) {
+        let now = self.now;
+        while let Some(&sender) = self.channels[channel].senders.front() {
+            let n = self.tasks[sender].tokens;
+            if !self.channels[channel].has_room(n) {
+                break;
+            }
+            self.channels[channel].senders.pop_front();
+            self.channels[channel].put(now, n);
+            self.wake(sender);
+        }
+    }
+
+    /// The running task takes tokens out, or waits for them.
+    pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+        let c = &mut self.channels[channel];
+        if c.receivers.is_empty() && c.tokens >= n {
+            self.tasks[task].request_start_ns = c.take(n);
+            self.serve_senders(channel);
+            self.serve_receivers(channel);
+            return;
+        }
+        c.receivers.push_back(task);
+        self.tasks[task].tokens = n;
+        self.block(task, Wait::Receive(channel));
+    }
+
+    /// A signal takes a task out of what it waits for; false if it cannot.
+    pub(crate) fn stop_waiting(&mut self, task: TaskId) -> bool {
+        let State::Asleep(wait) = self.tasks[task].state else { return false };
+        match wait {
+            Wait::Lock(..) | Wait::Softirq => return false,
+            Wait::Timer => self.tasks[task].sleeps += 1,
+            Wait::Receive(channel) => self.channels[channel].receivers.retain(|&t| t != task),
+            Wait::Send(channel) => self.channels[channel].senders.retain(|&t| t != task),
+            Wait::Children => {}
+        }
+        true
+    }
+
+    /// Asks for a reschedule of the CPU the task runs on: it cannot go on.
+    pub(crate) fn leave_cpu(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        if self.cpus[cpu].curr == task {
+            self.cpus[cpu].resched = Resched::Now;
+            self.touch(cpu, true);
+        }
+        debug_assert!(cpu.ix() < self.cpus.len());
+    }
+}

@@ -1,0 +1,338 @@
+//! The machine as a whole: its state, and the loop that lets time pass.
+//!
+//! Everything else is `impl Machine` in the file of its concept.
+
+use crate::bandwidth::rules::{Queue, Rules};
+use crate::cfs_rq::CfsRq;
+use crate::cost::Release;
+use crate::cpu::Cpu;
+use crate::events::{Heap, NEVER, Timers};
+use crate::group::Group;
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::latency::Latencies;
+use crate::lock::{Channel, Lock};
+use crate::se::Se;
+use crate::task::Task;
+use crate::{Error, Options, Progress};
+use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
+use cpumax_workload::{Preempt, Stream, Workload};
+
+/// Events that fire once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// The first or a further instance of a kind starts.
+    Start { kind: u32, instance: u32 },
+    /// A sleep ends, if the task is still in its `sleeps`-th sleep.
+    WakeUp { task: TaskId, sleeps: u32 },
+    /// A source's next token arrives.
+    Arrival { source: u32 },
+    /// An intervention is due.
+    Intervention { index: u32 },
+    /// A regular softirq section is due (`PREEMPT_RT`).
+    Softirq { index: u32 },
+    /// Load is balanced.
+    Balance,
+}
+
+/// Per kind of task: what its instances did, added up.
+#[derive(Debug, Default)]
+pub(crate) struct KindStat {
+    pub count: u64,
+    pub exited: u64,
+    pub last_exit_ns: u64,
+    pub latencies: Latencies,
+    pub wait_ns: u64,
+    pub longest_stall_ns: u64,
+}
+
+pub(crate) struct SourceState {
+    pub random: Stream,
+    pub arrived: u64,
+}
+
+pub(crate) struct Machine<'a> {
+    pub workload: &'a Workload,
+    pub rules: Rules,
+    pub preempt: Preempt,
+    pub hrtick: bool,
+    pub check: bool,
+    pub step_every_tick: bool,
+    pub seed: u64,
+
+    pub now: u64,
+    /// The CPU whose interrupt, system call or scheduler is being executed; none: the world outside.
+    pub here: CpuId,
+    pub cpus: Arena<CpuId, Cpu>,
+    pub groups: Arena<GroupId, Group>,
+    pub cfs_rqs: Arena<CfsRqId, CfsRq>,
+    pub ses: Arena<SeId, Se>,
+    pub tasks: Arena<TaskId, Task>,
+    pub locks: Arena<LockId, Lock>,
+    pub channels: Arena<ChannelId, Channel>,
+    pub sources: Vec<SourceState>,
+    /// CPU sets as bit masks; the first allows all.
+    pub masks: Vec<Mask>,
+    pub kinds: Vec<KindStat>,
+    /// Instances of each kind that have not exited.
+    pub living: Vec<Vec<TaskId>>,
+
+    pub timers: Timers,
+    pub heap: Heap<Event>,
+    pub touched: Vec<CpuId>,
+    pub balance_armed: bool,
+    pub balance_round: u64,
+
+    pub tick_ns: u64,
+    pub base_slice_ns: u64,
+    /// Some task asks for a slice of its own.
+    pub slices_differ: bool,
+    /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
+    pub scaling: u64,
+    pub release: Release,
+    pub events: u64,
+    pub failed: Option<Error>,
+    pub trace: Option<&'a mut dyn TraceSink>,
+    /// A list that is walked while its original changes.
+    pub scratch: Vec<CfsRqId>,
+}
+
+/// A set of CPUs, one bit each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mask(Vec<u64>);
+
+impl Mask {
+    pub fn of(cpus: usize, members: impl Iterator<Item = u16>) -> Mask {
+        let mut words = vec![0; cpus.div_ceil(64)];
+        for cpu in members.filter(|&cpu| usize::from(cpu) < cpus) {
+            words[usize::from(cpu) / 64] |= 1 << (cpu % 64);
+        }
+        Mask(words)
+    }
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
+    }
+}
+
+impl<'a> Machine<'a> {
+    pub fn new(
+        workload: &'a Workload,
+        options: &Options,
+        trace: Option<&'a mut dyn TraceSink>,
+    ) -> Self {
+        let spec = &workload.machine;
+        let rules = *options.kernel.rules;
+        let cpus = usize::from(spec.cpus.max(1));
+        let tick_ns = 1_000_000_000 / u64::from(spec.hz.max(1));
+        let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
+        let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
+        let mut machine = Machine {
+            workload,
+            rules,
+            preempt: spec.preempt.unwrap_or(rules.preempt),
+            hrtick: spec.hrtick.unwrap_or(rules.hrtick),
+            check: options.check,
+            step_every_tick: options.step_every_tick,
+            seed: options.seed,
+            now: 0,
+            here: CpuId::NONE,
+            cpus: Arena::new(),
+            groups: Arena::new(),
+            cfs_rqs: Arena::new(),
+            ses: Arena::new(),
+            tasks: Arena::new(),
+            locks: Arena::new(),
+            channels: Arena::new(),
+            sources: Vec::new(),
+            masks: vec![everywhere],
+            kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
+            living: vec![Vec::new(); workload.tasks.len()],
+            timers: Timers::new(cpus + 2 * workload.groups.len()),
+            heap: Heap::new(),
+            touched: Vec::new(),
+            balance_armed: false,
+            balance_round: 0,
+            tick_ns,
+            base_slice_ns: spec.base_slice_ns.unwrap_or(rules.base_slice_ns * scaling),
+            slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
+            scaling,
+            release: Release::default(),
+            events: 0,
+            failed: None,
+            trace,
+            scratch: Vec::new(),
+        };
+        machine.build(cpus);
+        machine
+    }
+
+    fn build(&mut self, cpus: usize) {
+        let workload = self.workload;
+        for set in &workload.cpu_sets {
+            self.masks.push(Mask::of(cpus, set.0.iter().copied()));
+        }
+        // After the sets: one mask for each single CPU, for tasks pinned one to each.
+        for cpu in 0..cpus {
+            self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
+        }
+        for lock in &workload.locks {
+            self.locks.push(Lock::new(lock.kind));
+        }
+        for channel in &workload.channels {
+            self.channels.push(Channel::new(channel.capacity));
+        }
+        self.build_groups(cpus);
+        for cpu in 0..cpus {
+            let skew = workload.machine.tick_skew;
+            let phase = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
+            let cpu = self.cpus.push(Cpu::new(phase));
+            let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
+            self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
+        }
+        self.write_initial_limits();
+        self.build_realtime();
+        for (index, source) in workload.sources.iter().enumerate() {
+            let random = Stream::new(self.seed, cpumax_workload::Domain::Source, index as u64);
+            self.sources.push(SourceState { random, arrived: 0 });
+            self.arm_source(index as u32, source.start_ns);
+        }
+        for (kind, spec) in workload.tasks.iter().enumerate() {
+            if spec.count > 0 {
+                self.heap.push(spec.start_ns, Event::Start { kind: kind as u32, instance: 0 });
+            }
+        }
+        for (index, intervention) in workload.interventions.iter().enumerate() {
+            self.heap.push(intervention.at_ns, Event::Intervention { index: index as u32 });
+        }
+    }
+
+    /// Whether tasks compete on one queue per CPU.
+    pub fn is_flat(&self) -> bool {
+        self.rules.queue == Queue::EevdfFlat
+    }
+
+    pub fn root(&self, cpu: CpuId) -> CfsRqId {
+        CfsRqId(cpu.0)
+    }
+
+    /// Slots of the timers: groups first, so that at one instant a period's edge comes before ticks.
+    pub fn period_slot(&self, group: GroupId) -> usize {
+        group.ix()
+    }
+    pub fn slack_slot(&self, group: GroupId) -> usize {
+        self.groups.len() + group.ix()
+    }
+    pub fn cpu_slot(&self, cpu: CpuId) -> usize {
+        2 * self.groups.len() + cpu.ix()
+    }
+
+    pub fn emit(&mut self, cpu: CpuId, what: What) {
+        if let Some(sink) = self.trace.as_mut() {
+            let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
+            sink.event(TraceEvent { time_ns: self.now, cpu, what });
+        }
+    }
+
+    /// Lets time pass to the end of the workload.
+    pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
+        let end_ns = self.workload.duration_ns;
+        loop {
+            let (timer_ns, slot) = self.timers.next();
+            let heap_ns = self.heap.next_ns();
+            let next_ns = timer_ns.min(heap_ns);
+            if next_ns > end_ns {
+                break;
+            }
+            debug_assert!(next_ns >= self.now, "time runs backwards: {next_ns} after {}", self.now);
+            self.now = next_ns;
+            self.events += 1;
+            if heap_ns <= timer_ns {
+                if let Some((_, event)) = self.heap.pop() {
+                    self.fire(event);
+                }
+            } else {
+                self.timer_event(slot);
+            }
+            self.settle_touched();
+            if self.check && self.failed.is_none() {
+                self.check_invariants();
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.events % 65_536 == 0
+                && let Some(progress) = progress.as_mut()
+                && progress(self.now).is_break()
+            {
+                return Err(Error::Interrupted(self.now));
+            }
+        }
+        self.now = end_ns;
+        self.close();
+        Ok(())
+    }
+
+    fn timer_event(&mut self, slot: usize) {
+        let groups = self.groups.len();
+        if slot >= 2 * groups {
+            self.cpu_event(CpuId((slot - 2 * groups) as u32));
+        } else if slot >= groups {
+            self.slack_timer(GroupId((slot - groups) as u32));
+        } else {
+            self.period_timer(GroupId(slot as u32));
+        }
+    }
+
+    pub fn settle_touched(&mut self) {
+        let mut at = 0;
+        while at < self.touched.len() {
+            let cpu = self.touched[at];
+            at += 1;
+            self.settle(cpu);
+        }
+        self.touched.clear();
+    }
+
+    fn fire(&mut self, event: Event) {
+        match event {
+            Event::Start { kind, instance } => self.start_instance(kind, instance),
+            Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps),
+            Event::Arrival { source } => self.arrival(source),
+            Event::Intervention { index } => self.intervene(index),
+            Event::Softirq { index } => self.softirq_due(index),
+            Event::Balance => self.balance(),
+        }
+    }
+
+    pub fn livelock(&mut self, task: TaskId) {
+        let name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
+        self.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });
+    }
+
+    /// Brings all counters up to the end of the run.
+    fn close(&mut self) {
+        for cpu in self.cpus.ids() {
+            self.account_work(cpu);
+            let curr = self.cpus[cpu].curr;
+            if curr.is_some() && self.tasks[curr].is_fair() {
+                self.charge_path_for_close(curr);
+            }
+        }
+        for task in self.tasks.ids() {
+            self.end_wait(task);
+            self.end_stall(task);
+        }
+    }
+
+    /// First multiple of the tick of this CPU after now and not before `due_ns`.
+    pub fn tick_at_or_after(&self, cpu: CpuId, due_ns: u64, every_ns: u64) -> u64 {
+        if due_ns == NEVER {
+            return NEVER;
+        }
+        let phase = self.cpus[cpu].tick_phase_ns;
+        let earliest = due_ns.max(self.now + 1);
+        if earliest <= phase {
+            return phase;
+        }
+        phase + (earliest - phase).div_ceil(every_ns) * every_ns
+    }
+}

@@ -1,0 +1,277 @@
+//! Changing a task while it runs, waits or is parked: its group, CPUs, nice, class
+//! (kernel: `sched_move_task()`, `set_cpus_allowed_ptr()`, `set_user_nice()`, `__sched_setscheduler()`).
+
+use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
+use crate::cpu::Resched;
+use crate::events::NEVER;
+use crate::fair::{Dequeue, Enqueue};
+use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+use crate::machine::Machine;
+use crate::task::{Segment, State};
+use cpumax_workload::Class;
+
+/// What a task was doing before a change, so that it can go on afterwards.
+struct Before {
+    running: bool,
+    queued: bool,
+    parked: bool,
+}
+
+impl Machine<'_> {
+    fn is_running(&self, task: TaskId) -> bool {
+        self.cpus[self.tasks[task].cpu].curr == task
+    }
+
+    /// Takes a task off whatever queue it is on, for a change.
+    fn take_off(&mut self, task: TaskId) -> Before {
+        let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
+        let running = self.is_running(task);
+        if running {
+            self.account_work(cpu);
+        }
+        let t = &self.tasks[task];
+        let (parked, class, runnable) = (t.parked, t.class, t.state == State::Runnable);
+        if parked {
+            self.out_of_limbo(task);
+        }
+        let mut queued = false;
+        if class == Class::Rt {
+            queued = runnable;
+            self.rt_dequeue(task);
+        } else if self.ses[se].on_rq {
+            // One that is asleep but delayed leaves for good.
+            queued = runnable;
+            self.dequeue_task(task, if runnable { Dequeue::Move } else { Dequeue::Sleep });
+        }
+        if running && class != Class::Rt {
+            self.clear_curr(se);
+        }
+        Before { running, queued, parked }
+    }
+
+    /// No level has this entity, or a group above it, as its running child any more.
+    fn clear_curr(&mut self, se: SeId) {
+        let mut child = se;
+        let mut q = self.ses[se].q;
+        let root = if q.is_some() { self.root(self.cfs_rqs[q].cpu) } else { CfsRqId::NONE };
+        while q.is_some() {
+            let was_curr = self.cfs_rqs[q].curr.is_some();
+            if was_curr {
+                self.charge(q);
+            }
+            self.cfs_rqs[q].curr = SeId::NONE;
+            let competes = !self.is_flat() && q != self.ses[se].q || (!self.is_flat() && q == root);
+            if competes && was_curr && self.ses[child].on_rq && child != se {
+                self.timeline_insert(q, child);
+            }
+            child = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    /// Puts it back after the change.
+    fn put_back(&mut self, task: TaskId, before: &Before) {
+        if !before.queued && !before.parked {
+            return;
+        }
+        let cpu = self.tasks[task].cpu;
+        if self.tasks[task].class == Class::Rt {
+            if !before.running {
+                self.rt_enqueue(task);
+            }
+            return;
+        }
+        let group = self.tasks[task].group;
+        let leaf = self.cfs_rq(group, cpu);
+        if before.parked && !before.running && self.cfs_rqs[leaf].in_throttled_hierarchy() {
+            // Still throttled where it comes: it stays parked, and no clock starts for it.
+            let se = self.tasks[task].se;
+            self.ses[se].q = leaf;
+            self.into_limbo(task, leaf);
+            return;
+        }
+        self.enqueue_task(task, Enqueue::Move);
+        if before.running {
+            self.set_running(cpu, task);
+        }
+    }
+
+    /// The task that already runs becomes the running child of every level of its new path.
+    fn set_running(&mut self, cpu: CpuId, task: TaskId) {
+        self.set_next(cpu, TaskId::NONE, task);
+        if self.rules.exhaustion == Exhaustion::Resched {
+            let mut q = self.ses[self.tasks[task].se].q;
+            while q.is_some() {
+                self.pay(q, 0);
+                q = self.cfs_rqs[q].parent;
+            }
+            // The next pick looks at the new levels.
+            if self.cfs_rqs[self.ses[self.tasks[task].se].q].in_throttled_hierarchy() {
+                self.resched(cpu, Resched::Now);
+            }
+        }
+    }
+
+    pub(crate) fn move_to_group(&mut self, task: TaskId, group: GroupId) {
+        if self.tasks[task].group == group {
+            return;
+        }
+        let before = self.take_off(task);
+        let se = self.tasks[task].se;
+        let q = self.ses[se].q;
+        if self.rules.queue == Queue::Cfs && q.is_some() {
+            self.make_relative(q, se);
+        }
+        self.tasks[task].group = group;
+        self.put_back(task, &before);
+        let t = &self.tasks[task];
+        if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
+        {
+            let idle = self.cpus[t.cpu].is_idle();
+            if self.rules.move_tests_preemption || idle {
+                self.check_preempt(task);
+            }
+        }
+        let cpu = self.tasks[task].cpu;
+        self.touch(cpu, false);
+    }
+
+    /// `mask`: index of the CPUs it may use from now on.
+    pub(crate) fn set_affinity(&mut self, task: TaskId, mask: u32) {
+        self.tasks[task].mask = mask;
+        let t = &self.tasks[task];
+        let cpu = t.cpu;
+        let pinned_down = self.is_running(task)
+            && (t.spinning > 0 || t.segment != Segment::Run && t.segment != Segment::None);
+        if self.may_use(task, cpu) || pinned_down {
+            return;
+        }
+        if self.ses[t.se].on_rq || t.parked || t.class == Class::Rt && t.state == State::Runnable {
+            let to = self.least_loaded(task, cpu);
+            self.evict(task, to);
+        }
+    }
+
+    /// Takes a task to another CPU, wherever it is; a running one stops running.
+    pub(crate) fn evict(&mut self, task: TaskId, to: CpuId) {
+        let from = self.tasks[task].cpu;
+        let mut before = self.take_off(task);
+        if before.running {
+            before.running = false;
+            self.cpus[from].curr = TaskId::NONE;
+            self.tasks[task].ready_since_ns = self.now;
+            self.begin_stall(task);
+            self.emit(from, cpumax_outcome::trace::What::Switch { next: None });
+            self.cpus[from].resched = Resched::Now;
+            self.touch(from, true);
+        }
+        self.set_cpu(task, to);
+        self.put_back(task, &before);
+        let t = &self.tasks[task];
+        if (before.queued || before.parked) && !t.parked && t.class != Class::Rt {
+            self.check_preempt(task);
+        }
+        self.touch(to, false);
+    }
+
+    pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
+        let before = self.nominal_weight(task);
+        self.tasks[task].nice = nice.clamp(-20, 19);
+        self.weight_changed(task, before);
+    }
+
+    /// The nominal weight of a task is no longer what it was.
+    fn weight_changed(&mut self, task: TaskId, before: u64) {
+        let after = self.nominal_weight(task);
+        let se = self.tasks[task].se;
+        if self.tasks[task].class == Class::Rt {
+            return;
+        }
+        let (cpu, q) = (self.tasks[task].cpu, self.ses[se].q);
+        if !self.ses[se].on_rq || !self.is_flat() {
+            self.reweight(se, after);
+            if self.ses[se].on_rq {
+                self.update_share(q);
+            }
+        } else {
+            self.charge_path(q);
+            self.pelt_update(q);
+            let rq = &mut self.cfs_rqs[q];
+            rq.load = rq.load - before + after;
+            self.update_share(q);
+            let weight = self.flat_weight(se);
+            self.reweight(se, weight);
+            self.reweight_flat_curr(cpu);
+        }
+        self.touch(cpu, false);
+    }
+
+    pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
+        let old = self.tasks[task].class;
+        if old == class {
+            return;
+        }
+        if old != Class::Rt && class != Class::Rt {
+            let before = self.nominal_weight(task);
+            self.tasks[task].class = class;
+            self.weight_changed(task, before);
+            return;
+        }
+        let mut before = self.take_off(task);
+        self.tasks[task].class = class;
+        if class == Class::Rt {
+            // Parked, it runs at once: no limit of the fair class applies to it.
+            before.queued |= before.parked;
+        } else {
+            self.reset_weight(task);
+        }
+        self.put_back(task, &before);
+        let cpu = self.tasks[task].cpu;
+        if before.queued && !before.running && class != Class::Rt {
+            self.check_preempt(task);
+        }
+        if before.running && class != Class::Rt {
+            self.resched(cpu, Resched::Now);
+        }
+        self.touch(cpu, false);
+    }
+
+    // Real-time tasks: one first-in-first-out queue per CPU, one priority.
+
+    pub(crate) fn rt_enqueue(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        self.cpus[cpu].rt_queue.push_back(task);
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() || self.tasks[curr].class != Class::Rt {
+            self.resched(cpu, Resched::Now);
+        }
+    }
+
+    pub(crate) fn rt_dequeue(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        self.cpus[cpu].rt_queue.retain(|&t| t != task);
+    }
+
+    /// Whether this queue or an ancestor is throttled as an entity, so that nothing below can run.
+    fn is_stopped(&self, mut q: CfsRqId) -> bool {
+        while q.is_some() {
+            if self.cfs_rqs[q].bandwidth.throttled {
+                return true;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        false
+    }
+
+    /// Whether it is parked, or a throttled group's entity above keeps it from running.
+    pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
+        let t = &self.tasks[task];
+        let q = self.ses[t.se].q;
+        t.parked || (self.rules.unit == Unit::Entity && q.is_some() && self.is_stopped(q))
+    }
+
+    /// Whether it counts as ready but not running.
+    pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
+        self.tasks[task].ready_since_ns != NEVER
+    }
+}

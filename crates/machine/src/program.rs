@@ -1,0 +1,315 @@
+//! Tasks executing their programs, one instruction at a time.
+
+use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::machine::{Event, Machine};
+use crate::task::{Code, Mode, Segment, State, Task, Wait};
+use cpumax_outcome::trace::What;
+use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
+
+impl Machine<'_> {
+    pub(crate) fn task_name(&self, task: TaskId) -> String {
+        let task = &self.tasks[task];
+        match self.workload.tasks.get(task.kind as usize) {
+            Some(kind) if kind.count > 1 => format!("{}/{}", kind.name, task.instance),
+            Some(kind) => kind.name.clone(),
+            None => format!("ktimers/{}", task.instance),
+        }
+    }
+
+    /// Executes the next instruction of the running task. Takes no time itself; what takes time becomes
+    /// the task's segment.
+    pub(crate) fn step(&mut self, task: TaskId) {
+        let t = &mut self.tasks[task];
+        if t.code != Code::Kind {
+            self.step_softirq(task);
+            return;
+        }
+        if t.mode == Mode::Kernel && !t.in_syscall && t.has_user_mode() {
+            t.mode = Mode::User;
+            return;
+        }
+        let program = &self.workload.tasks[t.kind as usize].program;
+        let Some(&op) = program.get(t.pc as usize) else {
+            self.exit(task);
+            return;
+        };
+        t.pc += 1;
+        self.execute(task, op);
+    }
+
+    fn execute(&mut self, task: TaskId, op: Op) {
+        match op {
+            Op::User(span) => self.run_for(task, span, Segment::Run, false),
+            Op::Kernel(span) => self.run_for(task, span, Segment::Run, true),
+            Op::IrqOff(span) => self.run_for(task, span, Segment::IrqOff, true),
+            Op::EnterKernel => {
+                self.tasks[task].in_syscall = true;
+                self.tasks[task].mode = Mode::Kernel;
+            }
+            // The next step returns to user mode.
+            Op::ExitKernel => self.tasks[task].in_syscall = false,
+            Op::Sleep(span) => {
+                let ns = self.draw(task, span);
+                self.sleep_until(task, self.now.saturating_add(ns));
+            }
+            Op::Every { period_ns } => self.next_activation(task, period_ns),
+            Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
+            Op::Unlock { lock } => self.unlock(task, LockId(lock)),
+            Op::Send { channel, n } => self.send(task, ChannelId(channel), n),
+            Op::Recv { channel, n } => self.receive(task, ChannelId(channel), n),
+            Op::Fork { kind } => {
+                let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
+                self.tasks[task].children += 1;
+                let instance = self.kinds[kind as usize].count as u32;
+                let child = self.new_task(kind, instance, group);
+                self.tasks[child].parent = task;
+                self.tasks[child].cpu = cpu;
+                self.launch(child);
+            }
+            Op::WaitChildren => {
+                if self.tasks[task].children > 0 {
+                    self.block(task, Wait::Children);
+                }
+            }
+            Op::Exit => self.exit(task),
+            Op::Yield => self.yield_cpu(task),
+            Op::Move { who, group } => {
+                self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
+            }
+            Op::SetAffinity { who, cpus } => {
+                self.each(task, who, |m, t| m.set_affinity(t, cpus + 1))
+            }
+            Op::SetNice { who, nice } => self.each(task, who, |m, t| m.set_nice(t, nice)),
+            Op::SetClass { who, class } => self.each(task, who, |m, t| m.set_class(t, class)),
+            Op::Begin => self.tasks[task].request_start_ns = self.now,
+            Op::Done => self.request_done(task),
+            Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
+            Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
+            Op::LoopEnd { start } => self.loop_end(task, start),
+        }
+    }
+
+    fn loop_end(&mut self, task: TaskId, start: u32) {
+        let t = &mut self.tasks[task];
+        let Some(rounds) = t.loops.last_mut() else { return };
+        if *rounds == u64::MAX {
+            t.pc = start + 1;
+        } else if *rounds > 1 {
+            *rounds -= 1;
+            t.pc = start + 1;
+        } else {
+            t.loops.pop();
+        }
+    }
+
+    fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
+        let ns = self.draw(task, span);
+        let t = &mut self.tasks[task];
+        if in_kernel {
+            t.mode = Mode::Kernel;
+        }
+        if ns > 0 {
+            t.segment = segment;
+            t.left_ns = ns;
+        }
+    }
+
+    fn draw(&mut self, task: TaskId, span: Span) -> u64 {
+        match span {
+            Span::Fixed(ns) => ns,
+            Span::Drawn(distribution) => self.workload.distributions[distribution as usize]
+                .draw(&mut self.tasks[task].random),
+        }
+    }
+
+    fn each(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
+        match who {
+            Target::Myself => act(self, caller),
+            Target::Kind(kind) => self.each_living(kind, act),
+        }
+    }
+
+    /// Does something to every live instance of a kind, in order of their start.
+    pub(crate) fn each_living(&mut self, kind: u32, mut act: impl FnMut(&mut Self, TaskId)) {
+        for task in self.living[kind as usize].clone() {
+            if self.tasks[task].state != State::Exited {
+                act(self, task);
+            }
+        }
+    }
+
+    fn request_done(&mut self, task: TaskId) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        let latency_ns = now - t.request_start_ns.min(now);
+        t.request_start_ns = now;
+        let mut group = t.group;
+        self.kinds[t.kind as usize].latencies.record(latency_ns);
+        while group.ix() != 0 {
+            self.groups[group].latencies.record(latency_ns);
+            group = self.groups[group].parent;
+        }
+    }
+
+    fn next_activation(&mut self, task: TaskId, period_ns: u64) {
+        let t = &mut self.tasks[task];
+        t.activations += 1;
+        let due_ns = t.started_ns.saturating_add(period_ns.saturating_mul(t.activations));
+        t.request_start_ns = due_ns;
+        if due_ns > self.now {
+            self.sleep_until(task, due_ns);
+        }
+    }
+
+    fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
+        self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
+        let sleeps = self.tasks[task].sleeps;
+        self.tasks[task].request_start_ns = time_ns;
+        self.heap.push(time_ns, Event::WakeUp { task, sleeps });
+        self.block(task, Wait::Timer);
+    }
+
+    /// A sleep's timer fires, on the CPU the task went to sleep on.
+    pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32) {
+        let t = &self.tasks[task];
+        if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
+            return;
+        }
+        let cpu = t.cpu;
+        let irqs_off_until_ns = self.cpus[cpu].irqs_off_until_ns;
+        if irqs_off_until_ns > self.now {
+            self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
+            return;
+        }
+        self.here = cpu;
+        self.touch(cpu, true);
+        self.wake(task);
+        self.here = CpuId::NONE;
+    }
+
+    /// Starts instances of a kind from outside, up to the next one that is to start later.
+    pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
+        let spec = &self.workload.tasks[kind as usize];
+        let cpus = self.cpus.len() as u32;
+        loop {
+            let task = self.new_task(kind, instance, GroupId(spec.group));
+            // The world outside starts tasks round robin; placement takes it from there.
+            self.tasks[task].cpu = CpuId(task.0 % cpus);
+            self.launch(task);
+            instance += 1;
+            if instance >= spec.count {
+                return;
+            }
+            if spec.stagger_ns > 0 {
+                self.heap.push(self.now + spec.stagger_ns, Event::Start { kind, instance });
+                return;
+            }
+        }
+    }
+
+    fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
+        let spec = &self.workload.tasks[kind as usize];
+        let number = self.tasks.len() as u64;
+        let random = Stream::new(self.seed, Domain::Task, number);
+        let slice_ns = spec.slice_ns.unwrap_or(self.base_slice_ns);
+        let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);
+        let task = self.add_task(task, slice_ns);
+        let cpus = self.cpus.len() as u32;
+        let sets = self.workload.cpu_sets.len() as u32;
+        let t = &mut self.tasks[task];
+        t.nice = spec.nice;
+        t.mask = match spec.cpus {
+            Affinity::All => 0,
+            Affinity::Set(set) => 1 + set,
+            Affinity::Each => 1 + sets + instance % cpus,
+        };
+        // Its first steps are the kernel's: it returns to user mode like from any system call.
+        t.mode = Mode::Kernel;
+        t.started_ns = self.now;
+        t.request_start_ns = self.now;
+        self.kinds[kind as usize].count += 1;
+        self.living[kind as usize].push(task);
+        self.reset_weight(task);
+        task
+    }
+
+    /// The running task ends. It is in the kernel and never throttled from here on (6.18+).
+    pub(crate) fn exit(&mut self, task: TaskId) {
+        let now = self.now;
+        self.tasks[task].exiting = true;
+        self.tasks[task].mode = Mode::Kernel;
+        self.unlock_all(task);
+        let cpu = self.tasks[task].cpu;
+        self.emit(cpu, What::Exit { task: task.0 });
+        self.remove_from_cpu(task);
+        let t = &mut self.tasks[task];
+        t.state = State::Exited;
+        t.segment = Segment::None;
+        let (kind, parent) = (t.kind as usize, t.parent);
+        self.kinds[kind].exited += 1;
+        self.kinds[kind].last_exit_ns = now;
+        if let Some(at) = self.living[kind].iter().position(|&other| other == task) {
+            self.living[kind].remove(at);
+        }
+        self.leave_cpu(task);
+        if parent.is_some() && self.tasks[parent].state != State::Exited {
+            self.tasks[parent].children -= 1;
+            let waits = self.tasks[parent].state == State::Asleep(Wait::Children);
+            if waits && self.tasks[parent].children == 0 {
+                self.wake(parent);
+            }
+        }
+    }
+
+    /// The running task goes to sleep.
+    pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
+        let t = &mut self.tasks[task];
+        debug_assert_eq!(t.state, State::Runnable);
+        t.mode = Mode::Kernel;
+        t.state = State::Asleep(wait);
+        t.segment = Segment::None;
+        let cpu = t.cpu;
+        self.emit(cpu, What::Sleep { task: task.0 });
+        if self.tasks[task].class == Class::Rt {
+            self.rt_dequeue(task);
+        } else {
+            self.dequeue_task(task, crate::fair::Dequeue::Sleep);
+        }
+        self.leave_cpu(task);
+    }
+
+    /// A source's token arrives, at the CPU of whoever waits for it.
+    pub(crate) fn arrival(&mut self, source: u32) {
+        let spec = &self.workload.sources[source as usize];
+        let channel = ChannelId(spec.channel);
+        self.sources[source as usize].arrived += 1;
+        if let Some(&receiver) = self.channels[channel].receivers.front() {
+            let cpu = self.tasks[receiver].cpu;
+            if self.cpus[cpu].irqs_off_until_ns <= self.now {
+                self.here = cpu;
+                self.touch(cpu, true);
+            }
+        }
+        self.put_tokens(channel, 1);
+        self.here = CpuId::NONE;
+        self.arm_source(source, self.now);
+    }
+
+    pub(crate) fn arm_source(&mut self, source: u32, from_ns: u64) {
+        let spec = &self.workload.sources[source as usize];
+        let state = &mut self.sources[source as usize];
+        if state.arrived >= spec.count {
+            return;
+        }
+        let at_ns = match &spec.arrivals {
+            cpumax_workload::Arrivals::At(times) => match times.get(state.arrived as usize) {
+                Some(&time) => time.saturating_add(spec.start_ns),
+                None => return,
+            },
+            cpumax_workload::Arrivals::Between(Span::Fixed(ns)) => from_ns.saturating_add(*ns),
+            cpumax_workload::Arrivals::Between(Span::Drawn(d)) => from_ns
+                .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
+        };
+        self.heap.push(at_ns.max(self.now), Event::Arrival { source });
+    }
+}

@@ -1,0 +1,106 @@
+//! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: period and slack timers run in a
+//! real-time thread per CPU (kernel: `ktimers/N`), which also does the workload's regular sections and may
+//! wait there for a lock whose holder is throttled.
+
+use crate::cpu::SoftirqWork;
+use crate::events::NEVER;
+use crate::ids::{CpuId, GroupId, LockId, SeId, TaskId};
+use crate::machine::{Event, Machine};
+use crate::task::{Code, Mode, Segment, State, Task, Wait};
+use cpumax_workload::{Class, Domain, Preempt, Stream};
+
+impl Machine<'_> {
+    pub(crate) fn build_realtime(&mut self) {
+        if self.preempt != Preempt::Rt {
+            return;
+        }
+        for cpu in self.cpus.ids() {
+            let random = Stream::new(self.seed, Domain::Cpu, u64::from(cpu.0));
+            let mut task = Task::new(u32::MAX, cpu.0, SeId::NONE, GroupId(0), Class::Rt, random);
+            task.code = Code::SoftirqIdle;
+            task.mode = Mode::Kernel;
+            task.state = State::Asleep(Wait::Softirq);
+            task.cpu = cpu;
+            // The masks of single CPUs come after those of the workload's sets.
+            task.mask = 1 + self.workload.cpu_sets.len() as u32 + cpu.0;
+            let task = self.add_task(task, self.base_slice_ns);
+            self.cpus[cpu].ktimers = task;
+        }
+        for (index, section) in self.workload.machine.softirqs.iter().enumerate() {
+            self.heap.push(section.every_ns, Event::Softirq { index: index as u32 });
+        }
+    }
+
+    /// A regular section is due.
+    pub(crate) fn softirq_due(&mut self, index: u32) {
+        let section = &self.workload.machine.softirqs[index as usize];
+        self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq { index });
+        if self.preempt == Preempt::Rt {
+            let cpu = CpuId(u32::from(section.cpu).min(self.cpus.len() as u32 - 1));
+            self.raise_softirq(cpu, SoftirqWork::Section(index));
+        }
+    }
+
+    /// On a real-time kernel a bandwidth timer is work for a thread. True: it was handed over.
+    pub(crate) fn defer_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
+        if self.preempt != Preempt::Rt {
+            return false;
+        }
+        self.timers.set(slot, NEVER);
+        self.raise_softirq(cpu, work);
+        true
+    }
+
+    fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
+        let c = &mut self.cpus[cpu];
+        // A timer that is already queued is not queued twice.
+        if !c.softirqs.contains(&work) {
+            c.softirqs.push_back(work);
+        }
+        let ktimers = c.ktimers;
+        if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
+            self.here = cpu;
+            self.touch(cpu, true);
+            self.wake(ktimers);
+            self.here = CpuId::NONE;
+        }
+    }
+
+    /// The timer thread's next step.
+    pub(crate) fn step_softirq(&mut self, task: TaskId) {
+        if let Code::Softirq(index) = self.tasks[task].code {
+            self.step_section(task, index);
+            return;
+        }
+        let cpu = self.tasks[task].cpu;
+        match self.cpus[cpu].softirqs.pop_front() {
+            None => self.block(task, Wait::Softirq),
+            Some(SoftirqWork::Period(group)) => self.period_expired(group),
+            Some(SoftirqWork::Slack(group)) => self.slack_expired(group),
+            Some(SoftirqWork::Section(index)) => {
+                self.tasks[task].code = Code::Softirq(index);
+                self.tasks[task].pc = 0;
+            }
+        }
+    }
+
+    /// Take the lock, hold it, release it.
+    fn step_section(&mut self, task: TaskId, index: u32) {
+        let section = &self.workload.machine.softirqs[index as usize];
+        let step = self.tasks[task].pc;
+        self.tasks[task].pc += 1;
+        match step {
+            0 => self.lock(task, LockId(section.lock), section.mode),
+            1 => {
+                if section.hold_ns > 0 {
+                    self.tasks[task].segment = Segment::Run;
+                    self.tasks[task].left_ns = section.hold_ns;
+                }
+            }
+            _ => {
+                self.unlock(task, LockId(section.lock));
+                self.tasks[task].code = Code::SoftirqIdle;
+            }
+        }
+    }
+}

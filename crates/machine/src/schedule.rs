@@ -1,0 +1,336 @@
+//! Choosing what runs next on a CPU (kernel: `__schedule()`, `pick_next_task_fair()`,
+//! `put_prev_task_fair()`, `set_next_task_fair()`).
+//!
+//! The previous task is put back on all levels and the next one set on all levels; where the kernel stops
+//! at the level that both share, that level is computed, since what is *not* looked at matters in 7.2.
+
+use crate::bandwidth::rules::{Exhaustion, Queue, Unit, WorkTest};
+use crate::cpu::Resched;
+use crate::events::NEVER;
+use crate::fair::Dequeue;
+use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
+use crate::machine::Machine;
+use crate::se::Owner;
+use crate::task::{Mode, Segment, State};
+use cpumax_outcome::trace::What;
+use cpumax_workload::Class;
+
+impl Machine<'_> {
+    pub(crate) fn schedule(&mut self, cpu: CpuId) {
+        let prev = self.cpus[cpu].curr;
+        self.cpus[cpu].resched = Resched::No;
+        self.account_work(cpu);
+        if prev.is_some() {
+            self.put_prev(prev);
+        }
+        let next = self.pick_next(cpu, prev);
+        if prev.is_some() {
+            self.forget_prev(prev);
+        }
+        if next.is_some() && self.tasks[next].is_fair() {
+            self.set_next(cpu, prev, next);
+        }
+        // Picking charged and may have throttled what no longer runs.
+        self.cpus[cpu].resched = Resched::No;
+        if next == prev {
+            self.end_wait(next);
+            return;
+        }
+        self.cpus[cpu].curr = next;
+        self.cpus[cpu].accounted_ns = self.now;
+        let next = if next.is_some() { Some(next.0) } else { None };
+        self.emit(cpu, What::Switch { next });
+        self.end_wait(self.cpus[cpu].curr);
+    }
+
+    /// The running task is put back among those that wait, if it still wants to run.
+    fn put_prev(&mut self, prev: TaskId) {
+        let (class, state, se) =
+            (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
+        if state == State::Runnable && !self.tasks[prev].parked {
+            self.tasks[prev].ready_since_ns = self.now;
+            self.begin_stall(prev);
+        }
+        if class == Class::Rt {
+            if state == State::Runnable {
+                let cpu = self.tasks[prev].cpu;
+                if !self.cpus[cpu].rt_queue.contains(&prev) {
+                    self.cpus[cpu].rt_queue.push_front(prev);
+                }
+            }
+            return;
+        }
+        let mut child = se;
+        let mut q = self.ses[se].q;
+        let root = self.root(self.cfs_rqs[q].cpu);
+        while q.is_some() {
+            if self.ses[child].on_rq {
+                self.charge(q);
+            }
+            self.check_runtime_at_put(q);
+            // The check may have taken this queue's entity off its parent; its own child stays on it.
+            if self.cfs_rqs[q].curr == child || self.is_flat() {
+                self.cfs_rqs[q].curr = SeId::NONE;
+                let on_timeline = !self.is_flat() || q == root;
+                let competitor = if self.is_flat() { se } else { child };
+                if on_timeline && self.ses[competitor].on_rq {
+                    self.timeline_insert(q, competitor);
+                    self.cfs_rqs[q].prev = competitor;
+                }
+            }
+            child = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    fn forget_prev(&mut self, prev: TaskId) {
+        let mut q = self.ses[self.tasks[prev].se].q;
+        while q.is_some() {
+            self.cfs_rqs[q].prev = SeId::NONE;
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    /// The task to run next; none: idle.
+    fn pick_next(&mut self, cpu: CpuId, prev: TaskId) -> TaskId {
+        if let Some(task) = self.cpus[cpu].rt_queue.pop_front() {
+            return task;
+        }
+        let mut tried_balancing = false;
+        loop {
+            let task = self.pick_fair(cpu, prev);
+            if task.is_some() {
+                return task;
+            }
+            if tried_balancing || !self.balance_newidle(cpu) {
+                return TaskId::NONE;
+            }
+            tried_balancing = true;
+        }
+    }
+
+    fn pick_fair(&mut self, cpu: CpuId, prev: TaskId) -> TaskId {
+        'again: loop {
+            let mut q = self.root(cpu);
+            let mut throttled = false;
+            loop {
+                let se = self.pick(q);
+                if se.is_none() {
+                    debug_assert!(
+                        q == self.root(cpu) || self.rules.queue == Queue::Cfs,
+                        "empty group queued"
+                    );
+                    return TaskId::NONE;
+                }
+                match self.ses[se].owner {
+                    Owner::Group(child) => {
+                        if self.pick_checks(child, &mut throttled) {
+                            continue 'again;
+                        }
+                        q = child;
+                    }
+                    Owner::Task(task) if self.ses[se].delayed => {
+                        self.dequeue_task(task, Dequeue::Sleep);
+                        continue 'again;
+                    }
+                    Owner::Task(task) => {
+                        let _ = prev;
+                        if throttled {
+                            self.give_throttle_work(task);
+                        }
+                        return task;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A level is passed on the way down (6.12 to 7.1). True: the pick starts again.
+    fn pick_checks(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
+        if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
+            return false;
+        }
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if silo.enabled && !silo.throttled && silo.runtime_remaining_ns <= 0 {
+            let stopped = self.throttle(q);
+            if stopped && self.rules.unit == Unit::Entity {
+                return true;
+            }
+        }
+        if self.rules.work_test == WorkTest::EveryPick {
+            *throttled |= self.cfs_rqs[q].in_throttled_hierarchy();
+        }
+        false
+    }
+
+    /// The next task is set as running on every level of its path.
+    pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+        let se = self.tasks[next].se;
+        let leaf = self.ses[se].q;
+        let flat = self.is_flat();
+        if flat {
+            let root = self.root(cpu);
+            self.timeline_remove(root, se);
+            let weight = self.flat_weight(se);
+            self.cfs_rqs[root].curr = se;
+            self.cfs_rqs[root].exec_start_ns = self.now;
+            self.reweight(se, weight);
+            self.protect(root, se);
+        }
+        let mut child = se;
+        let mut q = leaf;
+        while q.is_some() {
+            if !flat {
+                self.timeline_remove(q, child);
+                if self.rules.queue != Queue::Cfs {
+                    self.protect(q, child);
+                } else {
+                    self.ses[child].protected_until = i64::MIN;
+                }
+            }
+            let sum_exec_ns = self.ses[child].sum_exec_ns;
+            self.ses[child].picked_sum_exec_ns = sum_exec_ns;
+            if !(flat && self.cfs_rqs[q].se.is_none()) {
+                self.cfs_rqs[q].curr = child;
+            }
+            self.cfs_rqs[q].exec_start_ns = self.now;
+            child = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
+        if prev != next {
+            self.check_runtime_at_set(prev, next);
+        }
+    }
+
+    /// 7.2+: each level that is newly set is looked at, and the task gets work if one is out of runtime.
+    fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
+        let stop = match self.rules.work_test {
+            WorkTest::Never | WorkTest::EveryPick => return,
+            WorkTest::AllLevels => CfsRqId::NONE,
+            // Levels strictly above the deepest common one still have a running child and are skipped.
+            WorkTest::UpToCommon if prev.is_some() && self.tasks[prev].is_fair() => {
+                let same_cpu = self.tasks[prev].cpu == self.tasks[next].cpu;
+                if same_cpu { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE }
+            }
+            WorkTest::UpToCommon => CfsRqId::NONE,
+        };
+        let mut throttled = false;
+        let mut q = self.ses[self.tasks[next].se].q;
+        while q.is_some() {
+            throttled |= self.pay(q, 0);
+            if q == stop {
+                break;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        if throttled {
+            self.give_throttle_work(next);
+        }
+    }
+
+    /// What a task meets on its way to user mode (kernel: `exit_to_user_mode_loop()`). True: something
+    /// happened, look again.
+    pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
+        let t = &mut self.tasks[task];
+        if t.throttle_work {
+            self.throttle_work(task);
+            return true;
+        }
+        if t.kill_pending {
+            t.kill_pending = false;
+            self.exit(task);
+            return true;
+        }
+        if t.stop_pending {
+            t.stop_pending = false;
+            self.stop_running(task);
+            return true;
+        }
+        false
+    }
+
+    fn stop_running(&mut self, task: TaskId) {
+        let t = &mut self.tasks[task];
+        t.state = State::Stopped;
+        t.mode = Mode::Kernel;
+        self.end_stall(task);
+        if self.tasks[task].class == Class::Rt {
+            self.rt_dequeue(task);
+        } else {
+            self.dequeue_task(task, Dequeue::Sleep);
+        }
+        self.leave_cpu(task);
+    }
+
+    /// The running task lets others go first.
+    pub(crate) fn yield_cpu(&mut self, task: TaskId) {
+        let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
+        self.tasks[task].mode = Mode::Kernel;
+        if self.tasks[task].class == Class::Rt {
+            self.cpus[cpu].rt_queue.push_back(task);
+        } else if self.cpus[cpu].nr_running > 1 {
+            self.charge_path(self.ses[se].q);
+            match self.rules.queue {
+                Queue::Cfs => self.ses[se].protected_until = i64::MAX,
+                Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
+            }
+        } else {
+            return;
+        }
+        self.cpus[cpu].resched = Resched::Now;
+        self.yield_now(cpu);
+    }
+
+    /// A voluntary reschedule happens wherever the kernel is, preemptible or not.
+    fn yield_now(&mut self, cpu: CpuId) {
+        self.schedule(cpu);
+    }
+
+    /// The task is off its CPU's queues for good, or until it wakes up again.
+    pub(crate) fn remove_from_cpu(&mut self, task: TaskId) {
+        if self.tasks[task].class == Class::Rt {
+            self.rt_dequeue(task);
+        } else if self.tasks[task].parked {
+            self.out_of_limbo(task);
+        } else if self.ses[self.tasks[task].se].on_rq {
+            self.dequeue_task(task, Dequeue::Now);
+        }
+    }
+
+    /// Time ready but not running ends.
+    pub(crate) fn end_wait(&mut self, task: TaskId) {
+        if task.is_none() {
+            return;
+        }
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        if t.ready_since_ns == NEVER {
+            return;
+        }
+        let waited_ns = now - t.ready_since_ns;
+        t.ready_since_ns = NEVER;
+        if let Some(kind) = self.kinds.get_mut(t.kind as usize) {
+            kind.wait_ns += waited_ns;
+        }
+    }
+
+    /// The task wants to go on and cannot, from now on.
+    pub(crate) fn begin_stall(&mut self, task: TaskId) {
+        let now = self.now;
+        let t = &mut self.tasks[task];
+        t.stalled_since_ns = t.stalled_since_ns.min(now);
+    }
+
+    /// The task goes on.
+    pub(crate) fn end_stall(&mut self, task: TaskId) {
+        let t = &mut self.tasks[task];
+        if t.stalled_since_ns == NEVER || (t.segment == Segment::Spin && self.failed.is_none()) {
+            return;
+        }
+        let stalled_ns = self.now - t.stalled_since_ns;
+        t.stalled_since_ns = NEVER;
+        if let Some(kind) = self.kinds.get_mut(t.kind as usize) {
+            kind.longest_stall_ns = kind.longest_stall_ns.max(stalled_ns);
+        }
+    }
+}

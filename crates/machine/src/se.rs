@@ -1,0 +1,139 @@
+//! Scheduling entities: what competes on a run queue, a task or a whole group (kernel: `sched_entity`).
+
+use crate::ids::{CfsRqId, TaskId};
+
+/// Weight of nice 0 and of a group with weight 100, in the resolution used here (kernel: 1024 << 10).
+pub(crate) const NICE_0_WEIGHT: u64 = 1 << 20;
+
+/// Whose entity it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Task(TaskId),
+    Group(CfsRqId),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Se {
+    pub owner: Owner,
+    /// The queue whose share it uses. In a flat queue a task competes on its CPU's root queue all the same.
+    pub q: CfsRqId,
+    /// Queued there (running included).
+    pub on_rq: bool,
+    /// Asleep, but queued until its lag is served.
+    pub delayed: bool,
+    /// `deadline` is relative to vruntime: it was moved while runnable.
+    pub deadline_is_relative: bool,
+    pub weight: u64,
+    /// Virtual runtime, ns of a nice-0 task. While off a CFS queue by migration: relative to its minimum.
+    pub vruntime: i64,
+    /// What division left over of the last charge, in units of 1/weight virtual ns; so that charging in
+    /// two steps is the same as in one.
+    pub vruntime_rest: u64,
+    pub deadline: i64,
+    /// V - vruntime when it left the queue.
+    pub vlag: i64,
+    /// It is not preempted by others before this vruntime.
+    pub protected_until: i64,
+    /// Slice request, ns.
+    pub slice_ns: u64,
+    /// CPU time used, ns, and the same when it was last picked.
+    pub sum_exec_ns: u64,
+    pub picked_sum_exec_ns: u64,
+}
+
+impl Se {
+    pub fn new(owner: Owner, q: CfsRqId, weight: u64, slice_ns: u64) -> Se {
+        Se {
+            owner,
+            q,
+            on_rq: false,
+            delayed: false,
+            deadline_is_relative: false,
+            weight,
+            vruntime: 0,
+            vruntime_rest: 0,
+            deadline: 0,
+            vlag: 0,
+            protected_until: i64::MIN,
+            slice_ns,
+            sum_exec_ns: 0,
+            picked_sum_exec_ns: 0,
+        }
+    }
+
+    /// What `ns` of CPU time is in virtual time at its weight, rounded down (kernel: `calc_delta_fair()`).
+    pub fn virtual_ns(&self, ns: u64) -> i64 {
+        scale(ns, NICE_0_WEIGHT, self.weight) as i64
+    }
+
+    /// Lets virtual time pass for `ns` of CPU time.
+    pub fn advance(&mut self, ns: u64) {
+        self.sum_exec_ns += ns;
+        if self.weight == NICE_0_WEIGHT {
+            self.vruntime += ns as i64;
+            return;
+        }
+        let scaled = ns as u128 * NICE_0_WEIGHT as u128 + self.vruntime_rest as u128;
+        if let Ok(scaled) = u64::try_from(scaled) {
+            self.vruntime += (scaled / self.weight) as i64;
+            self.vruntime_rest = scaled % self.weight;
+        } else {
+            self.vruntime += (scaled / self.weight as u128) as i64;
+            self.vruntime_rest = (scaled % self.weight as u128) as u64;
+        }
+    }
+
+    /// CPU time after which vruntime has reached `target`, ns; 0 if it has.
+    pub fn ns_until(&self, target: i64) -> u64 {
+        if self.vruntime >= target {
+            return 0;
+        }
+        let distance = target.abs_diff(self.vruntime);
+        let scaled = distance as u128 * self.weight as u128 - self.vruntime_rest as u128;
+        scaled.div_ceil(NICE_0_WEIGHT as u128) as u64
+    }
+}
+
+/// `value * numerator / denominator`, rounded down.
+pub(crate) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
+    match value.checked_mul(numerator) {
+        Some(product) => product / denominator,
+        None => (value as u128 * numerator as u128 / denominator as u128) as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charging_in_steps_is_charging_at_once() {
+        for weight in [2, 3 << 10, 335 << 10, NICE_0_WEIGHT, 88_761 << 10] {
+            let mut once = Se::new(Owner::Task(TaskId(0)), CfsRqId(0), weight, 0);
+            let mut steps = once.clone();
+            once.advance(3_000_017 + 1_234_567_891 + 1);
+            for ns in [3_000_017, 1_234_567_891, 1] {
+                steps.advance(ns);
+            }
+            assert_eq!((once.vruntime, once.vruntime_rest), (steps.vruntime, steps.vruntime_rest));
+        }
+    }
+
+    #[test]
+    fn ns_until_is_the_least_that_reaches_the_target() {
+        for weight in [2, 335 << 10, NICE_0_WEIGHT, 88_761 << 10] {
+            for target in [0, 1, 999, 2_800_000, 7_000_000_000] {
+                let mut se = Se::new(Owner::Task(TaskId(0)), CfsRqId(0), weight, 0);
+                se.advance(12_345);
+                let ns = se.ns_until(target);
+                let mut reached = se.clone();
+                reached.advance(ns);
+                assert!(reached.vruntime >= target);
+                if ns > 0 {
+                    se.advance(ns - 1);
+                    assert!(se.vruntime < target, "{weight} {target}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What is done to tasks and CPUs from outside: signals, interventions, hotplug
+//! (kernel: `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
+
+use crate::bandwidth::rules::Offline;
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
+use crate::machine::{Event, Machine};
+use crate::task::{State, Wait};
+use cpumax_workload::{Action, Signal};
+
+impl Machine<'_> {
+    /// An intervention is due.
+    pub(crate) fn intervene(&mut self, index: u32) {
+        let intervention = &self.workload.interventions[index as usize];
+        self.act(&intervention.action);
+        if let Some(every_ns) = intervention.every_ns {
+            let next_ns = self.now.saturating_add(every_ns.max(1));
+            if next_ns < intervention.until_ns {
+                self.heap.push(next_ns, Event::Intervention { index });
+            }
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match *action {
+            Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), &limit),
+            Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
+            Action::Signal { kind, signal } => self.each_living(kind, |m, t| m.signal(t, signal)),
+            Action::Move { kind, group } => {
+                self.each_living(kind, |m, t| m.move_to_group(t, GroupId(group)));
+            }
+            Action::SetAffinity { kind, cpus } => {
+                self.each_living(kind, |m, t| m.set_affinity(t, cpus + 1))
+            }
+            Action::SetNice { kind, nice } => self.each_living(kind, |m, t| m.set_nice(t, nice)),
+            Action::SetClass { kind, class } => {
+                self.each_living(kind, |m, t| m.set_class(t, class))
+            }
+            Action::CpuOffline { cpu } => self.cpu_offline(CpuId(u32::from(cpu))),
+            Action::CpuOnline { cpu } => self.cpu_online(CpuId(u32::from(cpu))),
+        }
+    }
+
+    fn signal(&mut self, task: TaskId, signal: Signal) {
+        match signal {
+            Signal::Kill => {
+                self.tasks[task].kill_pending = true;
+                self.tasks[task].stop_pending = false;
+                self.interrupt(task);
+            }
+            Signal::Stop => {
+                if self.tasks[task].state != State::Stopped {
+                    self.tasks[task].stop_pending = true;
+                    self.kick(task);
+                }
+            }
+            Signal::Cont => {
+                self.tasks[task].stop_pending = false;
+                if self.tasks[task].state == State::Stopped {
+                    self.wake(task);
+                }
+            }
+        }
+    }
+
+    /// Gets a task out of a sleep that a signal can end; one that runs is made to enter the kernel.
+    fn interrupt(&mut self, task: TaskId) {
+        let state = self.tasks[task].state;
+        match state {
+            State::Stopped => self.wake(task),
+            State::Asleep(_) if self.stop_waiting(task) => self.wake(task),
+            _ => self.kick(task),
+        }
+    }
+
+    fn kick(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        if self.cpus[cpu].curr != task {
+            return;
+        }
+        if self.here == cpu {
+            self.touch(cpu, true);
+            return;
+        }
+        let at_ns = self.now + self.workload.machine.ipi_ns;
+        let c = &mut self.cpus[cpu];
+        c.ipi_ns = c.ipi_ns.min(at_ns);
+        self.touch(cpu, false);
+    }
+
+    /// A CPU goes off line: limits are opened as the generation does, and everything on it moves away.
+    fn cpu_offline(&mut self, cpu: CpuId) {
+        let online = self.cpus.ids().filter(|&c| self.cpus[c].online).count();
+        if !self.cpus[cpu].online || online == 1 {
+            return;
+        }
+        while let Some(q) = self.cpus[cpu].csd.pop_front() {
+            self.cfs_rqs[q].bandwidth.csd_pending = false;
+        }
+        self.cpus[cpu].csd_ns = crate::events::NEVER;
+        match self.rules.offline {
+            Offline::DyingCpu => self.open_limits(cpu),
+            Offline::EveryCpu => {
+                for cpu in self.cpus.ids() {
+                    self.open_limits(cpu);
+                }
+            }
+        }
+        self.cpus[cpu].online = false;
+        self.enable_limits();
+        self.move_timers_away(cpu);
+        for task in self.tasks.ids() {
+            let t = &self.tasks[task];
+            let there = t.cpu == cpu && t.state != State::Exited && t.state != State::New;
+            let softirq = t.state == State::Asleep(Wait::Softirq);
+            if there && !softirq && (self.ses[t.se].on_rq || t.parked || self.is_rt_ready(task)) {
+                let to = self.least_loaded(task, cpu);
+                self.evict(task, to);
+            }
+        }
+        let c = &mut self.cpus[cpu];
+        (c.ipi_ns, c.tick_ns, c.hrtick_ns) =
+            (crate::events::NEVER, crate::events::NEVER, crate::events::NEVER);
+        self.touch(cpu, false);
+    }
+
+    fn is_rt_ready(&self, task: TaskId) -> bool {
+        let t = &self.tasks[task];
+        !t.is_fair() && t.state == State::Runnable
+    }
+
+    fn cpu_online(&mut self, cpu: CpuId) {
+        if self.cpus[cpu].online {
+            return;
+        }
+        self.cpus[cpu].online = true;
+        self.cpus[cpu].accounted_ns = self.now;
+        self.enable_limits();
+        if self.cpus.ids().any(|c| self.cpus[c].nr_running >= 2) {
+            self.arm_balance();
+        }
+    }
+
+    /// Every silo of a CPU gets 1 ns and is released; none is enforced until limits are enabled again.
+    fn open_limits(&mut self, cpu: CpuId) {
+        for q in self.silos_of(cpu) {
+            self.charge(q);
+            self.cfs_rqs[q].bandwidth.enabled = false;
+            self.set_runtime(q, 1);
+            if self.cfs_rqs[q].bandwidth.throttled {
+                self.unthrottle(q);
+            }
+        }
+    }
+
+    fn enable_limits(&mut self) {
+        for cpu in self.cpus.ids() {
+            for q in self.silos_of(cpu) {
+                self.charge(q);
+                self.cfs_rqs[q].bandwidth.enabled = self.cpus[cpu].online;
+            }
+        }
+    }
+
+    /// Silos of groups with a finite quota, in order of the groups.
+    fn silos_of(&self, cpu: CpuId) -> Vec<CfsRqId> {
+        let limited = self.groups.iter().filter(|(_, g)| g.pool.quota_ns.is_some());
+        let silos = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
+        silos.filter(|q| q.is_some()).collect()
+    }
+
+    fn move_timers_away(&mut self, cpu: CpuId) {
+        let to = self.first_online();
+        for group in self.groups.ids() {
+            let pool = &mut self.groups[group].pool;
+            if pool.timer_cpu == cpu {
+                pool.timer_cpu = to;
+            }
+            if pool.slack_cpu == cpu {
+                pool.slack_cpu = to;
+            }
+        }
+    }
+}

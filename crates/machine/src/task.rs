@@ -1,0 +1,175 @@
+//! A task: where it is, what it is doing, and what it still has to do.
+
+use crate::events::NEVER;
+use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
+use cpumax_workload::{Class, LockMode, Stream};
+
+/// What a task is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not started yet.
+    New,
+    /// Running, queued, or parked.
+    Runnable,
+    /// Waiting for something that a signal can interrupt.
+    Asleep(Wait),
+    /// Stopped by a signal.
+    Stopped,
+    Exited,
+}
+
+/// What a sleeping task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Timer,
+    Receive(ChannelId),
+    Send(ChannelId),
+    Lock(LockId, LockMode),
+    Children,
+    /// The timer thread of a real-time kernel: for work.
+    Softirq,
+}
+
+/// The piece of work under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Segment {
+    /// None: the next instruction decides.
+    None,
+    /// Code; `left_ns` of it remain.
+    Run,
+    /// Code with interrupts off.
+    IrqOff,
+    /// Spinning for a lock; lasts until the lock is handed over.
+    Spin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    User,
+    Kernel,
+}
+
+/// Where a task's instructions come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// The program of its kind.
+    Kind,
+    /// A real-time kernel's timer thread, waiting for work.
+    SoftirqIdle,
+    /// The same, in the section of that number.
+    Softirq(u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    /// Its kind in the workload; `u32::MAX` for a real-time kernel's timer threads.
+    pub kind: u32,
+    /// How many of its kind came before it.
+    pub instance: u32,
+    pub se: SeId,
+    pub group: GroupId,
+    pub cpu: CpuId,
+    pub class: Class,
+    /// The class it goes back to when a lock it was boosted for is released (`PREEMPT_RT`).
+    pub boosted_from: Option<Class>,
+    pub nice: i8,
+    /// CPUs it may use: an index into the machine's masks.
+    pub mask: u32,
+
+    pub state: State,
+    pub mode: Mode,
+    /// Inside an `EnterKernel` .. `ExitKernel` of its program.
+    pub in_syscall: bool,
+    /// Return-to-user work is attached (6.18+).
+    pub throttle_work: bool,
+    /// On a limbo list.
+    pub parked: bool,
+    pub kill_pending: bool,
+    pub stop_pending: bool,
+    pub exiting: bool,
+    /// Spin locks held: it is not preempted.
+    pub spinning: u16,
+
+    pub code: Code,
+    pub pc: u32,
+    /// Rounds left of the loops it is in, innermost last.
+    pub loops: Vec<u64>,
+    pub segment: Segment,
+    pub left_ns: u64,
+    /// Start of the request under way, ns.
+    pub request_start_ns: u64,
+    /// Start of the task, and how many periods of an `Every` have been begun.
+    pub started_ns: u64,
+    pub activations: u64,
+    /// Tokens it waits to receive or send.
+    pub tokens: u64,
+    /// Counts sleeps, so that a timer knows whether it is still waited for.
+    pub sleeps: u32,
+    pub parent: TaskId,
+    pub children: u32,
+    pub random: Stream,
+
+    /// CPU time used, ns (real-time class included).
+    pub usage_ns: u64,
+    /// Since when it is ready but not running, ns, or [`NEVER`].
+    pub ready_since_ns: u64,
+    /// Since when it wants to go on and does not, ns, or [`NEVER`].
+    pub stalled_since_ns: u64,
+}
+
+impl Task {
+    pub fn new(
+        kind: u32,
+        instance: u32,
+        se: SeId,
+        group: GroupId,
+        class: Class,
+        random: Stream,
+    ) -> Task {
+        Task {
+            kind,
+            instance,
+            se,
+            group,
+            cpu: CpuId(0),
+            class,
+            boosted_from: None,
+            nice: 0,
+            mask: 0,
+            state: State::New,
+            mode: if class == Class::Kthread { Mode::Kernel } else { Mode::User },
+            in_syscall: false,
+            throttle_work: false,
+            parked: false,
+            kill_pending: false,
+            stop_pending: false,
+            exiting: false,
+            spinning: 0,
+            code: Code::Kind,
+            pc: 0,
+            loops: Vec::new(),
+            segment: Segment::None,
+            left_ns: 0,
+            request_start_ns: 0,
+            started_ns: 0,
+            activations: 0,
+            tokens: 0,
+            sleeps: 0,
+            parent: TaskId::NONE,
+            children: 0,
+            random,
+            usage_ns: 0,
+            ready_since_ns: NEVER,
+            stalled_since_ns: NEVER,
+        }
+    }
+
+    pub fn is_fair(&self) -> bool {
+        self.class != Class::Rt
+    }
+
+    /// Whether it ever returns to user mode, where it can be parked.
+    pub fn has_user_mode(&self) -> bool {
+        self.class != Class::Kthread && !matches!(self.code, Code::SoftirqIdle | Code::Softirq(_))
+    }
+}

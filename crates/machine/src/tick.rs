@@ -1,0 +1,159 @@
+//! Ticks: where a running task is charged, and where its slice or its group's runtime is found used up
+//! (kernel: `task_tick_fair()`, `entity_tick()`, `hrtick()`).
+//!
+//! A tick that would change nothing is not an event: the first one that matters is computed and armed.
+//! With `step_every_tick` every tick is one; the result is the same, which a test proves.
+
+use crate::bandwidth::rules::Queue;
+use crate::cpu::Resched;
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, CpuId};
+use crate::machine::Machine;
+
+/// A high-resolution tick is not armed closer than this, ns.
+const HRTICK_MIN_NS: u64 = 10_000;
+/// Group shares on a busy CPU are refreshed every so many ticks.
+const SHARE_TICKS: u64 = 16;
+/// Ticks of a `nohz_full` CPU while one task runs, ns.
+const REMOTE_TICK_NS: u64 = 1_000_000_000;
+
+impl Machine<'_> {
+    /// Time between ticks on this CPU now.
+    pub(crate) fn tick_interval_ns(&self, cpu: CpuId) -> u64 {
+        let Some(set) = self.workload.machine.nohz_full else { return self.tick_ns };
+        let c = &self.cpus[cpu];
+        if !self.masks[1 + set as usize].contains(cpu)
+            || c.nr_running != 1
+            || !c.rt_queue.is_empty()
+        {
+            return self.tick_ns;
+        }
+        let limited = c.curr.is_some() && self.is_limited(self.tasks[c.curr].group);
+        if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
+    }
+
+    /// The next tick that matters on this CPU.
+    pub(crate) fn next_tick_ns(&self, cpu: CpuId) -> u64 {
+        let c = &self.cpus[cpu];
+        if c.curr.is_none() || !self.tasks[c.curr].is_fair() {
+            return NEVER;
+        }
+        let every_ns = self.tick_interval_ns(cpu);
+        let due_ns = if self.step_every_tick || c.resched == Resched::Lazy {
+            self.now
+        } else {
+            self.tick_due_ns(cpu)
+        };
+        self.tick_at_or_after(cpu, due_ns, every_ns)
+    }
+
+    /// From when on a tick has something to find.
+    fn tick_due_ns(&self, cpu: CpuId) -> u64 {
+        let task = &self.tasks[self.cpus[cpu].curr];
+        let mut due_ns = NEVER;
+        let mut q = self.ses[task.se].q;
+        while q.is_some() {
+            due_ns = due_ns.min(self.runtime_due_ns(q));
+            if self.rules.queue == Queue::Cfs {
+                if let Some(ns) = self.cfs_preemption_due_ns(q) {
+                    due_ns = due_ns.min(self.cfs_rqs[q].exec_start_ns.saturating_add(ns));
+                }
+            } else {
+                due_ns = due_ns.min(self.deadline_due_ns(q));
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        due_ns.min(self.share_due_ns(cpu))
+    }
+
+    /// When the running child of a queue reaches its deadline, if somebody else waits there.
+    fn deadline_due_ns(&self, q: CfsRqId) -> u64 {
+        let rq = &self.cfs_rqs[q];
+        let competes = !self.is_flat() || rq.se.is_none();
+        if !competes || rq.curr.is_none() || self.competitors(q) <= 1 {
+            return NEVER;
+        }
+        let curr = &self.ses[rq.curr];
+        rq.exec_start_ns.saturating_add(curr.ns_until(curr.deadline))
+    }
+
+    fn refreshes_shares(&self, cpu: CpuId) -> bool {
+        self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
+    }
+
+    fn share_due_ns(&self, cpu: CpuId) -> u64 {
+        if !self.refreshes_shares(cpu) {
+            return NEVER;
+        }
+        let number = self.tick_number(cpu, self.now) + 1;
+        let round =
+            (number + u64::from(cpu.0)).div_ceil(SHARE_TICKS) * SHARE_TICKS - u64::from(cpu.0);
+        self.cpus[cpu].tick_phase_ns + round * self.tick_ns
+    }
+
+    /// How many ticks there were on this CPU up to and including this time.
+    fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
+        at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
+    }
+
+    /// A tick on this CPU.
+    pub(crate) fn tick(&mut self, cpu: CpuId) {
+        self.cpus[cpu].tick_ns = NEVER;
+        if self.cpus[cpu].resched == Resched::Lazy {
+            self.cpus[cpu].resched = Resched::Now;
+        }
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() || !self.tasks[curr].is_fair() {
+            return;
+        }
+        let leaf = self.ses[self.tasks[curr].se].q;
+        let mut q = leaf;
+        while q.is_some() {
+            self.charge(q);
+            if self.rules.queue == Queue::Cfs {
+                self.check_preempt_tick(q);
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        let number = self.tick_number(cpu, self.now);
+        if self.refreshes_shares(cpu) && (number + u64::from(cpu.0)) % SHARE_TICKS == 0 {
+            self.refresh_shares(leaf);
+            self.reweight_flat_curr(cpu);
+        }
+    }
+
+    fn refresh_shares(&mut self, mut q: CfsRqId) {
+        while q.is_some() {
+            self.update_share(q);
+            q = self.cfs_rqs[q].parent;
+        }
+    }
+
+    /// When the running task's slice is over, where a timer watches it.
+    pub(crate) fn next_hrtick_ns(&self, cpu: CpuId) -> u64 {
+        let c = &self.cpus[cpu];
+        if !self.hrtick || c.curr.is_none() || c.nr_running < 2 || !self.tasks[c.curr].is_fair() {
+            return NEVER;
+        }
+        let se = self.tasks[c.curr].se;
+        let tq = self.timeline_of(self.ses[se].q);
+        let entity = &self.ses[se];
+        if self.cfs_rqs[tq].curr != se {
+            return NEVER;
+        }
+        let over_ns =
+            self.cfs_rqs[tq].exec_start_ns.saturating_add(entity.ns_until(entity.deadline));
+        over_ns.max(self.cfs_rqs[tq].exec_start_ns + HRTICK_MIN_NS)
+    }
+
+    /// The slice timer fires: every level is charged and the CPU chooses again.
+    pub(crate) fn hrtick(&mut self, cpu: CpuId) {
+        self.cpus[cpu].hrtick_ns = NEVER;
+        let curr = self.cpus[cpu].curr;
+        if curr.is_none() || !self.tasks[curr].is_fair() {
+            return;
+        }
+        self.charge_path(self.ses[self.tasks[curr].se].q);
+        self.resched(cpu, Resched::Lazy);
+    }
+}
