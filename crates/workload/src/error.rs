@@ -262,8 +262,8 @@ impl Spot {
             Spot::Group(ix) => named("group", workload.groups.get(ix).map(|group| &group.path)),
             Spot::Lock(ix) => named("lock", workload.locks.get(ix).map(|lock| &lock.name)),
             Spot::Channel(ix) => named("channel", workload.channels.get(ix).map(|c| &c.name)),
-            Spot::Distribution(ix) => format!("distribution {}", ix + 1),
-            Spot::CpuSet(ix) => format!("set of CPUs {}", ix + 1),
+            // Their numbers mean nothing to a reader; the message says what they are.
+            Spot::Distribution(_) | Spot::CpuSet(_) => String::new(),
             Spot::Task(ix) => named("task", workload.tasks.get(ix).map(|task| &task.name)),
             Spot::Op(task, op) => {
                 let task = named("task", workload.tasks.get(task).map(|task| &task.name));

@@ -143,15 +143,17 @@ impl Resolver {
         for group in &draft.groups {
             let at = group.marks.of("path");
             let refuse = |problem: String, accepted: &str| {
-                let part = format!("group {}", quoted(&group.path));
-                Err(Flaw::new(Kind::Name, problem, accepted).at(at).part(part))
+                Err(Flaw::new(Kind::Name, problem, accepted).at(at))
             };
             if let Some(problem) = check::path_problem(&group.path) {
                 return refuse(problem, check::PATH_FORM);
             }
             if group.path == "/" {
                 let accepted = "list the groups below it";
-                return refuse("the root group has no limit and no weight".to_owned(), accepted);
+                return refuse(
+                    "the root group `/` has no limit and no weight".to_owned(),
+                    accepted,
+                );
             }
             let mut parent = 0;
             for (end, _) in group.path.match_indices('/').skip(1) {
@@ -164,7 +166,8 @@ impl Resolver {
             listed.resize(self.workload.groups.len(), false);
             let ix = match self.groups.get(&group.path) {
                 Some(&ix) if listed[ix as usize] => {
-                    return refuse("listed twice".to_owned(), "list each group once");
+                    let problem = format!("group {} is listed twice", quoted(&group.path));
+                    return refuse(problem, "list each group once");
                 }
                 Some(&ix) => ix,
                 None => self.add_group(&group.path, Some(parent), group.marks.clone()),

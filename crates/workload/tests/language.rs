@@ -2,5 +2,7 @@
 
 #[path = "language/accepts.rs"]
 mod accepts;
+#[path = "language/refuses.rs"]
+mod refuses;
 #[path = "language/round_trip.rs"]
 mod round_trip;

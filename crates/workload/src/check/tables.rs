@@ -280,7 +280,7 @@ fn metric(workload: &Workload, spot: Spot, field: &'static str, path: &str) -> C
 /// The form of a selection of kernels; whether they exist is known to whoever runs them.
 fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
     let version = |text: &str| {
-        let parts: Vec<&str> = text.split('.').collect();
+        let parts: Vec<&str> = text.strip_prefix('v').unwrap_or(text).split('.').collect();
         let digits = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         (2..=3).contains(&parts.len()) && parts.iter().all(digits)
     };
@@ -288,12 +288,11 @@ fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.bytes().all(|b| b.is_ascii_alphanumeric())
     };
+    let one = |text: &str| version(text) || generation(text);
+    let end = |text: &str| text.is_empty() || one(text);
     let item = |text: &str| match text.split_once("..") {
-        Some((from, to)) => {
-            let end = |text: &str| text.is_empty() || version(text) || generation(text);
-            many && end(from.trim()) && end(to.trim()) && text != ".."
-        }
-        None => version(text) || generation(text),
+        Some((from, to)) => many && end(from) && end(to.strip_prefix('=').unwrap_or(to)),
+        None => one(text),
     };
     let fits = if many {
         text.is_empty() || text.split(',').all(|text| item(text.trim()))
@@ -304,7 +303,7 @@ fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
         return Ok(());
     }
     let accepted = if many {
-        "versions (6.12), ranges (6.12..7.1, 6.6.., ..G2) and generations (G2a), comma-separated"
+        "versions (6.12), generations (G2a) and ranges of them (6.12..7.1, G3..), comma-separated"
     } else {
         "one version (6.12) or generation (G2a)"
     };
