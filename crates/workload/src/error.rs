@@ -256,14 +256,13 @@ impl Spot {
             None => what.to_owned(),
         };
         match self {
-            Spot::Top => String::new(),
             Spot::Machine => "machine".to_owned(),
             Spot::Softirq(ix) => format!("softirq {}", ix + 1),
             Spot::Group(ix) => named("group", workload.groups.get(ix).map(|group| &group.path)),
             Spot::Lock(ix) => named("lock", workload.locks.get(ix).map(|lock| &lock.name)),
             Spot::Channel(ix) => named("channel", workload.channels.get(ix).map(|c| &c.name)),
-            // Their numbers mean nothing to a reader; the message says what they are.
-            Spot::Distribution(_) | Spot::CpuSet(_) => String::new(),
+            // Numbers of the latter two mean nothing to a reader; the message says what they are.
+            Spot::Top | Spot::Distribution(_) | Spot::CpuSet(_) => String::new(),
             Spot::Task(ix) => named("task", workload.tasks.get(ix).map(|task| &task.name)),
             Spot::Op(task, op) => {
                 let task = named("task", workload.tasks.get(task).map(|task| &task.name));
