@@ -37,21 +37,19 @@ impl Batch {
             let mut stream = Stream::new(self.common.seed, index);
             let (rounds, work) = (self.rounds, self.work);
             let (start, round_over) = (Arc::clone(&start), Arc::clone(&round_over));
-            threads.push(
-                thread::Builder::new()
-                    .name(format!("bat-{index:02}"))
-                    .spawn(move || {
-                        let mut latencies = Latencies::new();
-                        start.wait();
-                        for _ in 0..rounds {
-                            let begin_ns = monotonic_ns();
-                            spin::turn(speed.turns(work.draw_ns(&mut stream)));
-                            latencies.record_ns(monotonic_ns() - begin_ns);
-                            round_over.wait();
-                        }
-                        latencies
-                    })?,
-            );
+            threads.push(thread::Builder::new().name(format!("bat-{index:02}")).spawn(
+                move || {
+                    let mut latencies = Latencies::new();
+                    start.wait();
+                    for _ in 0..rounds {
+                        let begin_ns = monotonic_ns();
+                        spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                        latencies.record_ns(monotonic_ns() - begin_ns);
+                        round_over.wait();
+                    }
+                    latencies
+                },
+            )?);
         }
         self.common.wait_for_start()?;
         let stopwatch = Stopwatch::start();

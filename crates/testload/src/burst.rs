@@ -38,23 +38,21 @@ impl Burst {
             let mut stream = Stream::new(self.common.seed, index);
             let (period_ns, work, count) = (self.period, self.work, self.count);
             let start = Arc::clone(&start);
-            threads.push(
-                thread::Builder::new()
-                    .name(format!("bur-{index:02}"))
-                    .spawn(move || {
-                        precise_timers();
-                        let mut latencies = Latencies::new();
-                        start.wait();
-                        let first_ns = monotonic_ns() + period_ns;
-                        for burst in 0..count {
-                            let due_ns = first_ns + burst * period_ns;
-                            sleep_until_ns(due_ns);
-                            spin::turn(speed.turns(work.draw_ns(&mut stream)));
-                            latencies.record_ns(monotonic_ns() - due_ns);
-                        }
-                        latencies
-                    })?,
-            );
+            threads.push(thread::Builder::new().name(format!("bur-{index:02}")).spawn(
+                move || {
+                    precise_timers();
+                    let mut latencies = Latencies::new();
+                    start.wait();
+                    let first_ns = monotonic_ns() + period_ns;
+                    for burst in 0..count {
+                        let due_ns = first_ns + burst * period_ns;
+                        sleep_until_ns(due_ns);
+                        spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                        latencies.record_ns(monotonic_ns() - due_ns);
+                    }
+                    latencies
+                },
+            )?);
         }
         self.common.wait_for_start()?;
         let stopwatch = Stopwatch::start();

@@ -78,14 +78,12 @@ impl Closed {
         for (index, stream) in self.target.connect()?.into_iter().enumerate() {
             let (target, think, seed) = (self.target.clone(), self.think, self.common.seed);
             let start = Arc::clone(&start);
-            threads.push(
-                thread::Builder::new()
-                    .name(format!("cli-{index:02}"))
-                    .spawn(move || {
-                        start.wait();
-                        ask_and_wait(stream, &target, think, seed, index as u64, speed)
-                    })?,
-            );
+            threads.push(thread::Builder::new().name(format!("cli-{index:02}")).spawn(
+                move || {
+                    start.wait();
+                    ask_and_wait(stream, &target, think, seed, index as u64, speed)
+                },
+            )?);
         }
         self.common.wait_for_start()?;
         let stopwatch = Stopwatch::start();
@@ -121,9 +119,7 @@ fn ask_and_wait(
             due_ns: monotonic_ns(),
             turns: speed.turns(target.work.draw_ns(&mut work)),
         };
-        stream
-            .write_all(&request.to_bytes())
-            .context("cannot ask")?;
+        stream.write_all(&request.to_bytes()).context("cannot ask")?;
         stream.read_exact(&mut answer).context("no answer")?;
         latencies.record_ns(monotonic_ns() - request.due_ns);
     }
@@ -169,22 +165,16 @@ fn send(
 ) -> Result<()> {
     precise_timers();
     let mut arrivals = Stream::new(seed, OTHER_STREAM);
-    let mut work: Vec<Stream> = (0..streams.len())
-        .map(|index| Stream::new(seed, index as u64))
-        .collect();
+    let mut work: Vec<Stream> =
+        (0..streams.len()).map(|index| Stream::new(seed, index as u64)).collect();
     let mut due_ns = monotonic_ns();
     for sequence in 0..target.requests {
         for (stream, work) in streams.iter_mut().zip(&mut work) {
             due_ns += every.draw_ns(&mut arrivals);
             sleep_until_ns(due_ns);
-            let request = Request {
-                sequence,
-                due_ns,
-                turns: speed.turns(target.work.draw_ns(work)),
-            };
-            stream
-                .write_all(&request.to_bytes())
-                .context("cannot ask")?;
+            let request =
+                Request { sequence, due_ns, turns: speed.turns(target.work.draw_ns(work)) };
+            stream.write_all(&request.to_bytes()).context("cannot ask")?;
         }
     }
     Ok(())

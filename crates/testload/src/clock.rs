@@ -28,11 +28,8 @@ pub fn sleep_until_ns(at_ns: u64) {
         return;
     }
     let at = TimeSpec::new((at_ns / NS_PER_S) as i64, (at_ns % NS_PER_S) as i64);
-    while clock_nanosleep(
-        ClockId::CLOCK_MONOTONIC,
-        ClockNanosleepFlags::TIMER_ABSTIME,
-        &at,
-    ) == Err(Errno::EINTR)
+    while clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &at)
+        == Err(Errno::EINTR)
     {}
 }
 

@@ -57,9 +57,7 @@ impl FromStr for Span {
             }),
             Some(("lognormal", rest)) => rest.split_once(',').and_then(|(median, sigma)| {
                 let (median_ns, sigma) = (time_ns(median)?, sigma.parse::<f64>().ok()?);
-                (0.0..=5.0)
-                    .contains(&sigma)
-                    .then_some(Span::LogNormal { median_ns, sigma })
+                (0.0..=5.0).contains(&sigma).then_some(Span::LogNormal { median_ns, sigma })
             }),
             Some(_) => None,
         };
@@ -116,10 +114,7 @@ mod tests {
     fn mean_ns(text: &str) -> f64 {
         let span: Span = text.parse().unwrap();
         let mut stream = Stream::new(7, 3);
-        (0..20_000)
-            .map(|_| span.draw_ns(&mut stream) as f64)
-            .sum::<f64>()
-            / 20_000.0
+        (0..20_000).map(|_| span.draw_ns(&mut stream) as f64).sum::<f64>() / 20_000.0
     }
 
     #[test]
@@ -136,9 +131,7 @@ mod tests {
         let span = Span::Exponential { mean_ns: 1_000_000 };
         let draw = |seed, index| {
             let mut stream = Stream::new(seed, index);
-            (0..8)
-                .map(|_| span.draw_ns(&mut stream))
-                .collect::<Vec<_>>()
+            (0..8).map(|_| span.draw_ns(&mut stream)).collect::<Vec<_>>()
         };
         assert_eq!(draw(1, 2), draw(1, 2));
         assert_ne!(draw(1, 2), draw(1, 3));

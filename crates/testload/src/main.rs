@@ -68,8 +68,7 @@ struct Common {
 impl Common {
     /// The CPU's speed, given or measured.
     fn speed(&self) -> spin::Speed {
-        self.speed
-            .map_or_else(spin::Speed::measured, spin::Speed::new)
+        self.speed.map_or_else(spin::Speed::measured, spin::Speed::new)
     }
 
     /// Says that all is set up and waits for the word to begin.

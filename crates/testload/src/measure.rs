@@ -77,10 +77,7 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     pub fn start() -> Stopwatch {
-        Stopwatch {
-            begin_ns: monotonic_ns(),
-            begin_cpu_ns: process_cpu_ns(),
-        }
+        Stopwatch { begin_ns: monotonic_ns(), begin_cpu_ns: process_cpu_ns() }
     }
 
     pub fn report(&self, load: &str, latencies: &Latencies) -> Report {

@@ -87,11 +87,7 @@ pub fn scrub(bytes: &[u8], keep: &[String]) -> Result<Vec<u8>> {
         .iter()
         .find(|(feature, _)| *feature == FEATURE_TRACING_DATA)
         .map_or(&[][..], |(_, range)| &bytes[range.clone()]);
-    let names = Names {
-        keep,
-        fields: name_fields(tracing_data),
-        raw_at: raw_offset(bytes)?,
-    };
+    let names = Names { keep, fields: name_fields(tracing_data), raw_at: raw_offset(bytes)? };
     let mut output = bytes[..data.start].to_vec();
     records(&bytes[data.clone()], &names, &mut output)?;
     let data_bytes = (output.len() - data.start) as u64;
@@ -190,11 +186,7 @@ fn records(data: &[u8], names: &Names, output: &mut Vec<u8>) -> Result<()> {
 /// Feature sections: number and place, in the order of the file.
 fn features(bytes: &[u8], table_at: usize) -> Result<Vec<(usize, Range<usize>)>> {
     (0..256)
-        .filter(|bit| {
-            bytes
-                .get(FLAGS_AT + bit / 8)
-                .is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
-        })
+        .filter(|bit| bytes.get(FLAGS_AT + bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1))
         .enumerate()
         .map(|(index, feature)| Ok((feature, section(bytes, table_at + index * 16)?)))
         .collect()
@@ -202,10 +194,8 @@ fn features(bytes: &[u8], table_at: usize) -> Result<Vec<(usize, Range<usize>)>>
 
 /// Writes the table of those features that stay, and the features.
 fn append_features(bytes: &[u8], features: &[(usize, Range<usize>)], output: &mut Vec<u8>) {
-    let kept: Vec<_> = features
-        .iter()
-        .filter(|(feature, _)| !FEATURES_DROPPED.contains(feature))
-        .collect();
+    let kept: Vec<_> =
+        features.iter().filter(|(feature, _)| !FEATURES_DROPPED.contains(feature)).collect();
     output[FLAGS_AT..HEADER_BYTES].fill(0);
     let mut at = output.len() + kept.len() * 16;
     for (feature, range) in &kept {
@@ -224,14 +214,10 @@ fn name_fields(tracing_data: &[u8]) -> Vec<(u16, Field)> {
     let text = String::from_utf8_lossy(tracing_data);
     let mut fields = Vec::new();
     for event in text.split("name: ").skip(1) {
-        let id = event
-            .split_once("\nID: ")
-            .and_then(|(_, rest)| rest.split_once('\n')?.0.parse().ok());
+        let id =
+            event.split_once("\nID: ").and_then(|(_, rest)| rest.split_once('\n')?.0.parse().ok());
         let Some(id) = id else { continue };
-        for line in event
-            .lines()
-            .take_while(|line| !line.starts_with("print fmt"))
-        {
+        for line in event.lines().take_while(|line| !line.starts_with("print fmt")) {
             let named = line.contains("comm") || line.contains("filename");
             let offset = line
                 .split_once("\toffset:")
@@ -277,9 +263,8 @@ fn raw_offset(bytes: &[u8]) -> Result<usize> {
 
 /// A section given by offset and size, checked against the file's length.
 fn section(bytes: &[u8], at: usize) -> Result<Range<usize>> {
-    let (offset, size) = u64_at(bytes, at)
-        .zip(u64_at(bytes, at + 8))
-        .context("the header is cut")?;
+    let (offset, size) =
+        u64_at(bytes, at).zip(u64_at(bytes, at + 8)).context("the header is cut")?;
     let end = offset.checked_add(size).context("a section has no end")?;
     ensure!(end <= bytes.len() as u64, "a section ends beyond the file");
     Ok(offset as usize..end as usize)
@@ -312,21 +297,13 @@ mod tests {
                     \tfield:__data_loc char[] filename;\toffset:8;\tsize:4;\n";
         assert_eq!(
             name_fields(text.as_bytes()),
-            [
-                (372, Field::Fixed(8)),
-                (372, Field::Fixed(40)),
-                (9, Field::Dynamic(8))
-            ]
+            [(372, Field::Fixed(8)), (372, Field::Fixed(40)), (9, Field::Dynamic(8))]
         );
     }
 
     #[test]
     fn names_are_hidden_unless_known() {
-        let names = Names {
-            keep: &["mine".to_owned()],
-            fields: Vec::new(),
-            raw_at: 0,
-        };
+        let names = Names { keep: &["mine".to_owned()], fields: Vec::new(), raw_at: 0 };
         for (before, after) in [
             (b"secret\0old", b"xxxxxx\0\0\0\0"),
             (b"srv-01\0old", b"srv-01\0\0\0\0"),
@@ -340,13 +317,7 @@ mod tests {
 
     #[test]
     fn what_is_no_recording_is_refused() {
-        for bytes in [
-            &b""[..],
-            b"PERFILE",
-            b"PERFILE2",
-            &[0; 4096],
-            b"PERFILE2\xff\xff\xff\xff",
-        ] {
+        for bytes in [&b""[..], b"PERFILE", b"PERFILE2", &[0; 4096], b"PERFILE2\xff\xff\xff\xff"] {
             assert!(scrub(bytes, &[]).is_err());
         }
         let mut header = [0xff; 256];

@@ -49,11 +49,7 @@ impl Request {
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        Request {
-            sequence: word(0),
-            due_ns: word(8),
-            turns: word(16),
-        }
+        Request { sequence: word(0), due_ns: word(8), turns: word(16) }
     }
 }
 
@@ -105,11 +101,7 @@ mod tests {
 
     #[test]
     fn a_request_survives_the_wire() {
-        let request = Request {
-            sequence: 1,
-            due_ns: u64::MAX - 1,
-            turns: 0x0102_0304_0506_0708,
-        };
+        let request = Request { sequence: 1, due_ns: u64::MAX - 1, turns: 0x0102_0304_0506_0708 };
         assert_eq!(Request::from_bytes(request.to_bytes()), request);
     }
 }

@@ -17,9 +17,7 @@ pub struct Speed {
 impl Speed {
     /// A speed known from before; at least one turn in a millisecond.
     pub fn new(turns_per_ms: u64) -> Speed {
-        Speed {
-            turns_per_ms: turns_per_ms.max(1),
-        }
+        Speed { turns_per_ms: turns_per_ms.max(1) }
     }
 
     /// The median of many short probes on the thread's CPU clock; takes about 0.1 s.
@@ -75,9 +73,6 @@ mod tests {
         let begin_ns = thread_cpu_ns();
         turn(speed.turns(20_000_000));
         let used_ns = thread_cpu_ns() - begin_ns;
-        assert!(
-            (10_000_000..80_000_000).contains(&used_ns),
-            "20 ms of work took {used_ns} ns"
-        );
+        assert!((10_000_000..80_000_000).contains(&used_ns), "20 ms of work took {used_ns} ns");
     }
 }

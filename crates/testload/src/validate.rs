@@ -1,5 +1,6 @@
-//! The truth to hold the what-if against: each load is recorded without a limit, and run for real under
-//! several limits. The steps leave files in one directory, so each can be done again alone.
+//! The validation of the what-if: each load is recorded without a limit, run for real under several
+//! limits, predicted from its recording by `cpumax replay` for the same limits, and both are put
+//! beside each other. The steps leave files in one directory, so each can be done again alone.
 //!
 //! Needs root, perf and a cgroup v1 or v2 cpu controller. The load is in a group of its own, its
 //! client outside, as a service and its users are. Latency is taken where the model takes it: at the
@@ -7,7 +8,9 @@
 //! until its work is done.
 
 mod cgroup;
+mod compare;
 mod plan;
+mod predict;
 mod process;
 mod run;
 mod ship;
@@ -17,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use plan::{LIMITS, LOADS, Load};
 use run::{Events, Setting};
+use serde::de::DeserializeOwned;
 pub use ship::Recordings;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,12 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Args)]
 pub struct Validate {
     /// What to do.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "record,measure"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "record,measure,predict,table")]
     steps: Vec<Step>,
     /// Loads to take, by name; all when not given.
     #[arg(long, value_delimiter = ',')]
@@ -48,6 +47,12 @@ pub struct Validate {
     /// How much work there is, in hundredths of the plan's.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scale: u64,
+    /// The command whose prediction is checked; by default the one beside this program.
+    #[arg(long)]
+    cpumax: Option<PathBuf>,
+    /// Which of the two recordings the prediction is made from.
+    #[arg(long, value_enum, default_value = "sched")]
+    from: Events,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,6 +62,10 @@ enum Step {
     Record,
     /// Run each load under each limit, and under none, without perf.
     Measure,
+    /// Ask `cpumax replay` for the same.
+    Predict,
+    /// Print prediction beside measurement.
+    Table,
 }
 
 /// What all steps need.
@@ -65,6 +74,8 @@ struct Context {
     seed: u64,
     scale: u64,
     speed: Speed,
+    /// Which of the two recordings a prediction is made from.
+    from: Events,
     stopped: Arc<AtomicBool>,
 }
 
@@ -81,9 +92,12 @@ impl Context {
         self.dir.join(format!("{}.{events}.perf.data", load.name))
     }
 
+    fn prediction(&self, load: &Load, setting: &str) -> PathBuf {
+        self.dir.join(format!("{}.{setting}.{}.predicted.json", load.name, self.from))
+    }
+
     fn measurement(&self, load: &Load, setting: &str, repeat: u32) -> PathBuf {
-        self.dir
-            .join(format!("{}.{setting}.{repeat}.json", load.name))
+        self.dir.join(format!("{}.{setting}.{repeat}.json", load.name))
     }
 }
 
@@ -96,6 +110,7 @@ impl Validate {
             seed: self.seed,
             scale: self.scale,
             speed: remembered_speed(&self.dir)?,
+            from: self.from,
             stopped: stop_on_signals()?,
         };
         let loads = self.loads()?;
@@ -104,7 +119,12 @@ impl Validate {
                 match step {
                     Step::Record => Self::record(&context, load)?,
                     Step::Measure => self.measure(&context, load)?,
+                    Step::Predict => predict::predict(&context, load, &self.cpumax()?)?,
+                    Step::Table => {}
                 }
+            }
+            if *step == Step::Table {
+                compare::print(&context, &loads, self.repeat)?;
             }
         }
         Ok(())
@@ -117,23 +137,18 @@ impl Validate {
         self.only
             .iter()
             .map(|name| {
-                LOADS
-                    .iter()
-                    .find(|load| load.name == name)
-                    .with_context(|| {
-                        let names: Vec<_> = LOADS.iter().map(|load| load.name).collect();
-                        format!("no load `{name}`; there are {}", names.join(", "))
-                    })
+                LOADS.iter().find(|load| load.name == name).with_context(|| {
+                    let names: Vec<_> = LOADS.iter().map(|load| load.name).collect();
+                    format!("no load `{name}`; there are {}", names.join(", "))
+                })
             })
             .collect()
     }
 
     fn record(context: &Context, load: &Load) -> Result<()> {
         for events in [Events::Sched, Events::Syscalls] {
-            let setting = Setting {
-                limit: None,
-                recording: Some((events, context.recording(load, events))),
-            };
+            let setting =
+                Setting { limit: None, recording: Some((events, context.recording(load, events))) };
             Self::one(context, load, &format!("recording-{events}"), &setting, 0)?;
         }
         Ok(())
@@ -141,16 +156,10 @@ impl Validate {
 
     fn measure(&self, context: &Context, load: &Load) -> Result<()> {
         for repeat in 0..self.repeat {
-            let unlimited = Setting {
-                limit: None,
-                recording: None,
-            };
+            let unlimited = Setting { limit: None, recording: None };
             Self::one(context, load, "none", &unlimited, repeat)?;
             for limit in LIMITS {
-                let setting = Setting {
-                    limit: Some(*limit),
-                    recording: None,
-                };
+                let setting = Setting { limit: Some(*limit), recording: None };
                 Self::one(context, load, limit.name, &setting, repeat)?;
             }
         }
@@ -173,6 +182,13 @@ impl Validate {
         fs::write(&path, serde_json::to_string_pretty(&measured)?)
             .with_context(|| format!("cannot write {}", path.display()))
     }
+
+    fn cpumax(&self) -> Result<PathBuf> {
+        match &self.cpumax {
+            Some(path) => Ok(path.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("cpumax")),
+        }
+    }
 }
 
 /// A flag that is set when the user wants to stop.
@@ -181,6 +197,18 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let flag = Arc::clone(&stopped);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
     Ok(stopped)
+}
+
+/// Reads back what an earlier step kept; none when that was not done.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .with_context(|| format!("{}: not what a step writes", path.display()))
 }
 
 /// The speed all steps share: measured by the first and kept, so that all do the same work.

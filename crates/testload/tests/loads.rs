@@ -18,23 +18,12 @@ fn report(arguments: &[&str]) -> Value {
 
 /// Runs a server and a client, and returns what both report.
 fn serve(client: &[&str]) -> (Value, Value) {
-    let mut server = testload(&["serve", "--connections", "3"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut server =
+        testload(&["serve", "--connections", "3"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let port = first.strip_prefix("listening ").unwrap();
-    let fixed = [
-        "--port",
-        port,
-        "--connections",
-        "3",
-        "--requests",
-        "5",
-        "--speed",
-        "300000",
-    ];
+    let fixed = ["--port", port, "--connections", "3", "--requests", "5", "--speed", "300000"];
     let client = report(&[client, &fixed[..]].concat());
     let server_line = lines.next().unwrap().unwrap();
     assert!(server.wait().unwrap().success());
@@ -97,9 +86,8 @@ fn a_batch_and_a_pipeline_do_what_they_are_told() {
         "300000",
     ]);
     assert_eq!(batch["completions"], 12);
-    let pipeline = report(&[
-        "pipeline", "--groups", "2", "--fan", "2", "--loops", "3", "--speed", "300000",
-    ]);
+    let pipeline =
+        report(&["pipeline", "--groups", "2", "--fan", "2", "--loops", "3", "--speed", "300000"]);
     assert_eq!(pipeline["completions"], 24);
 }
 
@@ -109,13 +97,7 @@ fn bad_arguments_are_refused_with_status_2() {
         &["burst", "--threads", "0"][..],
         &["closed", "--port", "1", "--work", "soon"],
         &["scrub", "/nonexistent", "/nonexistent"],
-        &[
-            "validate",
-            "--only",
-            "nothing",
-            "--dir",
-            env!("CARGO_TARGET_TMPDIR"),
-        ],
+        &["validate", "--only", "nothing", "--dir", env!("CARGO_TARGET_TMPDIR")],
     ] {
         let output = testload(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -50,11 +50,7 @@ impl Cgroup {
         let Some(first) = hierarchies.first() else {
             bail!("no cpu controller under {ROOT}");
         };
-        let mut group = Cgroup {
-            cpu: first.join(&PATH[1..]),
-            v2,
-            folders: Vec::new(),
-        };
+        let mut group = Cgroup { cpu: first.join(&PATH[1..]), v2, folders: Vec::new() };
         for hierarchy in &hierarchies {
             let folder = hierarchy.join(&PATH[1..]);
             fs::create_dir(&folder).with_context(|| cannot("make", &folder))?;
@@ -106,10 +102,7 @@ impl Cgroup {
     }
 
     fn v1_usage_us() -> Result<u64> {
-        let file = Path::new(ROOT)
-            .join("cpuacct")
-            .join(&PATH[1..])
-            .join("cpuacct.usage");
+        let file = Path::new(ROOT).join("cpuacct").join(&PATH[1..]).join("cpuacct.usage");
         let text = fs::read_to_string(&file).with_context(|| cannot("read", &file))?;
         let ns: u64 = text.trim().parse().with_context(|| cannot("read", &file))?;
         Ok(ns / 1000)

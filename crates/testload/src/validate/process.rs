@@ -43,11 +43,7 @@ impl Process {
                 }
             }
         });
-        Ok(Process {
-            name: name.to_owned(),
-            child,
-            lines,
-        })
+        Ok(Process { name: name.to_owned(), child, lines })
     }
 
     pub fn id(&self) -> u32 {

@@ -22,7 +22,8 @@ const PERF_START: Duration = Duration::from_millis(700);
 /// Events of the scheduler. docs/recordings.md says what each is for.
 const SCHED_EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,\
                             sched:sched_process_fork,sched:sched_process_exit,\
-                            sched:sched_process_exec,sched:sched_migrate_task";
+                            sched:sched_process_exec,sched:sched_migrate_task,\
+                            sched:sched_stat_runtime";
 
 /// Which events a recording has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -175,19 +176,8 @@ fn outside_arguments(context: &Context, load: &Load, own: &[&str], port: &str) -
 
 fn amounts(context: &Context, load: &Load) -> Vec<String> {
     let amount = (load.amount.1 * context.scale / 100).max(1).to_string();
-    let (seed, speed) = (
-        context.seed.to_string(),
-        context.speed.turns_per_ms().to_string(),
-    );
-    strings(&[
-        load.amount.0,
-        &amount,
-        "--seed",
-        &seed,
-        "--speed",
-        &speed,
-        "--wait",
-    ])
+    let (seed, speed) = (context.seed.to_string(), context.speed.turns_per_ms().to_string());
+    strings(&[load.amount.0, &amount, "--seed", &seed, "--speed", &speed, "--wait"])
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {
@@ -250,8 +240,5 @@ fn machine_us() -> Result<MachineUse> {
         .filter_map(|field| field.parse().ok())
         .collect();
     let us = |index: usize| fields.get(index).copied().unwrap_or(0) * 10_000;
-    Ok(MachineUse {
-        busy_us: us(0) + us(1) + us(2) + us(5) + us(6),
-        steal_us: us(7),
-    })
+    Ok(MachineUse { busy_us: us(0) + us(1) + us(2) + us(5) + us(6), steal_us: us(7) })
 }

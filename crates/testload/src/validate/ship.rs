@@ -10,7 +10,7 @@ use clap::Args;
 use std::fs;
 use std::path::PathBuf;
 
-const LARGEST_BYTES: usize = 2 << 20;
+const LARGEST_BYTES: usize = 2_000_000;
 
 #[derive(Args)]
 pub struct Recordings {
@@ -44,29 +44,22 @@ impl Recordings {
                 seed: self.seed,
                 scale: shipped.scale,
                 speed,
+                from: shipped.events,
                 stopped: stopped.clone(),
             };
-            self.make(&context, shipped)
-                .with_context(|| shipped.name.to_owned())?;
+            self.make(&context, shipped).with_context(|| shipped.name.to_owned())?;
         }
         Ok(())
     }
 
     fn make(&self, context: &Context, shipped: &Shipped) -> Result<()> {
         context.check_stopped()?;
-        let load = LOADS
-            .iter()
-            .find(|load| load.name == shipped.load)
-            .context("no such load")?;
-        let limit = LIMITS
-            .iter()
-            .find(|limit| Some(limit.name) == shipped.limit);
+        let load = LOADS.iter().find(|load| load.name == shipped.load).context("no such load")?;
+        let limit = LIMITS.iter().find(|limit| Some(limit.name) == shipped.limit);
         let file = format!("{}.perf.data", shipped.name);
         let raw = self.raw_dir.join(&file);
-        let setting = Setting {
-            limit: limit.copied(),
-            recording: Some((shipped.events, raw.clone())),
-        };
+        let setting =
+            Setting { limit: limit.copied(), recording: Some((shipped.events, raw.clone())) };
         let measured = run::run(context, load, &setting)?;
         let bytes = fs::read(&raw).with_context(|| format!("cannot read {}", raw.display()))?;
         let scrubbed = scrub(&bytes, &[])?;
