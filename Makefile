@@ -6,10 +6,10 @@ RECORDING ?= recordings/web-closed.perf.data
 LIMITS ?= --set "/testload:cpu.max=50000 100000" --set "/testload:cpu.max=25000 50000"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt bench deps
+.PHONY: help run test lint fmt bench recordings deps
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
@@ -26,6 +26,9 @@ fmt: deps ## Format all sources
 
 bench: deps ## Measure speed: time, and instructions where valgrind is installed
 	$(CARGO) bench --workspace
+
+recordings: deps ## Make the shipped recordings again (root, perf, and a machine that does nothing else)
+	$(CARGO) run --quiet --release -p cpumax-testload -- recordings --raw-dir target/recordings
 
 # Only a C linker and Rust are needed. A missing linker is installed where that is possible.
 deps:
