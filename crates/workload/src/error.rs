@@ -122,7 +122,7 @@ pub(crate) struct Stretch {
 
 impl From<std::ops::Range<usize>> for Stretch {
     fn from(range: std::ops::Range<usize>) -> Stretch {
-        // Files are at most 64 MiB.
+        // Files are at most a few MiB.
         Stretch { start: range.start as u32, end: range.end as u32 }
     }
 }

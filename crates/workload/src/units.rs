@@ -65,7 +65,7 @@ pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         text.parse().ok().filter(|&cpu: &u16| digits && u64::from(cpu) < MAX_CPUS)
     };
-    let mut listed = vec![false; MAX_CPUS as usize];
+    let mut cpus = Vec::new();
     for part in text.split(',') {
         let part = part.trim();
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -73,9 +73,21 @@ pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
         if first > last {
             return None;
         }
-        listed[first as usize..=last as usize].fill(true);
+        cpus.extend(first..=last);
+        // Ranges may overlap; never keep many more than there are CPUs.
+        if cpus.len() as u64 > 2 * MAX_CPUS {
+            tidy(&mut cpus);
+        }
     }
-    Some(CpuSet((0..MAX_CPUS as u16).filter(|&cpu| listed[cpu as usize]).collect()))
+    tidy(&mut cpus);
+    Some(CpuSet(cpus))
+}
+
+fn tidy(cpus: &mut Vec<u16>) {
+    if !cpus.is_sorted_by(|a, b| a < b) {
+        cpus.sort_unstable();
+        cpus.dedup();
+    }
 }
 
 /// Prints a set of CPUs with ranges.

@@ -216,11 +216,15 @@ fn action(workload: &Workload, spot: Spot, action: &Action) -> Checked {
 }
 
 pub(super) fn expectations(workload: &Workload) -> Checked {
+    let names = Names {
+        groups: workload.groups.iter().skip(1).map(|group| group.path.as_str()).collect(),
+        tasks: workload.tasks.iter().map(|task| task.name.as_str()).collect(),
+    };
     for (ix, expectation) in workload.expectations.iter().enumerate() {
         let spot = Spot::Expectation(ix);
-        metric(workload, spot, "metric", &expectation.metric)?;
+        metric(&names, spot, "metric", &expectation.metric)?;
         if let Some(per) = &expectation.per {
-            metric(workload, spot, "per", per)?;
+            metric(&names, spot, "per", per)?;
         }
         kernels(spot, "on", &expectation.kernels, true)?;
         if let Some(over) = &expectation.over {
@@ -229,6 +233,12 @@ pub(super) fn expectations(workload: &Workload) -> Checked {
         bounds(spot, expectation)?;
     }
     Ok(())
+}
+
+/// What a result will have numbers of.
+struct Names<'a> {
+    groups: BTreeSet<&'a str>,
+    tasks: BTreeSet<&'a str>,
 }
 
 fn bounds(spot: Spot, expectation: &Expectation) -> Checked {
@@ -251,30 +261,26 @@ fn bounds(spot: Spot, expectation: &Expectation) -> Checked {
 }
 
 /// The beginning of the path of a number; the rest is up to the form of the result.
-fn metric(workload: &Workload, spot: Spot, field: &'static str, path: &str) -> Checked {
+fn metric(names: &Names<'_>, spot: Spot, field: &'static str, path: &str) -> Checked {
     const FIRST: [&str; 5] = ["groups", "tasks", "release", "events", "simulated_ns"];
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
-    let named = |name: &str| rest.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-    let asked = rest.split_once('.').map_or(rest, |(asked, _)| asked);
-    match first {
-        "groups" if !workload.groups.iter().skip(1).any(|group| named(&group.path)) => {
-            let problem = format!("there is no group {} with a number", quoted(rest));
-            let paths = workload.groups.iter().skip(1).map(|group| group.path.as_str());
-            let accepted = format!("groups.PATH.FIELD; PATH: {}", accepted_names(asked, paths));
-            flaw(spot, field, Kind::Name, problem, accepted)
-        }
-        "tasks" if !workload.tasks.iter().any(|task| named(&task.name)) => {
-            let problem = format!("there is no task {} with a number", quoted(rest));
-            let names = workload.tasks.iter().map(|task| task.name.as_str());
-            let accepted = format!("tasks.NAME.FIELD; NAME: {}", accepted_names(asked, names));
-            flaw(spot, field, Kind::Name, problem, accepted)
-        }
-        _ if FIRST.contains(&first) => Ok(()),
+    let (names, what, form) = match first {
+        "groups" => (&names.groups, "group", "groups.PATH.FIELD; PATH"),
+        "tasks" => (&names.tasks, "task", "tasks.NAME.FIELD; NAME"),
+        _ if FIRST.contains(&first) => return Ok(()),
         _ => {
             let problem = format!("a result has no {}", quoted(first));
-            flaw(spot, field, Kind::Name, problem, accepted_names(first, FIRST))
+            return flaw(spot, field, Kind::Name, problem, accepted_names(first, FIRST));
         }
+    };
+    // Names may contain dots themselves.
+    if rest.match_indices('.').any(|(dot, _)| names.contains(&rest[..dot])) {
+        return Ok(());
     }
+    let asked = rest.split_once('.').map_or(rest, |(asked, _)| asked);
+    let accepted = format!("{form}: {}", accepted_names(asked, names.iter().copied()));
+    let problem = format!("there is no {what} {} with a number", quoted(rest));
+    flaw(spot, field, Kind::Name, problem, accepted)
 }
 
 /// The form of a selection of kernels; whether they exist is known to whoever runs them.

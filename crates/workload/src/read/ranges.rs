@@ -4,7 +4,7 @@
 //! every combination, the last one changing fastest. Other braces are themselves.
 
 use super::fields::Read;
-use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_OPS, MAX_PATH_BYTES};
+use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
 use crate::build::{Group, Task};
 use crate::error::{Flaw, Kind};
 use crate::step::{Step, What};
@@ -28,8 +28,10 @@ pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
         let accepted = "ranges in `name` that give as many names as there are groups";
         return Err(Flaw::new(Kind::Name, problem, accepted).at(task.marks.of("group")));
     }
-    if names.len() as u64 * steps(&task.program) > MAX_OPS {
-        let problem = format!("more than {MAX_OPS} instructions in the programs of these kinds");
+    let ops = (names.len() as u64).saturating_mul(steps(&task.program));
+    if names.len() > 1 && ops > MAX_RANGE_OPS {
+        let problem =
+            format!("more than {MAX_RANGE_OPS} instructions in the programs of these kinds");
         return Err(Flaw::new(Kind::Value, problem, "").at(task.marks.of("name")));
     }
     let groups = groups.iter().cycle();

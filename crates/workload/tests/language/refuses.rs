@@ -37,7 +37,7 @@ fn what_is_not_a_scenario_file() {
     assert!(matches!(missing, Error::File { .. }), "{missing}");
     // As long as anyone likes, and never read to its end.
     let zeros = load(Path::new("/dev/zero")).unwrap_err().to_string();
-    assert_eq!(zeros, "/dev/zero: is larger than 64 MiB");
+    assert_eq!(zeros, "/dev/zero: is larger than 4 MiB");
     let binary = load(&std::env::current_exe().unwrap()).unwrap_err();
     assert!(matches!(binary, Error::File { .. }), "{binary}");
 }
