@@ -1,1 +1,44 @@
-//! To come.
+//! Scheduler recordings of real machines, read into workloads.
+//!
+//! A recording is a perf.data file with scheduler tracepoints, or the text that `perf script` prints of one.
+//! It is read in three steps: a reader turns the file into events ([`Recording::read`] finds out which reader),
+//! the timeline assembles from them what each thread executed and what it waited for, and
+//! [`Recording::workload`] turns threads into programs. Time spent waiting for a CPU, for whatever reason, is
+//! in none of them: the workload is what the threads wanted to do. docs/recordings.md tells the whole story.
+//!
+//! Memory grows with threads and what they did, not with the size of the file.
+
+mod build;
+mod classify;
+mod defects;
+mod error;
+mod event;
+mod perf_data;
+mod perf_script;
+mod recording;
+mod selector;
+mod summary;
+mod syscalls;
+mod thread;
+mod timeline;
+mod tracepoint;
+
+pub use build::{Clock, Selection};
+pub use defects::Defects;
+pub use error::Error;
+pub use recording::{Options, Recording};
+pub use selector::Selector;
+pub use summary::{Summary, ThreadSummary};
+pub use timeline::EventCost;
+
+use defects::Defect;
+
+/// What a reader says when the sink has had enough.
+fn misordered(name: &str, wrong: event::TooWrong) -> Error {
+    Error::Misordered {
+        name: name.to_owned(),
+        backwards: wrong.backwards,
+        events: wrong.events,
+        by_at_most_ns: wrong.by_at_most_ns,
+    }
+}

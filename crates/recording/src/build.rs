@@ -1,0 +1,320 @@
+//! Workloads out of recordings: groups, one task for each thread, and what passes between them.
+
+use crate::classify::{self, Plan};
+use crate::recording::Recording;
+use crate::selector::{Selector, Subject};
+use crate::thread::{Birth, Thread};
+use cpumax_limit::Limit;
+use cpumax_workload::{
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec,
+    Source, TaskIx, TaskSpec, Workload,
+};
+use std::collections::BTreeMap;
+
+mod kernel_threads;
+mod program;
+
+/// Which threads go where, and what is known better than the recording tells.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Threads that match one of these go into `group`; all others into the root group. With none, every thread
+    /// is in the control group it was recorded in.
+    pub limited: Vec<Selector>,
+    /// Path of the group for the chosen ones, e.g. `/limited` (which is what an empty one means).
+    pub group: String,
+    /// Threads whose timers are known to follow a clock or to be lengths of time. The first match counts.
+    pub clocks: Vec<(Selector, Clock)>,
+}
+
+/// How a thread waits for time to pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// At points of time, whatever happened before: an open loop.
+    Absolute,
+    /// For a length of time from when it begins to wait: a closed loop.
+    Relative,
+}
+
+/// Where things of the workload are, by index of the thread.
+struct Places {
+    /// `None`: the thread is not in the workload.
+    tasks: Vec<Option<TaskIx>>,
+    groups: Vec<GroupIx>,
+    /// Filled by the threads that wake this one.
+    messages: Vec<Option<ChannelIx>>,
+    /// Filled by a clock.
+    arrivals: Vec<Option<ChannelIx>>,
+}
+
+impl Recording {
+    /// The recorded threads as tasks. No group has a limit yet.
+    ///
+    /// A task exits where the recording ends; a selector that matches nothing leaves its group empty.
+    pub fn workload(&self, selection: &Selection) -> Workload {
+        let names = self.names();
+        let included: Vec<usize> =
+            (0..self.threads.len()).filter(|ix| self.is_included(*ix)).collect();
+        let mut workload = self.empty_workload();
+        let mut places = Places {
+            tasks: vec![None; self.threads.len()],
+            groups: vec![0; self.threads.len()],
+            messages: vec![None; self.threads.len()],
+            arrivals: vec![None; self.threads.len()],
+        };
+        let mut groups = Groups::new(&mut workload);
+        for (task, ix) in included.iter().enumerate() {
+            places.tasks[*ix] = Some(task as TaskIx);
+            places.groups[*ix] =
+                groups.of(self.place(*ix, &names, selection).as_deref().unwrap_or("/"));
+        }
+        let plans: Vec<(usize, Vec<Plan>)> =
+            included.iter().map(|ix| (*ix, self.plans(*ix, &names, selection, &places))).collect();
+        for (ix, plans) in &plans {
+            self.add_channels(*ix, &names[*ix], plans, &mut places, &mut workload);
+        }
+        for (ix, plans) in &plans {
+            let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
+            workload.tasks.push(task);
+        }
+        workload
+    }
+
+    /// Whether the thread is part of the workload: it ran, and it is not the recording tool's.
+    pub(crate) fn is_included(&self, ix: usize) -> bool {
+        let thread = &self.threads[ix];
+        thread.runtime_ns > 0 && !thread.is_perf()
+    }
+
+    /// `name/id` of each thread; an id that was used again gets a number.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut seen = BTreeMap::<String, u32>::new();
+        let name = |thread: &Thread| {
+            let comm = if thread.comm.is_empty() { "?" } else { &thread.comm };
+            let name = format!("{comm}/{}", thread.tid);
+            let times = seen.entry(name.clone()).or_default();
+            *times += 1;
+            if *times == 1 { name } else { format!("{name}#{times}") }
+        };
+        self.threads.iter().map(name).collect()
+    }
+
+    pub(crate) fn is_kernel(&self, thread: &Thread) -> bool {
+        let called = self.has_syscalls && thread.starts_in_kernel.is_some();
+        thread.kthread || (!called && kernel_threads::is_name(&thread.comm))
+    }
+
+    /// The path of the thread's group, if the file tells.
+    pub(crate) fn group_path(&self, thread: &Thread) -> Option<&str> {
+        self.groups.get(&thread.group()?).map(String::as_str)
+    }
+
+    fn empty_workload(&self) -> Workload {
+        Workload {
+            name: self.name.clone(),
+            shows: format!("Threads recorded in {}.", self.name),
+            duration_ns: self.span_ns(),
+            machine: MachineSpec { cpus: self.cpus(), ..MachineSpec::default() },
+            groups: Vec::new(),
+            locks: Vec::new(),
+            channels: Vec::new(),
+            distributions: Vec::new(),
+            cpu_sets: Vec::new(),
+            tasks: Vec::new(),
+            sources: Vec::new(),
+            interventions: Vec::new(),
+            expectations: Vec::new(),
+        }
+    }
+
+    /// The path of the group the thread goes into; `None`: the root.
+    fn place(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
+        let thread = &self.threads[ix];
+        if selection.limited.is_empty() {
+            return self.group_path(thread).filter(|path| path.starts_with('/')).map(str::to_owned);
+        }
+        let chosen = self.matches(ix, names, selection.limited.iter()).is_some();
+        let path = if selection.group.is_empty() { "/limited" } else { &selection.group };
+        chosen.then(|| path.to_owned())
+    }
+
+    /// The first of the selectors that matches the thread.
+    fn matches<'s>(
+        &self,
+        ix: usize,
+        names: &[String],
+        mut selectors: impl Iterator<Item = &'s Selector>,
+    ) -> Option<usize> {
+        let thread = &self.threads[ix];
+        let pids = self.pids(ix);
+        let subject = Subject {
+            comm: &thread.comm,
+            name: &names[ix],
+            group: self.group_path(thread),
+            pids: &pids,
+        };
+        selectors.position(|selector| selector.matches(&subject))
+    }
+
+    /// Ids of the thread, its process and the ancestors that are known.
+    fn pids(&self, ix: usize) -> Vec<i32> {
+        let mut pids = Vec::new();
+        let mut next = Some(ix);
+        while let Some(ix) = next {
+            let thread = &self.threads[ix];
+            pids.push(thread.tid);
+            pids.extend(thread.pid);
+            next = match thread.birth {
+                // Parents come before their children, so this ends.
+                Birth::Forked { parent, .. } if (parent as usize) < ix => Some(parent as usize),
+                _ => None,
+            };
+        }
+        pids
+    }
+
+    fn plans(
+        &self,
+        ix: usize,
+        names: &[String],
+        selection: &Selection,
+        places: &Places,
+    ) -> Vec<Plan> {
+        let thread = &self.threads[ix];
+        let clocks = selection.clocks.iter().map(|(selector, _)| selector);
+        let clock = self.matches(ix, names, clocks).map(|at| selection.clocks[at].1);
+        classify::plans(thread, self.is_kernel(thread), clock, |edge| {
+            let waker = self.edges[edge as usize].waker;
+            places.tasks[waker as usize].is_some()
+        })
+    }
+
+    /// The channels a thread waits on, and the source that fills the one of arrivals.
+    fn add_channels(
+        &self,
+        ix: usize,
+        name: &str,
+        plans: &[Plan],
+        places: &mut Places,
+        workload: &mut Workload,
+    ) {
+        let mut channel = |what: &str| {
+            workload
+                .channels
+                .push(ChannelSpec { name: format!("{what} {name}"), capacity: u64::MAX });
+            workload.channels.len() as ChannelIx - 1
+        };
+        if plans.contains(&Plan::Message) {
+            places.messages[ix] = Some(channel("to"));
+        }
+        let waits = self.threads[ix].waits.iter().zip(plans);
+        let times: Vec<u64> = waits
+            .filter(|(_, plan)| **plan == Plan::Arrival)
+            .map(|(wait, _)| wait.end_ns - self.first_ns)
+            .collect();
+        if times.is_empty() {
+            return;
+        }
+        let arrivals = channel("arrivals at");
+        places.arrivals[ix] = Some(arrivals);
+        workload.sources.push(Source {
+            name: format!("clock of {name}"),
+            channel: arrivals,
+            count: times.len() as u64,
+            arrivals: Arrivals::At(times),
+            start_ns: 0,
+        });
+    }
+
+    fn task(
+        &self,
+        ix: usize,
+        name: &str,
+        plans: &[Plan],
+        places: &Places,
+        cpu_sets: &mut Vec<CpuSet>,
+    ) -> TaskSpec {
+        let thread = &self.threads[ix];
+        let kernel = self.is_kernel(thread);
+        let parent = match thread.birth {
+            Birth::Forked { parent, .. } if places.tasks[parent as usize].is_some() => {
+                Some(parent as usize)
+            }
+            _ => None,
+        };
+        let start_ns = match thread.birth {
+            _ if parent.is_some() => 0,
+            Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
+        };
+        let moved = parent.is_some_and(|parent| places.groups[parent] != places.groups[ix]);
+        let class = match thread.prio {
+            ..100 => Class::Rt,
+            _ if kernel => Class::Kthread,
+            _ => Class::Fair,
+        };
+        TaskSpec {
+            name: name.to_owned(),
+            count: u32::from(parent.is_none()),
+            group: places.groups[ix],
+            class,
+            nice: thread.prio.saturating_sub(120).clamp(-20, 19) as i8,
+            cpus: self.affinity(thread, kernel, cpu_sets),
+            start_ns,
+            stagger_ns: 0,
+            slice_ns: None,
+            program: self.program(ix, kernel, moved, plans, places),
+        }
+    }
+
+    /// Kernel threads that belong to a CPU say so in their names.
+    fn affinity(&self, thread: &Thread, kernel: bool, cpu_sets: &mut Vec<CpuSet>) -> Affinity {
+        let cpu = kernel_threads::cpu(&thread.comm).filter(|cpu| kernel && *cpu < self.cpus());
+        let Some(cpu) = cpu else { return Affinity::All };
+        let set = CpuSet(vec![cpu]);
+        let at = cpu_sets.iter().position(|other| *other == set).unwrap_or_else(|| {
+            cpu_sets.push(set);
+            cpu_sets.len() - 1
+        });
+        Affinity::Set(at as u32)
+    }
+
+    /// Whether a wakeup is one the workload has to make.
+    fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
+        let edge = &self.edges[edge as usize];
+        if !edge.used {
+            return None;
+        }
+        plans_to.messages[edge.wakee as usize]
+    }
+}
+
+/// Makes groups as they are asked for, parents first.
+struct Groups<'a> {
+    workload: &'a mut Workload,
+    by_path: BTreeMap<String, GroupIx>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(workload: &'a mut Workload) -> Self {
+        workload.groups.push(group("/".to_owned(), None));
+        Groups { workload, by_path: BTreeMap::from([("/".to_owned(), 0)]) }
+    }
+
+    fn of(&mut self, path: &str) -> GroupIx {
+        let mut at = String::new();
+        let mut parent = 0;
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            at.push('/');
+            at.push_str(part);
+            let groups = &mut self.workload.groups;
+            parent = *self.by_path.entry(at.clone()).or_insert_with(|| {
+                groups.push(group(at.clone(), Some(parent)));
+                groups.len() as GroupIx - 1
+            });
+        }
+        parent
+    }
+}
+
+fn group(path: String, parent: Option<GroupIx>) -> GroupSpec {
+    GroupSpec { path, parent, limit: Limit::UNLIMITED, weight: 100, v1: false }
+}

@@ -1,0 +1,71 @@
+//! Kernel threads by their names, for files that do not tell them apart from others.
+
+/// Names, or what they begin with.
+const NAMES: [&str; 29] = [
+    "kthreadd",
+    "rcu_",
+    "rcub/",
+    "rcuc/",
+    "rcuo",
+    "rcu",
+    "migration/",
+    "cpuhp/",
+    "ksoftirqd/",
+    "kworker/",
+    "kdevtmpfs",
+    "kauditd",
+    "khungtaskd",
+    "oom_reaper",
+    "kcompactd",
+    "ksmd",
+    "khugepaged",
+    "kswapd",
+    "jbd2/",
+    "irq/",
+    "watchdogd",
+    "kblockd",
+    "ktimers/",
+    "idle_inject/",
+    "scsi_eh_",
+    "ext4-rsv-conver",
+    "napi/",
+    "pool_workqueue_",
+    "writeback",
+];
+
+/// Threads of one CPU: the number follows.
+const PER_CPU: [&str; 7] =
+    ["migration/", "cpuhp/", "ksoftirqd/", "ktimers/", "rcuc/", "idle_inject/", "watchdog/"];
+
+/// Whether threads of this name are the kernel's.
+pub(super) fn is_name(comm: &str) -> bool {
+    NAMES.iter().any(|name| comm.starts_with(name))
+}
+
+/// The CPU such a thread belongs to. Workers are bound by number, `kworker/2:1`; those of `kworker/u…` are not.
+pub(super) fn cpu(comm: &str) -> Option<u16> {
+    if let Some(worker) = comm.strip_prefix("kworker/") {
+        return worker.split_once(':')?.0.parse().ok();
+    }
+    let number = PER_CPU.iter().find_map(|name| comm.strip_prefix(name))?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cpu, is_name};
+
+    #[test]
+    fn knows_the_kernels_own() {
+        for (comm, kernel, on) in [
+            ("kworker/1:2-events", true, Some(1)),
+            ("kworker/u8:2-events", true, None),
+            ("ksoftirqd/3", true, Some(3)),
+            ("migration/0", true, Some(0)),
+            ("rcu_preempt", true, None),
+            ("nginx", false, None),
+        ] {
+            assert_eq!((is_name(comm), cpu(comm)), (kernel, on), "{comm}");
+        }
+    }
+}

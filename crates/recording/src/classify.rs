@@ -1,0 +1,236 @@
+//! What a wait becomes in the workload: a message from another task, an arrival at a fixed time, or a sleep of a
+//! fixed length. This decides whether a thread slows down when others do (closed loop) or not (open loop).
+//!
+//! A thread that woke it is certain. For timers the system call tells, where it was recorded; but programs
+//! compute relative sleeps from an absolute plan, and libraries do the reverse. So where a thread has enough
+//! such waits, their regularity decides: if the lengths of the waits vary less than the times between wakeups,
+//! it sleeps for a length of time; in the opposite case it follows a clock.
+
+use crate::build::Clock;
+use crate::event::Left;
+use crate::syscalls::Hint;
+use crate::thread::{Cause, Interrupt, Thread, Wait};
+
+/// What becomes of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Until the other thread says so.
+    Message,
+    /// Until a point of time, whatever the others do.
+    Arrival,
+    /// For a length of time.
+    Sleep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guess {
+    Sure(Plan),
+    /// A timer; the regularity of all such waits decides, else this.
+    Timer(Plan),
+}
+
+/// `TIMER_SOFTIRQ`, `NET_RX_SOFTIRQ`, `BLOCK_SOFTIRQ`, `HRTIMER_SOFTIRQ`.
+const TIMER_SOFTIRQ: u32 = 1;
+const BLOCK_SOFTIRQ: u32 = 4;
+const HRTIMER_SOFTIRQ: u32 = 8;
+/// With fewer waits nothing can be said of their regularity.
+const TIMER_WAITS_MIN: usize = 8;
+/// One kind of variation must be so many times the other.
+const CLEARLY: u64 = 2;
+/// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time: a poll that
+/// lasted its timeout and this is taken to have timed out.
+const TIMEOUT_SLACK_NS: u64 = 1_500_000;
+
+/// One plan for each wait of a thread. `is_included` tells whether a waking thread is part of the workload.
+pub(crate) fn plans(
+    thread: &Thread,
+    kernel: bool,
+    clock: Option<Clock>,
+    mut is_included: impl FnMut(u32) -> bool,
+) -> Vec<Plan> {
+    let guesses: Vec<Guess> = thread
+        .waits
+        .iter()
+        .map(|wait| match wait.cause {
+            Cause::Thread { edge } if is_included(edge) => Guess::Sure(Plan::Message),
+            Cause::Thread { .. } | Cause::Unseen => Guess::Sure(Plan::Arrival),
+            Cause::Interrupt(interrupt) => of_interrupt(wait, interrupt, kernel),
+        })
+        .collect();
+    let timers: Vec<&Wait> = thread
+        .waits
+        .iter()
+        .zip(&guesses)
+        .filter_map(|(wait, guess)| matches!(guess, Guess::Timer(_)).then_some(wait))
+        .collect();
+    let told = match clock {
+        Some(Clock::Absolute) => Some(Plan::Arrival),
+        Some(Clock::Relative) => Some(Plan::Sleep),
+        None => regularity(&timers),
+    };
+    let plan = |guess: &Guess| match *guess {
+        Guess::Sure(plan) => plan,
+        Guess::Timer(plan) => told.unwrap_or(plan),
+    };
+    guesses.iter().map(plan).collect()
+}
+
+fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> Guess {
+    if wait.left == Left::Blocked {
+        return Guess::Sure(Plan::Sleep);
+    }
+    let soft_timer =
+        matches!(interrupt, Interrupt::Soft { vector: TIMER_SOFTIRQ | HRTIMER_SOFTIRQ });
+    let may_be_timer = soft_timer || matches!(interrupt, Interrupt::Timer | Interrupt::Unknown);
+    if kernel {
+        let sleep = soft_timer || interrupt == Interrupt::Timer;
+        return Guess::Sure(if sleep { Plan::Sleep } else { Plan::Arrival });
+    }
+    if interrupt == (Interrupt::Soft { vector: BLOCK_SOFTIRQ }) {
+        return Guess::Sure(Plan::Sleep);
+    }
+    match wait.hint {
+        Some(Hint::Relative) => Guess::Timer(Plan::Sleep),
+        Some(Hint::Absolute) => Guess::Timer(Plan::Arrival),
+        _ if !may_be_timer => Guess::Sure(Plan::Arrival),
+        Some(Hint::Event) => Guess::Sure(Plan::Arrival),
+        Some(Hint::TimeoutMs(ms)) => {
+            let timeout_ns = u64::from(ms.unsigned_abs()) * 1_000_000;
+            let waited_ns = wait.end_ns - wait.start_ns;
+            let timed_out = waited_ns + TIMEOUT_SLACK_NS >= timeout_ns;
+            if timed_out { Guess::Timer(Plan::Sleep) } else { Guess::Sure(Plan::Arrival) }
+        }
+        Some(Hint::TimeoutUnknown) => Guess::Timer(Plan::Sleep),
+        Some(Hint::Other) | None => Guess::Timer(Plan::Arrival),
+    }
+}
+
+/// Whether the waits follow a clock or have a length, if that is clear.
+fn regularity(timers: &[&Wait]) -> Option<Plan> {
+    if timers.len() < TIMER_WAITS_MIN {
+        return None;
+    }
+    let lengths: Vec<u64> = timers.iter().map(|w| w.end_ns - w.start_ns).collect();
+    let between: Vec<u64> = timers.windows(2).map(|pair| pair[1].end_ns - pair[0].end_ns).collect();
+    let length_varies_ns = variation_ns(&lengths, false);
+    let between_varies_ns = variation_ns(&between, true);
+    if length_varies_ns.saturating_mul(CLEARLY) <= between_varies_ns {
+        Some(Plan::Sleep)
+    } else if between_varies_ns.saturating_mul(CLEARLY) <= length_varies_ns {
+        Some(Plan::Arrival)
+    } else {
+        None
+    }
+}
+
+/// Median distance from the median; with `multiples`, from the nearest multiple of the median, because a clock whose
+/// tick was missed goes on with a later one.
+fn variation_ns(values: &[u64], multiples: bool) -> u64 {
+    let middle = median(values.to_vec()).max(1);
+    let distance = |value: u64| {
+        let times = if multiples { ((value + middle / 2) / middle).max(1) } else { 1 };
+        value.abs_diff(middle.saturating_mul(times))
+    };
+    median(values.iter().map(|value| distance(*value)).collect())
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    if values.is_empty() {
+        return 0;
+    }
+    let middle = values.len() / 2;
+    *values.select_nth_unstable(middle).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Plan, plans};
+    use crate::build::Clock;
+    use crate::event::Left;
+    use crate::syscalls::Hint;
+    use crate::thread::{Cause, Interrupt, Thread, Wait};
+
+    const MS: u64 = 1_000_000;
+
+    fn thread(waits: impl IntoIterator<Item = (u64, u64)>, hint: Option<Hint>) -> Thread {
+        let mut thread = Thread::new(7);
+        thread.waits = waits
+            .into_iter()
+            .map(|(start_ns, end_ns)| Wait {
+                start_ns,
+                end_ns,
+                left: Left::Sleeping,
+                cause: Cause::Interrupt(Interrupt::Timer),
+                hint,
+            })
+            .collect();
+        thread
+    }
+
+    /// Work of 1 to 7 ms, then a wait of 10 ms.
+    fn sleeper() -> Vec<(u64, u64)> {
+        let mut now = 0;
+        (0..20)
+            .map(|i| {
+                let start = now + (i * 3 % 7 + 1) * MS;
+                now = start + 10 * MS + i % 3 * 10_000;
+                (start, now)
+            })
+            .collect()
+    }
+
+    /// Wakes every 10 ms, whatever it did before; misses one.
+    fn clock() -> Vec<(u64, u64)> {
+        (0..20)
+            .filter(|i| *i != 9)
+            .map(|i| (i * 10 * MS + (i * 3 % 7 + 1) * MS, (i + 1) * 10 * MS + i % 3 * 10_000))
+            .collect()
+    }
+
+    fn first(thread: &Thread, clock: Option<Clock>) -> Plan {
+        let plans = plans(thread, false, clock, |_| true);
+        assert!(plans.iter().all(|plan| *plan == plans[0]));
+        plans[0]
+    }
+
+    #[test]
+    fn regularity_beats_the_system_call() {
+        assert_eq!(first(&thread(sleeper(), Some(Hint::Absolute)), None), Plan::Sleep);
+        assert_eq!(first(&thread(clock(), Some(Hint::Relative)), None), Plan::Arrival);
+        assert_eq!(first(&thread(sleeper(), None), None), Plan::Sleep);
+        assert_eq!(first(&thread(clock(), None), None), Plan::Arrival);
+    }
+
+    #[test]
+    fn the_system_call_decides_where_nothing_is_regular() {
+        let few = |hint| thread([(MS, 2 * MS), (3 * MS, 9 * MS)], hint);
+        assert_eq!(first(&few(Some(Hint::Absolute)), None), Plan::Arrival);
+        assert_eq!(first(&few(Some(Hint::Relative)), None), Plan::Sleep);
+        assert_eq!(first(&few(Some(Hint::Event)), None), Plan::Arrival);
+        assert_eq!(first(&few(None), None), Plan::Arrival);
+    }
+
+    #[test]
+    fn the_user_has_the_last_word() {
+        assert_eq!(first(&thread(sleeper(), None), Some(Clock::Absolute)), Plan::Arrival);
+        assert_eq!(first(&thread(clock(), None), Some(Clock::Relative)), Plan::Sleep);
+    }
+
+    #[test]
+    fn a_poll_that_lasts_its_timeout_timed_out() {
+        let poll = |end_ns| thread([(0, end_ns)], Some(Hint::TimeoutMs(10)));
+        assert_eq!(first(&poll(10 * MS), None), Plan::Sleep);
+        assert_eq!(first(&poll(5 * MS), None), Plan::Arrival);
+    }
+
+    #[test]
+    fn devices_take_their_time_and_the_network_comes_when_it_comes() {
+        let mut disk = thread([(0, MS)], None);
+        disk.waits[0].left = Left::Blocked;
+        disk.waits[0].cause = Cause::Interrupt(Interrupt::Device);
+        assert_eq!(first(&disk, None), Plan::Sleep);
+        let mut net = thread([(0, MS)], Some(Hint::TimeoutMs(1)));
+        net.waits[0].cause = Cause::Interrupt(Interrupt::Soft { vector: 3 });
+        assert_eq!(first(&net, None), Plan::Arrival);
+    }
+}

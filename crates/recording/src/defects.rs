@@ -1,0 +1,103 @@
+//! The lesser faults of a recording: each is repaired in a stated way, and counted.
+
+use std::fmt;
+
+/// How often each kind of fault was met, and what was done about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Defects {
+    /// Events the kernel could not hand over in time, as far as perf noticed. What they told is missing.
+    pub lost_events: u64,
+    /// Events earlier than the one before them: taken to be at the same time as that.
+    pub backwards_events: u64,
+    /// The longest such step, ns.
+    pub backwards_most_ns: u64,
+    /// A CPU went on with another thread than the one that had got on it: the change is taken to be at its
+    /// event before.
+    pub mismatched_switches: u64,
+    /// A CPU that was idle went on with a thread that had not got on it: it is taken to have got on it as long
+    /// before its first charge of CPU time as that says. (Some kernels record nothing in the idle task's context.)
+    pub missing_idle_switches: u64,
+    /// A thread that slept ran again without a wakeup: taken to be woken, by an interrupt or at a fixed time, when it ran.
+    pub unseen_wakeups: u64,
+    /// Two entries into or two exits from a system call in a row: the missing one is put in or the second left out.
+    pub unpaired_syscalls: u64,
+    /// CPU time charged to a thread that was not running: left out.
+    pub stray_runtimes: u64,
+    /// Events on CPUs with numbers no machine has: left out.
+    pub impossible_cpus: u64,
+    /// Records whose content does not fit the description of their event: left out.
+    pub unreadable_records: u64,
+    /// Lines of text that are no event: left out.
+    pub unreadable_lines: u64,
+    /// The file ends in the middle of a record or line: that one is left out.
+    pub cut_at_the_end: u64,
+    /// Sums of the two ways to count lost events; the larger is the number.
+    lost: [u64; 2],
+}
+
+/// A fault a reader meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Defect {
+    UnreadableRecord,
+    UnreadableLine,
+    CutAtTheEnd,
+}
+
+impl Defects {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Defects::default()
+    }
+
+    pub(crate) fn lost(&mut self, events: u64, by_the_kernel: bool) {
+        let sum = &mut self.lost[usize::from(by_the_kernel)];
+        *sum = sum.saturating_add(events);
+        self.lost_events = self.lost[0].max(self.lost[1]);
+    }
+
+    pub(crate) fn count(&mut self, defect: Defect) {
+        match defect {
+            Defect::UnreadableRecord => self.unreadable_records += 1,
+            Defect::UnreadableLine => self.unreadable_lines += 1,
+            Defect::CutAtTheEnd => self.cut_at_the_end += 1,
+        }
+    }
+}
+
+/// One line for each kind of fault that was met; nothing when there was none.
+impl fmt::Display for Defects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = [
+            (self.lost_events, "events lost while recording; what they told is missing"),
+            (
+                self.backwards_events,
+                "events earlier than the one before; taken as simultaneous with it",
+            ),
+            (self.mismatched_switches, "thread switches missing; taken to be at the event before"),
+            (
+                self.missing_idle_switches,
+                "switches from idle missing; taken from the CPU time charged next",
+            ),
+            (self.unseen_wakeups, "wakeups missing; taken to be when the thread ran again"),
+            (
+                self.unpaired_syscalls,
+                "system calls without an entry or exit; completed or left out",
+            ),
+            (self.stray_runtimes, "charges of CPU time to a thread that was not running; left out"),
+            (self.impossible_cpus, "events on impossible CPUs; left out"),
+            (self.unreadable_records, "unreadable records; left out"),
+            (self.unreadable_lines, "unreadable lines; left out"),
+            (self.cut_at_the_end, "record or line cut at the end of the file; left out"),
+        ];
+        let mut first = true;
+        for (count, what) in lines {
+            if count > 0 {
+                let newline = if first { "" } else { "\n" };
+                first = false;
+                write!(f, "{newline}{count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}

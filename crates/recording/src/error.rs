@@ -1,0 +1,84 @@
+//! What can be wrong with a recording as a whole. Lesser faults are repaired and counted: see
+//! [`Defects`](crate::Defects).
+
+use std::io;
+
+/// A recording that cannot be read, with the place and what would be accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be opened or read.
+    #[error("{name}: {source}")]
+    Io {
+        /// The file.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is neither of the two kinds of file.
+    #[error(
+        "{name}: {what}; a recording is a perf.data file (from `perf record` or `perf sched record`) \
+         or the text that `perf script` prints of one"
+    )]
+    NotARecording {
+        /// The file.
+        name: String,
+        /// What it is instead.
+        what: String,
+    },
+    /// Its end is missing and what is left cannot be understood without it.
+    #[error(
+        "{name}: the file is cut: {what}; the descriptions of the events are at its end, so it cannot be \
+         read without; copy it again, or record again and stop perf with SIGINT so that it finishes the file"
+    )]
+    Cut {
+        /// The file.
+        name: String,
+        /// How that was noticed, with sizes in bytes.
+        what: String,
+    },
+    /// A part of it contradicts the format.
+    #[error("{name}: {place}: {what}")]
+    Malformed {
+        /// The file.
+        name: String,
+        /// Where: a byte offset, record, section or line.
+        place: String,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It is a recording, but not of what is needed here, or in a form that is not read.
+    #[error("{name}: {what}")]
+    Unsupported {
+        /// The file.
+        name: String,
+        /// What is missing and which command records it.
+        what: String,
+    },
+    /// The clock goes backwards too often to believe the order of events.
+    #[error(
+        "{name}: {backwards} of {events} events are earlier than the one before them (by up to {by_at_most_ns} ns): \
+         the clocks of the CPUs do not agree; record with `perf record -k CLOCK_MONOTONIC`, or sort the text by time"
+    )]
+    Misordered {
+        /// The file.
+        name: String,
+        /// Events earlier than their predecessor.
+        backwards: u64,
+        /// Events read until this was given up.
+        events: u64,
+        /// The largest step backwards.
+        by_at_most_ns: u64,
+    },
+    /// A pattern for choosing threads.
+    #[error(
+        "`{pattern}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or PATTERN, \
+         where PATTERN may contain * and ?"
+    )]
+    Selector {
+        /// The pattern as given.
+        pattern: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}

@@ -1,0 +1,144 @@
+//! perf.data files, through the `linux-perf-data` crate: it finds the records and sorts them by time;
+//! what is in a sample of a tracepoint is read here, by the descriptions of its fields in the file itself.
+//!
+//! The crate believes what the file says of its own sizes, so `guard` looks through it first.
+
+use crate::error::Error;
+use crate::event::{Machine, Note, Sink};
+use crate::tracepoint::{RECORD_WITH, Tracepoint};
+use crate::{Defect, misordered};
+use linux_perf_data::{AttributeDescription, Feature, PerfFile, PerfFileReader, PerfFileRecord};
+use linux_perf_event_reader::{PerfEventType, RawEventRecord, RecordType};
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+mod bytes;
+mod format;
+mod guard;
+mod sample;
+
+use bytes::Bytes;
+use format::Formats;
+pub(crate) use guard::is_perf_data;
+
+/// Reads this much of the file at once, bytes.
+const BUFFER_SIZE: usize = 1 << 18;
+/// In `misc` of a `LOST_SAMPLES` record: dropped on purpose, by a filter.
+const MISC_LOST_BY_FILTER: u16 = 1 << 15;
+
+/// Reads all of it into `sink`. `name` is for messages.
+pub(crate) fn read<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
+    let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
+    guard::look_through(name, &mut file)?;
+    rewind(name, &mut file)?;
+    let reader = PerfFileReader::parse_file(file).map_err(|e| malformed(name, "head", &e))?;
+    let PerfFileReader { mut perf_file, mut record_iter } = reader;
+    sink.machine(machine(&perf_file));
+    let formats = formats(name, &perf_file)?;
+
+    let mut number = 0_u64;
+    loop {
+        let place = || format!("record {number} in order of time");
+        let record =
+            record_iter.next_record(&mut perf_file).map_err(|e| malformed(name, &place(), &e))?;
+        let Some(record) = record else {
+            return Ok(());
+        };
+        number += 1;
+        let PerfFileRecord::EventRecord { record, .. } = record else {
+            continue;
+        };
+        if record.record_type == RecordType::SAMPLE {
+            match sample::event(&record, &formats) {
+                Some(sample) => {
+                    sample
+                        .with_event(|event| sink.event(event))
+                        .map_err(|e| misordered(name, e))?;
+                }
+                None => sink.defect(Defect::UnreadableRecord),
+            }
+        } else if !note(&record, sink) {
+            sink.defect(Defect::UnreadableRecord);
+        }
+    }
+}
+
+fn rewind(name: &str, file: &mut impl Seek) -> Result<(), Error> {
+    file.seek(SeekFrom::Start(0)).map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    Ok(())
+}
+
+fn malformed(name: &str, place: &str, error: &linux_perf_data::Error) -> Error {
+    Error::Malformed { name: name.to_owned(), place: place.to_owned(), what: error.to_string() }
+}
+
+fn machine(perf_file: &PerfFile) -> Machine {
+    let string =
+        |x: Result<Option<&str>, linux_perf_data::Error>| x.ok().flatten().map(str::to_owned);
+    Machine {
+        kernel: string(perf_file.os_release()),
+        arch: string(perf_file.arch()),
+        cpus: perf_file.nr_cpus().ok().flatten().map(|n| n.nr_cpus_online),
+        command: perf_file.cmdline().ok().flatten().map(|words| words.join(" ")),
+    }
+}
+
+/// The descriptions of those tracepoints that were recorded.
+fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
+    let recorded: Vec<u64> =
+        perf_file.event_attributes().iter().filter_map(tracepoint_id).collect();
+    let Some(section) = perf_file.feature_section_data(Feature::TRACING_DATA) else {
+        return Err(Error::Unsupported {
+            name: name.to_owned(),
+            what: format!("it holds no tracepoints; {RECORD_WITH}"),
+        });
+    };
+    let formats = Formats::parse(section, &recorded).map_err(|what| Error::Malformed {
+        name: name.to_owned(),
+        place: "descriptions of the tracepoints".to_owned(),
+        what,
+    })?;
+    if formats.has(Tracepoint::Switch) {
+        return Ok(formats);
+    }
+    Err(Error::Unsupported {
+        name: name.to_owned(),
+        what: format!("it holds no sched_switch events; {RECORD_WITH}"),
+    })
+}
+
+fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
+    match attribute.attributes().type_ {
+        PerfEventType::Tracepoint(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// Records that are not samples. False: one that should be understood and is not.
+fn note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
+    let data = record.data.as_slice();
+    let bytes = Bytes::new(&data, record.parse_info.endian);
+    let note = match record.record_type {
+        RecordType::COMM => comm(bytes),
+        RecordType::FORK => task(bytes),
+        RecordType::CGROUP => cgroup(bytes),
+        RecordType::LOST => bytes.u64(8).map(|events| Note::Lost { events, by_the_kernel: false }),
+        RecordType::LOST_SAMPLES if record.misc & MISC_LOST_BY_FILTER != 0 => return true,
+        RecordType::LOST_SAMPLES => {
+            bytes.u64(0).map(|events| Note::Lost { events, by_the_kernel: true })
+        }
+        _ => return true,
+    };
+    note.map(|note| sink.note(&note)).is_some()
+}
+
+fn comm(bytes: Bytes<'_>) -> Option<Note<'_>> {
+    Some(Note::Comm { pid: bytes.i32(0)?, tid: bytes.i32(4)?, comm: bytes.text(8, 16)? })
+}
+
+fn task(bytes: Bytes<'_>) -> Option<Note<'_>> {
+    Some(Note::Task { pid: bytes.i32(0)?, parent_pid: bytes.i32(4)?, tid: bytes.i32(8)? })
+}
+
+fn cgroup(bytes: Bytes<'_>) -> Option<Note<'_>> {
+    Some(Note::Cgroup { id: bytes.u64(0)?, path: bytes.text(8, bytes.len().checked_sub(8)?)? })
+}

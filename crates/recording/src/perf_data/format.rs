@@ -1,0 +1,327 @@
+//! The descriptions of tracepoints that perf stores in its file: where each field of an event is.
+//!
+//! The section begins as a trace.dat file does: magic, version, byte order, sizes, header page, header event,
+//! the tracer's own events, then for each system (`sched`, `irq`, …) the `format` files of its events.
+//! Offsets and state letters differ between kernels, so none is assumed.
+
+use super::bytes::Bytes;
+use crate::event::Left;
+use crate::tracepoint::{self, Tracepoint};
+use linux_perf_event_reader::Endianness;
+
+const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+/// Tracepoint numbers are 16 bits wide.
+const IDS: usize = 1 << 16;
+
+/// What is needed of the descriptions, by the number of the tracepoint.
+pub(super) struct Formats {
+    by_id: Vec<Option<Format>>,
+    /// Wakeups are taken from `sched_wakeup` only where there is no `sched_waking`.
+    pub has_waking: bool,
+}
+
+/// Where the fields of one kind of event are, in the order its reader wants them.
+#[derive(Debug, Clone)]
+pub(super) struct Format {
+    pub tracepoint: Tracepoint,
+    pub fields: Vec<Field>,
+    /// Of `prev_state`: bit, meaning.
+    pub states: Vec<(u64, Left)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Field {
+    offset: usize,
+    size: usize,
+    signed: bool,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Here,
+    /// The field holds offset and length of a string at the end of the record.
+    Elsewhere,
+    /// As before; the offset counts from the end of the field.
+    After,
+}
+
+impl Formats {
+    /// Those of `recorded`; the error says what is wrong with the section.
+    pub fn parse(section: &[u8], recorded: &[u64]) -> Result<Self, String> {
+        let mut formats = Formats { by_id: vec![None; IDS], has_waking: false };
+        Section::open(section)?.each_format(|text| formats.add(text, recorded))?;
+        formats.has_waking = formats.has(Tracepoint::Waking);
+        Ok(formats)
+    }
+
+    pub fn has(&self, tracepoint: Tracepoint) -> bool {
+        self.by_id.iter().flatten().any(|f| f.tracepoint == tracepoint)
+    }
+
+    pub fn of(&self, id: u16) -> Option<&Format> {
+        self.by_id[usize::from(id)].as_ref()
+    }
+
+    fn add(&mut self, text: &str, recorded: &[u64]) -> Result<(), String> {
+        let Some((id, name)) = id_and_name(text) else {
+            return Err("a description without name or ID".to_owned());
+        };
+        if !recorded.contains(&u64::from(id)) {
+            return Ok(());
+        }
+        self.by_id[usize::from(id)] = Some(Format::parse(name, text)?);
+        Ok(())
+    }
+}
+
+impl Format {
+    fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let tracepoint = Tracepoint::named(name);
+        let fields = wanted(tracepoint)
+            .iter()
+            .map(|wanted| {
+                wanted
+                    .iter()
+                    .find_map(|field| Field::find(text, field))
+                    .ok_or_else(|| format!("{name} has no field {}", wanted[0]))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Format {
+            tracepoint,
+            fields,
+            states: if tracepoint == Tracepoint::Switch { states(text) } else { Vec::new() },
+        })
+    }
+
+    /// What a value of `prev_state` means: without a bit that has a letter, the thread wants to go on.
+    pub fn left(&self, prev_state: u64) -> Left {
+        let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
+        let first = bits.next().map_or(Left::Runnable, |(_, left)| *left);
+        bits.fold(first, |a, (_, b)| if *b == Left::Dead { Left::Dead } else { a })
+    }
+}
+
+/// The fields each reader needs, with their names in other kernel versions.
+fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
+    match tracepoint {
+        Tracepoint::Switch => &[
+            &["prev_comm"],
+            &["prev_pid"],
+            &["prev_prio"],
+            &["prev_state"],
+            &["next_comm"],
+            &["next_pid"],
+            &["next_prio"],
+        ],
+        Tracepoint::Waking | Tracepoint::Wakeup | Tracepoint::WakeupNew => {
+            &[&["comm"], &["pid"], &["prio"]]
+        }
+        Tracepoint::Fork => &[&["child_comm"], &["child_pid"]],
+        Tracepoint::Runtime => &[&["pid"], &["runtime"]],
+        Tracepoint::SysEnter => &[&["id"], &["args"]],
+        Tracepoint::SoftirqEnter => &[&["vec"]],
+        _ => &[],
+    }
+}
+
+impl Field {
+    /// Reads a number out of an event.
+    pub fn number(self, raw: Bytes<'_>) -> Option<i64> {
+        raw.number(self.offset, self.size, self.signed)
+    }
+
+    /// Reads the i-th of several numbers of 8 bytes.
+    pub fn element(self, raw: Bytes<'_>, i: usize) -> Option<u64> {
+        raw.u64(self.offset.checked_add(i * 8)?)
+    }
+
+    /// Reads a string out of an event.
+    pub fn text(self, raw: Bytes<'_>) -> Option<&str> {
+        let (offset, len) = match self.place {
+            Place::Here => (self.offset, self.size),
+            Place::Elsewhere | Place::After => {
+                let at = raw.u32(self.offset)?;
+                let base = match self.place {
+                    Place::After => self.offset + 4,
+                    _ => 0,
+                };
+                (base + (at & 0xffff) as usize, (at >> 16) as usize)
+            }
+        };
+        raw.text(offset, len)
+    }
+
+    /// Finds `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;` by its name.
+    fn find(text: &str, name: &str) -> Option<Field> {
+        text.lines().find_map(|line| {
+            let mut parts = line.trim().strip_prefix("field:")?.split(';');
+            let declaration = parts.next()?;
+            let declared = declaration.split_whitespace().last()?;
+            if declared.split('[').next()? != name {
+                return None;
+            }
+            let mut value = |key: &str| {
+                let part = parts.next()?.trim();
+                part.strip_prefix(key)?.strip_prefix(':')?.parse::<usize>().ok()
+            };
+            Some(Field {
+                offset: value("offset")?,
+                size: value("size")?,
+                signed: value("signed").is_some_and(|n| n != 0),
+                place: if declaration.starts_with("__rel_loc")
+                    || declaration.starts_with("__rel_data_loc")
+                {
+                    Place::After
+                } else if declaration.starts_with("__data_loc") {
+                    Place::Elsewhere
+                } else {
+                    Place::Here
+                },
+            })
+        })
+    }
+}
+
+fn id_and_name(text: &str) -> Option<(u16, &str)> {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    Some((value("ID:")?.trim().parse().ok()?, value("name:")?.trim()))
+}
+
+/// The pairs of bit and letter in the print format: `{ 0x00000001, "S" }`.
+fn states(text: &str) -> Vec<(u64, Left)> {
+    let pairs = text.split('{').skip(1).filter_map(|pair| {
+        let (number, rest) = pair.split_once(',')?;
+        let letter = rest.split('"').nth(1)?;
+        let number = number.trim();
+        let bit = match number.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+            None => number.parse().ok()?,
+        };
+        Some((bit, tracepoint::left(letter)))
+    });
+    pairs.filter(|(_, left)| *left != Left::Runnable).collect()
+}
+
+/// A walk through the section.
+struct Section<'a> {
+    data: &'a [u8],
+    at: usize,
+    endian: Endianness,
+}
+
+impl<'a> Section<'a> {
+    fn open(data: &'a [u8]) -> Result<Self, String> {
+        let mut section = Section { data, at: 0, endian: Endianness::LittleEndian };
+        if section.take(MAGIC.len())? != MAGIC {
+            return Err("the section does not begin as it should".to_owned());
+        }
+        section.string()?; // version
+        if section.take(1)?[0] != 0 {
+            section.endian = Endianness::BigEndian;
+        }
+        section.take(5)?; // size of a long, of a page
+        section.expect("header_page")?;
+        section.sized()?;
+        section.expect("header_event")?;
+        section.sized()?;
+        Ok(section)
+    }
+
+    /// Calls `f` with each description.
+    fn each_format(&mut self, mut f: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
+        for _ in 0..self.count()? {
+            self.sized()?; // the tracer's own events
+        }
+        for _ in 0..self.count()? {
+            self.string()?; // name of the system
+            for _ in 0..self.count()? {
+                let text = self.sized()?;
+                f(&String::from_utf8_lossy(text))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
+        let end = self.at.checked_add(len);
+        let taken = end.and_then(|end| self.data.get(self.at..end));
+        let taken = taken
+            .ok_or_else(|| format!("ends at byte {}, before it is complete", self.data.len()))?;
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], String> {
+        let rest = &self.data[self.at..];
+        let len = memchr::memchr(0, rest).ok_or("a string does not end")?;
+        self.at += len + 1;
+        Ok(&rest[..len])
+    }
+
+    fn expect(&mut self, what: &str) -> Result<(), String> {
+        if self.string()? == what.as_bytes() {
+            return Ok(());
+        }
+        Err(format!("no {what} before byte {}", self.at))
+    }
+
+    fn count(&mut self) -> Result<u32, String> {
+        let endian = self.endian;
+        let bytes = Bytes::new(self.take(4)?, endian);
+        Ok(bytes.u32(0).unwrap_or(0))
+    }
+
+    /// Bytes that are preceded by their number.
+    fn sized(&mut self) -> Result<&'a [u8], String> {
+        let endian = self.endian;
+        let bytes = Bytes::new(self.take(8)?, endian);
+        let size = bytes.u64(0).unwrap_or(0);
+        self.take(usize::try_from(size).map_err(|_| format!("a size of {size} bytes"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Field, Format, Place, id_and_name};
+    use crate::event::Left;
+
+    const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+        \tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+        \tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;\n\
+        \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\
+        \tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;\n\
+        \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
+        \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n\n\
+        print fmt: \"x\", { 0x00000001, \"S\" }, { 0x00000002, \"D\" }, { 16, \"X\" }, { 0x80, \"I\" }) : \"R\"";
+
+    #[test]
+    fn finds_fields_and_states() {
+        assert_eq!(id_and_name(SWITCH), Some((372, "sched_switch")));
+        let format = Format::parse("sched_switch", SWITCH).unwrap();
+        let (prev_pid, prev_state) = (format.fields[1], format.fields[3]);
+        assert_eq!((prev_pid.offset, prev_pid.size, prev_pid.signed), (24, 4, true));
+        assert_eq!(prev_state.offset, 32);
+        assert_eq!(format.left(0), Left::Runnable);
+        assert_eq!(format.left(1), Left::Sleeping);
+        assert_eq!(format.left(2), Left::Blocked);
+        assert_eq!(format.left(16), Left::Dead);
+        assert_eq!(format.left(0x80), Left::Idle);
+        assert_eq!(format.left(0x100), Left::Runnable, "preempted");
+    }
+
+    #[test]
+    fn says_which_field_is_missing() {
+        let cut = SWITCH.replace("next_pid", "later_pid");
+        let error = Format::parse("sched_switch", &cut).unwrap_err();
+        assert!(error.contains("next_pid"), "{error}");
+    }
+
+    #[test]
+    fn knows_strings_stored_elsewhere() {
+        let line = "\tfield:__data_loc char[] comm;\toffset:8;\tsize:4;\tsigned:0;";
+        assert_eq!(Field::find(line, "comm").map(|f| f.place), Some(Place::Elsewhere));
+    }
+}

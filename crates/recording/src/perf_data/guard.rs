@@ -1,0 +1,309 @@
+//! Looks through a perf.data file before it is read, so that no size in it can make the reader allocate more
+//! than the file is worth, and so that a cut file is called cut.
+
+use super::bytes::Bytes;
+use crate::error::Error;
+use linux_perf_event_reader::Endianness;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+const MAGIC_LITTLE: &[u8] = b"PERFILE2";
+const MAGIC_BIG: &[u8] = b"2ELIFREP";
+/// Size of the head of a file, and of what is sent through a pipe instead.
+const HEADER_SIZE: usize = 104;
+const PIPE_HEADER_SIZE: u64 = 16;
+/// The smallest description of an event, and the largest that is believed.
+const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Bits of the sections wanted here.
+const FEATURE_TRACING_DATA: u64 = 1 << 1;
+const FEATURE_EVENT_DESC: u64 = 1 << 12;
+/// Records that carry more than they say in their own size.
+const RECORD_AUXTRACE: u32 = 71;
+const RECORD_TRACING_DATA: u32 = 66;
+const RECORD_FINISHED_ROUND: u32 = 68;
+const RECORD_COMPRESSED: u32 = 81;
+const RECORD_COMPRESSED2: u32 = 83;
+/// The reader holds about two rounds in memory.
+const ROUND_MAX_BYTES: u64 = 1 << 30;
+const ROUND_MAX_RECORDS: u64 = 8 << 20;
+/// perf compresses no more than its buffer at once, by default 512 KiB.
+const EXPANDED_MAX_BYTES: u64 = 64 << 20;
+
+/// True if the file begins as a perf.data file does.
+pub(crate) fn is_perf_data(start: &[u8]) -> bool {
+    start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
+}
+
+struct Guard<'a, F> {
+    name: &'a str,
+    file: &'a mut F,
+    len: u64,
+    endian: Endianness,
+}
+
+#[derive(Clone, Copy)]
+struct Section {
+    offset: u64,
+    size: u64,
+}
+
+impl Section {
+    fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.size)
+    }
+}
+
+/// Checks the head, the sections and the chain of records.
+pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<(), Error> {
+    let io = |source| Error::Io { name: name.to_owned(), source };
+    let len = file.seek(SeekFrom::End(0)).map_err(io)?;
+    file.seek(SeekFrom::Start(0)).map_err(io)?;
+    let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
+    let data = guard.head()?;
+    guard.records(data)
+}
+
+impl<F: BufRead + Seek> Guard<'_, F> {
+    fn head(&mut self) -> Result<Section, Error> {
+        let head =
+            self.take(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
+        if head.starts_with(MAGIC_BIG) {
+            self.endian = Endianness::BigEndian;
+        }
+        let bytes = Bytes::new(&head, self.endian);
+        if bytes.u64(8) == Some(PIPE_HEADER_SIZE) {
+            return Err(Error::Unsupported {
+                name: self.name.to_owned(),
+                what: "it was written to a pipe (`perf record -o -`), a form that is not read; \
+                       record with -o FILE, or feed the output of `perf script -i FILE`"
+                    .to_owned(),
+            });
+        }
+        if head.len() < HEADER_SIZE {
+            return Err(self.cut(format!("{} bytes are less than a head", self.len)));
+        }
+        let number = |at: usize| bytes.u64(at).unwrap_or(0);
+        let section = |at: usize| Section { offset: number(at), size: number(at + 8) };
+        let (attr_size, attrs, data) = (number(16), section(24), section(40));
+        if number(8) != HEADER_SIZE as u64 {
+            return Err(self
+                .malformed(8, format!("a head of {} bytes; {HEADER_SIZE} are known", number(8))));
+        }
+        if !ATTR_SIZE.contains(&attr_size) {
+            return Err(self.malformed(
+                16,
+                format!("descriptions of events of {attr_size} bytes; 64 to 4096 are possible"),
+            ));
+        }
+        if data.size == 0 {
+            return Err(
+                self.cut("perf did not finish it (its head says that it holds no data)".to_owned())
+            );
+        }
+        for (section, what) in [(attrs, "the attributes"), (data, "the data")] {
+            match section.end() {
+                Some(end) if end <= self.len => {}
+                end => {
+                    let end =
+                        end.map_or("beyond any file".to_owned(), |end| format!("at byte {end}"));
+                    return Err(self.cut(format!(
+                        "{what} should end {end}, the file ends at byte {}",
+                        self.len
+                    )));
+                }
+            }
+        }
+        self.features(data, number(72))?;
+        Ok(data)
+    }
+
+    /// The table of further sections follows the data.
+    fn features(&mut self, data: Section, first_word: u64) -> Result<(), Error> {
+        let words = self.take(72, 32)?;
+        let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
+        for (bit, what) in [
+            (FEATURE_TRACING_DATA, "descriptions of tracepoints"),
+            (FEATURE_EVENT_DESC, "names of events"),
+        ] {
+            if first_word & bit == 0 {
+                return Err(Error::Unsupported {
+                    name: self.name.to_owned(),
+                    what: format!("it holds no {what}; {}", crate::tracepoint::RECORD_WITH),
+                });
+            }
+        }
+        let mut at = data.end().unwrap_or(self.len);
+        let mut total = 0_u64;
+        for index in 0..bits {
+            let entry = self.take(at, 16)?;
+            let bytes = Bytes::new(&entry, self.endian);
+            let section = Section {
+                offset: bytes.u64(0).unwrap_or(u64::MAX),
+                size: bytes.u64(8).unwrap_or(u64::MAX),
+            };
+            total = total.saturating_add(section.size);
+            if section.end().is_none_or(|end| end > self.len) || total > self.len {
+                let what = format!(
+                    "section {index} ({} bytes at {}) does not fit in",
+                    section.size, section.offset
+                );
+                return Err(self.cut(what));
+            }
+            // The table is in order of the bits, so this is where the names of events are.
+            let before = (FEATURE_EVENT_DESC - 1) & first_word;
+            if index == before.count_ones() {
+                self.event_desc(section)?;
+            }
+            at += 16;
+        }
+        Ok(())
+    }
+
+    /// Counts in the section must fit its size.
+    fn event_desc(&mut self, section: Section) -> Result<(), Error> {
+        let place = section.offset;
+        let data =
+            self.take(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
+        let bytes = Bytes::new(&data, self.endian);
+        let walk = || {
+            let count = bytes.u32(0)?;
+            let attr_size = u64::from(bytes.u32(4)?);
+            if !ATTR_SIZE.contains(&attr_size) || u64::from(count) > section.size / attr_size {
+                return None;
+            }
+            let mut at = 8;
+            for _ in 0..count {
+                at += attr_size as usize;
+                let ids = bytes.u32(at)? as usize;
+                let text = bytes.u32(at + 4)? as usize;
+                at = at.checked_add(8)?.checked_add(text)?.checked_add(ids.checked_mul(8)?)?;
+                bytes.part(0, at)?;
+            }
+            Some(())
+        };
+        walk().ok_or_else(|| {
+            self.malformed(place, "the names of the events do not fit their section".to_owned())
+        })
+    }
+
+    /// Every record must lie within the data and be of a kind that is safe to read.
+    fn records(&mut self, data: Section) -> Result<(), Error> {
+        self.seek(data.offset)?;
+        let end = data.end().unwrap_or(self.len);
+        let mut at = data.offset;
+        let mut zstd = None;
+        let (mut round_bytes, mut round_records) = (0_u64, 0_u64);
+        while at < end {
+            let mut head = [0; 8];
+            self.read_exact(&mut head)?;
+            let bytes = Bytes::new(&head, self.endian);
+            let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
+            if size < 8 || at + size > end {
+                return Err(
+                    self.malformed(at, format!("a record of {size} bytes, {} are left", end - at))
+                );
+            }
+            let mut expanded = size;
+            match kind {
+                RECORD_AUXTRACE | RECORD_TRACING_DATA => {
+                    let what = "holds hardware trace data (-e intel_pt// and the like), which is not read; record without";
+                    return Err(self.malformed(at, what.to_owned()));
+                }
+                RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
+                    let mut body = vec![0; size as usize - 8];
+                    self.read_exact(&mut body)?;
+                    let body =
+                        if kind == RECORD_COMPRESSED { &body[..] } else { self.padded(&body, at)? };
+                    let context = zstd.get_or_insert_with(DCtx::create);
+                    expanded = self.expand(context, body, at)?;
+                }
+                RECORD_FINISHED_ROUND => {
+                    (round_bytes, round_records) = (0, 0);
+                    self.skip(size - 8)?;
+                }
+                _ => self.skip(size - 8)?,
+            }
+            round_bytes += expanded;
+            round_records += 1;
+            if round_bytes > ROUND_MAX_BYTES || round_records > ROUND_MAX_RECORDS {
+                let what = "more than 1 GiB without a mark up to where it is in order; feed the output of `perf script -i FILE`";
+                return Err(self.malformed(at, what.to_owned()));
+            }
+            at += size;
+        }
+        Ok(())
+    }
+
+    /// The newer kind of compressed record says how much of it is data.
+    fn padded<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
+        let len = Bytes::new(body, self.endian).u64(0);
+        let len = len.and_then(|len| usize::try_from(len).ok());
+        let data = len.and_then(|len| body.get(8..)?.get(..len));
+        data.ok_or_else(|| self.malformed(at, "a compressed record larger than itself".to_owned()))
+    }
+
+    /// How large a compressed record is.
+    fn expand(&self, context: &mut DCtx<'_>, body: &[u8], at: u64) -> Result<u64, Error> {
+        let mut scratch = [0_u8; 1 << 13];
+        let mut input = InBuffer::around(body);
+        let mut total = 0_u64;
+        loop {
+            let mut output = OutBuffer::around(&mut scratch[..]);
+            if let Err(code) = context.decompress_stream(&mut output, &mut input) {
+                let what = format!("cannot be decompressed: {}", zstd_safe::get_error_name(code));
+                return Err(self.malformed(at, what));
+            }
+            let written = output.pos();
+            total += written as u64;
+            if total > EXPANDED_MAX_BYTES {
+                return Err(self.malformed(
+                    at,
+                    format!("a compressed record of more than {EXPANDED_MAX_BYTES} bytes"),
+                ));
+            }
+            if written < scratch.len() && input.pos() == body.len() {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn take(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+        if at.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return Err(self.cut(format!(
+                "{len} bytes are missing at byte {at}, the file ends at byte {}",
+                self.len
+            )));
+        }
+        self.seek(at)?;
+        let mut data = vec![0; len];
+        self.read_exact(&mut data)?;
+        Ok(data)
+    }
+
+    fn seek(&mut self, at: u64) -> Result<(), Error> {
+        self.file.seek(SeekFrom::Start(at)).map_err(|e| self.io(e))?;
+        Ok(())
+    }
+
+    fn skip(&mut self, len: u64) -> Result<(), Error> {
+        let skipped = self.file.seek_relative(len as i64);
+        skipped.map_err(|e| self.io(e))
+    }
+
+    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), Error> {
+        let read = Read::read_exact(self.file, buffer);
+        read.map_err(|e| self.io(e))
+    }
+
+    fn io(&self, source: io::Error) -> Error {
+        Error::Io { name: self.name.to_owned(), source }
+    }
+
+    fn cut(&self, what: String) -> Error {
+        Error::Cut { name: self.name.to_owned(), what }
+    }
+
+    fn malformed(&self, at: u64, what: String) -> Error {
+        Error::Malformed { name: self.name.to_owned(), place: format!("byte {at}"), what }
+    }
+}

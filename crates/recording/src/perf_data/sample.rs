@@ -1,0 +1,160 @@
+//! One sample of a tracepoint: its head by the sample format, its content by the tracepoint's own.
+
+use super::bytes::Bytes;
+use super::format::{Format, Formats};
+use crate::event::{Context, Event, Irq, Kind, Named};
+use crate::tracepoint::Tracepoint;
+use linux_perf_event_reader::{RawEventRecord, SampleFormat};
+use std::borrow::Cow;
+
+/// In `common_flags`: in a hard, in a soft interrupt.
+const FLAG_HARDIRQ: u8 = 0x08;
+const FLAG_SOFTIRQ: u8 = 0x10;
+/// Where `common_type` and `common_flags` are, in every kernel since 2.6.31.
+const TYPE_AT: usize = 0;
+const FLAGS_AT: usize = 2;
+
+/// A sample whose head has been read.
+pub(super) struct Sample<'a> {
+    data: Cow<'a, [u8]>,
+    raw_at: usize,
+    raw_len: usize,
+    little: linux_perf_event_reader::Endianness,
+    format: Option<&'a Format>,
+    has_waking: bool,
+    head: Head,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Head {
+    pid: Option<i32>,
+    tid: i32,
+    time_ns: u64,
+    cpu: u32,
+    cgroup: Option<u64>,
+}
+
+/// Reads the head; `None` if it does not fit its description.
+pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
+    let data = record.data.as_slice();
+    let bytes = Bytes::new(&data, record.parse_info.endian);
+    let layout = record.parse_info.sample_format;
+    let (head, raw_at, raw_len) = head(bytes, layout)?;
+    let raw = bytes.part(raw_at, raw_len)?;
+    let format = if raw_len == 0 { None } else { formats.of(raw.u16(TYPE_AT)?) };
+    Some(Sample {
+        raw_at,
+        raw_len,
+        little: record.parse_info.endian,
+        format,
+        has_waking: formats.has_waking,
+        head,
+        data,
+    })
+}
+
+/// The fields before the raw data, and where that is.
+fn head(bytes: Bytes<'_>, layout: SampleFormat) -> Option<(Head, usize, usize)> {
+    let mut head = Head::default();
+    let mut at = 0;
+    let has = |flag| layout.contains(flag);
+    for flag in [SampleFormat::IDENTIFIER, SampleFormat::IP] {
+        at += if has(flag) { 8 } else { 0 };
+    }
+    if has(SampleFormat::TID) {
+        head.pid = Some(bytes.i32(at)?);
+        head.tid = bytes.i32(at + 4)?;
+        at += 8;
+    }
+    if has(SampleFormat::TIME) {
+        head.time_ns = bytes.u64(at)?;
+        at += 8;
+    }
+    for flag in [SampleFormat::ADDR, SampleFormat::ID, SampleFormat::STREAM_ID] {
+        at += if has(flag) { 8 } else { 0 };
+    }
+    if has(SampleFormat::CPU) {
+        head.cpu = bytes.u32(at)?;
+        at += 8;
+    }
+    at += if has(SampleFormat::PERIOD) { 8 } else { 0 };
+    if has(SampleFormat::READ) {
+        return None;
+    }
+    if has(SampleFormat::CALLCHAIN) {
+        let frames = usize::try_from(bytes.u64(at)?).ok()?;
+        at = frames.checked_mul(8)?.checked_add(at + 8)?;
+    }
+    if has(SampleFormat::CGROUP) && !has(SampleFormat::AUX) {
+        let behind = 8 * usize::from(has(SampleFormat::DATA_PAGE_SIZE))
+            + 8 * usize::from(has(SampleFormat::CODE_PAGE_SIZE));
+        head.cgroup = bytes.u64(bytes.len().checked_sub(8 + behind)?);
+    }
+    if !has(SampleFormat::RAW) {
+        return Some((head, at, 0));
+    }
+    let raw_len = bytes.u32(at)? as usize;
+    Some((head, at + 4, raw_len))
+}
+
+impl Sample<'_> {
+    /// Calls `f` with the event in it.
+    pub fn with_event<T>(&self, f: impl FnOnce(&Event<'_>) -> T) -> T {
+        let bytes = Bytes::new(&self.data, self.little);
+        let raw = bytes.part(self.raw_at, self.raw_len).unwrap_or(bytes);
+        let kind = match self.format {
+            None => Kind::Other,
+            Some(format) => self.kind(format, raw).unwrap_or(Kind::Other),
+        };
+        let flags = raw.u8(FLAGS_AT).filter(|_| self.raw_len > FLAGS_AT);
+        f(&Event {
+            time_ns: self.head.time_ns,
+            cpu: self.head.cpu,
+            tid: self.head.tid,
+            pid: self.head.pid.filter(|pid| *pid > 0),
+            comm: None,
+            cgroup: self.head.cgroup,
+            context: flags.map(|flags| Context {
+                hardirq: flags & FLAG_HARDIRQ != 0,
+                softirq: flags & FLAG_SOFTIRQ != 0,
+            }),
+            kind,
+        })
+    }
+
+    fn kind<'a>(&self, format: &Format, raw: Bytes<'a>) -> Option<Kind<'a>> {
+        let number = |i: usize| format.fields.get(i)?.number(raw);
+        let text = |i: usize| format.fields.get(i)?.text(raw);
+        let named = |comm: usize, pid: usize, prio: usize| {
+            Some(Named { comm: text(comm)?, tid: number(pid)? as i32, prio: number(prio)? as i32 })
+        };
+        Some(match format.tracepoint {
+            Tracepoint::Switch => Kind::Switch {
+                prev: named(0, 1, 2)?,
+                left: format.left(number(3)? as u64),
+                next: named(4, 5, 6)?,
+            },
+            Tracepoint::Wakeup if self.has_waking => Kind::Other,
+            Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?),
+            Tracepoint::WakeupNew => Kind::WakeupNew(named(0, 1, 2)?),
+            Tracepoint::Fork => Kind::Fork { child_comm: text(0)?, child: number(1)? as i32 },
+            Tracepoint::Runtime => Kind::Runtime { tid: number(0)? as i32, ns: number(1)? as u64 },
+            Tracepoint::SysEnter => {
+                let args = format.fields.get(1)?;
+                let mut values = [0; 6];
+                for (i, value) in values.iter_mut().enumerate() {
+                    *value = args.element(raw, i)?;
+                }
+                Kind::SysEnter { number: number(0)?, args: values }
+            }
+            Tracepoint::SysExit => Kind::SysExit,
+            Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
+            Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
+            Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
+            Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
+            Tracepoint::SoftirqEnter => Kind::SoftirqEnter { vector: number(0)? as u32 },
+            Tracepoint::SoftirqExit => Kind::SoftirqExit,
+            Tracepoint::Other => Kind::Other,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The text that `perf script` prints: one event a line, in order of time.
+//!
+//! Columns that other choices of `-F` add or leave out are coped with as long as thread, CPU, time, event
+//! and its content are there. The text of `trace-cmd report` and of the kernel's own `trace` file is close enough
+//! to be read too, and its column of flags tells the context.
+
+use crate::error::Error;
+use crate::event::{Machine, Sink};
+use crate::tracepoint::RECORD_WITH;
+use crate::{Defect, misordered};
+use std::io::{self, BufRead};
+
+mod content;
+mod line;
+
+use line::{Line, Lines};
+
+/// A file whose first lines are none of them events is no recording.
+const LINES_WITHOUT_EVENT_MAX: u64 = 10_000;
+/// Longer lines are no events.
+const LINE_MAX_BYTES: usize = 1 << 14;
+
+/// Reads all of it into `sink`. `name` is for messages.
+pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
+    let mut buffer = Vec::new();
+    let mut machine = Some(Machine::default());
+    let mut lines = Lines::default();
+    let (mut number, mut events) = (0_u64, 0_u64);
+    let mut first_bad = None;
+    loop {
+        let end = next_line(&mut file, &mut buffer)
+            .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+        number += 1;
+        match end {
+            End::Nothing => break,
+            End::Newline => {}
+            End::OfFile => {
+                sink.defect(Defect::CutAtTheEnd);
+                break;
+            }
+            End::TooLong => buffer.clear(),
+        }
+        let text = String::from_utf8_lossy(&buffer);
+        match lines.read(&text) {
+            Line::Header(key, value) => header(machine.as_mut(), key, value),
+            Line::Event(event) => {
+                if let Some(machine) = machine.take() {
+                    sink.machine(machine);
+                }
+                events += 1;
+                sink.event(&event).map_err(|e| misordered(name, e))?;
+            }
+            Line::Note(note) => sink.note(&note),
+            Line::Empty if end != End::TooLong => {}
+            Line::Empty | Line::Unreadable => {
+                sink.defect(Defect::UnreadableLine);
+                first_bad.get_or_insert_with(|| (number, start_of(&text)));
+            }
+        }
+        if events == 0 && number > LINES_WITHOUT_EVENT_MAX {
+            break;
+        }
+    }
+    if !lines.has_switch {
+        return Err(no_events(name, events, first_bad));
+    }
+    Ok(())
+}
+
+fn no_events(name: &str, events: u64, first_bad: Option<(u64, String)>) -> Error {
+    match (events, first_bad) {
+        (0, Some((number, text))) => Error::NotARecording {
+            name: name.to_owned(),
+            what: format!("line {number} is no event: `{text}`"),
+        },
+        (0, None) => {
+            Error::NotARecording { name: name.to_owned(), what: "it holds no events".to_owned() }
+        }
+        _ => Error::Unsupported {
+            name: name.to_owned(),
+            what: format!("it holds no sched_switch events; {RECORD_WITH}"),
+        },
+    }
+}
+
+/// The first characters of a line, for a message.
+fn start_of(text: &str) -> String {
+    let visible = text.trim().chars().map(|c| if c.is_control() { '?' } else { c });
+    visible.take(60).collect()
+}
+
+fn header(machine: Option<&mut Machine>, key: &str, value: &str) {
+    let Some(machine) = machine else { return };
+    let value = value.to_owned();
+    match key {
+        "os release" => machine.kernel = Some(value),
+        "arch" => machine.arch = Some(value),
+        "nrcpus online" => machine.cpus = value.parse().ok(),
+        "cmdline" => machine.command = Some(value),
+        _ => {}
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Newline,
+    /// The last line, without a newline.
+    OfFile,
+    /// There is no further line.
+    Nothing,
+    /// Only the start of it is in the buffer.
+    TooLong,
+}
+
+/// Reads a line without its newline into `buffer`, skipping what is too long of it.
+fn next_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<End> {
+    buffer.clear();
+    let mut too_long = false;
+    loop {
+        let chunk = match file.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if chunk.is_empty() {
+            return Ok(if buffer.is_empty() && !too_long { End::Nothing } else { End::OfFile });
+        }
+        let newline = memchr::memchr(b'\n', chunk);
+        let part = &chunk[..newline.unwrap_or(chunk.len())];
+        if buffer.len() + part.len() > LINE_MAX_BYTES {
+            too_long = true;
+        } else {
+            buffer.extend_from_slice(part);
+        }
+        let used = newline.map_or(chunk.len(), |at| at + 1);
+        file.consume(used);
+        if newline.is_some() {
+            return Ok(if too_long { End::TooLong } else { End::Newline });
+        }
+    }
+}

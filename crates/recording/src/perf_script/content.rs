@@ -1,0 +1,201 @@
+//! What follows the name of an event.
+
+use crate::event::{Irq, Kind, Named, Note};
+use crate::tracepoint::{self, Tracepoint};
+
+/// The content of a tracepoint, as the kernel's own format prints it or as perf's plug-ins do.
+/// `None` if it cannot be read.
+pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
+    Some(match tracepoint {
+        Tracepoint::Switch => switch(text)?,
+        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(woken(text)?),
+        Tracepoint::WakeupNew => Kind::WakeupNew(woken(text)?),
+        Tracepoint::Fork => fork(text)?,
+        Tracepoint::Runtime => runtime(text)?,
+        Tracepoint::SysEnter => sys_enter(text)?,
+        Tracepoint::SysExit => Kind::SysExit,
+        Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
+        Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
+        Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
+        Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
+        Tracepoint::SoftirqEnter => {
+            Kind::SoftirqEnter { vector: number(text.strip_prefix("vec=")?)? }
+        }
+        Tracepoint::SoftirqExit => Kind::SoftirqExit,
+        Tracepoint::Other => Kind::Other,
+    })
+}
+
+/// The number a text begins with.
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'-').count();
+    text[..digits].parse().ok()
+}
+
+/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
+/// `a:1 [120] S ==> b:2 [120]`.
+fn switch(text: &str) -> Option<Kind<'_>> {
+    let (prev, next) = text.split_once(" ==> ")?;
+    if let Some(prev) = prev.strip_prefix("prev_comm=") {
+        let (comm, rest) = prev.split_once(" prev_pid=")?;
+        let (_, prio) = rest.split_once(" prev_prio=")?;
+        let (_, state) = prio.split_once(" prev_state=")?;
+        let next = next.strip_prefix("next_comm=")?;
+        let (next_comm, next_rest) = next.split_once(" next_pid=")?;
+        let (_, next_prio) = next_rest.split_once(" next_prio=")?;
+        return Some(Kind::Switch {
+            prev: Named { comm, tid: number(rest)?, prio: number(prio)? },
+            left: tracepoint::left(state.trim()),
+            next: Named { comm: next_comm, tid: number(next_rest)?, prio: number(next_prio)? },
+        });
+    }
+    let (prev, state) = plugin_named(prev)?;
+    let (next, _) = plugin_named(next)?;
+    Some(Kind::Switch { prev, left: tracepoint::left(state.trim()), next })
+}
+
+/// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
+fn woken(text: &str) -> Option<Named<'_>> {
+    let Some(named) = text.strip_prefix("comm=") else {
+        return plugin_named(text).map(|(named, _)| named);
+    };
+    let (comm, rest) = named.split_once(" pid=")?;
+    let (_, prio) = rest.split_once(" prio=")?;
+    Some(Named { comm, tid: number(rest)?, prio: number(prio)? })
+}
+
+/// `comm:tid [prio]` and the rest.
+fn plugin_named(text: &str) -> Option<(Named<'_>, &str)> {
+    let (thread, rest) = text.rsplit_once(" [")?;
+    let (prio, rest) = rest.split_once(']')?;
+    let (comm, tid) = thread.rsplit_once(':')?;
+    let named = Named { comm: comm.trim_start(), tid: tid.parse().ok()?, prio: prio.parse().ok()? };
+    Some((named, rest))
+}
+
+/// `comm=a pid=1 child_comm=b child_pid=2`, or `comm a pid 1 …` of old plug-ins (not read).
+fn fork(text: &str) -> Option<Kind<'_>> {
+    let (_, child) = text.split_once(" child_comm=")?;
+    let (child_comm, pid) = child.split_once(" child_pid=")?;
+    Some(Kind::Fork { child_comm, child: number(pid)? })
+}
+
+/// `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=` behind.
+fn runtime(text: &str) -> Option<Kind<'_>> {
+    let (_, pid) = text.split_once(" pid=")?;
+    let (_, ns) = pid.split_once(" runtime=")?;
+    Some(Kind::Runtime { tid: number(pid)?, ns: number(ns)? })
+}
+
+/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)`: the arguments are hexadecimal.
+fn sys_enter(text: &str) -> Option<Kind<'_>> {
+    let text = text.strip_prefix("NR ")?;
+    let mut args = [0; 6];
+    if let Some((_, list)) = text.split_once('(') {
+        let list = list.trim_end_matches(')').split(',');
+        for (arg, text) in args.iter_mut().zip(list) {
+            *arg = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
+        }
+    }
+    Some(Kind::SysEnter { number: number(text)?, args })
+}
+
+/// What follows `PERF_RECORD_`; `None` for records of no interest.
+pub(super) fn note(text: &str) -> Option<Note<'_>> {
+    if let Some(comm) = text.strip_prefix("COMM") {
+        let (_, thread) = comm.split_once(": ")?;
+        let (comm, ids) = thread.rsplit_once(':')?;
+        let (pid, tid) = ids.split_once('/')?;
+        return Some(Note::Comm { pid: pid.parse().ok()?, tid: tid.parse().ok()?, comm });
+    }
+    if let Some(ids) = text.strip_prefix("FORK(") {
+        let (child, parent) = ids.split_once("):(")?;
+        let (pid, tid) = child.split_once(':')?;
+        return Some(Note::Task {
+            pid: pid.parse().ok()?,
+            tid: tid.parse().ok()?,
+            parent_pid: number(parent)?,
+        });
+    }
+    if let Some(group) = text.strip_prefix("CGROUP cgroup: ") {
+        let (id, path) = group.split_once(' ')?;
+        return Some(Note::Cgroup { id: id.parse().ok()?, path });
+    }
+    let lost = text.strip_prefix("LOST")?;
+    let (_, events) = lost.rsplit_once("lost ")?;
+    Some(Note::Lost {
+        events: number(events.trim_start())?,
+        by_the_kernel: lost.starts_with("_SAMPLES"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{kind, note};
+    use crate::event::{Kind, Left, Note};
+    use crate::tracepoint::Tracepoint;
+
+    #[test]
+    fn reads_both_forms_of_a_switch() {
+        let text = "my prog:7 [120] D|K ==> swapper/0:0 [120]";
+        let Some(Kind::Switch { prev, left, next }) = kind(Tracepoint::Switch, text) else {
+            panic!("no switch")
+        };
+        assert_eq!((prev.comm, prev.tid, prev.prio), ("my prog", 7, 120));
+        assert_eq!((left, next.comm, next.tid), (Left::Blocked, "swapper/0", 0));
+        assert!(kind(Tracepoint::Switch, "prev_comm=a prev_pid=7 ==> next_comm=").is_none());
+    }
+
+    #[test]
+    fn reads_wakeups_forks_and_runtimes() {
+        let named = |text| match kind(Tracepoint::Waking, text) {
+            Some(Kind::Waking(named)) => (named.comm.to_owned(), named.tid, named.prio),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(named("comm=a b pid=1 prio=98 target_cpu=001"), ("a b".to_owned(), 1, 98));
+        assert_eq!(named("a b:1 [98] success=1 CPU:001"), ("a b".to_owned(), 1, 98));
+        assert!(matches!(
+            kind(Tracepoint::Fork, "comm=sh pid=1 child_comm=sh child_pid=2"),
+            Some(Kind::Fork { child: 2, child_comm: "sh" })
+        ));
+        assert!(matches!(
+            kind(Tracepoint::Runtime, "comm=a pid=6079 runtime=29158 [ns] vruntime=1 [ns]"),
+            Some(Kind::Runtime { tid: 6079, ns: 29158 })
+        ));
+    }
+
+    #[test]
+    fn reads_system_calls() {
+        let text = "NR 230 (1, 1, 7ffd0, 0, 0, 0)";
+        let Some(Kind::SysEnter { number, args }) = kind(Tracepoint::SysEnter, text) else {
+            panic!("no call")
+        };
+        assert_eq!((number, args), (230, [1, 1, 0x7_ffd0, 0, 0, 0]));
+        assert!(kind(Tracepoint::SysEnter, "NR x").is_none());
+    }
+
+    #[test]
+    fn reads_notes() {
+        assert!(matches!(
+            note("COMM exec: a:b:12/13"),
+            Some(Note::Comm { pid: 12, tid: 13, comm: "a:b" })
+        ));
+        assert!(matches!(
+            note("FORK(3:4):(2:2)"),
+            Some(Note::Task { pid: 3, tid: 4, parent_pid: 2 })
+        ));
+        assert!(matches!(
+            note("CGROUP cgroup: 41 /a/b"),
+            Some(Note::Cgroup { id: 41, path: "/a/b" })
+        ));
+        assert!(matches!(
+            note("LOST lost 12"),
+            Some(Note::Lost { events: 12, by_the_kernel: false })
+        ));
+        assert!(matches!(
+            note("LOST_SAMPLES lost 12"),
+            Some(Note::Lost { events: 12, by_the_kernel: true })
+        ));
+        assert!(note("MMAP2 1/1: [0]").is_none());
+    }
+}

@@ -1,0 +1,220 @@
+//! One line: thread, CPU and time, then the event.
+
+use super::content;
+use crate::event::{Context, Event, Kind, Note};
+use crate::tracepoint::Tracepoint;
+
+/// What a line is.
+pub(super) enum Line<'a> {
+    /// `# key : value` before the events.
+    Header(&'a str, &'a str),
+    Event(Event<'a>),
+    Note(Note<'a>),
+    /// Nothing, or a part of a call chain.
+    Empty,
+    Unreadable,
+}
+
+/// What has been seen of the file so far.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub has_switch: bool,
+    /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
+    has_waking: bool,
+}
+
+struct Head<'a> {
+    comm: &'a str,
+    pid: Option<i32>,
+    tid: i32,
+    cpu: u32,
+    context: Option<Context>,
+    time_ns: u64,
+}
+
+impl Lines {
+    pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
+        let trimmed = text.trim_end();
+        if let Some(header) = trimmed.strip_prefix('#') {
+            return match header.split_once(" : ") {
+                Some((key, value)) => Line::Header(key.trim(), value.trim()),
+                None => Line::Empty,
+            };
+        }
+        if trimmed.is_empty() || is_frame(trimmed) {
+            return Line::Empty;
+        }
+        let record = trimmed.find("PERF_RECORD_").map(|at| &trimmed[at + "PERF_RECORD_".len()..]);
+        if let Some(record) = record {
+            return content::note(record).map_or(Line::Empty, Line::Note);
+        }
+        match self.event(trimmed) {
+            Some(event) => Line::Event(event),
+            None => Line::Unreadable,
+        }
+    }
+
+    fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
+        let (head, rest) = head(text)?;
+        let (name, content) = name_and_content(rest)?;
+        let tracepoint = match name {
+            None => Tracepoint::Other,
+            Some(name) => Tracepoint::named(name),
+        };
+        let kind = match tracepoint {
+            Tracepoint::Wakeup if self.has_waking => Kind::Other,
+            tracepoint => content::kind(tracepoint, content.trim())?,
+        };
+        self.has_switch |= tracepoint == Tracepoint::Switch;
+        self.has_waking |= tracepoint == Tracepoint::Waking;
+        Some(Event {
+            time_ns: head.time_ns,
+            cpu: head.cpu,
+            tid: head.tid,
+            pid: head.pid,
+            // perf writes `:123` for a thread whose name it does not know.
+            comm: Some(head.comm).filter(|comm| !comm.is_empty() && !comm.starts_with(':')),
+            cgroup: None,
+            context: head.context,
+            kind,
+        })
+    }
+}
+
+/// A line of a call chain: an address and a symbol.
+fn is_frame(text: &str) -> bool {
+    if !text.starts_with([' ', '\t']) {
+        return false;
+    }
+    let address = text.split_whitespace().next().unwrap_or_default();
+    address.len() >= 4 && address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
+}
+
+/// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first `[cpu]` that has
+/// a thread before and a time behind it counts.
+fn head(text: &str) -> Option<(Head<'_>, &str)> {
+    text.match_indices('[').find_map(|(at, _)| {
+        let (cpu, behind) = text[at + 1..].split_once(']')?;
+        let cpu = cpu.parse().ok()?;
+        let (comm, pid, tid) = thread(text[..at].trim_end())?;
+        let (context, time_ns, rest) = flags_and_time(behind)?;
+        let head = Head { comm, pid, tid, cpu, context, time_ns };
+        Some((head, rest))
+    })
+}
+
+/// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it.
+fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
+    let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
+    if let Ok(tid) = last.parse() {
+        return Some((comm.trim(), None, tid));
+    }
+    if let Some((pid, tid)) = last.split_once('/')
+        && let (Ok(pid), Ok(tid)) = (pid.parse(), tid.parse())
+    {
+        return Some((comm.trim(), Some(pid).filter(|pid| *pid > 0), tid));
+    }
+    let (comm, tid) = text.rsplit_once('-')?;
+    let tid = tid.parse().ok()?;
+    let comm = comm.trim();
+    // The kernel names the idle task so.
+    Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
+}
+
+/// `d.h2. 12.345678:` or only the time.
+fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
+    let text = text.trim_start();
+    let (first, rest) = text.split_once([' ', '\t'])?;
+    if let Some(time_ns) = time(first) {
+        return Some((None, time_ns, rest));
+    }
+    if first.len() > 8 || first.ends_with(':') {
+        return None;
+    }
+    let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
+    // The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
+    let letter = first.chars().nth(2)?;
+    let context = Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) };
+    Some((Some(context), time(second)?, rest))
+}
+
+/// Seconds with up to nine decimals, and a colon.
+fn time(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
+    if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let seconds: u64 = seconds.parse().ok()?;
+    let scale = 10_u64.pow(9 - fraction.len() as u32);
+    let fraction_ns = fraction.parse::<u64>().ok()? * scale;
+    seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
+}
+
+/// `sched:sched_switch: content`; a number before it is the period. No name: an event that is not a tracepoint.
+fn name_and_content(text: &str) -> Option<(Option<&str>, &str)> {
+    let mut rest = text.trim_start();
+    if let Some((period, behind)) = rest.split_once([' ', '\t'])
+        && period.bytes().all(|b| b.is_ascii_digit())
+    {
+        rest = behind.trim_start();
+    }
+    let (name, content) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    let name = name.strip_suffix(':')?;
+    // `cycles:`, `cpu-clock:ppp:` and the like have no content of interest.
+    let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    Some((Some(name).filter(|_| plain), content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, Lines, head, time};
+    use crate::event::{Kind, Left};
+
+    #[test]
+    fn reads_times() {
+        assert_eq!(time("837.425788:"), Some(837_425_788_000));
+        assert_eq!(time("1.000000001:"), Some(1_000_000_001));
+        assert_eq!(time("1.5:"), Some(1_500_000_000));
+        for bad in ["1.5", "1:", ".5:", "1.:", "1.1234567890:", "99999999999999999999.0:", "1.+5:"]
+        {
+            assert_eq!(time(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn reads_heads_with_odd_names() {
+        for (text, comm, pid, tid) in [
+            ("     perf  6079 [001]  8.5: x", "perf", None, 6079),
+            ("     perf  12/13 [001]  8.5: x", "perf", Some(12), 13),
+            ("  a b [0] c  12/13 [001]  8.5: x", "a b [0] c", Some(12), 13),
+            ("  :-1    -1 [001]  8.5: x", ":-1", None, -1),
+            ("  my-prog-77  [001] d.h2.  8.5: x", "my-prog", None, 77),
+            ("  <idle>-0  [001] d.s2.  8.5: x", "swapper", None, 0),
+        ] {
+            let (head, rest) = head(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((head.comm, head.pid, head.tid), (comm, pid, tid));
+            assert_eq!((head.cpu, head.time_ns, rest), (1, 8_500_000_000, "x"));
+        }
+        let (head, _) = head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
+        assert!(head.context.is_some_and(|c| c.hardirq && !c.softirq));
+    }
+
+    #[test]
+    fn tells_lines_apart() {
+        let mut lines = Lines::default();
+        let switch = "  a b 7 [001] 8.5: sched:sched_switch: prev_comm=a b prev_pid=7 prev_prio=120 \
+                      prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
+        let Line::Event(event) = lines.read(switch) else { panic!("no event") };
+        let Kind::Switch { prev, left, next } = event.kind else { panic!("no switch") };
+        assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, Left::Sleeping, 0));
+        assert!(lines.has_switch);
+        assert!(matches!(lines.read("# arch : x86_64"), Line::Header("arch", "x86_64")));
+        assert!(matches!(lines.read("  ffffffff81234567 schedule+0x12"), Line::Empty));
+        assert!(matches!(lines.read("GET / HTTP/1.1"), Line::Unreadable));
+        assert!(matches!(
+            lines.read("  a 7 [001] 8.5: 1 cycles:  ffffffff81 schedule"),
+            Line::Event(event) if matches!(event.kind, Kind::Other)
+        ));
+    }
+}

@@ -1,0 +1,190 @@
+//! Finds out what kind of file it is, has it read, and keeps the result.
+
+use crate::defects::Defects;
+use crate::error::Error;
+use crate::event::Machine;
+use crate::thread::{Edge, Thread};
+use crate::timeline::{EventCost, Timeline};
+use crate::{perf_data, perf_script};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+
+/// So much of a file tells what it is, bytes.
+const START_SIZE: usize = 4096;
+const READ_SIZE: usize = 1 << 18;
+
+/// How a recording is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What the recording itself cost; taken off the CPU time of the threads. Default: nothing.
+    pub event_cost: EventCost,
+}
+
+/// What happened on a machine, by thread.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    pub(crate) name: String,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) edges: Vec<Edge>,
+    /// Paths of control groups by perf's ids.
+    pub(crate) groups: BTreeMap<u64, String>,
+    pub(crate) machine: Machine,
+    pub(crate) defects: Defects,
+    pub(crate) events: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) cpus_seen: u32,
+    pub(crate) has_syscalls: bool,
+    pub(crate) has_runtime: bool,
+    pub(crate) has_context: bool,
+}
+
+impl Recording {
+    /// Reads a file of either kind.
+    ///
+    /// # Errors
+    /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at all.
+    pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|e| io_error(&name, e))?;
+        let metadata = file.metadata().map_err(|e| io_error(&name, e))?;
+        if metadata.is_dir() {
+            return Err(not_a_recording(&name, "it is a directory"));
+        }
+        if metadata.is_file() {
+            return Recording::read_seekable(&name, file, options);
+        }
+        Recording::read_text(&name, BufReader::with_capacity(READ_SIZE, file), options)
+    }
+
+    /// Reads what is in memory. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn read_bytes(name: &str, data: &[u8], options: Options) -> Result<Recording, Error> {
+        Recording::read_seekable(name, Cursor::new(data), options)
+    }
+
+    /// Reads a file of either kind, already open. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn read_seekable(
+        name: &str,
+        mut file: impl Read + Seek,
+        options: Options,
+    ) -> Result<Recording, Error> {
+        let start = start_of(&mut file).map_err(|e| io_error(name, e))?;
+        file.seek(SeekFrom::Start(0)).map_err(|e| io_error(name, e))?;
+        if perf_data::is_perf_data(&start) {
+            return assemble(name, options, |sink| perf_data::read(name, file, sink));
+        }
+        check_text(name, &start)?;
+        let file = BufReader::with_capacity(READ_SIZE, file);
+        assemble(name, options, |sink| perf_script::read(name, file, sink))
+    }
+
+    /// Reads the output of `perf script`, for example from a pipe. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Recording::read`]; perf.data is not read this way.
+    pub fn read_text(
+        name: &str,
+        mut file: impl BufRead,
+        options: Options,
+    ) -> Result<Recording, Error> {
+        let start = file.fill_buf().map_err(|e| io_error(name, e))?;
+        if perf_data::is_perf_data(start) {
+            return Err(Error::Unsupported {
+                name: name.to_owned(),
+                what:
+                    "perf.data cannot be read from a pipe; save it to a file, or pipe the output \
+                       of `perf script` in"
+                        .to_owned(),
+            });
+        }
+        check_text(name, &start[..start.len().min(START_SIZE)])?;
+        assemble(name, options, |sink| perf_script::read(name, file, sink))
+    }
+
+    /// Length of the recording, first event to last, ns.
+    pub fn span_ns(&self) -> u64 {
+        self.last_ns - self.first_ns
+    }
+
+    /// CPUs of the recorded machine: as the file says, else the highest that was seen.
+    pub fn cpus(&self) -> u16 {
+        let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus_seen);
+        cpus.clamp(1, 4096) as u16
+    }
+
+    /// What was found wrong and repaired.
+    pub fn defects(&self) -> &Defects {
+        &self.defects
+    }
+}
+
+fn assemble(
+    name: &str,
+    options: Options,
+    read: impl FnOnce(&mut Timeline) -> Result<(), Error>,
+) -> Result<Recording, Error> {
+    let mut timeline = Timeline::new(options.event_cost);
+    // The guards before it leave no known way for the perf.data crate to panic; should there be
+    // another, the file is at fault and not the caller.
+    let result = panic::catch_unwind(AssertUnwindSafe(|| read(&mut timeline)));
+    result.unwrap_or_else(|_| {
+        Err(Error::Malformed {
+            name: name.to_owned(),
+            place: "somewhere".to_owned(),
+            what: "the file contradicts itself in a way its reader does not survive".to_owned(),
+        })
+    })?;
+    timeline.finish();
+    Ok(Recording {
+        name: name.to_owned(),
+        cpus_seen: timeline.cpus_seen(),
+        threads: timeline.threads,
+        edges: timeline.edges,
+        groups: timeline.groups,
+        machine: timeline.machine,
+        defects: timeline.defects,
+        events: timeline.events,
+        first_ns: timeline.first_ns,
+        last_ns: timeline.last_ns,
+        has_syscalls: timeline.has_syscalls,
+        has_runtime: timeline.has_runtime,
+        has_context: timeline.has_context,
+    })
+}
+
+fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut start = Vec::with_capacity(START_SIZE);
+    file.take(START_SIZE as u64).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// Refuses what cannot be text, naming what it looks like.
+fn check_text(name: &str, start: &[u8]) -> Result<(), Error> {
+    let what = match start {
+        [] => "it is empty",
+        [0x1f, 0x8b, ..] => "it is compressed by gzip; unpack it first",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed by zstd; unpack it first",
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => "it is compressed by xz; unpack it first",
+        [0x17, 0x08, 0x44, ..] => "it is a trace.dat file; print it with `trace-cmd report`",
+        _ if start.contains(&0) => "it is neither perf.data nor text",
+        _ => return Ok(()),
+    };
+    Err(not_a_recording(name, what))
+}
+
+fn not_a_recording(name: &str, what: &str) -> Error {
+    Error::NotARecording { name: name.to_owned(), what: what.to_owned() }
+}
+
+fn io_error(name: &str, source: io::Error) -> Error {
+    Error::Io { name: name.to_owned(), source }
+}

@@ -1,0 +1,100 @@
+//! What is in a recording, for people.
+
+use crate::defects::Defects;
+use crate::recording::Recording;
+
+/// A recording at a glance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// First event to last, ns.
+    pub span_ns: u64,
+    /// Number of events.
+    pub events: u64,
+    /// Version of the kernel, if the file tells.
+    pub kernel: Option<String>,
+    /// The command that made it, if the file tells.
+    pub command: Option<String>,
+    /// CPUs of the machine.
+    pub cpus: u16,
+    /// Whether system calls were recorded, so that user and kernel mode are told apart.
+    pub has_syscalls: bool,
+    /// Whether the kernel told the CPU time it charged (`sched_stat_runtime`).
+    pub has_runtime: bool,
+    /// Whether the file tells wakeups by interrupts from those by threads.
+    pub has_context: bool,
+    /// CPU time of all threads that are in the workload, ns.
+    pub runtime_ns: u64,
+    /// Wall time on a CPU that was not charged to the thread on it: interrupts, stolen time, ns.
+    pub uncharged_ns: u64,
+    /// CPU time of the recording tool's own threads, which are left out, ns.
+    pub recorder_ns: u64,
+    /// The threads that ran, most CPU time first.
+    pub threads: Vec<ThreadSummary>,
+    /// What was repaired.
+    pub defects: Defects,
+}
+
+/// A thread at a glance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadSummary {
+    /// As its task is called in the workload: name and id.
+    pub name: String,
+    /// Its name, as the kernel has it.
+    pub comm: String,
+    /// Thread id.
+    pub tid: i32,
+    /// Process id, if the file tells.
+    pub pid: Option<i32>,
+    /// Path of its control group, if the file tells.
+    pub group: Option<String>,
+    /// A kernel thread.
+    pub kernel: bool,
+    /// CPU time, ns.
+    pub runtime_ns: u64,
+    /// Times it slept and was woken.
+    pub waits: u64,
+}
+
+impl Recording {
+    /// What is in it.
+    pub fn summary(&self) -> Summary {
+        let names = self.names();
+        let mut threads: Vec<ThreadSummary> = (0..self.threads.len())
+            .filter(|ix| self.is_included(*ix))
+            .map(|ix| {
+                let thread = &self.threads[ix];
+                ThreadSummary {
+                    name: names[ix].clone(),
+                    comm: thread.comm.clone(),
+                    tid: thread.tid,
+                    pid: thread.pid,
+                    group: self.group_path(thread).map(str::to_owned),
+                    kernel: self.is_kernel(thread),
+                    runtime_ns: thread.runtime_ns,
+                    waits: thread.waits.len() as u64,
+                }
+            })
+            .collect();
+        threads.sort_by(|a, b| b.runtime_ns.cmp(&a.runtime_ns).then(a.name.cmp(&b.name)));
+        let perf = self.threads.iter().filter(|thread| thread.is_perf());
+        let wall_ns: u64 = self.threads.iter().map(|thread| thread.wall_ns).sum();
+        let charged_ns: u64 = self.threads.iter().map(|thread| thread.runtime_ns).sum();
+        Summary {
+            span_ns: self.span_ns(),
+            events: self.events,
+            kernel: self.machine.kernel.clone(),
+            command: self.machine.command.clone(),
+            cpus: self.cpus(),
+            has_syscalls: self.has_syscalls,
+            has_runtime: self.has_runtime,
+            has_context: self.has_context,
+            runtime_ns: threads.iter().map(|thread| thread.runtime_ns).sum(),
+            uncharged_ns: wall_ns.saturating_sub(charged_ns),
+            recorder_ns: perf.map(|thread| thread.runtime_ns).sum(),
+            threads,
+            defects: self.defects.clone(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the number and arguments of a system call tell of the wait that may happen in it.
+
+/// Whose numbering of system calls is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Abi {
+    #[default]
+    X86_64,
+    /// The table shared by the newer architectures (arm64, RISC-V, and others).
+    Generic,
+    /// Numbers mean nothing here.
+    Unknown,
+}
+
+/// How long such a call means to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// For a length of time.
+    Relative,
+    /// Until a point of time.
+    Absolute,
+    /// For an event, or at most so many ms.
+    TimeoutMs(i32),
+    /// For an event, or until some time.
+    TimeoutUnknown,
+    /// For an event, however long it takes.
+    Event,
+    /// Nothing is known of it.
+    Other,
+}
+
+/// `TIMER_ABSTIME` of `clock_nanosleep()`.
+const TIMER_ABSTIME: u64 = 1;
+
+#[derive(Clone, Copy)]
+enum Call {
+    Nanosleep,
+    ClockNanosleep,
+    /// Which argument is the timeout in ms.
+    Millis(usize),
+    /// Which argument points to the timeout.
+    Pointer(usize),
+    Read,
+}
+
+impl Abi {
+    /// By the name `uname -m` gives; where the file does not tell, x86-64 is taken for granted.
+    pub fn of(arch: Option<&str>) -> Self {
+        match arch {
+            None | Some("x86_64") => Abi::X86_64,
+            Some("aarch64" | "riscv64" | "loongarch64" | "arm64") => Abi::Generic,
+            Some(_) => Abi::Unknown,
+        }
+    }
+
+    pub fn hint(self, number: i64, args: &[u64; 6]) -> Hint {
+        let call = match self {
+            Abi::X86_64 => x86_64(number),
+            Abi::Generic => generic(number),
+            Abi::Unknown => None,
+        };
+        match call {
+            None => Hint::Other,
+            Some(Call::Read) => Hint::Event,
+            Some(Call::ClockNanosleep) if args[1] & TIMER_ABSTIME != 0 => Hint::Absolute,
+            Some(Call::Nanosleep | Call::ClockNanosleep) => Hint::Relative,
+            Some(Call::Millis(at)) => match args[at] as i32 {
+                ..0 => Hint::Event,
+                ms => Hint::TimeoutMs(ms),
+            },
+            Some(Call::Pointer(at)) if args[at] == 0 => Hint::Event,
+            Some(Call::Pointer(_)) => Hint::TimeoutUnknown,
+        }
+    }
+}
+
+fn x86_64(number: i64) -> Option<Call> {
+    Some(match number {
+        0 | 17 | 19 | 45 | 47 => Call::Read, // read, pread64, readv, recvfrom, recvmsg
+        7 => Call::Millis(2),                // poll
+        23 | 270 => Call::Pointer(4),        // select, pselect6
+        35 => Call::Nanosleep,
+        202 | 441 => Call::Pointer(3), // futex, epoll_pwait2
+        230 => Call::ClockNanosleep,
+        232 | 281 => Call::Millis(3), // epoll_wait, epoll_pwait
+        271 => Call::Pointer(2),      // ppoll
+        _ => return None,
+    })
+}
+
+fn generic(number: i64) -> Option<Call> {
+    Some(match number {
+        63 | 65 | 67 | 207 | 212 => Call::Read, // read, readv, pread64, recvfrom, recvmsg
+        22 => Call::Millis(3),                  // epoll_pwait
+        72 => Call::Pointer(4),                 // pselect6
+        73 => Call::Pointer(2),                 // ppoll
+        98 | 441 => Call::Pointer(3),           // futex, epoll_pwait2
+        101 => Call::Nanosleep,
+        115 => Call::ClockNanosleep,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Abi, Hint};
+
+    #[test]
+    fn tells_lengths_from_points_of_time() {
+        let x86 = Abi::of(Some("x86_64"));
+        assert_eq!(x86.hint(35, &[0; 6]), Hint::Relative);
+        assert_eq!(x86.hint(230, &[1, 0, 9, 0, 0, 0]), Hint::Relative);
+        assert_eq!(x86.hint(230, &[1, 1, 9, 0, 0, 0]), Hint::Absolute);
+        assert_eq!(Abi::of(Some("aarch64")).hint(115, &[1, 1, 9, 0, 0, 0]), Hint::Absolute);
+        assert_eq!(Abi::of(Some("s390x")).hint(35, &[0; 6]), Hint::Other);
+    }
+
+    #[test]
+    fn reads_timeouts() {
+        let x86 = Abi::of(None);
+        assert_eq!(x86.hint(232, &[5, 9, 1, 20, 0, 0]), Hint::TimeoutMs(20));
+        assert_eq!(x86.hint(232, &[5, 9, 1, u32::MAX.into(), 0, 0]), Hint::Event);
+        assert_eq!(x86.hint(202, &[5, 0, 1, 0, 0, 0]), Hint::Event);
+        assert_eq!(x86.hint(202, &[5, 0, 1, 77, 0, 0]), Hint::TimeoutUnknown);
+        assert_eq!(x86.hint(0, &[0; 6]), Hint::Event);
+    }
+}

@@ -1,0 +1,175 @@
+//! A thread of a recording: its work and its waits, in order, with all waiting for a CPU taken out.
+
+use crate::event::Left;
+use crate::syscalls::Hint;
+
+/// A thread that moves through more groups than this is in none of the further ones for long.
+const GROUPS_MAX: usize = 64;
+
+/// One thread. A thread id that was used again is another thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Thread {
+    pub tid: i32,
+    pub pid: Option<i32>,
+    pub comm: String,
+    /// As the kernel counts: below 100 real-time, 120 is nice 0.
+    pub prio: i32,
+    pub kthread: bool,
+    pub birth: Birth,
+    pub exited: bool,
+    pub steps: Vec<Step>,
+    pub waits: Vec<Wait>,
+    /// CPU time in all.
+    pub runtime_ns: u64,
+    /// Wall time on a CPU.
+    pub wall_ns: u64,
+    /// Whether it was in a system call when it was first seen; `None` if it made none.
+    pub starts_in_kernel: Option<bool>,
+    /// Groups in which it was switched out, and how often.
+    pub groups: Vec<(u64, u64)>,
+    /// CPUs it was seen on, the first 64.
+    pub cpus: u64,
+    /// Stays on a CPU.
+    pub stays: u64,
+}
+
+/// How it came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Birth {
+    /// Was there already, or began without a known parent, so long after the recording began.
+    Present { at_ns: u64 },
+    /// Started by another thread (index).
+    Forked { parent: u32, at_ns: u64 },
+}
+
+/// What a thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Executes.
+    Run(u64),
+    SysEnter,
+    SysExit,
+    /// Wakes another thread (index into the edges).
+    Wake(u32),
+    /// Starts another thread (index).
+    Fork(u32),
+    /// Waits (index into its waits).
+    Wait(u32),
+}
+
+/// A time asleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// When it left the CPU, on the clock of the recording.
+    pub start_ns: u64,
+    /// When it was woken (not when it ran again).
+    pub end_ns: u64,
+    pub left: Left,
+    pub cause: Cause,
+    /// What its system call tells of the wait.
+    pub hint: Option<Hint>,
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Thread {
+        edge: u32,
+    },
+    Interrupt(Interrupt),
+    /// The wakeup was among the lost events.
+    Unseen,
+}
+
+/// What kind of interrupt, as far as the file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupt {
+    /// A high-resolution timer.
+    Timer,
+    /// The handler of a device.
+    Device,
+    /// A soft interrupt by its number.
+    Soft { vector: u32 },
+    /// Some soft interrupt.
+    SoftUnknown,
+    /// Some interrupt.
+    Unknown,
+}
+
+/// One thread wakes another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Edge {
+    pub waker: u32,
+    pub wakee: u32,
+    /// Whether the wakee was really waiting.
+    pub used: bool,
+}
+
+impl Wait {
+    /// Whether the file tells when it ended.
+    pub fn is_seen(&self) -> bool {
+        !matches!(self.cause, Cause::Unseen | Cause::Interrupt(Interrupt::Unknown))
+    }
+}
+
+impl Thread {
+    pub fn new(tid: i32) -> Self {
+        Thread {
+            tid,
+            pid: None,
+            comm: String::new(),
+            prio: 120,
+            kthread: tid == 2,
+            birth: Birth::Present { at_ns: 0 },
+            exited: false,
+            steps: Vec::new(),
+            waits: Vec::new(),
+            runtime_ns: 0,
+            wall_ns: 0,
+            starts_in_kernel: None,
+            groups: Vec::new(),
+            cpus: 0,
+            stays: 0,
+        }
+    }
+
+    /// Whether it belongs to the tool that makes the recording.
+    pub fn is_perf(&self) -> bool {
+        self.comm == "perf" || self.comm == "perf-exec"
+    }
+
+    /// Executes for `ns`, of which up to `cost_ns` went into the recording of events.
+    pub fn run(&mut self, ns: u64, cost_ns: u32) {
+        let ns = ns.saturating_sub(u64::from(cost_ns));
+        if ns == 0 {
+            return;
+        }
+        self.runtime_ns += ns;
+        if let Some(Step::Run(last_ns)) = self.steps.last_mut() {
+            *last_ns += ns;
+        } else {
+            self.steps.push(Step::Run(ns));
+        }
+    }
+
+    pub fn saw_cpu(&mut self, cpu: usize) {
+        self.stays += 1;
+        if cpu < 64 {
+            self.cpus |= 1 << cpu;
+        }
+    }
+
+    pub fn saw_group(&mut self, group: u64) {
+        if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
+            *times += 1;
+        } else if self.groups.len() < GROUPS_MAX {
+            self.groups.push((group, 1));
+        }
+    }
+
+    /// The group it was in most often.
+    pub fn group(&self) -> Option<u64> {
+        let most = self.groups.iter().max_by_key(|(id, times)| (*times, *id));
+        most.map(|(id, _)| *id)
+    }
+}

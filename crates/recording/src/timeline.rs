@@ -1,0 +1,570 @@
+//! Threads out of events: what each thread executed, what it waited for, and who ended the wait.
+//!
+//! Follows `sched_switch` on every CPU. A thread that is preempted, throttled or queued is simply not
+//! running: that time vanishes here. CPU time is what `sched_stat_runtime` says was charged (interrupts and
+//! stolen time are not), spread over the wall time between two such events; where none came while a thread
+//! was on a CPU, it is the wall time. Whether a wakeup was the work of the running thread or of an interrupt
+//! that hit it is decided in `waker`, from what the file knows of the context.
+
+use crate::Defect;
+use crate::defects::Defects;
+use crate::event::{Event, Irq, Kind, Left, Machine, Named, Note, Sink, TooWrong};
+use crate::syscalls::{Abi, Hint};
+use crate::thread::{Birth, Cause, Edge, Interrupt, Step, Thread, Wait};
+use std::collections::{BTreeMap, HashMap};
+
+mod on_cpu;
+mod waker;
+
+use on_cpu::OnCpu;
+use waker::Cpu;
+
+/// CPUs beyond this are taken for damage, not for hardware.
+const CPUS_MAX: u32 = 4096;
+/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it was
+/// on its way into the scheduler then.
+const EARLY_WAKE_MAX_NS: u64 = 1_000_000;
+/// So many steps backwards are forgiven, and one in so many events.
+const BACKWARDS_FREE: u64 = 100;
+const BACKWARDS_ONE_IN: u64 = 100;
+
+/// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EventCost {
+    /// For entry into and for exit from a system call, each.
+    pub syscall_ns: u32,
+    /// For every other event.
+    pub other_ns: u32,
+}
+
+/// The assembly under way.
+#[derive(Debug, Default)]
+pub(crate) struct Timeline {
+    pub threads: Vec<Thread>,
+    pub edges: Vec<Edge>,
+    pub groups: BTreeMap<u64, String>,
+    pub machine: Machine,
+    pub defects: Defects,
+    pub events: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub has_syscalls: bool,
+    pub has_runtime: bool,
+    pub has_context: bool,
+    live: HashMap<i32, Live>,
+    cpus: Vec<Cpu>,
+    abi: Abi,
+    cost: EventCost,
+    backwards_ns: u64,
+}
+
+/// What is known of a thread at the moment, beside what is already settled in its [`Thread`].
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Index into `threads`.
+    thread: u32,
+    state: State,
+    /// A wakeup that came while it was running.
+    early_wake: Option<Wake>,
+    /// The system call it is in, if it is in one and that is known.
+    call: Option<Hint>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing has been seen of it yet.
+    Unknown,
+    /// Has just been forked, or was preempted, or woken.
+    Ready,
+    Running(OnCpu),
+    Asleep {
+        since_ns: u64,
+        left: Left,
+        /// Its CPU had nothing else to do then.
+        to_idle: bool,
+        wake: Option<Wake>,
+    },
+    Dead,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Wake {
+    at_ns: u64,
+    cause: Cause,
+}
+
+impl Timeline {
+    pub fn new(cost: EventCost) -> Self {
+        Timeline { cost, ..Timeline::default() }
+    }
+
+    /// Ends what is still running and gives up what was needed only on the way.
+    pub fn finish(&mut self) {
+        let end_ns = self.last_ns;
+        for cpu in 0..self.cpus.len() {
+            if let Some(tid) = self.cpus[cpu].current {
+                self.leave(tid, end_ns, None, false);
+            }
+        }
+        let mut tids: Vec<i32> = self.live.keys().copied().collect();
+        tids.sort_unstable();
+        for tid in tids {
+            self.settle_wait(tid, end_ns, None);
+        }
+        self.live = HashMap::new();
+        for thread in &mut self.threads {
+            thread.steps.shrink_to_fit();
+            thread.waits.shrink_to_fit();
+        }
+    }
+
+    /// One more than the highest number of a CPU.
+    pub fn cpus_seen(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// The live thread of this id, made up if it is new.
+    fn live(&mut self, tid: i32) -> &mut Live {
+        let threads = &mut self.threads;
+        self.live.entry(tid).or_insert_with(|| {
+            threads.push(Thread::new(tid));
+            Live {
+                thread: threads.len() as u32 - 1,
+                state: State::Unknown,
+                early_wake: None,
+                call: None,
+            }
+        })
+    }
+
+    fn thread_of(&mut self, tid: i32) -> &mut Thread {
+        let ix = self.live(tid).thread as usize;
+        &mut self.threads[ix]
+    }
+
+    fn named(&mut self, named: &Named<'_>, now_ns: u64) {
+        if named.tid <= 0 {
+            return;
+        }
+        self.rename(named.tid, named.comm, now_ns);
+        self.thread_of(named.tid).prio = named.prio;
+    }
+
+    /// Takes a new name. What `perf` did before it became the program it was told to start is forgotten.
+    fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
+        let first_ns = self.first_ns;
+        let thread = self.thread_of(tid);
+        if thread.comm == comm {
+            return;
+        }
+        let was_perf = thread.is_perf();
+        comm.clone_into(&mut thread.comm);
+        if !was_perf || thread.is_perf() {
+            return;
+        }
+        thread.steps.clear();
+        thread.runtime_ns = 0;
+        thread.birth = Birth::Present { at_ns: now_ns.saturating_sub(first_ns) };
+        let waits = std::mem::take(&mut thread.waits);
+        for wait in waits {
+            if let Cause::Thread { edge } = wait.cause {
+                self.edges[edge as usize].used = false;
+            }
+        }
+        if let State::Running(on) = &mut self.live(tid).state {
+            on.restart(now_ns);
+        }
+    }
+
+    /// Something happened in the context of `tid` on this CPU: it must be the one that runs there.
+    fn current_is(&mut self, cpu: usize, tid: i32, now_ns: u64) {
+        if tid < 0 || self.cpus[cpu].current == Some(tid) {
+            return;
+        }
+        let seen_ns = match self.cpus[cpu].current {
+            None => self.first_ns,
+            Some(0) => {
+                self.defects.missing_idle_switches += 1;
+                self.cpus[cpu].last_ns
+            }
+            Some(other) => {
+                self.defects.mismatched_switches += 1;
+                let last_ns = self.cpus[cpu].last_ns;
+                self.leave(other, last_ns, None, false);
+                last_ns
+            }
+        };
+        self.enter(cpu, tid, seen_ns.min(now_ns), true);
+    }
+
+    /// A thread gets on a CPU.
+    fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, guessed: bool) {
+        self.cpus[cpu].current = Some(tid);
+        if tid == 0 {
+            return;
+        }
+        let wait = self.settle_wait(tid, now_ns, Some(guessed));
+        if let State::Running(on) = &self.live(tid).state {
+            // It cannot run on two CPUs: the end of its other stay was lost.
+            let other = on.cpu as usize;
+            self.defects.mismatched_switches += 1;
+            if other != cpu && self.cpus[other].current == Some(tid) {
+                self.cpus[other].current = None;
+            }
+            self.leave(tid, now_ns, None, false);
+        }
+        let debt_ns = self.cost.other_ns;
+        let thread = self.thread_of(tid);
+        thread.saw_cpu(cpu);
+        // A thread cannot have run before it was woken.
+        let woken_ns = wait.map_or(0, |wait| thread.waits[wait].end_ns);
+        let unseen = wait.filter(|wait| guessed && !thread.waits[*wait].is_seen());
+        let since_ns = now_ns.max(woken_ns);
+        let on = OnCpu::new(cpu as u32, since_ns, guessed, debt_ns, unseen);
+        self.live(tid).state = State::Running(on);
+    }
+
+    /// A thread gets off its CPU; `left` says why, `None` that it is not known. `to_idle`: nothing else
+    /// wanted the CPU.
+    fn leave(&mut self, tid: i32, now_ns: u64, left: Option<Left>, to_idle: bool) {
+        if tid <= 0 {
+            return;
+        }
+        let state = match left {
+            None | Some(Left::Runnable) => State::Ready,
+            Some(Left::Dead) => State::Dead,
+            Some(left) => State::Asleep { since_ns: now_ns, left, to_idle, wake: None },
+        };
+        let live = self.live(tid);
+        let ix = live.thread as usize;
+        let before = std::mem::replace(&mut live.state, state);
+        if let State::Running(on) = before {
+            on.end(now_ns, &mut self.threads[ix]);
+        }
+        if left == Some(Left::Dead) {
+            self.threads[ix].exited = true;
+        }
+    }
+
+    /// A sleeping thread runs again (or the recording ends: `guessed` is `None`): writes down what it waited
+    /// for. Returns the index of the wait.
+    fn settle_wait(&mut self, tid: i32, now_ns: u64, guessed: Option<bool>) -> Option<usize> {
+        let lost = self.defects.lost_events > 0;
+        let live = self.live(tid);
+        let early = live.early_wake.take();
+        let State::Asleep { since_ns, left, to_idle, wake } = live.state else {
+            return None;
+        };
+        let early = early.filter(|wake| since_ns.saturating_sub(wake.at_ns) <= EARLY_WAKE_MAX_NS);
+        let hint = live.call;
+        let ix = live.thread as usize;
+        let wake = if let Some(wake) = wake.or(early) {
+            wake
+        } else {
+            let cause = unseen_wakeup(guessed?, to_idle, lost)?;
+            self.defects.unseen_wakeups += 1;
+            Wake { at_ns: now_ns, cause }
+        };
+        self.live(tid).state = State::Ready;
+        if let Cause::Thread { edge } = wake.cause {
+            self.edges[edge as usize].used = true;
+        }
+        let thread = &mut self.threads[ix];
+        thread.steps.push(Step::Wait(thread.waits.len() as u32));
+        thread.waits.push(Wait {
+            start_ns: since_ns,
+            end_ns: wake.at_ns.max(since_ns),
+            left,
+            cause: wake.cause,
+            hint,
+        });
+        Some(thread.waits.len() - 1)
+    }
+
+    fn switch(&mut self, event: &Event<'_>, prev: &Named<'_>, left: Left, next: &Named<'_>) {
+        let cpu = event.cpu as usize;
+        let now_ns = event.time_ns;
+        self.current_is(cpu, prev.tid, now_ns);
+        self.named(prev, now_ns);
+        if let Some(group) = event.cgroup
+            && prev.tid > 0
+        {
+            self.thread_of(prev.tid).saw_group(group);
+        }
+        self.leave(prev.tid, now_ns, Some(left), next.tid == 0);
+        self.cpus[cpu].switched();
+        self.named(next, now_ns);
+        self.enter(cpu, next.tid, now_ns, false);
+    }
+
+    fn waking(&mut self, event: &Event<'_>, wakee: &Named<'_>) {
+        if wakee.tid <= 0 {
+            return;
+        }
+        self.named(wakee, event.time_ns);
+        if matches!(self.live(wakee.tid).state, State::Ready | State::Dead) {
+            return;
+        }
+        if let State::Asleep { wake: Some(_), .. } = self.live(wakee.tid).state {
+            return;
+        }
+        let cause = match self.waker(event, wakee.tid) {
+            Ok(waker) => self.edge(waker, wakee.tid, event.time_ns),
+            Err(interrupt) => Cause::Interrupt(interrupt),
+        };
+        let first_ns = self.first_ns;
+        let wake = Wake { at_ns: event.time_ns, cause };
+        let live = self.live(wakee.tid);
+        match &mut live.state {
+            State::Running(_) => live.early_wake = Some(wake),
+            State::Asleep { wake: slot, .. } => *slot = Some(wake),
+            State::Unknown => {
+                live.state = State::Asleep {
+                    since_ns: first_ns,
+                    left: Left::Sleeping,
+                    to_idle: false,
+                    wake: Some(wake),
+                };
+            }
+            State::Ready | State::Dead => {}
+        }
+    }
+
+    /// A new thread may run. Where its fork was not seen, it begins here.
+    fn started(&mut self, child: &Named<'_>, now_ns: u64) {
+        if child.tid <= 0 {
+            return;
+        }
+        self.named(child, now_ns);
+        let live = self.live(child.tid);
+        if matches!(live.state, State::Unknown | State::Dead) {
+            live.state = State::Ready;
+            let at_ns = now_ns - self.first_ns;
+            self.thread_of(child.tid).birth = Birth::Present { at_ns };
+        }
+    }
+
+    /// Notes that `waker` wakes `wakee` here.
+    fn edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
+        let wakee = self.live(wakee).thread;
+        let waker_ix = self.live(waker).thread;
+        let edge = self.edges.len() as u32;
+        self.edges.push(Edge { waker: waker_ix, wakee, used: false });
+        self.point(waker, now_ns, Step::Wake(edge));
+        Cause::Thread { edge }
+    }
+
+    /// Something a running thread does at this point of its work.
+    fn point(&mut self, tid: i32, now_ns: u64, step: Step) {
+        let live = self.live(tid);
+        if let State::Running(on) = &mut live.state {
+            on.note(now_ns, step);
+        } else {
+            let ix = live.thread as usize;
+            self.threads[ix].steps.push(step);
+        }
+    }
+
+    fn fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
+        if child <= 0 {
+            return;
+        }
+        let fresh = match self.live.get(&child) {
+            None => true,
+            Some(live) => !matches!(live.state, State::Unknown),
+        };
+        if fresh {
+            self.live.remove(&child);
+        }
+        let parent = (event.tid > 0).then_some(event.tid);
+        let parent_kthread =
+            parent.is_some_and(|tid| self.thread_of(tid).kthread) || event.tid == 2;
+        let parent_ix = parent.map(|tid| self.live(tid).thread);
+        let live = self.live(child);
+        live.state = State::Ready;
+        let ix = live.thread;
+        let at_ns = event.time_ns - self.first_ns;
+        let thread = self.thread_of(child);
+        child_comm.clone_into(&mut thread.comm);
+        thread.kthread = parent_kthread;
+        thread.birth = match parent_ix {
+            Some(parent) => Birth::Forked { parent, at_ns },
+            None => Birth::Present { at_ns },
+        };
+        if let Some(parent) = parent {
+            self.point(parent, event.time_ns, Step::Fork(ix));
+        }
+    }
+
+    fn runtime(&mut self, tid: i32, ns: u64, now_ns: u64) {
+        if tid <= 0 {
+            return;
+        }
+        self.has_runtime = true;
+        let ix = self.live(tid).thread as usize;
+        if let Some(Live { state: State::Running(on), .. }) = self.live.get_mut(&tid) {
+            on.charge(ns, now_ns, &mut self.threads[ix]);
+        } else {
+            self.defects.stray_runtimes += 1;
+        }
+    }
+
+    fn system_call(&mut self, event: &Event<'_>, entered: Option<(i64, &[u64; 6])>) {
+        if event.tid <= 0 {
+            return;
+        }
+        self.has_syscalls = true;
+        let abi = self.abi;
+        let live = self.live(event.tid);
+        let was_inside = live.call.is_some();
+        live.call = entered.map(|(number, args)| abi.hint(number, args));
+        let inside_now = live.call.is_some();
+        let thread = self.thread_of(event.tid);
+        if thread.starts_in_kernel.is_none() {
+            thread.starts_in_kernel = Some(!inside_now);
+        } else if was_inside == inside_now {
+            self.defects.unpaired_syscalls += 1;
+            if inside_now {
+                self.point(event.tid, event.time_ns, Step::SysExit);
+            } else {
+                return;
+            }
+        }
+        let step = if inside_now { Step::SysEnter } else { Step::SysExit };
+        self.point(event.tid, event.time_ns, step);
+    }
+
+    /// Puts the event in order and finds its CPU; `None` if it must be left out.
+    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, TooWrong> {
+        self.events += 1;
+        if event.cpu >= CPUS_MAX {
+            self.defects.impossible_cpus += 1;
+            return Ok(None);
+        }
+        if self.events == 1 {
+            self.first_ns = event.time_ns;
+            self.last_ns = event.time_ns;
+        }
+        let late_ns = self.last_ns.saturating_sub(event.time_ns);
+        if late_ns > 0 {
+            self.defects.backwards_events += 1;
+            self.backwards_ns = self.backwards_ns.max(late_ns);
+            self.defects.backwards_most_ns = self.backwards_ns;
+            if self.defects.backwards_events > BACKWARDS_FREE.max(self.events / BACKWARDS_ONE_IN) {
+                return Err(TooWrong {
+                    backwards: self.defects.backwards_events,
+                    events: self.events,
+                    by_at_most_ns: self.backwards_ns,
+                });
+            }
+        }
+        self.last_ns = self.last_ns.max(event.time_ns);
+        let cpu = event.cpu as usize;
+        if cpu >= self.cpus.len() {
+            self.cpus.resize_with(cpu + 1, Cpu::default);
+        }
+        Ok(Some(self.last_ns))
+    }
+}
+
+/// What a thread that runs again without a wakeup waited for; `None`: it did not wait.
+fn unseen_wakeup(guessed: bool, to_idle: bool, lost: bool) -> Option<Cause> {
+    if guessed || to_idle {
+        // Its CPU had nothing else to do, so it did sleep; and what happens in the idle task's context
+        // is what goes missing most often.
+        Some(Cause::Interrupt(Interrupt::Unknown))
+    } else if lost {
+        Some(Cause::Unseen)
+    } else {
+        // It only tried to sleep: a signal was pending.
+        None
+    }
+}
+
+impl Sink for Timeline {
+    fn machine(&mut self, machine: Machine) {
+        self.abi = Abi::of(machine.arch.as_deref());
+        self.machine = machine;
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Result<(), TooWrong> {
+        let Some(time_ns) = self.admit(event)? else {
+            return Ok(());
+        };
+        let event = &Event { time_ns, ..*event };
+        let cpu = event.cpu as usize;
+        self.has_context |= event.context.is_some();
+        if !matches!(event.kind, Kind::Switch { .. }) {
+            self.current_is(cpu, event.tid, time_ns);
+        }
+        if event.tid > 0 {
+            if let Some(pid) = event.pid {
+                self.thread_of(event.tid).pid = Some(pid);
+            }
+            if let Some(comm) = event.comm {
+                self.rename(event.tid, comm, time_ns);
+            }
+            let cost_ns = match event.kind {
+                Kind::SysEnter { .. } | Kind::SysExit => self.cost.syscall_ns,
+                _ => self.cost.other_ns,
+            };
+            if let State::Running(on) = &mut self.live(event.tid).state {
+                on.owe(cost_ns);
+            }
+        }
+        match &event.kind {
+            Kind::Switch { prev, left, next } => self.switch(event, prev, *left, next),
+            Kind::Waking(wakee) => self.waking(event, wakee),
+            Kind::WakeupNew(child) => self.started(child, time_ns),
+            Kind::Fork { child, child_comm } => self.fork(event, *child, child_comm),
+            Kind::Runtime { tid, ns } => self.runtime(*tid, *ns, time_ns),
+            Kind::SysEnter { number, args } => self.system_call(event, Some((*number, args))),
+            Kind::SysExit => self.system_call(event, None),
+            Kind::IrqEnter(_)
+            | Kind::IrqExit(_)
+            | Kind::SoftirqEnter { .. }
+            | Kind::SoftirqExit
+            | Kind::Other => {}
+        }
+        self.cpus[cpu].follow(event);
+        Ok(())
+    }
+
+    fn note(&mut self, note: &Note<'_>) {
+        match *note {
+            Note::Comm { pid, tid, comm } if tid > 0 => {
+                let now_ns = self.last_ns;
+                self.rename(tid, comm, now_ns);
+                self.thread_of(tid).pid = Some(pid);
+            }
+            Note::Task { pid, tid, parent_pid } if tid > 0 => {
+                if let Some(live) = self.live.get(&tid)
+                    && matches!(live.state, State::Dead)
+                {
+                    self.live.remove(&tid);
+                }
+                let thread = self.thread_of(tid);
+                thread.pid = Some(pid);
+                thread.kthread |= parent_pid == 2 || pid == 2;
+            }
+            Note::Comm { .. } | Note::Task { .. } => {}
+            Note::Cgroup { id, path } => {
+                self.groups.insert(id, path.to_owned());
+            }
+            Note::Lost { events, by_the_kernel } => self.defects.lost(events, by_the_kernel),
+        }
+    }
+
+    fn defect(&mut self, defect: Defect) {
+        self.defects.count(defect);
+    }
+}
+
+impl From<Irq> for Interrupt {
+    fn from(irq: Irq) -> Self {
+        match irq {
+            Irq::Handler => Interrupt::Device,
+            Irq::Timer => Interrupt::Timer,
+        }
+    }
+}

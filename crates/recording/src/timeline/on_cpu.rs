@@ -1,0 +1,119 @@
+//! One stay of a thread on a CPU: turns wall time into CPU time.
+
+use crate::thread::{Step, Thread};
+
+/// A stay that has not ended yet.
+#[derive(Debug)]
+pub(crate) struct OnCpu {
+    pub cpu: u32,
+    /// What the thread did since `charged_until_ns`, in order.
+    points: Vec<Point>,
+    charged_until_ns: u64,
+    /// Whether `sched_stat_runtime` told of any part of it: then it tells of all.
+    charged: bool,
+    /// Whether it began before it was noticed, so that more may be charged than was seen.
+    partial: bool,
+    /// Cost of recording that is still to be taken off.
+    debt_ns: u32,
+    /// The wait that ended when this began, if only the first charge will tell when that was.
+    unseen_wait: Option<usize>,
+}
+
+/// Something done at a point of wall time.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    time_ns: u64,
+    /// To be taken off the work before it.
+    debt_ns: u32,
+    step: Step,
+}
+
+impl OnCpu {
+    pub fn new(
+        cpu: u32,
+        now_ns: u64,
+        partial: bool,
+        debt_ns: u32,
+        unseen_wait: Option<usize>,
+    ) -> Self {
+        OnCpu {
+            cpu,
+            points: Vec::new(),
+            charged_until_ns: now_ns,
+            charged: false,
+            partial,
+            debt_ns,
+            unseen_wait,
+        }
+    }
+
+    /// Forgets what was before.
+    pub fn restart(&mut self, now_ns: u64) {
+        self.points.clear();
+        self.charged_until_ns = now_ns;
+        self.partial = true;
+        self.debt_ns = 0;
+        self.unseen_wait = None;
+    }
+
+    pub fn owe(&mut self, cost_ns: u32) {
+        self.debt_ns = self.debt_ns.saturating_add(cost_ns);
+    }
+
+    /// The thread does something that is no mere passing of time.
+    pub fn note(&mut self, now_ns: u64, step: Step) {
+        self.points.push(Point {
+            time_ns: now_ns,
+            debt_ns: std::mem::take(&mut self.debt_ns),
+            step,
+        });
+    }
+
+    /// `ns` of CPU time were charged for the time since the last charge: the points in between lie at
+    /// the same share of it as of the wall time.
+    pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) {
+        if self.partial {
+            self.charged_until_ns = self.charged_until_ns.max(now_ns.saturating_sub(ns));
+        }
+        if let Some(wait) = self.unseen_wait.take() {
+            thread.waits[wait].end_ns = self.charged_until_ns;
+        }
+        let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
+        thread.wall_ns += wall_ns;
+        let ns = if self.partial { ns.min(wall_ns) } else { ns };
+        let mut done_ns = 0;
+        for point in self.points.drain(..) {
+            let at_ns = point.time_ns.saturating_sub(self.charged_until_ns).min(wall_ns);
+            let share_ns = share(ns, at_ns, wall_ns);
+            thread.run(share_ns.saturating_sub(done_ns), point.debt_ns);
+            done_ns = done_ns.max(share_ns);
+            thread.steps.push(point.step);
+        }
+        let debt_ns = std::mem::take(&mut self.debt_ns);
+        thread.run(ns - done_ns, debt_ns);
+        self.charged_until_ns = now_ns;
+        self.charged = true;
+        self.partial = false;
+    }
+
+    /// The stay ends. Time after the last charge is not the thread's: the scheduler took it.
+    pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
+        if self.charged {
+            thread.wall_ns += now_ns.saturating_sub(self.charged_until_ns);
+            for point in self.points {
+                thread.steps.push(point.step);
+            }
+        } else {
+            let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
+            self.charge(wall_ns, now_ns, thread);
+        }
+    }
+}
+
+/// `ns * part / whole`, and all of it where there is no whole.
+fn share(ns: u64, part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return ns;
+    }
+    (u128::from(ns) * u128::from(part) / u128::from(whole)) as u64
+}

@@ -1,0 +1,116 @@
+//! Who woke a thread: the thread that was running, or an interrupt that happened to hit it.
+//!
+//! The flags of a tracepoint say so exactly (perf.data has them, the text has not); so do the entry and
+//! exit events of interrupts. One case needs thought: data sent over the loopback device is received in a
+//! soft interrupt that runs inside the sender's own system call. It counts as the sender's doing, unless the
+//! soft interrupt followed a hard one.
+
+use super::Timeline;
+use crate::event::{Event, Irq, Kind};
+use crate::thread::Interrupt;
+
+/// `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ`.
+const NET: std::ops::RangeInclusive<u32> = 2..=3;
+/// A soft interrupt that begins so soon after a hard one was raised by it.
+const AFTER_IRQ_NS: u64 = 20_000;
+/// Interrupts nest less deep than this.
+const NESTING_MAX: usize = 8;
+
+/// One CPU as far as it is known at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Cpu {
+    /// The thread that runs on it; 0 is the idle task.
+    pub current: Option<i32>,
+    /// Time of its last event.
+    pub last_ns: u64,
+    inside: Vec<Inside>,
+    /// When the last interrupt ended, if nothing happened in a thread's context since.
+    irq_ended_ns: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Hard(Irq),
+    Soft { vector: u32, of_thread: bool },
+}
+
+impl Cpu {
+    /// A thread switch never happens inside an interrupt.
+    pub fn switched(&mut self) {
+        self.inside.clear();
+        self.irq_ended_ns = None;
+    }
+
+    /// Keeps track of interrupts, after the event has been dealt with.
+    pub fn follow(&mut self, event: &Event<'_>) {
+        self.last_ns = event.time_ns;
+        match event.kind {
+            Kind::IrqEnter(irq) => self.push(Inside::Hard(irq)),
+            Kind::IrqExit(irq) => {
+                if let Some(at) = self.inside.iter().rposition(|x| *x == Inside::Hard(irq)) {
+                    self.inside.truncate(at);
+                }
+                self.irq_ended_ns = Some(event.time_ns);
+            }
+            Kind::SoftirqEnter { vector } => {
+                let after_irq = self
+                    .irq_ended_ns
+                    .is_some_and(|ns| event.time_ns.saturating_sub(ns) < AFTER_IRQ_NS);
+                let of_thread = NET.contains(&vector) && !after_irq;
+                self.push(Inside::Soft { vector, of_thread });
+            }
+            Kind::SoftirqExit => {
+                let soft = |x: &Inside| matches!(x, Inside::Soft { .. });
+                if let Some(at) = self.inside.iter().rposition(soft) {
+                    self.inside.truncate(at);
+                }
+                if self.irq_ended_ns.is_some() {
+                    self.irq_ended_ns = Some(event.time_ns);
+                }
+            }
+            Kind::Runtime { .. } | Kind::Other => {}
+            _ if self.inside.is_empty() => self.irq_ended_ns = None,
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, inside: Inside) {
+        if self.inside.len() < NESTING_MAX {
+            self.inside.push(inside);
+        }
+    }
+}
+
+impl Timeline {
+    /// The thread that did the waking, or the kind of interrupt.
+    pub(super) fn waker(&mut self, event: &Event<'_>, wakee: i32) -> Result<i32, Interrupt> {
+        let cpu = &self.cpus[event.cpu as usize];
+        let inside = cpu.inside.last().copied();
+        let waker = if event.tid >= 0 { event.tid } else { cpu.current.unwrap_or(0) };
+        self.has_context |= inside.is_some();
+        let (hard, soft) = event.context.map_or((false, false), |c| (c.hardirq, c.softirq));
+        let interrupt = match inside {
+            Some(Inside::Hard(irq)) => Some(irq.into()),
+            _ if hard => Some(Interrupt::Unknown),
+            Some(Inside::Soft { of_thread: true, .. }) if self.may_send(waker) => None,
+            Some(Inside::Soft { vector, .. }) => Some(Interrupt::Soft { vector }),
+            None if soft && !self.may_send(waker) => Some(Interrupt::SoftUnknown),
+            None if !self.has_context && !self.may_send(waker) => Some(Interrupt::Unknown),
+            None => None,
+        };
+        match interrupt {
+            Some(interrupt) => Err(interrupt),
+            None if waker == 0 || waker == wakee => Err(Interrupt::Unknown),
+            None => Ok(waker),
+        }
+    }
+
+    /// Whether this thread may be the one that sends: the idle task does not, nor does a thread in user mode.
+    fn may_send(&mut self, tid: i32) -> bool {
+        if tid == 0 {
+            return false;
+        }
+        let in_call = self.live(tid).call.is_some();
+        in_call || self.thread_of(tid).starts_in_kernel.is_none()
+    }
+}

@@ -1,0 +1,93 @@
+//! Which tracepoints are understood, by name, and what their states and names mean.
+
+use crate::event::Left;
+
+/// The tracepoints that tell something here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tracepoint {
+    Switch,
+    Waking,
+    Wakeup,
+    WakeupNew,
+    Fork,
+    Runtime,
+    SysEnter,
+    SysExit,
+    IrqEnter,
+    IrqExit,
+    TimerEnter,
+    TimerExit,
+    SoftirqEnter,
+    SoftirqExit,
+    Other,
+}
+
+/// What to say when a file has no `sched_switch`.
+pub(crate) const RECORD_WITH: &str =
+    "`perf sched record -a --all-cgroups -- sleep 10` records all that is needed";
+
+impl Tracepoint {
+    /// By the name without its system.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "sched_switch" => Tracepoint::Switch,
+            "sched_waking" => Tracepoint::Waking,
+            "sched_wakeup" => Tracepoint::Wakeup,
+            "sched_wakeup_new" => Tracepoint::WakeupNew,
+            "sched_process_fork" => Tracepoint::Fork,
+            "sched_stat_runtime" => Tracepoint::Runtime,
+            "sys_enter" => Tracepoint::SysEnter,
+            "sys_exit" => Tracepoint::SysExit,
+            "irq_handler_entry" => Tracepoint::IrqEnter,
+            "irq_handler_exit" => Tracepoint::IrqExit,
+            "hrtimer_expire_entry" => Tracepoint::TimerEnter,
+            "hrtimer_expire_exit" => Tracepoint::TimerExit,
+            "softirq_entry" => Tracepoint::SoftirqEnter,
+            "softirq_exit" => Tracepoint::SoftirqExit,
+            _ => Tracepoint::Other,
+        }
+    }
+}
+
+/// What the letters of `prev_state` mean; the kernel joins several by `|` and marks preemption by `+`.
+pub(crate) fn left(letters: &str) -> Left {
+    let has = |set: &str| letters.chars().any(|c| set.contains(c));
+    if has("XZx") {
+        Left::Dead
+    } else if has("I") {
+        Left::Idle
+    } else if has("D") {
+        Left::Blocked
+    } else if has("Tt") {
+        Left::Stopped
+    } else if letters.is_empty() || has("R+") {
+        Left::Runnable
+    } else {
+        Left::Sleeping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::left;
+    use crate::event::Left;
+
+    #[test]
+    fn reads_states() {
+        for (letters, want) in [
+            ("R", Left::Runnable),
+            ("R+", Left::Runnable),
+            ("S", Left::Sleeping),
+            ("D", Left::Blocked),
+            ("D|K", Left::Blocked),
+            ("I", Left::Idle),
+            ("P", Left::Sleeping),
+            ("t", Left::Stopped),
+            ("X", Left::Dead),
+            ("Z", Left::Dead),
+            ("", Left::Runnable),
+        ] {
+            assert_eq!(left(letters), want, "{letters}");
+        }
+    }
+}
