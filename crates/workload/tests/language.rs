@@ -2,6 +2,8 @@
 
 #[path = "language/accepts.rs"]
 mod accepts;
+#[path = "language/documented.rs"]
+mod documented;
 #[path = "language/refuses.rs"]
 mod refuses;
 #[path = "language/round_trip.rs"]
