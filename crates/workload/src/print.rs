@@ -27,6 +27,9 @@ pub fn print(workload: &Workload) -> String {
     printer.text
 }
 
+/// Levels of nesting that are shown by indentation.
+const MAX_INDENT: usize = 40;
+
 struct Printer<'a> {
     workload: &'a Workload,
     text: String,
@@ -198,13 +201,15 @@ impl Printer<'_> {
 
     fn program(&mut self, program: &[Op]) {
         self.line("program = [");
-        let mut depth = 1;
+        let mut depth: usize = 1;
         for op in program {
             if matches!(op, Op::ExitKernel | Op::LoopEnd { .. }) {
-                depth -= 1;
+                depth = depth.saturating_sub(1);
             }
             let instruction = self.instruction(op);
-            self.line(format_args!("{:width$}{instruction}", "", width = 2 * depth));
+            // What the checks would refuse may be nested without bound.
+            let width = 2 * depth.min(MAX_INDENT);
+            self.line(format_args!("{:width$}{instruction}", ""));
             if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
                 depth += 1;
             }

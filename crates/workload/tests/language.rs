@@ -6,5 +6,7 @@ mod accepts;
 mod documented;
 #[path = "language/refuses.rs"]
 mod refuses;
+#[path = "language/robust.rs"]
+mod robust;
 #[path = "language/round_trip.rs"]
 mod round_trip;
