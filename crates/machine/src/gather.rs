@@ -1,7 +1,7 @@
 //! The outcome of a run that has come to its end.
 
 use crate::ids::Id;
-use crate::machine::Machine;
+use crate::machine::{KindStat, Machine};
 use crate::task::State;
 use cpumax_outcome::trace::Names;
 use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
@@ -27,26 +27,7 @@ impl Machine<'_> {
             };
             groups.insert(workload.groups[group.ix()].path.clone(), outcome);
         }
-        let mut usage_ns = vec![0; workload.tasks.len()];
-        for (_, task) in self.tasks.iter() {
-            if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
-                *usage += task.usage_ns;
-            }
-        }
-        let mut tasks = BTreeMap::new();
-        for (kind, stat) in self.kinds.iter_mut().enumerate() {
-            let outcome = TaskOutcome {
-                count: stat.count,
-                usage_usec: usage_ns[kind] / 1000,
-                completions: stat.latencies.count,
-                latency_ns: stat.latencies.percentiles(),
-                wait_ns: stat.wait_ns,
-                longest_stall_ns: stat.longest_stall_ns,
-                exited: stat.exited,
-                finished_ns: if stat.exited == stat.count { stat.last_exit_ns } else { 0 },
-            };
-            tasks.insert(workload.tasks[kind].name.clone(), outcome);
-        }
+        let tasks = self.task_outcomes();
         Outcome {
             scenario: workload.name.clone(),
             world: "model".to_owned(),
@@ -61,6 +42,37 @@ impl Machine<'_> {
         }
     }
 
+    /// By name; kinds that share one are added up, so that a recording with a kind for each thread can
+    /// be told of by kinds of thread.
+    fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
+        let mut usage_ns = vec![0; self.workload.tasks.len()];
+        for (_, task) in self.tasks.iter() {
+            if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
+                *usage += task.usage_ns;
+            }
+        }
+        let mut named: BTreeMap<&str, (KindStat, u64)> = BTreeMap::new();
+        for (kind, stat) in std::mem::take(&mut self.kinds).into_iter().enumerate() {
+            let (sum, sum_usage_ns) = named.entry(&self.workload.tasks[kind].name).or_default();
+            sum.merge(stat);
+            *sum_usage_ns += usage_ns[kind];
+        }
+        let outcome = |(name, (mut stat, usage_ns)): (&str, (KindStat, u64))| {
+            let outcome = TaskOutcome {
+                count: stat.count,
+                usage_usec: usage_ns / 1000,
+                completions: stat.latencies.count,
+                latency_ns: stat.latencies.percentiles(),
+                wait_ns: stat.wait_ns,
+                longest_stall_ns: stat.longest_stall_ns,
+                exited: stat.exited,
+                finished_ns: if stat.exited == stat.count { stat.last_exit_ns } else { 0 },
+            };
+            (name.to_owned(), outcome)
+        };
+        named.into_iter().map(outcome).collect()
+    }
+
     /// Tells a trace what the numbers in it stand for.
     pub(crate) fn name_everything(&mut self) {
         let names = Names {
@@ -72,5 +84,20 @@ impl Machine<'_> {
             sink.names(names);
         }
         debug_assert!(self.tasks.iter().all(|(_, t)| t.state != State::New || t.kind == u32::MAX));
+    }
+}
+
+impl KindStat {
+    fn merge(&mut self, other: KindStat) {
+        self.count += other.count;
+        self.exited += other.exited;
+        self.last_exit_ns = self.last_exit_ns.max(other.last_exit_ns);
+        if self.latencies.count == 0 {
+            self.latencies = other.latencies;
+        } else {
+            self.latencies.merge(&other.latencies);
+        }
+        self.wait_ns += other.wait_ns;
+        self.longest_stall_ns = self.longest_stall_ns.max(other.longest_stall_ns);
     }
 }

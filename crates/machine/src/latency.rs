@@ -24,15 +24,35 @@ impl Latencies {
         }
         self.exact.push(ns);
         if self.exact.len() > EXACT {
-            // Up to the longest run there is, a day; anything later counts as that.
-            let mut histogram = Histogram::new_with_max(86_400_000_000_000, 3)
-                .expect("three digits up to a day are within what a histogram can hold");
-            for ns in self.exact.drain(..) {
-                histogram.saturating_record(ns);
-            }
-            self.exact = Vec::new();
-            self.rest = Some(histogram);
+            self.histogram();
         }
+    }
+
+    /// Takes in what others recorded.
+    pub fn merge(&mut self, other: &Latencies) {
+        if let Some(histogram) = &other.rest {
+            // Both have the same bounds, so nothing can be out of range.
+            let _ = self.histogram().add(histogram);
+            self.max_ns = self.max_ns.max(other.max_ns);
+            self.count += other.count;
+        }
+        for ns in &other.exact {
+            self.record(*ns);
+        }
+    }
+
+    /// Gives up exactness if that has not happened yet.
+    fn histogram(&mut self) -> &mut Histogram<u32> {
+        let exact = std::mem::take(&mut self.exact);
+        let histogram = self.rest.get_or_insert_with(|| {
+            // Up to the longest run there is, a day; anything later counts as that.
+            Histogram::new_with_max(86_400_000_000_000, 3)
+                .expect("three digits up to a day are within what a histogram can hold")
+        });
+        for ns in exact {
+            histogram.saturating_record(ns);
+        }
+        histogram
     }
 
     /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first.
@@ -75,5 +95,24 @@ mod tests {
         assert!(p.p50.abs_diff(50_000_000) <= 50_000, "{p:?}");
         assert!(p.p99.abs_diff(99_000_000) <= 99_000, "{p:?}");
         assert_eq!(p.max, 100_000_000);
+    }
+    #[test]
+    fn merged_is_as_if_recorded_together() {
+        for sizes in [[10, 90], [10, 20_000], [20_000, 10], [20_000, 9_000], [5_000, 5_000]] {
+            let mut together = Latencies::default();
+            let mut merged = Latencies::default();
+            let mut next = 0;
+            for size in sizes {
+                let mut part = Latencies::default();
+                for _ in 0..size {
+                    next += 977;
+                    part.record(next % 100_003);
+                    together.record(next % 100_003);
+                }
+                merged.merge(&part);
+            }
+            assert_eq!(merged.count, together.count);
+            assert_eq!(merged.percentiles(), together.percentiles(), "{sizes:?}");
+        }
     }
 }
