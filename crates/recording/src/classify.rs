@@ -5,6 +5,11 @@
 //! compute relative sleeps from an absolute plan, and libraries do the reverse. So where a thread has enough
 //! such waits, their regularity decides: if the lengths of the waits vary less than the times between wakeups,
 //! it sleeps for a length of time; in the opposite case it follows a clock.
+//!
+//! Random times need another test. One who sends at random times, whatever the answers do, sleeps the shorter the
+//! longer he was busy; one who thinks for a random time after the answer does not. So if the lengths of the waits
+//! fall with the time between them, it is a clock; if they do not, and the thread waits for answers in between, it is
+//! a client that thinks. If it waits for no answers, the system call decides.
 
 use crate::build::Clock;
 use crate::event::Left;
@@ -66,7 +71,7 @@ pub(crate) fn plans(
     let told = match clock {
         Some(Clock::Absolute) => Some(Plan::Arrival),
         Some(Clock::Relative) => Some(Plan::Sleep),
-        None => regularity(&timers),
+        None => regularity(&timers).or_else(|| dependence(&timers, asks_between(&guesses))),
     };
     let plan = |guess: &Guess| match *guess {
         Guess::Sure(plan) => plan,
@@ -121,6 +126,50 @@ fn regularity(timers: &[&Wait]) -> Option<Plan> {
     } else {
         None
     }
+}
+
+/// Whether most of its sleeps come directly after it waited for another thread.
+fn asks_between(guesses: &[Guess]) -> bool {
+    let is_timer = |guess: &Guess| matches!(guess, Guess::Timer(_));
+    let timers = guesses.iter().filter(|guess| is_timer(guess)).count();
+    let after_answer =
+        |pair: &&[Guess]| pair[0] == Guess::Sure(Plan::Message) && is_timer(&pair[1]);
+    guesses.windows(2).filter(after_answer).count() * 2 > timers
+}
+
+/// Whether waits are the shorter the longer the thread was busy before (rank correlation, certain to about one in a
+/// hundred), if there is enough to tell.
+fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
+    if timers.len() < TIMER_WAITS_MIN {
+        return asks_between.then_some(Plan::Sleep);
+    }
+    let after = timers.windows(2).map(|pair| (pair[0], pair[1]));
+    let busy: Vec<u64> = after.map(|(a, b)| b.start_ns.saturating_sub(a.end_ns)).collect();
+    let waited: Vec<u64> = timers[1..].iter().map(|w| w.end_ns - w.start_ns).collect();
+    let (busy, waited) = (ranks(&busy), ranks(&waited));
+    let n = busy.len() as u128;
+    let distances: u128 =
+        busy.iter().zip(&waited).map(|(a, b)| u128::from(a.abs_diff(*b)).pow(2)).sum();
+    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)); it is below -2.33 / sqrt(n - 1) by chance once in a
+    // hundred times. All multiplied by 100 to stay in whole numbers.
+    let whole = n * (n * n - 1);
+    let by_chance = 100 + (2330 * 2330 / 100 / (n - 1)).isqrt();
+    if 600 * distances > whole * by_chance {
+        Some(Plan::Arrival)
+    } else {
+        asks_between.then_some(Plan::Sleep)
+    }
+}
+
+/// The place of each value in the order of all.
+fn ranks(values: &[u64]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by_key(|at| values[*at]);
+    let mut ranks = vec![0; values.len()];
+    for (rank, at) in order.into_iter().enumerate() {
+        ranks[at] = rank as u64;
+    }
+    ranks
 }
 
 /// Median distance from the median; with `multiples`, from the nearest multiple of the median, because a clock whose
@@ -208,6 +257,41 @@ mod tests {
         assert_eq!(first(&few(Some(Hint::Relative)), None), Plan::Sleep);
         assert_eq!(first(&few(Some(Hint::Event)), None), Plan::Arrival);
         assert_eq!(first(&few(None), None), Plan::Arrival);
+    }
+
+    /// Numbers that look random: the same each time.
+    fn noise(i: u64) -> u64 {
+        (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+    }
+
+    /// A client: timer, answer, timer, answer … `think`: the time to the next question counts from the answer, else
+    /// from the last question.
+    fn client(think: bool) -> Thread {
+        let mut thread = thread([], None);
+        let mut now = 0;
+        for i in 0..100 {
+            let answered = now + noise(2 * i) % (5 * MS);
+            let next = noise(2 * i + 1) % (10 * MS);
+            let asked = now;
+            now = if think { answered + next } else { answered.max(asked + MS + next) + 1 };
+            let wait = |start_ns, end_ns, cause| Wait {
+                start_ns,
+                end_ns,
+                left: Left::Sleeping,
+                cause,
+                hint: None,
+            };
+            thread.waits.push(wait(asked, answered, Cause::Thread { edge: 0 }));
+            thread.waits.push(wait(answered, now, Cause::Interrupt(Interrupt::Timer)));
+        }
+        thread
+    }
+
+    #[test]
+    fn a_client_that_thinks_is_told_from_one_that_asks_on_a_clock() {
+        let timer_plan = |thread: &Thread| plans(thread, false, None, |_| true)[1];
+        assert_eq!(timer_plan(&client(true)), Plan::Sleep);
+        assert_eq!(timer_plan(&client(false)), Plan::Arrival);
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub(crate) struct Live {
     state: State,
     /// A wakeup that came while it was running.
     early_wake: Option<Wake>,
+    /// CPU time charged to it before it was seen to run, ns.
+    early_charge_ns: u64,
     /// The system call it is in, if it is in one and that is known.
     call: Option<Hint>,
 }
@@ -132,6 +134,7 @@ impl Timeline {
                 thread: threads.len() as u32 - 1,
                 state: State::Unknown,
                 early_wake: None,
+                early_charge_ns: 0,
                 call: None,
             }
         })
@@ -214,8 +217,10 @@ impl Timeline {
             self.leave(tid, now_ns, None, false);
         }
         let debt_ns = self.cost.other_ns;
+        let early_ns = std::mem::take(&mut self.live(tid).early_charge_ns);
         let thread = self.thread_of(tid);
         thread.saw_cpu(cpu);
+        thread.run(early_ns, 0);
         // A thread cannot have run before it was woken.
         let woken_ns = wait.map_or(0, |wait| thread.waits[wait].end_ns);
         let unseen = wait.filter(|wait| guessed && !thread.waits[*wait].is_seen());
@@ -401,11 +406,16 @@ impl Timeline {
             return;
         }
         self.has_runtime = true;
+        let possible = ns <= now_ns - self.first_ns;
         let ix = self.live(tid).thread as usize;
-        if let Some(Live { state: State::Running(on), .. }) = self.live.get_mut(&tid) {
-            on.charge(ns, now_ns, &mut self.threads[ix]);
-        } else {
-            self.defects.stray_runtimes += 1;
+        let Some(live) = self.live.get_mut(&tid) else { return };
+        match &mut live.state {
+            State::Running(on) => on.charge(ns, now_ns, &mut self.threads[ix]),
+            // Another CPU may charge it before it does anything that is recorded.
+            State::Ready | State::Asleep { .. } if possible => {
+                live.early_charge_ns = live.early_charge_ns.saturating_add(ns);
+            }
+            _ => self.defects.stray_runtimes += 1,
         }
     }
 
