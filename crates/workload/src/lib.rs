@@ -5,7 +5,6 @@
 //! says nothing about kernels: the same workload is run on each. Whatever it came from, one set of
 //! checks ([`Workload::check`]) decides whether it is accepted.
 
-#![allow(missing_docs)]
 pub mod bounds;
 pub mod build;
 mod check;

@@ -26,17 +26,25 @@ pub struct Workload {
     pub shows: String,
     /// Simulated time, ns.
     pub duration_ns: u64,
+    /// The machine it runs on.
     pub machine: MachineSpec,
     /// Parents before children; index 0 is the root group, path `/`.
     pub groups: Vec<GroupSpec>,
+    /// Locks that programs take, by [`LockIx`].
     pub locks: Vec<LockSpec>,
+    /// Channels that programs and sources use, by [`ChannelIx`].
     pub channels: Vec<ChannelSpec>,
+    /// Distributions that lengths of time are drawn from, by [`DistIx`].
     pub distributions: Vec<Distribution>,
+    /// Sets of CPUs, by [`CpuSetIx`].
     pub cpu_sets: Vec<CpuSet>,
+    /// Kinds of task, by [`TaskIx`].
     pub tasks: Vec<TaskSpec>,
+    /// Arrival processes.
     pub sources: Vec<Source>,
     /// In order of time.
     pub interventions: Vec<Intervention>,
+    /// What a run must show.
     pub expectations: Vec<Expectation>,
 }
 
@@ -49,6 +57,7 @@ pub struct MachineSpec {
     pub llc_cpus: u16,
     /// Ticks a second: 100, 250, 300 or 1000.
     pub hz: u32,
+    /// Where the kernel lets itself be preempted.
     pub preempt: Option<Preempt>,
     /// High-resolution tick at the end of a slice.
     pub hrtick: Option<bool>,
@@ -108,10 +117,15 @@ pub enum Preempt {
 /// On `PREEMPT_RT`: work that the timer thread of one CPU does regularly, under a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SoftirqSpec {
+    /// Its CPU.
     pub cpu: u16,
+    /// From one to the next, ns.
     pub every_ns: u64,
+    /// The lock it takes.
     pub lock: LockIx,
+    /// Alone or together with readers.
     pub mode: LockMode,
+    /// How long it holds the lock, ns; at most `every_ns`.
     pub hold_ns: u64,
 }
 
@@ -122,6 +136,7 @@ pub struct GroupSpec {
     pub path: String,
     /// `None` for the root only.
     pub parent: Option<GroupIx>,
+    /// Quota, period and burst; none for the root.
     pub limit: Limit,
     /// cgroup v2 weight, 1 to 10000, default 100.
     pub weight: u32,
@@ -129,9 +144,12 @@ pub struct GroupSpec {
     pub v1: bool,
 }
 
+/// A lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockSpec {
+    /// Name by which programs call it.
     pub name: String,
+    /// Its kind.
     pub kind: LockKind,
 }
 
@@ -151,42 +169,56 @@ pub enum LockKind {
     Spin,
 }
 
+/// How a lock is taken; a mutex and a spin lock only for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockMode {
+    /// Together with other readers.
     Read,
+    /// Alone.
     Write,
 }
 
 /// Tokens passed between tasks: a wake-up, a request, a byte in a pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelSpec {
+    /// Name by which programs call it.
     pub name: String,
-    /// A sender waits while this many tokens are in it; `u64::MAX`: never.
+    /// A sender waits while its tokens would make it more than this; `u64::MAX`: never.
     pub capacity: u64,
 }
 
 /// A length of time drawn anew each time it is used, ns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
+    /// Always the same.
     Constant {
+        /// That length, ns.
         ns: u64,
     },
     /// Inclusive.
     Uniform {
+        /// Shortest, ns.
         low_ns: u64,
+        /// Longest, ns.
         high_ns: u64,
     },
+    /// Of lengths without memory, such as between independent arrivals.
     Exponential {
+        /// Mean, ns.
         mean_ns: u64,
     },
     /// `exp(N(ln median, sigma))`.
     LogNormal {
+        /// Median, ns.
         median_ns: u64,
+        /// Standard deviation of the logarithm, 0 to 10.
         sigma: f64,
     },
     /// Each value as often as its count says; counts are cumulative.
     Empirical {
+        /// The values, ns, in any order.
         values_ns: Vec<u64>,
+        /// How often each value and all before it occur, rising; as many as there are values.
         cumulative: Vec<u64>,
     },
 }
@@ -198,13 +230,17 @@ pub struct CpuSet(pub Vec<u16>);
 /// A kind of task, and how many there are of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
+    /// Name of the kind.
     pub name: String,
     /// How many run from the start; 0 for a kind that is only forked.
     pub count: u32,
+    /// Group they start in.
     pub group: GroupIx,
+    /// Scheduling class.
     pub class: Class,
     /// -20 to 19.
     pub nice: i8,
+    /// Which CPUs they may use.
     pub cpus: Affinity,
     /// When the first one starts, ns.
     pub start_ns: u64,
@@ -219,7 +255,9 @@ pub struct TaskSpec {
 /// Which CPUs a task may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affinity {
+    /// All there are.
     All,
+    /// Those of the set only.
     Set(CpuSetIx),
     /// The i-th instance on the i-th CPU only (modulo the number of CPUs).
     Each,
@@ -228,6 +266,7 @@ pub enum Affinity {
 /// Scheduling class of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
+    /// `SCHED_OTHER`.
     Fair,
     /// `SCHED_IDLE`: fair with weight 3.
     Idle,
@@ -242,6 +281,7 @@ pub enum Class {
 pub enum Span {
     /// ns
     Fixed(u64),
+    /// Drawn anew each time.
     Drawn(DistIx),
 }
 
@@ -260,12 +300,13 @@ pub enum Target {
 /// that is itself a system call (`Kernel`, `Sleep`, `Recv`, a contended `Lock` …).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Run in user mode; inside `EnterKernel` .. `ExitKernel` this is an error.
+    /// Run in user mode; not inside `EnterKernel` .. `ExitKernel`, not in kernel threads.
     User(Span),
     /// Run in kernel mode; outside a system call, a system call of that length.
     Kernel(Span),
     /// Run in kernel mode with interrupts off.
     IrqOff(Span),
+    /// Enter a system call. Not nested; kernel threads never do.
     EnterKernel,
     /// Return to user mode.
     ExitKernel,
@@ -274,47 +315,72 @@ pub enum Op {
     /// Sleep to the next multiple of `period_ns` after the task's start; no sleep when that has
     /// passed (the backlog is worked off). The next request starts at that multiple.
     Every {
+        /// The time whose multiples are waited for, ns, from 1 us.
         period_ns: u64,
     },
+    /// Take a lock, waiting for it.
     Lock {
+        /// Which.
         lock: LockIx,
+        /// Alone or together with readers.
         mode: LockMode,
     },
+    /// Release a lock that is held.
     Unlock {
+        /// Which.
         lock: LockIx,
     },
     /// Put `n` tokens in.
     Send {
+        /// Where.
         channel: ChannelIx,
+        /// How many, 1 to 1 000 000 and at most the capacity.
         n: u64,
     },
     /// Take `n` tokens out, waiting for them. The next request starts when the last of them came.
     Recv {
+        /// Where from.
         channel: ChannelIx,
+        /// How many, 1 to 1 000 000 and at most the capacity.
         n: u64,
     },
     /// Start one new task of this kind in the caller's group.
     Fork {
+        /// Which kind.
         kind: TaskIx,
     },
     /// Wait until every child has exited.
     WaitChildren,
+    /// End here, with no lock held and outside of a system call.
     Exit,
+    /// Let others run.
     Yield,
+    /// Move tasks to another group.
     Move {
+        /// Which tasks.
         who: Target,
+        /// Where to.
         group: GroupIx,
     },
+    /// Change which CPUs tasks may use.
     SetAffinity {
+        /// Which tasks.
         who: Target,
+        /// Which CPUs.
         cpus: CpuSetIx,
     },
+    /// Change the nice value of tasks.
     SetNice {
+        /// Which tasks.
         who: Target,
+        /// -20 to 19.
         nice: i8,
     },
+    /// Change the class of tasks.
     SetClass {
+        /// Which tasks; not kernel threads.
         who: Target,
+        /// Any but `Kthread`.
         class: Class,
     },
     /// A request starts here.
@@ -323,11 +389,14 @@ pub enum Op {
     Done,
     /// `times == u64::MAX`: for ever. `end` is the index of the matching `LoopEnd`.
     LoopStart {
+        /// How often, from 1.
         times: u64,
+        /// Index of the `LoopEnd`.
         end: u32,
     },
     /// `start` is the index of the matching `LoopStart`.
     LoopEnd {
+        /// Index of the `LoopStart`.
         start: u32,
     },
 }
@@ -335,8 +404,11 @@ pub enum Op {
 /// An arrival process: puts a token in a channel again and again, whatever the tasks do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
+    /// Its name.
     pub name: String,
+    /// Where the tokens go.
     pub channel: ChannelIx,
+    /// When they come.
     pub arrivals: Arrivals,
     /// First arrival is counted from here, ns.
     pub start_ns: u64,
@@ -344,6 +416,7 @@ pub struct Source {
     pub count: u64,
 }
 
+/// When the tokens of a source come.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
     /// Time between one and the next.
@@ -355,57 +428,88 @@ pub enum Arrivals {
 /// Something done from outside at a given time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intervention {
+    /// When for the first time, ns.
     pub at_ns: u64,
     /// Again after each `every_ns` …
     pub every_ns: Option<u64>,
     /// … until then (exclusive).
     pub until_ns: u64,
+    /// What is done.
     pub action: Action,
 }
 
+/// What can be done from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Write `cpu.max` (or burst): the whole triple is given again, as the kernel does.
     WriteLimit {
+        /// Which group; not the root.
         group: GroupIx,
+        /// The limit it has from then on.
         limit: Limit,
     },
+    /// Write `cpu.weight`.
     WriteWeight {
+        /// Which group; not the root.
         group: GroupIx,
+        /// 1 to 10000.
         weight: u32,
     },
+    /// Send a signal to every task of a kind.
     Signal {
+        /// Which kind.
         kind: TaskIx,
+        /// Which signal.
         signal: Signal,
     },
+    /// Move every task of a kind to a group.
     Move {
+        /// Which kind.
         kind: TaskIx,
+        /// Where to.
         group: GroupIx,
     },
+    /// Change which CPUs every task of a kind may use.
     SetAffinity {
+        /// Which kind.
         kind: TaskIx,
+        /// Which CPUs.
         cpus: CpuSetIx,
     },
+    /// Change the nice value of every task of a kind.
     SetNice {
+        /// Which kind.
         kind: TaskIx,
+        /// -20 to 19.
         nice: i8,
     },
+    /// Change the class of every task of a kind.
     SetClass {
+        /// Which kind; not kernel threads.
         kind: TaskIx,
+        /// Any but `Kthread`.
         class: Class,
     },
+    /// Take a CPU off line.
     CpuOffline {
+        /// Which; not CPU 0.
         cpu: u16,
     },
+    /// Bring a CPU back.
     CpuOnline {
+        /// Which.
         cpu: u16,
     },
 }
 
+/// A signal sent from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Signal {
+    /// `SIGKILL`
     Kill,
+    /// `SIGSTOP`
     Stop,
+    /// `SIGCONT`
     Cont,
 }
 
@@ -420,7 +524,9 @@ pub struct Expectation {
     pub over: Option<String>,
     /// Divided by this other metric of the same run, when given.
     pub per: Option<String>,
+    /// It must be at least this.
     pub min: Option<f64>,
+    /// It must be at most this.
     pub max: Option<f64>,
     /// Why it must be so.
     pub why: String,
