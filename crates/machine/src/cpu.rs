@@ -3,7 +3,7 @@
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Mode, Segment};
+use crate::task::{Mode, Segment, State};
 use cpumax_workload::{Class, Preempt};
 use std::collections::VecDeque;
 
@@ -136,7 +136,7 @@ impl Machine<'_> {
             return true;
         }
         let task = &self.tasks[c.curr];
-        if task.mode == Mode::User {
+        if task.mode == Mode::User || task.state != State::Runnable || task.parked {
             return true;
         }
         if task.spinning > 0 || matches!(task.segment, Segment::IrqOff | Segment::Spin) {
@@ -234,16 +234,18 @@ impl Machine<'_> {
                     (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
                 }
                 Segment::Spin => NEVER,
-                Segment::None => c.accounted_ns,
+                // Its work was found done while another CPU looked.
+                Segment::None => self.now,
             }
         };
-        let tick_ns = self.next_tick_ns(cpu);
-        let hrtick_ns = self.next_hrtick_ns(cpu);
-        let irqs_off = curr.is_some() && self.tasks[curr].segment == Segment::IrqOff;
-        let c = &mut self.cpus[cpu];
-        if irqs_off {
+        if curr.is_some() && self.tasks[curr].segment == Segment::IrqOff {
+            let c = &mut self.cpus[cpu];
             c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
         }
+        let tick_ns = self.next_tick_ns(cpu);
+        self.catch_up_for_hrtick(cpu);
+        let hrtick_ns = self.next_hrtick_ns(cpu);
+        let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
         c.tick_ns = tick_ns;
         c.hrtick_ns = hrtick_ns;

@@ -94,6 +94,8 @@ impl Machine<'_> {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let leaf = self.cfs_rq(group, cpu);
         let se = self.tasks[task].se;
+        // Whoever runs there has another competitor: what the next tick finds may be another thing.
+        self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
         self.count_queued(group, 1);
         let mut child = se;
@@ -128,6 +130,7 @@ impl Machine<'_> {
         let leaf = self.ses[se].q;
         let (cpu, group) = (self.cfs_rqs[leaf].cpu, self.cfs_rqs[leaf].group);
         let was_delayed = self.ses[se].delayed;
+        self.touch(cpu, false);
         self.charge_for_dequeue(leaf);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
             self.ses[se].delayed = true;
@@ -227,7 +230,8 @@ impl Machine<'_> {
             }
             self.cfs_rqs[q].load += self.load_of(se);
             if is_task && self.is_flat() {
-                self.ses[se].weight = self.flat_weight(se);
+                let weight = self.flat_weight(se);
+                self.ses[se].set_weight_off_queue(weight);
             }
             let why = if is_task { why } else { Enqueue::WakeUp };
             self.place(tq, se, why);
@@ -253,13 +257,14 @@ impl Machine<'_> {
             if tq != q {
                 self.charge(tq);
             }
-            self.remember_lag(tq, se, why);
+            self.remember_lag(tq, se);
             if self.cfs_rqs[tq].curr != se {
                 self.timeline_remove(tq, se);
             }
             if self.cfs_rqs[tq].prev == se {
                 self.cfs_rqs[tq].prev = SeId::NONE;
             }
+            self.take_place_along(tq, se, why);
         }
         let load = self.load_of(se);
         self.cfs_rqs[q].load -= load;
@@ -335,26 +340,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds CPU time to a group's use, window by window of its period.
+    /// Adds CPU time to a group's use, up to now.
     fn account_usage(&mut self, group: GroupId, from_ns: u64) {
         let now = self.now;
         let g = &mut self.groups[group];
         g.usage_ns += now - from_ns;
-        let period_ns = g.pool.period_ns;
-        let mut from_ns = from_ns;
-        loop {
-            let window = from_ns / period_ns;
-            if window != g.window {
-                g.window = window;
-                g.window_usage_ns = 0;
-            }
-            let end_ns = now.min((window + 1) * period_ns);
-            g.window_usage_ns += end_ns - from_ns;
-            g.max_window_usage_ns = g.max_window_usage_ns.max(g.window_usage_ns);
-            if end_ns == now {
-                return;
-            }
-            from_ns = end_ns;
+        if g.pool.quota_ns.is_some() {
+            g.windows.add(from_ns, now);
         }
     }
 
@@ -373,10 +365,26 @@ impl Machine<'_> {
         }
     }
 
-    fn remember_lag(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
+    /// Before an entity leaves the timeline: what of its standing there has to be known later.
+    fn remember_lag(&mut self, tq: CfsRqId, se: SeId) {
         match self.rules.queue {
-            Queue::Cfs => self.leave_cfs(tq, se, why),
-            Queue::Eevdf | Queue::EevdfFlat => self.leave_eevdf(tq, se, why),
+            Queue::Cfs => self.update_min_vruntime(tq),
+            Queue::Eevdf | Queue::EevdfFlat => self.leave_eevdf(tq, se),
+        }
+    }
+
+    /// After it has left: one that goes elsewhere takes its distance along, not its place.
+    fn take_place_along(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
+        match self.rules.queue {
+            Queue::Cfs if why == Dequeue::Move => self.make_relative(tq, se),
+            Queue::Cfs => {}
+            Queue::Eevdf | Queue::EevdfFlat => {
+                let entity = &mut self.ses[se];
+                entity.deadline_is_relative = why == Dequeue::Move;
+                if why == Dequeue::Move {
+                    entity.deadline -= entity.vruntime;
+                }
+            }
         }
     }
 

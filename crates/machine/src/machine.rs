@@ -242,7 +242,7 @@ impl<'a> Machine<'a> {
             if next_ns > end_ns {
                 break;
             }
-            debug_assert!(next_ns >= self.now, "time runs backwards: {next_ns} after {}", self.now);
+            debug_assert!(next_ns >= self.now, "time runs backwards to {next_ns}, slot {slot}");
             self.now = next_ns;
             self.events += 1;
             if heap_ns <= timer_ns {

@@ -180,6 +180,11 @@ impl Machine<'_> {
         let mut child = se;
         let mut q = leaf;
         while q.is_some() {
+            if !self.ses[child].on_rq {
+                // A task moved while it ran into a group whose entity is throttled: it goes at the next
+                // chance, and is charged up to here until then.
+                break;
+            }
             if !flat {
                 self.timeline_remove(q, child);
                 if self.rules.queue != Queue::Cfs {

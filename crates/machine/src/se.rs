@@ -83,6 +83,13 @@ impl Se {
         }
     }
 
+    /// Changes the weight of an entity that is on no queue; its lag keeps its meaning in time.
+    pub fn set_weight_off_queue(&mut self, weight: u64) {
+        self.vlag = rescale(self.vlag, self.weight, weight);
+        self.vruntime_rest = 0;
+        self.weight = weight;
+    }
+
     /// CPU time after which vruntime has reached `target`, ns; 0 if it has.
     pub fn ns_until(&self, target: i64) -> u64 {
         if self.vruntime >= target {
@@ -100,6 +107,12 @@ pub(crate) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
         Some(product) => product / denominator,
         None => (value as u128 * numerator as u128 / denominator as u128) as u64,
     }
+}
+
+/// A virtual time at one weight as one at another, for the same CPU time; towards zero.
+pub(crate) fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
+    let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
+    if virtual_ns < 0 { -magnitude } else { magnitude }
 }
 
 #[cfg(test)]

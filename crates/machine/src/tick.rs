@@ -10,7 +10,7 @@ use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 
-/// A high-resolution tick is not armed closer than this, ns.
+/// A high-resolution tick for a slice that is over already comes that much later, ns.
 const HRTICK_MIN_NS: u64 = 10_000;
 /// Group shares on a busy CPU are refreshed every so many ticks.
 const SHARE_TICKS: u64 = 16;
@@ -39,6 +39,12 @@ impl Machine<'_> {
             return NEVER;
         }
         let every_ns = self.tick_interval_ns(cpu);
+        // A tick that falls where interrupts are off comes when they are on again, off its grid: there it
+        // finds what one on the grid would not.
+        let first_ns = self.tick_at_or_after(cpu, self.now, every_ns);
+        if first_ns <= c.irqs_off_until_ns {
+            return first_ns;
+        }
         let due_ns = if self.step_every_tick || c.resched == Resched::Lazy {
             self.now
         } else {
@@ -129,6 +135,29 @@ impl Machine<'_> {
         }
     }
 
+    /// Charges one level up to the last tick, as that tick did if it was an event.
+    pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
+        let cpu = self.cfs_rqs[q].cpu;
+        let phase_ns = self.cpus[cpu].tick_phase_ns;
+        let Some(since_ns) = self.now.checked_sub(phase_ns + 1) else { return };
+        let every_ns = self.tick_interval_ns(cpu);
+        let last_ns = phase_ns + since_ns / every_ns * every_ns;
+        if last_ns > self.cfs_rqs[q].exec_start_ns {
+            let now = std::mem::replace(&mut self.now, last_ns);
+            self.charge(q);
+            self.now = now;
+        }
+    }
+
+    /// A slice that was renewed at a tick that was no event is renewed before its end is computed.
+    pub(crate) fn catch_up_for_hrtick(&mut self, cpu: CpuId) {
+        if self.hrtick && self.next_hrtick_ns(cpu) <= self.now + HRTICK_MIN_NS {
+            let se = self.tasks[self.cpus[cpu].curr].se;
+            let tq = self.timeline_of(self.ses[se].q);
+            self.charge_to_last_tick(tq);
+        }
+    }
+
     /// When the running task's slice is over, where a timer watches it.
     pub(crate) fn next_hrtick_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
@@ -137,13 +166,20 @@ impl Machine<'_> {
         }
         let se = self.tasks[c.curr].se;
         let tq = self.timeline_of(self.ses[se].q);
-        let entity = &self.ses[se];
-        if self.cfs_rqs[tq].curr != se {
+        let rq = &self.cfs_rqs[tq];
+        if rq.curr != se {
             return NEVER;
         }
-        let over_ns =
-            self.cfs_rqs[tq].exec_start_ns.saturating_add(entity.ns_until(entity.deadline));
-        over_ns.max(self.cfs_rqs[tq].exec_start_ns + HRTICK_MIN_NS)
+        let entity = &self.ses[se];
+        let left_ns = if self.rules.queue == Queue::Cfs {
+            let ran_ns = entity.sum_exec_ns - entity.picked_sum_exec_ns;
+            self.cfs_slice_ns(tq, se).saturating_sub(ran_ns)
+        } else {
+            entity.ns_until(entity.deadline)
+        };
+        let over_ns = rq.exec_start_ns.saturating_add(left_ns);
+        // A slice that ran out unnoticed, while nobody competed, ends right away.
+        if over_ns > self.now { over_ns } else { self.now + HRTICK_MIN_NS }
     }
 
     /// The slice timer fires: every level is charged and the CPU chooses again.

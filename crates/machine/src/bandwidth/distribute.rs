@@ -61,8 +61,12 @@ impl Machine<'_> {
 
     /// Pays a silo's debt and 1 ns out of the pool, as far as it goes; says how much.
     fn grant(&mut self, group: GroupId, q: CfsRqId, left_ns: u64) -> u64 {
-        if self.rules.exhaustion == Exhaustion::Throttle && self.cfs_rqs[q].curr.is_some() {
-            self.charge(q);
+        if self.cfs_rqs[q].curr.is_some() {
+            match self.rules.exhaustion {
+                Exhaustion::Throttle => self.charge(q),
+                // What is owed is what the last tick found, and that may not have been an event.
+                Exhaustion::Resched => self.charge_to_last_tick(q),
+            }
         }
         let silo = &mut self.cfs_rqs[q].bandwidth;
         let want_ns = u64::try_from(1 - silo.runtime_remaining_ns).unwrap_or(0);

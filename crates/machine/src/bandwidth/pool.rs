@@ -118,25 +118,25 @@ impl Machine<'_> {
 
     /// A limit is written: quota, period and burst at once, as the kernel does.
     pub(crate) fn write_limit(&mut self, group: GroupId, limit: &cpumax_limit::Limit) {
+        let silos: Vec<CfsRqId> =
+            self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
+        // What ran under the old limit is charged to it.
+        for &q in &silos {
+            self.account_work(self.cfs_rqs[q].cpu);
+            self.charge(q);
+        }
         let pool = &mut self.groups[group].pool;
         pool.quota_ns = limit.quota_ns();
         pool.period_ns = limit.period_ns();
         pool.burst_ns = limit.burst_ns();
-        let g = &mut self.groups[group];
-        (g.window, g.window_usage_ns) = (self.now / g.pool.period_ns, 0);
+        self.groups[group].windows.change_period(self.now, limit.period_ns());
         self.refill(group);
         let limited = limit.quota_ns().is_some();
         if limited && !self.groups[group].pool.active {
             self.arm_period_timer(group);
         }
-        for cpu in self.cpus.ids() {
-            let Some(&q) = self.groups[group].cfs_rqs.get(crate::ids::Id::ix(cpu)) else { return };
-            if q.is_none() {
-                continue;
-            }
-            self.account_work(cpu);
-            // What ran under the old limit is charged to it.
-            self.charge(q);
+        for q in silos {
+            let cpu = self.cfs_rqs[q].cpu;
             self.cfs_rqs[q].bandwidth.enabled = limited && self.cpus[cpu].online;
             self.set_runtime(q, self.rules.limit_write_leaves_ns);
             if self.cfs_rqs[q].bandwidth.throttled {

@@ -34,6 +34,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.throttled = true;
         self.clock_throttled(q);
         self.emit(cpu, What::Throttle { group: group.0 });
+        self.touch(cpu, false);
         if self.rules.exhaustion == Exhaustion::Throttle && runs {
             self.give_work_to_running(cpu);
         }

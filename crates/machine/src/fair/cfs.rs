@@ -3,7 +3,7 @@
 //! a yield.
 
 use crate::cpu::Resched;
-use crate::fair::{Dequeue, Enqueue};
+use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
 use crate::se::{Owner, scale};
@@ -53,13 +53,6 @@ impl Machine<'_> {
         }
     }
 
-    pub(crate) fn leave_cfs(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
-        self.update_min_vruntime(q);
-        if why == Dequeue::Move {
-            self.make_relative(q, se);
-        }
-    }
-
     /// Virtual runtimes of two queues cannot be compared: one that leaves takes its distance along.
     pub(crate) fn make_relative(&mut self, q: CfsRqId, se: SeId) {
         let min = self.cfs_rqs[q].base_vruntime;
@@ -86,7 +79,7 @@ impl Machine<'_> {
     }
 
     /// Its share of the latency target along its path, ns.
-    fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
+    pub(crate) fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
         let min_granularity_ns = MIN_GRANULARITY_NS * self.scaling;
         let queued = u64::from(!self.ses[se].on_rq);
         let nr = u64::from(self.cfs_rqs[q].h_nr) + queued;

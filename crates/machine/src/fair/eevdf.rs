@@ -7,11 +7,11 @@
 
 use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;
+use crate::fair::Enqueue;
 use crate::fair::timeline::Node;
-use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
-use crate::se::{Owner, scale};
+use crate::se::{Owner, rescale};
 
 /// Weights in the sums are scaled down so that products fit (kernel: `scale_load_down()`).
 fn scaled(weight: u64) -> i64 {
@@ -113,18 +113,12 @@ impl Machine<'_> {
     }
 
     /// Remembers how far from V an entity was when it left.
-    pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
+    pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId) {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
         if entity.delayed && entity.vlag > 0 {
             // It stayed to serve negative lag, not to earn any.
             entity.vlag = 0;
-        }
-        if why == Dequeue::Move {
-            entity.deadline -= entity.vruntime;
-            entity.deadline_is_relative = true;
-        } else {
-            entity.deadline_is_relative = false;
         }
     }
 
@@ -285,10 +279,7 @@ impl Machine<'_> {
         let q = self.ses[se].q;
         let tq = self.timeline_of(q);
         if !self.ses[se].on_rq {
-            let entity = &mut self.ses[se];
-            entity.vlag = rescale(entity.vlag, old, weight);
-            entity.vruntime_rest = 0;
-            entity.weight = weight;
+            self.ses[se].set_weight_off_queue(weight);
             return;
         }
         self.charge(tq);
@@ -315,8 +306,10 @@ impl Machine<'_> {
         if queued {
             self.timeline_remove(tq, se);
         }
+        let tick_ns = self.tick_ns;
         let entity = &mut self.ses[se];
-        let lag = rescale(average - entity.vruntime, old, weight);
+        let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
+        let lag = rescale((average - entity.vruntime).clamp(-limit, limit), old, weight);
         let left = rescale(entity.deadline - entity.vruntime, old, weight);
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;
@@ -327,9 +320,4 @@ impl Machine<'_> {
             self.timeline_insert(tq, se);
         }
     }
-}
-
-fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
-    let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
-    if virtual_ns < 0 { -magnitude } else { magnitude }
 }

@@ -36,8 +36,8 @@ impl Machine<'_> {
     /// Sets the weight of a task that is on no queue.
     pub(crate) fn reset_weight(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
-        self.ses[se].weight = self.nominal_weight(task);
-        self.ses[se].vruntime_rest = 0;
+        let weight = self.nominal_weight(task);
+        self.ses[se].set_weight_off_queue(weight);
     }
 
     /// The group's share of the machine's competition on this CPU.
