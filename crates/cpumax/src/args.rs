@@ -1,6 +1,7 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use cpumax_recording::Selector;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,15 @@ Examples:
   cpumax run burst --seeds 1..20 --json results.json
   cpumax run rt-deadlock --kernel 6.1 --trace trace.json   (open it in the Perfetto UI)";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  perf sched record -a --all-cgroups -- sleep 10     (record the machine for ten seconds)
+  cpumax inspect perf.data                           (what is in it)
+  cpumax replay perf.data                            (a ladder of limits around what it used)
+  cpumax replay perf.data --group 'comm:nginx*' --set '50000 100000' --set '10000 20000'
+  cpumax replay perf.data --set 'cpu.max=20000 100000,cpu.max.burst=20000' --kernel 6.12,7.3
+  cpumax replay perf.data --set '/system.slice/web.service:cpu.max=50000 100000'";
+
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in every
@@ -45,6 +55,11 @@ pub enum Command {
     /// Run scenarios and check what they must show
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Replay a recording of a real service under limits: the what-if table
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
+    /// Tell what is in a recording: threads, groups, CPU use, what was lost
+    Inspect(InspectArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
         /// Print this scenario's file: a start for one of your own
@@ -111,6 +126,56 @@ pub struct RunArgs {
     pub histogram: bool,
 }
 
+/// How a recording is read.
+#[derive(Debug, Args)]
+pub struct Reading {
+    /// perf.data of `perf sched record`, or text of `perf script` (- for standard input)
+    #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    pub recording: PathBuf,
+    /// What recording one event cost the recorded thread, e.g. 400ns; taken off its CPU time
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost, default_value = "0ns")]
+    pub event_cost: u32,
+    /// The same for each entry into and exit from a system call
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost, default_value = "0ns")]
+    pub syscall_cost: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    /// The threads to limit: name, control group, pid:N, comm:NAME or cgroup:PATH, with * and ?
+    /// [default: the control group that used most CPU time]
+    #[arg(short, long, value_name = "PATTERN", value_parser = selector)]
+    pub group: Vec<Selector>,
+    /// A limit to try, e.g. '50000 100000' or 'cpu.max=20000 100000,cpu.max.burst=20000'
+    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    pub set: Vec<String>,
+    #[command(flatten)]
+    pub running: Running,
+    /// Show each kind of limited thread
+    #[arg(long)]
+    pub threads: bool,
+    /// Threads that act on a clock, whatever happened before: they do not wait for the service
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    pub open_loop: Vec<Selector>,
+    /// Threads that pause for a length of time: they slow down with the service
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    pub closed_loop: Vec<Selector>,
+    /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write_scenario: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    /// Threads and groups to list at most
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+}
+
 /// From the first to the last, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seeds {
@@ -132,6 +197,18 @@ fn seeds(text: &str) -> Result<Seeds, String> {
         None => Err("its end is before its start".to_owned()),
         Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
         Some(_) => Ok(Seeds { first, last }),
+    }
+}
+
+fn selector(text: &str) -> Result<Selector, String> {
+    text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
+}
+
+/// A cost in ns, less than a second.
+fn event_cost(text: &str) -> Result<u32, String> {
+    match duration(text)?.as_nanos() {
+        ns @ ..1_000_000_000 => Ok(ns as u32),
+        _ => Err("recording an event takes less than a second".to_owned()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! One file for each subcommand.
 
+pub mod inspect;
 pub mod kernels;
+pub mod replay;
 pub mod run;
 pub mod scenarios;
 pub mod shell;

@@ -31,12 +31,12 @@ impl Failure {
             Failure::Input(error) if output::reader_is_gone(error) => ExitCode::SUCCESS,
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                anstream::eprintln!("{error_label} {error:#}");
+                anstream::eprintln!("{error_label} {}", chain(error));
                 ExitCode::from(2)
             }
             Failure::ModelFault(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                anstream::eprintln!("{error_label} {error:#}");
+                anstream::eprintln!("{error_label} {}", chain(error));
                 anstream::eprintln!(
                     "This is a fault of cpumax itself; please report it with the command that showed it."
                 );
@@ -47,5 +47,29 @@ impl Failure {
                 ExitCode::from(crate::interrupt::STATUS)
             }
         }
+    }
+}
+
+/// An error and its causes on one line; a cause that the error before it has told already is left out.
+fn chain(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = anyhow!("no such file").context("a.toml: no such file").context("reading");
+        assert_eq!(chain(&error), "reading: a.toml: no such file");
     }
 }

@@ -11,6 +11,7 @@ mod failure;
 mod interrupt;
 mod json;
 mod output;
+mod recorded;
 mod runs;
 mod scenario;
 
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
 fn dispatch(command: args::Command) -> Result<(), Failure> {
     match command {
         args::Command::Run(args) => command::run::run(&args),
+        args::Command::Replay(args) => command::replay::replay(&args),
+        args::Command::Inspect(args) => command::inspect::inspect(&args),
         args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),
         args::Command::Completions { shell } => command::shell::completions(shell),

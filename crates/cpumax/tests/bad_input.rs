@@ -142,6 +142,54 @@ fn ten_gigabytes_of_zeros() {
     let path = folder.path().join("zeros.toml");
     File::create(&path).unwrap().set_len(10 << 30).unwrap();
     assert!(refused(&["run", text(&path)]).contains("larger than"));
+    assert!(refused(&["replay", text(&path)]).contains("neither perf.data nor text"));
+    assert!(refused(&["inspect", text(&path)]).contains("neither perf.data nor text"));
+}
+
+/// A recording that comes with the sources.
+fn recording() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/bursts.perf.data")
+}
+
+#[test]
+fn a_cut_recording() {
+    let whole = fs::read(recording()).unwrap();
+    for length in [0, 7, 100, 1000, whole.len() / 2, whole.len() - 1000] {
+        let (_folder, path) = file("cut.data", &whole[..length]);
+        let message = refused(&["replay", text(&path), "--kernel", "6.18"]);
+        assert!(message.contains("cut.data"), "{length}: {message}");
+    }
+}
+
+#[test]
+fn what_is_no_recording() {
+    let folder = TempDir::new().unwrap();
+    assert!(refused(&["replay", text(folder.path())]).contains("directory"));
+    assert!(refused(&["replay", "/no/such/perf.data"]).contains("No such file"));
+    let (_folder, path) = file("notes.txt", b"Dear diary,\ntoday I limited a service.\n");
+    for command in ["replay", "inspect"] {
+        let message = refused(&[command, text(&path)]);
+        assert!(message.contains("notes.txt"), "{message}");
+    }
+    let (_folder, path) = file("scenario.toml", limited("").as_bytes());
+    assert!(refused(&["replay", text(&path)]).contains("scenario.toml"));
+}
+
+#[test]
+fn a_replay_of_what_is_not_there() {
+    let recording = recording();
+    for (arguments, says) in [
+        (["--group", "comm:nginx*"], "no recorded thread matches --group comm:nginx*"),
+        (["--group", "pid:x"], "number of a process"),
+        (["--set", "/nginx:cpu.max=50000"], "no recorded thread is in the group '/nginx'"),
+        (["--set", "/:cpu.max=50000"], "root group"),
+        (["--set", "cpu.max=500"], "quota of 500 us is too small"),
+        (["--kernel", "3.10"], "older than the oldest"),
+        (["--json", "/no/such/folder/x.json"], "cannot write"),
+    ] {
+        let message = refused(&["replay", text(&recording), arguments[0], arguments[1]]);
+        assert!(message.contains(says), "{arguments:?}: {message}");
+    }
 }
 
 #[test]

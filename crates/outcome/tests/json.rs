@@ -36,7 +36,9 @@ fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
 fn the_document_lists_exactly_the_fields() {
     let mut serialised = BTreeSet::new();
     leaves("", &serde_json::to_value(outcome()).unwrap(), &mut serialised);
-    let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    // What `cpumax replay` adds is checked where it is made.
+    let own = DOCUMENT.split("\n## Replays").next().unwrap_or_default();
+    let rows = own.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
     assert_eq!(documented, serialised);
 }

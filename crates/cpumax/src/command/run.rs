@@ -132,7 +132,7 @@ fn jobs<'a>(plans: &'a [Plan], args: &RunArgs, asked: &[Kernel]) -> anyhow::Resu
             }
             with_parts(path, &parts)
         });
-        Job { workload: &plan.workload, kernel, seed, trace }
+        Job { workload: &plan.workload, what_if: None, kernel, seed, trace }
     };
     let jobs: Vec<Job<'_>> = runs.into_iter().map(job).collect();
     let mut paths: Vec<&Path> = jobs.iter().filter_map(|job| job.trace.as_deref()).collect();

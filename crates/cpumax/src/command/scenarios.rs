@@ -24,9 +24,10 @@ fn list() -> Result<(), Failure> {
 
 /// What to say of a name that is no built-in scenario.
 pub fn not_built_in(name: &str) -> anyhow::Error {
-    let meant = builtin::nearest(name).map(|near| format!("; did you mean '{near}'?"));
-    anyhow!(
-        "no built-in scenario is called '{name}'{}: `cpumax scenarios` lists them",
-        meant.unwrap_or_default()
-    )
+    match builtin::nearest(name) {
+        Some(near) => anyhow!(
+            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` lists them"
+        ),
+        None => anyhow!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them"),
+    }
 }

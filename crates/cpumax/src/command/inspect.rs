@@ -1,0 +1,83 @@
+//! `cpumax inspect`: what is in a recording, before anything is asked of it.
+
+use crate::args::InspectArgs;
+use crate::failure::Failure;
+use crate::output::{self, BAD};
+use crate::recorded;
+use cpumax_recording::Summary;
+use cpumax_report::{cpus, duration, percent};
+use std::io::Write;
+
+pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
+    let summary = recorded::read(&args.reading)?.summary();
+    let mut out = output::stdout();
+    writeln!(out, "{}", recorded::describe(&args.reading, &summary))?;
+    if let Some(command) = &summary.command {
+        writeln!(out, "Recorded by: {command}")?;
+    }
+    let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
+    writeln!(
+        out,
+        "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by others\n",
+        busy(summary.runtime_ns),
+        busy(summary.recorder_ns),
+        busy(summary.uncharged_ns)
+    )?;
+    write!(out, "{}", groups(&summary, args.top))?;
+    write!(out, "{}", threads(&summary, args.top))?;
+    if summary.defects.is_empty() {
+        writeln!(out, "Nothing was lost or out of order.")?;
+    } else {
+        writeln!(out, "{}\n{}", output::styled(BAD, "What was wrong:"), summary.defects)?;
+    }
+    Ok(())
+}
+
+fn groups(summary: &Summary, top: usize) -> String {
+    let groups = recorded::runtime_by_group(&summary.threads);
+    if groups.is_empty() {
+        return "Control groups were not recorded (perf record --all-cgroups would).\n\n"
+            .to_owned();
+    }
+    let mut busiest: Vec<_> = groups.iter().collect();
+    busiest.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(b.0)));
+    let rows = busiest.iter().take(top).map(|(path, (runtime_ns, threads))| {
+        vec![
+            threads.to_string(),
+            duration(*runtime_ns),
+            share(*runtime_ns, summary),
+            (**path).to_owned(),
+        ]
+    });
+    let header = ["threads", "CPU time", "CPUs", "group and those below it"];
+    let table = cpumax_report::list(&header, rows, output::width());
+    format!("{table}{}\n", more(groups.len(), top, "groups"))
+}
+
+fn threads(summary: &Summary, top: usize) -> String {
+    let rows = summary.threads.iter().take(top).map(|thread| {
+        let of_all = thread.runtime_ns as f64 / summary.runtime_ns.max(1) as f64;
+        let group = if thread.kernel { "(kernel)" } else { thread.group.as_deref().unwrap_or("") };
+        vec![
+            thread.name.clone(),
+            duration(thread.runtime_ns),
+            percent(of_all),
+            thread.waits.to_string(),
+            group.to_owned(),
+        ]
+    });
+    let header = ["thread", "CPU time", "of all", "waits", "group"];
+    let table = cpumax_report::list(&header, rows, output::width());
+    format!("{table}{}\n", more(summary.threads.len(), top, "threads"))
+}
+
+fn share(runtime_ns: u64, summary: &Summary) -> String {
+    cpus(runtime_ns as f64 / summary.span_ns.max(1) as f64)
+}
+
+fn more(all: usize, shown: usize, what: &str) -> String {
+    match all.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("and {more} more {what}: see --top\n"),
+    }
+}

@@ -1,0 +1,165 @@
+//! A recording read from the command line, and the group of it that is to be limited.
+
+use crate::args::Reading;
+use anyhow::{Context, bail};
+use cpumax_recording::{EventCost, Options, Recording, Summary, ThreadSummary};
+use cpumax_report::duration;
+use cpumax_workload::{GroupIx, TaskSpec, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+/// Threads named when none was chosen.
+const SUGGESTED: usize = 5;
+
+pub fn read(reading: &Reading) -> anyhow::Result<Recording> {
+    let event_cost = EventCost { syscall_ns: reading.syscall_cost, other_ns: reading.event_cost };
+    let options = Options { event_cost };
+    if reading.recording == Path::new("-") {
+        return Ok(Recording::read_text("standard input", io::stdin().lock(), options)?);
+    }
+    Ok(Recording::read(&reading.recording, options)?)
+}
+
+/// What kind of recording it is, in a line or two.
+pub fn describe(reading: &Reading, summary: &Summary) -> String {
+    let mut text = format!(
+        "{}: {} on {} CPUs, {} events, {} threads",
+        reading.recording.display(),
+        duration(summary.span_ns),
+        summary.cpus,
+        summary.events,
+        summary.threads.len()
+    );
+    if let Some(kernel) = &summary.kernel {
+        let _ = write!(text, ", Linux {kernel}");
+    }
+    if !summary.has_syscalls {
+        text.push_str(
+            "\nNo system calls were recorded: all CPU time of threads counts as user mode.",
+        );
+    }
+    text
+}
+
+/// CPU time by group, groups below added to those above, ns. Without those that used none.
+pub fn runtime_by_group(threads: &[ThreadSummary]) -> BTreeMap<&str, (u64, u64)> {
+    let mut groups: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for thread in threads {
+        let Some(path) = thread.group.as_deref() else { continue };
+        for path in self_and_parents(path) {
+            let (runtime_ns, count) = groups.entry(path).or_default();
+            *runtime_ns += thread.runtime_ns;
+            *count += 1;
+        }
+    }
+    groups
+}
+
+/// `/a/b` and `/a`, but not `/`.
+fn self_and_parents(path: &str) -> impl Iterator<Item = &str> {
+    let path = path.trim_end_matches('/');
+    let ends = path.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0).chain([path.len()]);
+    ends.filter(|&end| end > 0).map(|end| &path[..end])
+}
+
+/// The group that is limited when nothing else is said: of those directly used by threads, the one whose
+/// threads used most CPU time.
+pub fn busiest_group(summary: &Summary) -> anyhow::Result<String> {
+    let mut own: BTreeMap<&str, u64> = BTreeMap::new();
+    for thread in summary.threads.iter().filter(|thread| !thread.kernel) {
+        if let Some(path) = thread.group.as_deref().filter(|path| path.len() > 1) {
+            *own.entry(path).or_default() += thread.runtime_ns;
+        }
+    }
+    if let Some((path, _)) = own.iter().max_by_key(|(_, runtime_ns)| **runtime_ns) {
+        return Ok((*path).to_owned());
+    }
+    let busy: Vec<String> = summary
+        .threads
+        .iter()
+        .filter(|thread| !thread.kernel)
+        .take(SUGGESTED)
+        .map(|thread| format!("{} ({})", thread.name, duration(thread.runtime_ns)))
+        .collect();
+    let busy = if busy.is_empty() { "none".to_owned() } else { busy.join(", ") };
+    bail!(
+        "the recording does not tell control groups; say which threads to limit with --group, such as \
+         --group 'comm:nginx*'. Threads that used most CPU time: {busy}"
+    );
+}
+
+/// The group of this path in the workload of a recording.
+pub fn find_group(workload: &Workload, path: &str) -> anyhow::Result<GroupIx> {
+    let at = workload.groups.iter().position(|group| group.path == path.trim_end_matches('/'));
+    at.map(|at| at as GroupIx).with_context(|| {
+        format!("no recorded thread is in the group '{path}': `cpumax inspect` lists the groups")
+    })
+}
+
+/// The tasks in a group or below it.
+pub fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
+    let within = |task: &&TaskSpec| {
+        let mut at = Some(task.group);
+        while let Some(ix) = at {
+            if ix == group {
+                return true;
+            }
+            at = workload.groups[ix as usize].parent;
+        }
+        false
+    };
+    workload.tasks.iter().filter(within).collect()
+}
+
+/// Gives the threads of one kind one name, so that a run tells of kinds: `srv-00/4711` becomes `srv-`. A
+/// kind that occurs within the limited group and outside is two.
+pub fn name_by_kind(workload: &mut Workload, group: GroupIx) {
+    let inside: BTreeSet<String> =
+        tasks_in(workload, group).iter().map(|task| task.name.clone()).collect();
+    let inside_kinds: BTreeSet<String> = inside.iter().map(|name| kind(name).to_owned()).collect();
+    for task in &mut workload.tasks {
+        let kind = kind(&task.name);
+        let shared = inside_kinds.contains(kind) && !inside.contains(&task.name);
+        task.name = if shared { format!("{kind} (not limited)") } else { kind.to_owned() };
+    }
+}
+
+/// The name of a thread without what numbers it.
+fn kind(name: &str) -> &str {
+    let comm = name.rsplit_once('/').map_or(name, |(comm, _)| comm);
+    if comm.starts_with("kworker/") {
+        return "kworker";
+    }
+    match comm.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "" => comm,
+        kind => kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_a_kind_differ_by_numbers_only() {
+        for (name, of) in [
+            ("srv-00/4711", "srv-"),
+            ("srv-01/4712#2", "srv-"),
+            ("nginx/71", "nginx"),
+            ("kworker/u8:2-events/17", "kworker"),
+            ("2024/5", "2024"),
+            ("a/b/6", "a/b"),
+            ("?", "?"),
+        ] {
+            assert_eq!(kind(name), of, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_belongs_to_itself_and_those_above() {
+        assert_eq!(self_and_parents("/a/b/c").collect::<Vec<_>>(), ["/a", "/a/b", "/a/b/c"]);
+        assert_eq!(self_and_parents("/").count(), 0);
+    }
+}
