@@ -4,6 +4,9 @@
 //! killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
 
 mod program;
+mod shrink;
+
+pub use shrink::minimize;
 
 use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
 use crate::dist::{Domain, Stream};

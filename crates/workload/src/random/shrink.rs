@@ -1,0 +1,416 @@
+//! Makes a failing workload small: leaves out one thing after the other as long as it still fails.
+//!
+//! Whatever is tried has passed the checks, so what is left can be printed, read and run again.
+
+use crate::model::{
+    Action, Affinity, ChannelIx, Class, Distribution, Expectation, GroupIx, LockIx, MachineSpec,
+    Op, Span, Target, TaskIx, Workload,
+};
+use cpumax_limit::Limit;
+
+/// The smallest workload that can be reached from `workload` by leaving out one thing at a time and for
+/// which `fails` still holds, or where `attempts` calls of `fails` have led.
+pub fn minimize(
+    workload: &Workload,
+    mut attempts: u64,
+    mut fails: impl FnMut(&Workload) -> bool,
+) -> Workload {
+    let mut smallest = workload.clone();
+    loop {
+        let before = smallest.clone();
+        for pass in PASSES {
+            let mut ix = 0;
+            // A pass tries its things one by one and goes on after what it could not leave out.
+            while let Some(candidate) = pass(&smallest, ix) {
+                if attempts == 0 {
+                    return smallest;
+                }
+                let differs = candidate != smallest && candidate.check().is_ok();
+                attempts -= u64::from(differs);
+                if differs && fails(&candidate) {
+                    smallest = candidate;
+                } else {
+                    ix += 1;
+                }
+            }
+        }
+        if smallest == before {
+            return smallest;
+        }
+    }
+}
+
+/// Leaves out its `ix`-th thing; `None` when there are no more.
+type Pass = fn(&Workload, usize) -> Option<Workload>;
+
+const PASSES: [Pass; 14] = [
+    without_expectations,
+    without_task,
+    without_intervention,
+    without_source,
+    without_softirq,
+    with_one_instance,
+    without_block,
+    without_instruction,
+    without_lock,
+    without_channel,
+    without_group,
+    plain_group,
+    plain_task,
+    plain_machine,
+];
+
+fn changed(workload: &Workload, change: impl FnOnce(&mut Workload)) -> Workload {
+    let mut workload = workload.clone();
+    change(&mut workload);
+    workload
+}
+
+fn without_expectations(workload: &Workload, ix: usize) -> Option<Workload> {
+    (ix == 0 && !workload.expectations.is_empty())
+        .then(|| changed(workload, |w| w.expectations = Vec::<Expectation>::new()))
+}
+
+fn without_intervention(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.interventions.get(ix)?;
+    Some(changed(workload, |w| {
+        w.interventions.remove(ix);
+    }))
+}
+
+fn without_source(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.sources.get(ix)?;
+    Some(changed(workload, |w| {
+        w.sources.remove(ix);
+    }))
+}
+
+fn without_softirq(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.machine.softirqs.get(ix)?;
+    Some(changed(workload, |w| {
+        w.machine.softirqs.remove(ix);
+    }))
+}
+
+/// A kind and everything that is aimed at it.
+fn without_task(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.tasks.get(ix)?;
+    let gone = ix as TaskIx;
+    Some(changed(workload, |w| {
+        w.tasks.remove(ix);
+        for task in &mut w.tasks {
+            task.program.retain_mut(|op| match op {
+                Op::Fork { kind }
+                | Op::Move { who: Target::Kind(kind), .. }
+                | Op::SetAffinity { who: Target::Kind(kind), .. }
+                | Op::SetNice { who: Target::Kind(kind), .. }
+                | Op::SetClass { who: Target::Kind(kind), .. } => keep_number(kind, gone),
+                _ => true,
+            });
+            relink(&mut task.program);
+        }
+        w.interventions.retain_mut(|intervention| match &mut intervention.action {
+            Action::Signal { kind, .. }
+            | Action::Move { kind, .. }
+            | Action::SetAffinity { kind, .. }
+            | Action::SetNice { kind, .. }
+            | Action::SetClass { kind, .. } => keep_number(kind, gone),
+            _ => true,
+        });
+    }))
+}
+
+fn with_one_instance(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.tasks.get(ix)?;
+    Some(changed(workload, |w| {
+        let count = &mut w.tasks[ix].count;
+        *count = (*count).min(1);
+    }))
+}
+
+/// The place of the `ix`-th instruction, counted over all programs.
+fn place(workload: &Workload, ix: usize) -> Option<(usize, usize)> {
+    let mut left = ix;
+    for (task, spec) in workload.tasks.iter().enumerate() {
+        if left < spec.program.len() {
+            return Some((task, left));
+        }
+        left -= spec.program.len();
+    }
+    None
+}
+
+/// A loop, a system call or a critical section with all that is in it; for anything else, itself.
+fn without_block(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (task, start) = place(workload, ix)?;
+    Some(changed(workload, |w| {
+        let program = &mut w.tasks[task].program;
+        let end = partner(program, start).unwrap_or(start);
+        program.drain(start..=end);
+        relink(program);
+    }))
+}
+
+/// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is inside.
+fn without_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (task, start) = place(workload, ix)?;
+    Some(changed(workload, |w| {
+        let program = &mut w.tasks[task].program;
+        if let Some(end) = partner(program, start) {
+            program.remove(end);
+        }
+        program.remove(start);
+        relink(program);
+    }))
+}
+
+/// Where what begins at `start` ends.
+fn partner(program: &[Op], start: usize) -> Option<usize> {
+    let after = |ends: &dyn Fn(&Op) -> bool| {
+        program.iter().skip(start + 1).position(ends).map(|more| start + 1 + more)
+    };
+    match program[start] {
+        Op::LoopStart { end, .. } => Some(end as usize).filter(|&end| end < program.len()),
+        Op::EnterKernel => after(&|op| matches!(op, Op::ExitKernel)),
+        Op::Lock { lock, .. } => {
+            after(&|op| matches!(op, Op::Unlock { lock: other } if *other == lock))
+        }
+        _ => None,
+    }
+}
+
+/// Lets each loop find its other end again.
+fn relink(program: &mut [Op]) {
+    let mut open = Vec::new();
+    for ix in 0..program.len() {
+        match program[ix] {
+            Op::LoopStart { .. } => open.push(ix),
+            Op::LoopEnd { .. } => {
+                let Some(from) = open.pop() else { continue };
+                program[ix] = Op::LoopEnd { start: from as u32 };
+                if let Op::LoopStart { end, .. } = &mut program[from] {
+                    *end = ix as u32;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A lock and every instruction that names it.
+fn without_lock(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.locks.get(ix)?;
+    let gone = ix as LockIx;
+    Some(changed(workload, |w| {
+        w.locks.remove(ix);
+        w.machine.softirqs.retain_mut(|softirq| keep_number(&mut softirq.lock, gone));
+        for task in &mut w.tasks {
+            task.program.retain_mut(|op| match op {
+                Op::Lock { lock, .. } | Op::Unlock { lock } => keep_number(lock, gone),
+                _ => true,
+            });
+            relink(&mut task.program);
+        }
+    }))
+}
+
+/// A channel, its sources, and every instruction that names it.
+fn without_channel(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.channels.get(ix)?;
+    let gone = ix as ChannelIx;
+    Some(changed(workload, |w| {
+        w.channels.remove(ix);
+        w.sources.retain_mut(|source| keep_number(&mut source.channel, gone));
+        for task in &mut w.tasks {
+            task.program.retain_mut(|op| match op {
+                Op::Send { channel, .. } | Op::Recv { channel, .. } => keep_number(channel, gone),
+                _ => true,
+            });
+            relink(&mut task.program);
+        }
+    }))
+}
+
+/// Whether a reference is to something that stays; its number is put right.
+fn keep_number(ix: &mut u32, gone: u32) -> bool {
+    let stays = *ix != gone;
+    if *ix > gone {
+        *ix -= 1;
+    }
+    stays
+}
+
+/// A group without children; its tasks go to the group above.
+fn without_group(workload: &Workload, ix: usize) -> Option<Workload> {
+    let ix = ix + 1;
+    let parent = workload.groups.get(ix)?.parent?;
+    let gone = ix as GroupIx;
+    if workload.groups.iter().any(|group| group.parent == Some(gone)) {
+        return Some(workload.clone());
+    }
+    let renumbered = |group: GroupIx| match group {
+        _ if group == gone => parent,
+        _ if group > gone => group - 1,
+        _ => group,
+    };
+    Some(changed(workload, |w| {
+        w.groups.remove(ix);
+        for group in &mut w.groups {
+            group.parent = group.parent.map(renumbered);
+        }
+        for task in &mut w.tasks {
+            task.group = renumbered(task.group);
+            for op in &mut task.program {
+                if let Op::Move { group, .. } = op {
+                    *group = renumbered(*group);
+                }
+            }
+        }
+        w.interventions.retain_mut(|intervention| match &mut intervention.action {
+            Action::WriteLimit { group, .. } | Action::WriteWeight { group, .. } => {
+                let stays = *group != gone;
+                *group = renumbered(*group);
+                stays
+            }
+            Action::Move { group, .. } => {
+                *group = renumbered(*group);
+                true
+            }
+            _ => true,
+        });
+    }))
+}
+
+fn plain_group(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (group, what) = (ix / 3 + 1, ix % 3);
+    workload.groups.get(group)?;
+    Some(changed(workload, |w| match what {
+        0 => w.groups[group].limit = Limit::UNLIMITED,
+        1 => w.groups[group].weight = 100,
+        _ => {
+            let limit = &mut w.groups[group].limit;
+            *limit = limit.with_burst_ns(0).unwrap_or(*limit);
+        }
+    }))
+}
+
+fn plain_task(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (task, what) = (ix / 9, ix % 9);
+    workload.tasks.get(task)?;
+    Some(changed(workload, |w| {
+        let distributions = &w.distributions;
+        let fixed = |span: &mut Span| {
+            if let Span::Drawn(ix) = *span {
+                let mean_ns = distributions.get(ix as usize).map_or(0.0, Distribution::mean_ns);
+                *span = Span::Fixed(mean_ns as u64);
+            }
+        };
+        let task = &mut w.tasks[task];
+        match what {
+            0 => task.class = Class::Fair,
+            1 => task.nice = 0,
+            2 => task.cpus = Affinity::All,
+            3 => task.start_ns = 0,
+            4 => task.stagger_ns = 0,
+            5 => task.slice_ns = None,
+            6 => task.group = 0,
+            7 => {
+                for op in &mut task.program {
+                    if let Op::User(span) | Op::Kernel(span) | Op::IrqOff(span) | Op::Sleep(span) =
+                        op
+                    {
+                        fixed(span);
+                    }
+                }
+            }
+            _ => {
+                for op in &mut task.program {
+                    if let Op::LoopStart { times, .. } = op
+                        && *times != u64::MAX
+                    {
+                        *times = 1;
+                    }
+                }
+            }
+        }
+    }))
+}
+
+fn plain_machine(workload: &Workload, ix: usize) -> Option<Workload> {
+    let usual = MachineSpec::default();
+    (ix < 14).then(|| {
+        changed(workload, |w| {
+            let machine = &mut w.machine;
+            match ix {
+                0 => machine.cpus = 1.max(machine.cpus / 2),
+                1 => machine.cpus = 1.max(machine.cpus - 1),
+                2 => machine.llc_cpus = usual.llc_cpus,
+                3 => machine.hz = usual.hz,
+                4 => machine.preempt = usual.preempt,
+                5 => machine.hrtick = usual.hrtick,
+                6 => machine.timer_phase_ns = usual.timer_phase_ns,
+                7 => machine.tick_skew = usual.tick_skew,
+                8 => machine.bandwidth_slice_ns = usual.bandwidth_slice_ns,
+                9 => machine.base_slice_ns = usual.base_slice_ns,
+                10 => machine.nohz_full = None,
+                11 => machine.cost_timing = usual.cost_timing,
+                12 => machine.ipi_ns = usual.ipi_ns,
+                _ => w.duration_ns = (w.duration_ns / 2).max(1_000_000),
+            }
+            // Sets that no one uses must not name CPUs that are gone.
+            for cpus in &mut w.cpu_sets {
+                cpus.0.retain(|&cpu| cpu < w.machine.cpus);
+                if cpus.0.is_empty() {
+                    cpus.0.push(0);
+                }
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{parse, print, random};
+
+    #[test]
+    fn what_matters_is_all_that_is_left() {
+        let has = |workload: &Workload| {
+            let mut ops = workload.tasks.iter().flat_map(|task| &task.program);
+            ops.any(|op| matches!(op, Op::IrqOff(_)))
+        };
+        let mut tried = 0;
+        for seed in (0..40).filter(|&seed| has(&random::workload(seed))) {
+            tried += 1;
+            let small = minimize(&random::workload(seed), 10_000, has);
+            assert_eq!((small.tasks.len(), small.groups.len()), (1, 1), "{}", print(&small));
+            assert_eq!(small.tasks[0].program.len(), 1, "{}", print(&small));
+            assert!(small.interventions.is_empty() && small.sources.is_empty());
+            assert!(small.locks.is_empty() && small.channels.is_empty());
+            assert_eq!(small.machine.cpus, 1);
+        }
+        assert!(tried > 5);
+    }
+
+    #[test]
+    fn whatever_is_tried_is_valid_and_can_be_kept() {
+        let mut tried = 0;
+        minimize(&random::workload(3), 300, |candidate| {
+            tried += 1;
+            let text = print(candidate);
+            parse(&text, "kept.toml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+            tried % 3 == 0
+        });
+        assert!(tried > 50);
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        let mut tried = 0;
+        minimize(&random::workload(5), 20, |_| {
+            tried += 1;
+            true
+        });
+        assert_eq!(tried, 20);
+    }
+}
