@@ -3,7 +3,7 @@
 CARGO ?= cargo
 # The recording that `make run` replays, and the limits it tries.
 RECORDING ?= recordings/web-closed.perf.data
-LIMITS ?= --set "/testload:cpu.max=50000 100000" --set "/testload:cpu.max=25000 50000"
+LIMITS ?= --set '50000 100000' --set '10000 20000'
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint fmt bench recordings deps
