@@ -79,8 +79,8 @@ impl Recording {
             .collect();
         threads.sort_by(|a, b| b.runtime_ns.cmp(&a.runtime_ns).then(a.name.cmp(&b.name)));
         let perf = self.threads.iter().filter(|thread| thread.is_perf());
-        let wall_ns: u64 = self.threads.iter().map(|thread| thread.wall_ns).sum();
-        let charged_ns: u64 = self.threads.iter().map(|thread| thread.runtime_ns).sum();
+        let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
+        let charged_ns = sum(self.threads.iter().map(|thread| thread.runtime_ns));
         Summary {
             span_ns: self.span_ns(),
             events: self.events,
@@ -90,11 +90,16 @@ impl Recording {
             has_syscalls: self.has_syscalls,
             has_runtime: self.has_runtime,
             has_context: self.has_context,
-            runtime_ns: threads.iter().map(|thread| thread.runtime_ns).sum(),
+            runtime_ns: sum(threads.iter().map(|thread| thread.runtime_ns)),
             uncharged_ns: wall_ns.saturating_sub(charged_ns),
-            recorder_ns: perf.map(|thread| thread.runtime_ns).sum(),
+            recorder_ns: sum(perf.map(|thread| thread.runtime_ns)),
             threads,
             defects: self.defects.clone(),
         }
     }
+}
+
+/// Damaged files may hold any number.
+fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
 }

@@ -144,9 +144,9 @@ impl Thread {
         if ns == 0 {
             return;
         }
-        self.runtime_ns += ns;
+        self.runtime_ns = self.runtime_ns.saturating_add(ns);
         if let Some(Step::Run(last_ns)) = self.steps.last_mut() {
-            *last_ns += ns;
+            *last_ns = last_ns.saturating_add(ns);
         } else {
             self.steps.push(Step::Run(ns));
         }

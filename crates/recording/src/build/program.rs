@@ -50,7 +50,7 @@ impl Recording {
         }
         for step in &thread.steps {
             match *step {
-                Step::Run(ns) => builder.run_ns += ns,
+                Step::Run(ns) => builder.run_ns = builder.run_ns.saturating_add(ns),
                 Step::SysEnter => builder.enter(),
                 Step::SysExit => builder.exit(),
                 Step::Wake(edge) => {

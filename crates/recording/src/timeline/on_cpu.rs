@@ -2,6 +2,9 @@
 
 use crate::thread::{Step, Thread};
 
+/// More than this above the wall time cannot have been charged.
+const CLOCKS_DIFFER_NS: u64 = 1_000_000;
+
 /// A stay that has not ended yet.
 #[derive(Debug)]
 pub(crate) struct OnCpu {
@@ -79,8 +82,10 @@ impl OnCpu {
             thread.waits[wait].end_ns = self.charged_until_ns;
         }
         let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
-        thread.wall_ns += wall_ns;
-        let ns = if self.partial { ns.min(wall_ns) } else { ns };
+        thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
+        // The scheduler's clock and that of the recording may differ a little, no more.
+        let most_ns = if self.partial { wall_ns } else { wall_ns.saturating_add(CLOCKS_DIFFER_NS) };
+        let ns = ns.min(most_ns);
         let mut done_ns = 0;
         for point in self.points.drain(..) {
             let at_ns = point.time_ns.saturating_sub(self.charged_until_ns).min(wall_ns);
@@ -99,7 +104,8 @@ impl OnCpu {
     /// The stay ends. Time after the last charge is not the thread's: the scheduler took it.
     pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
         if self.charged {
-            thread.wall_ns += now_ns.saturating_sub(self.charged_until_ns);
+            let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
+            thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
             for point in self.points {
                 thread.steps.push(point.step);
             }

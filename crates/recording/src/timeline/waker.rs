@@ -95,7 +95,8 @@ impl Timeline {
             Some(Inside::Soft { of_thread: true, .. }) if self.may_send(waker) => None,
             Some(Inside::Soft { vector, .. }) => Some(Interrupt::Soft { vector }),
             None if soft && !self.may_send(waker) => Some(Interrupt::SoftUnknown),
-            None if !self.has_context && !self.may_send(waker) => Some(Interrupt::Unknown),
+            // Not every interrupt has events of its own.
+            None if event.context.is_none() && !self.may_send(waker) => Some(Interrupt::Unknown),
             None => None,
         };
         match interrupt {

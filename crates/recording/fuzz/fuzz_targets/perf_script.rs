@@ -1,0 +1,13 @@
+//! Text that may be of `perf script`: an error or a workload, never a panic.
+
+#![no_main]
+
+use cpumax_recording::{Options, Recording, Selection};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(recording) = Recording::read_text("fuzz", data, Options::default()) {
+        let _ = recording.summary();
+        let _ = recording.workload(&Selection::default());
+    }
+});

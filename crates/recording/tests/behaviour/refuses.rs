@@ -1,0 +1,137 @@
+//! Files that are no recordings, or only half of one: one clear error, and soon.
+
+use cpumax_recording::{Error, Options, Recording};
+use std::fmt::Write as _;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
+
+const WEB: &[u8] = include_bytes!("../data/web.perf.data");
+
+fn refuse(name: &str, data: &[u8]) -> (Error, String) {
+    let error = Recording::read_bytes(name, data, Options::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with(name), "names the file: {text}");
+    assert!(!text.contains('\n') && text.len() < 500, "one clear line: {text}");
+    (error, text)
+}
+
+#[test]
+fn a_directory_and_a_missing_file() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let error = Recording::read(folder, Options::default()).unwrap_err();
+    assert!(error.to_string().contains("it is a directory"), "{error}");
+    let error = Recording::read(&folder.join("no-such-file"), Options::default()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+}
+
+#[test]
+fn what_is_neither_perf_data_nor_text() {
+    for (data, says) in [
+        (&b""[..], "empty"),
+        (&[0; 4096][..], "neither perf.data nor text"),
+        (&b"\x1f\x8b\x08\x00"[..], "gzip"),
+        (&b"\x28\xb5\x2f\xfd"[..], "zstd"),
+        (&b"\x17\x08\x44tracing6\0"[..], "trace-cmd"),
+        (&b"GET / HTTP/1.1\nHost: x\n"[..], "line 1 is no event: `GET / HTTP/1.1`"),
+        (&b"\n\n# nothing\n"[..], "no events"),
+    ] {
+        let (error, text) = refuse("x", data);
+        assert!(matches!(error, Error::NotARecording { .. }), "{text}");
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+/// Says that it is endless, and counts what is read of it.
+struct Zeros {
+    read: u64,
+}
+
+impl Read for Zeros {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        buffer.fill(0);
+        self.read += buffer.len() as u64;
+        assert!(self.read < 1 << 20, "looks at the start only");
+        Ok(buffer.len())
+    }
+}
+
+impl Seek for Zeros {
+    fn seek(&mut self, _: SeekFrom) -> std::io::Result<u64> {
+        Ok(0)
+    }
+}
+
+#[test]
+fn ten_gigabytes_of_zeros() {
+    let error =
+        Recording::read_seekable("zeros", Zeros { read: 0 }, Options::default()).unwrap_err();
+    assert!(matches!(error, Error::NotARecording { .. }), "{error}");
+}
+
+#[test]
+fn text_without_a_single_event_is_given_up_soon() {
+    let line = b"the quick brown fox\n".repeat(12_000);
+    let endless = Cursor::new(&line[..]).chain(std::io::repeat(b'x'));
+    let endless = std::io::BufReader::new(endless);
+    let error = Recording::read_text("book", endless, Options::default()).unwrap_err();
+    assert!(error.to_string().contains("line 1 is no event: `the quick brown fox`"), "{error}");
+}
+
+#[test]
+fn events_but_no_switches() {
+    let text = b"  a 7 [001] 8.5: 1 cycles:  ffffffff81 schedule\n";
+    let (error, text) = refuse("cycles.txt", text);
+    assert!(matches!(error, Error::Unsupported { .. }), "{text}");
+    assert!(text.contains("perf sched record"), "says what would do: {text}");
+}
+
+#[test]
+fn a_cut_file_anywhere() {
+    for len in (0..WEB.len()).step_by(997).chain([7, 8, 16, 103, 104, WEB.len() - 1]) {
+        let result = Recording::read_bytes("cut", &WEB[..len], Options::default());
+        let error = result.expect_err("a cut file is refused");
+        if len >= 16 {
+            assert!(matches!(error, Error::Cut { .. }), "{len}: {error}");
+        }
+    }
+}
+
+#[test]
+fn perf_data_from_a_pipe() {
+    let mut pipe = b"PERFILE2".to_vec();
+    pipe.extend(16_u64.to_le_bytes());
+    pipe.extend([0; 64]);
+    let (error, text) = refuse("pipe", &pipe);
+    assert!(matches!(error, Error::Unsupported { .. }), "{text}");
+    assert!(text.contains("-o FILE"), "{text}");
+    let error = Recording::read_text("-", WEB, Options::default()).unwrap_err();
+    assert!(error.to_string().contains("save it to a file"), "{error}");
+}
+
+#[test]
+fn a_clock_that_runs_backwards() {
+    let mut text = String::new();
+    for i in 0..1000 {
+        let time = 5000 - i;
+        writeln!(
+            text,
+            "  a 7 [000] {time}.000000: sched:sched_switch: prev_comm=a prev_pid=7 prev_prio=120 prev_state=R ==> \
+             next_comm=a next_pid=7 next_prio=120"
+        )
+        .unwrap();
+    }
+    let (error, text) = refuse("clock", text.as_bytes());
+    assert!(matches!(error, Error::Misordered { backwards: 101, .. }), "{text}");
+}
+
+#[test]
+fn sizes_that_promise_too_much() {
+    // Head size, size of an attribute, and the sizes and offsets of sections.
+    for at in [8, 16, 24, 32, 40, 48] {
+        for value in [0, 1, u64::MAX, u64::MAX / 2, 1 << 40] {
+            let mut data = WEB.to_vec();
+            data[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            let _ = Recording::read_bytes("sizes", &data, Options::default());
+        }
+    }
+}

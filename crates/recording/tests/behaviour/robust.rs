@@ -1,0 +1,117 @@
+//! Damaged recordings: an error or a workload that holds together, never a panic.
+
+use cpumax_recording::{Options, Recording, Selection};
+use cpumax_workload::{Arrivals, Op, Workload};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const WEB: &[u8] = include_bytes!("../data/web.perf.data");
+const TEXT: &str = include_str!("../data/web.txt");
+
+/// Every reference is valid, system calls are paired, arrivals are in order.
+fn holds_together(workload: &Workload) {
+    for task in &workload.tasks {
+        assert!((task.group as usize) < workload.groups.len());
+        let mut inside = false;
+        for op in &task.program {
+            match *op {
+                Op::EnterKernel => assert!(!std::mem::replace(&mut inside, true), "{}", task.name),
+                Op::ExitKernel => assert!(std::mem::replace(&mut inside, false), "{}", task.name),
+                Op::User(_) => assert!(!inside, "{}", task.name),
+                Op::Send { channel, .. } | Op::Recv { channel, .. } => {
+                    assert!((channel as usize) < workload.channels.len());
+                }
+                Op::Fork { kind } => assert_eq!(workload.tasks[kind as usize].count, 0),
+                _ => {}
+            }
+        }
+    }
+    for source in &workload.sources {
+        let Arrivals::At(times) = &source.arrivals else { panic!("arrivals of another kind") };
+        assert!(times.is_sorted());
+    }
+    tokens_suffice(workload);
+}
+
+/// No task waits for ever: each message and arrival that is waited for is sent.
+fn tokens_suffice(workload: &Workload) {
+    let mut tokens = vec![0_i64; workload.channels.len()];
+    for source in &workload.sources {
+        let Arrivals::At(times) = &source.arrivals else { continue };
+        tokens[source.channel as usize] += times.len() as i64;
+    }
+    for op in workload.tasks.iter().flat_map(|task| &task.program) {
+        match *op {
+            Op::Send { channel, n } => tokens[channel as usize] += n as i64,
+            Op::Recv { channel, n } => tokens[channel as usize] -= n as i64,
+            _ => {}
+        }
+    }
+    assert!(tokens.iter().all(|left| *left == 0), "{tokens:?}");
+}
+
+fn read(data: &[u8]) -> bool {
+    match Recording::read_bytes("damaged", data, Options::default()) {
+        Ok(recording) => {
+            recording.summary();
+            holds_together(&recording.workload(&Selection::default()));
+            true
+        }
+        Err(error) => {
+            assert!(error.to_string().starts_with("damaged: "), "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn undamaged_ones_hold_together() {
+    assert!(read(WEB) && read(TEXT.as_bytes()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_changed(changes in vec((0..WEB.len(), any::<u8>()), 1..40)) {
+        let mut data = WEB.to_vec();
+        for (at, byte) in changes {
+            data[at] = byte;
+        }
+        read(&data);
+    }
+
+    #[test]
+    fn words_of_the_head_changed(at in 0_usize..26, value in any::<u32>()) {
+        let mut data = WEB.to_vec();
+        data[at * 4..at * 4 + 4].copy_from_slice(&value.to_le_bytes());
+        read(&data);
+    }
+
+    #[test]
+    fn lines_lost_doubled_and_out_of_order(damage in vec((0_usize..3600, 0..3_u8), 0..60)) {
+        let mut lines: Vec<&str> = TEXT.lines().collect();
+        for (at, how) in damage {
+            let at = at % lines.len();
+            match how {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, lines[at]),
+                _ => {
+                    let other = (at + 1) % lines.len();
+                    lines.swap(at, other);
+                }
+            }
+        }
+        let text = lines.join("\n") + "\n";
+        prop_assert!(read(text.as_bytes()), "this much is repaired");
+    }
+
+    #[test]
+    fn characters_changed(changes in vec((0..TEXT.len(), any::<u8>()), 1..200)) {
+        let mut text = TEXT.as_bytes().to_vec();
+        for (at, byte) in changes {
+            text[at] = byte;
+        }
+        read(&text);
+    }
+}

@@ -1,0 +1,8 @@
+//! Recordings from outside: what they become, and what is refused.
+
+mod behaviour {
+    mod refuses;
+    mod robust;
+    mod same_either_way;
+    mod text;
+}
