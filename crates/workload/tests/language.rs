@@ -2,6 +2,8 @@
 
 #[path = "language/accepts.rs"]
 mod accepts;
+#[path = "language/builds.rs"]
+mod builds;
 #[path = "language/documented.rs"]
 mod documented;
 #[path = "language/refuses.rs"]

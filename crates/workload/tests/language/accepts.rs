@@ -281,3 +281,67 @@ group = "/a{0..1}/b{0..2}"
     let error = parse(&uneven, "uneven.toml").unwrap_err().to_string();
     assert!(error.contains("uneven.toml:7"), "{error}");
 }
+
+/// What is close to what is refused, and must not be.
+#[test]
+fn what_is_near_the_line_is_accepted() {
+    let locks = "[[lock]]\nname = \"a\"\nkind = \"mutex\"\n[[lock]]\nname = \"b\"\nkind = \"rwsem\"\n\
+         [[lock]]\nname = \"s\"\nkind = \"spin\"\n[[lock]]\nname = \"t\"\nkind = \"spin\"\n\
+         [[channel]]\nname = \"c\"\n[[task]]\nname = \"child\"\ncount = 0\n\
+         program = [{ user = \"1ms\" }]\n";
+    let programs = [
+        // Released in another order than taken; the same order of taking elsewhere.
+        "{ lock = \"a\" }, { lock = \"b\", mode = \"read\" }, { unlock = \"a\" }, { unlock = \"b\" }, \
+         { lock = \"a\" }, { lock = \"b\", mode = \"write\" }, { unlock = \"b\" }, { unlock = \"a\" }",
+        // A lock taken again after it was released.
+        "{ lock = \"a\" }, { unlock = \"a\" }, { lock = \"a\" }, { unlock = \"a\" }",
+        // One spin lock inside another, interrupts off inside both.
+        "{ syscall = [{ lock = \"s\" }, { lock = \"t\" }, { irqoff = \"1us\" }, { send = \"c\" }, \
+         { unlock = \"t\" }, { unlock = \"s\" }] }",
+        // A system call while a lock of user space is held, sleeping while a mutex is held.
+        "{ lock = \"a\" }, { syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }, { unlock = \"a\" }",
+        // Time passes, if only by chance.
+        "{ forever = [{ user = { uniform = [\"0ms\", \"1ns\"] } }] }",
+        // Whoever sends takes time.
+        "{ forever = [{ recv = \"c\" }, { done = true }] }",
+        // The children take time.
+        "{ forever = [{ fork = \"child\" }, { wait = \"children\" }] }",
+        // It ends.
+        "{ forever = [{ exit = true }] }",
+        "{ loop = 1000000, do = [{ loop = 1000000, do = [{ yield = true }, { user = \"1ns\" }] }] }",
+        "{ loop = 400000, do = [{ yield = true }] }",
+        // One after the other, for ever.
+        "{ user = \"1ms\" }, { fork = \"x\" }",
+        "",
+    ];
+    for program in programs {
+        accept(&format!("{locks}[[task]]\nname = \"x\"\nprogram = [{program}]\n"));
+    }
+}
+
+#[test]
+fn a_limit_written_as_a_whole_or_in_part() {
+    let text = r#"
+[[group]]
+path = "/a"
+max = "100000 100000"
+burst = 50000
+[[at]]
+time = "1s"
+group = "/a"
+max = "20000"
+burst = 0
+[[at]]
+time = "2s"
+group = "/a"
+max = "max"
+"#;
+    let workload = accept(text);
+    let limits: Vec<Action> = workload.interventions.iter().map(|i| i.action).collect();
+    let limit = |quota_ns| Limit::new(quota_ns, 100_000_000, 0).unwrap();
+    let write = |limit| Action::WriteLimit { group: 1, limit };
+    assert_eq!(limits, [write(limit(Some(20_000_000))), write(limit(None))]);
+    // The burst alone stands in the way, as in the kernel.
+    let refused = parse(&text.replace("burst = 0\n", ""), "part.toml").unwrap_err().to_string();
+    assert!(refused.contains("a burst of 50000 us is above the quota of 20000 us"), "{refused}");
+}
