@@ -120,10 +120,11 @@ impl Machine<'_> {
             return;
         }
         c.resched = urgency;
-        if here != cpu && urgency == Resched::Now {
+        if here.is_some() && here != cpu && urgency == Resched::Now {
             c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
         }
-        self.touch(cpu, false);
+        // What comes from outside the machine comes to the CPU it is meant for.
+        self.touch(cpu, here.is_none());
     }
 
     /// Whether a pending reschedule can be acted on now.

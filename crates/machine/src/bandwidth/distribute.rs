@@ -90,12 +90,19 @@ impl Machine<'_> {
             Release::Csd | Release::CsdAll => {
                 self.release.remote();
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
-                let delay_ns =
-                    if cpu == self.here { LOCAL_FLUSH_NS } else { self.workload.machine.ipi_ns };
+                let local = cpu == self.here;
+                let delay_ns = match local {
+                    // Time passes only for what runs meanwhile, and here nothing does.
+                    true if self.cfs_rqs[q].curr.is_none() => 0,
+                    true => LOCAL_FLUSH_NS,
+                    false => self.workload.machine.ipi_ns,
+                };
                 let at_ns = self.now + delay_ns;
                 let c = &mut self.cpus[cpu];
                 if c.csd.is_empty() {
                     c.csd_ns = at_ns;
+                } else if local {
+                    c.csd_ns = c.csd_ns.max(at_ns);
                 }
                 c.csd.push_back(q);
                 self.touch(cpu, false);
