@@ -6,7 +6,7 @@
 
 use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::fair::{Dequeue, Enqueue};
-use crate::ids::{CpuId, GroupId, Id, SeId, TaskId};
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::se::Owner;
 
@@ -146,23 +146,28 @@ impl Machine<'_> {
     /// Queued tasks of one CPU that may go to another, those that wait longest last.
     fn movable(&mut self, from: CpuId, to: CpuId, found: &mut Vec<TaskId>) {
         let mut pending: Vec<SeId> = Vec::new();
-        let nodes = self.cfs_rqs[self.root(from)].timeline.nodes().iter().rev();
-        pending.extend(nodes.take(MAX_SCANNED).map(|n| n.se));
+        self.entities(self.root(from), &mut pending);
         let mut at = 0;
         while at < pending.len() && at < MAX_SCANNED {
             let se = pending[at];
             at += 1;
             match self.ses[se].owner {
-                Owner::Group(q) => {
-                    let nodes = self.cfs_rqs[q].timeline.nodes().iter().rev();
-                    pending.extend(nodes.take(MAX_SCANNED).map(|n| n.se));
-                }
+                Owner::Group(q) => self.entities(q, &mut pending),
                 Owner::Task(task) => {
                     if !self.ses[se].delayed && self.may_use(task, to) && self.may_move(task, to) {
                         found.push(task);
                     }
                 }
             }
+        }
+    }
+
+    /// What waits on a queue, and the group of what runs: others of that group may wait.
+    fn entities(&self, q: CfsRqId, found: &mut Vec<SeId>) {
+        let rq = &self.cfs_rqs[q];
+        found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
+        if rq.curr.is_some() && matches!(self.ses[rq.curr].owner, Owner::Group(_)) {
+            found.push(rq.curr);
         }
     }
 
