@@ -106,6 +106,8 @@ pub(crate) struct Pool {
     pub active: bool,
     pub expiry_ns: u64,
     pub timer_cpu: CpuId,
+    /// Passes of the period timer's handler that is running.
+    pub passes: u32,
     /// The slack timer is armed.
     pub slack_started: bool,
     pub slack_cpu: CpuId,
@@ -190,6 +192,7 @@ impl Pool {
             active: false,
             expiry_ns: 0,
             timer_cpu: CpuId(0),
+            passes: 0,
             slack_started: false,
             slack_cpu: CpuId(0),
             distributing: false,

@@ -72,34 +72,32 @@ impl Machine<'_> {
     pub(crate) fn period_expired(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
-        self.emit(cpu, What::Period { group: group.0 });
-        // With costs that take time, the handler may still run when the next period begins.
-        let mut time_ns = self.now;
-        let mut passes = 0;
-        loop {
-            let pool = &mut self.groups[group].pool;
-            let periods = forward(&mut pool.expiry_ns, time_ns, pool.period_ns);
-            if periods == 0 {
-                break;
-            }
-            let spent_ns = self.release.spent_ns();
-            let goes_on = self.one_period(group, periods);
-            if self.workload.machine.cost_timing {
-                time_ns += self.release.spent_ns() - spent_ns;
-            }
-            if !goes_on {
-                self.groups[group].pool.active = false;
-                self.timers.set(slot, NEVER);
-                return;
-            }
-            passes += 1;
-            if passes > MAX_PASSES {
-                self.scale_period(group);
-                passes = 0;
-            }
+        let now = self.now;
+        let pool = &mut self.groups[group].pool;
+        let periods = forward(&mut pool.expiry_ns, now, pool.period_ns);
+        if periods > 0 {
+            self.emit(cpu, What::Period { group: group.0 });
         }
+        let spent_ns = self.release.spent_ns();
+        if periods > 0 && !self.one_period(group, periods) {
+            let pool = &mut self.groups[group].pool;
+            (pool.active, pool.passes) = (false, 0);
+            self.timers.set(slot, NEVER);
+            return;
+        }
+        let costs = self.workload.machine.cost_timing;
+        let spent_ns = if costs { self.release.spent_ns() - spent_ns } else { 0 };
+        let pool = &mut self.groups[group].pool;
+        pool.passes += 1;
+        if spent_ns == 0 {
+            pool.passes = 0;
+        } else if pool.passes > MAX_PASSES {
+            pool.passes = 0;
+            self.scale_period(group);
+        }
+        // A pass that took time is followed, in the same call, by a look whether the timer is due again.
         let expiry_ns = self.groups[group].pool.expiry_ns;
-        self.timers.set(slot, expiry_ns.max(self.now));
+        self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { now + spent_ns });
     }
 
     /// One pass of the timer, for that many periods. False: nobody needs it any more.
