@@ -105,8 +105,11 @@ pub struct Running {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Names of built-in scenarios, or scenario files
-    #[arg(required = true, value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "all", value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
+    /// Run every built-in scenario
+    #[arg(long, conflicts_with = "scenarios")]
+    pub all: bool,
     #[command(flatten)]
     pub running: Running,
     /// Run with each seed from A to B instead of one

@@ -134,15 +134,20 @@ impl Verdict<'_> {
         let (style, word) = if self.passed() { (GOOD, "pass") } else { (BAD, "FAIL") };
         writeln!(out, "{}  {}", output::styled(style, word), claim(self.expectation))?;
         let seeds = self.measured.windows(2).any(|pair| pair[0].seed != pair[1].seed);
-        let values =
-            self.measured.iter().filter(|measured| !seeds || !measured.passed).map(|measured| {
-                let seed = if seeds { format!(" seed {}", measured.seed) } else { String::new() };
-                let mark = if measured.passed { "" } else { " (!)" };
-                format!("{}{seed}: {}{mark}", measured.kernel, number(measured.value))
-            });
-        let mut values: Vec<String> = values.collect();
-        if seeds {
-            values.insert(0, self.range());
+        let mut values = if seeds { vec![self.range()] } else { Vec::new() };
+        let told = self.measured.iter().filter(|measured| !seeds || !measured.passed);
+        let told: Vec<&Measured> = told.collect();
+        // Neighbouring kernels that agree are told together.
+        for alike in told.chunk_by(|a, b| !seeds && a.value.total_cmp(&b.value).is_eq()) {
+            let (first, last) = (alike[0], alike[alike.len() - 1]);
+            let kernels = if alike.len() == 1 {
+                first.kernel.to_string()
+            } else {
+                format!("{}..{}", first.kernel, last.kernel)
+            };
+            let seed = if seeds { format!(" seed {}", first.seed) } else { String::new() };
+            let mark = if first.passed { "" } else { " (!)" };
+            values.push(format!("{kernels}{seed}: {}{mark}", number(first.value)));
         }
         writeln!(out, "      {}", values.join(", "))?;
         if !self.expectation.why.is_empty() {
@@ -256,13 +261,14 @@ mod tests {
     #[test]
     fn bounds_are_checked_on_the_kernels_named() {
         let workload = workload(vec![expectation("6.18..7.1", None, Some(10.0), Some(20.0))]);
-        let asked = [kernel("6.12"), kernel("6.18"), kernel("7.0")];
-        let runs = [done("6.12", 1, 99), done("6.18", 1, 10), done("7.0", 1, 21)];
+        let asked = [kernel("6.12"), kernel("6.18"), kernel("6.19"), kernel("7.0")];
+        let runs =
+            [done("6.12", 1, 99), done("6.18", 1, 10), done("6.19", 1, 10), done("7.0", 1, 21)];
         let verdicts = check(&workload, &asked, &runs).unwrap();
         assert!(!verdicts[0].passed());
         let expected = "\
 FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
-      6.18: 10, 7.0: 21 (!)
+      6.18..6.19: 10, 7.0: 21 (!)
       because
 ";
         assert_eq!(written(&verdicts[0]), expected);

@@ -22,11 +22,17 @@ pub fn read(reading: &Reading) -> anyhow::Result<Recording> {
     Ok(Recording::read(&reading.recording, options)?)
 }
 
+/// The recording's name wherever it lies.
+pub fn name(reading: &Reading) -> String {
+    let name = reading.recording.file_name().unwrap_or(reading.recording.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
 /// What kind of recording it is, in a line or two.
 pub fn describe(reading: &Reading, summary: &Summary) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
-        reading.recording.display(),
+        name(reading),
         duration(summary.span_ns),
         summary.cpus,
         summary.events,

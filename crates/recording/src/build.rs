@@ -219,7 +219,7 @@ impl Recording {
         workload.sources.push(Source {
             name: format!("clock of {name}"),
             channel: arrivals,
-            count: times.len() as u64,
+            count: u64::MAX,
             arrivals: Arrivals::At(times),
             start_ns: 0,
         });

@@ -18,9 +18,13 @@ pub fn percent(share: f64) -> String {
     format!("{}%", three_digits(share * 100.0))
 }
 
-/// A number of CPUs kept busy: `0.5`, `12.3`.
+/// A number of CPUs kept busy: `0.5`, `12.3`, `0.0027`.
 pub fn cpus(busy: f64) -> String {
-    three_digits(busy)
+    if !(0.000_05..0.1).contains(&busy) {
+        return three_digits(busy);
+    }
+    let text = format!("{busy:.4}");
+    text.trim_end_matches('0').to_owned()
 }
 
 /// Three significant digits, no more than two behind the point, zeros there left out.
@@ -63,6 +67,9 @@ mod tests {
         assert_eq!(percent(1.0), "100%");
         assert_eq!(percent(29.7), "2970%");
         assert_eq!(cpus(0.5), "0.5");
+        assert_eq!(cpus(0.002_74), "0.0027");
+        assert_eq!(cpus(0.05), "0.05");
+        assert_eq!(cpus(0.000_01), "0");
         assert_eq!(cpus(9.996), "10");
         assert_eq!(cpus(12.34), "12.3");
     }

@@ -94,7 +94,7 @@ impl Replay {
         let summary = recording.summary();
         let selection = selection(args, &summary);
         let mut workload = recording.workload(&selection);
-        workload.name = args.reading.recording.display().to_string();
+        workload.name = recorded::name(&args.reading);
         let group = if selection.limited.is_empty() {
             let chosen = path.or_else(|| args.group.first().map(ToString::to_string));
             let path = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
@@ -141,6 +141,8 @@ impl Replay {
     /// With a task for each thread again.
     fn as_scenario(&self, recording: &Recording, limit: Option<&Try>) -> Workload {
         let mut workload = recording.workload(&self.selection);
+        workload.name.clone_from(&self.workload.name);
+        workload.shows = format!("Threads recorded in {}.", workload.name);
         if let Some(limit) = limit {
             workload.groups[self.group as usize].limit = limit.limit;
         }

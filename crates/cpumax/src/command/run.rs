@@ -1,6 +1,7 @@
 //! `cpumax run`: scenarios on kernels, tables of what came of it, and whether it is what must come of it.
 
 use crate::args::{RunArgs, Seeds};
+use crate::builtin;
 use crate::change;
 use crate::expect::{self, Done, Verdict};
 use crate::failure::Failure;
@@ -20,11 +21,10 @@ use std::path::{Path, PathBuf};
 
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let asked = kernel::parse_kernels(&args.running.kernel)?;
-    let plans = args
-        .scenarios
-        .iter()
-        .map(|name| Plan::new(name, args, &asked))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| args.all);
+    let names = args.scenarios.iter().map(String::as_str).chain(built_in);
+    let plans =
+        names.map(|name| Plan::new(name, args, &asked)).collect::<anyhow::Result<Vec<_>>>()?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let jobs = jobs(&plans, args, &asked)?;
     let mut outcomes = runs::all(&jobs, &args.running)?.into_iter();

@@ -67,16 +67,16 @@ pub fn common_group(tries: &[Try], args: &ReplayArgs) -> anyhow::Result<Option<S
     Ok(Some(first.to_owned()))
 }
 
-/// Around the CPUs that were used: below, at and above; then the same share with a short period, and
+/// Around the CPUs that were used: below, at and above; then just what was used with a short period, and
 /// with burst.
 pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     const PERIOD_NS: u64 = 100_000_000;
     const SHORT_PERIOD_NS: u64 = 10_000_000;
     let share = |times: f64, period_ns: u64| two_digits_ns(mean_cpus * times * period_ns as f64);
     let plain = [0.75, 1.0, 1.5, 2.0].map(|times| (share(times, PERIOD_NS), PERIOD_NS, 0));
-    let quota_ns = share(1.5, PERIOD_NS);
+    let quota_ns = share(1.0, PERIOD_NS);
     let special =
-        [(share(1.5, SHORT_PERIOD_NS), SHORT_PERIOD_NS, 0), (quota_ns, PERIOD_NS, quota_ns)];
+        [(share(1.0, SHORT_PERIOD_NS), SHORT_PERIOD_NS, 0), (quota_ns, PERIOD_NS, quota_ns)];
     let mut tries: Vec<Try> = Vec::new();
     for (quota_ns, period_ns, burst_ns) in plain.into_iter().chain(special) {
         if let Ok(limit) = Limit::new(Some(quota_ns), period_ns, burst_ns) {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_ladder_stands_around_what_was_used() {
         let labels: Vec<String> = ladder(0.423).into_iter().map(|limit| limit.label).collect();
-        assert_eq!(labels, ["32/100", "43/100", "64/100", "85/100", "6.4/10", "64/100+64"]);
+        assert_eq!(labels, ["32/100", "43/100", "64/100", "85/100", "4.3/10", "43/100+43"]);
         let idle: Vec<String> = ladder(0.0).into_iter().map(|limit| limit.label).collect();
         assert_eq!(idle, ["1/100", "1/10", "1/100+1"]);
     }

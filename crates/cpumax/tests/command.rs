@@ -1,0 +1,244 @@
+//! What the command does with its exit status, its files and its streams.
+
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+const HOG: &str = r#"
+shows = "A busy thread under a limit."
+duration = "1s"
+[[group]]
+path = "/g"
+max = "20000 100000"
+[[task]]
+name = "hog"
+group = "/g"
+program = [ { forever = [ { user = "1ms" } ] } ]
+[[expect]]
+metric = "groups./g.usage_usec"
+min = 1
+why = "It runs."
+"#;
+
+fn cpumax(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+    command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn scenario(text: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("hog.toml");
+    fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn recordings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
+}
+
+#[test]
+fn a_scenario_that_shows_what_it_must_ends_well() {
+    let (_folder, path) = scenario(HOG);
+    let output = cpumax(&["run", text(&path), "--check"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = stdout(&output);
+    assert!(shown.starts_with("hog: A busy thread under a limit.\n"), "{shown}");
+    assert!(shown.contains("pass  groups./g.usage_usec at least 1\n"), "{shown}");
+    for kernel in ["4.19 G1", "5.4 G2", "6.12 G2a", "6.18 G3", "7.2 G4", "7.3 G4F"] {
+        assert!(shown.contains(kernel), "{kernel} is not in: {shown}");
+    }
+    assert!(!shown.contains('\x1b'), "no colour where it is not asked for: {shown}");
+}
+
+#[test]
+fn a_scenario_that_does_not_ends_with_1_and_is_not_checked_when_changed() {
+    let (_folder, path) = scenario(&HOG.replace("min = 1", "max = 1"));
+    let output = cpumax(&["run", text(&path), "--kernel", "6.18"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stdout(&output).contains("FAIL  groups./g.usage_usec at most 1"), "{output:?}");
+    let output = cpumax(&["run", text(&path), "--kernel", "6.18", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hog: FAIL"), "{output:?}");
+    let output = cpumax(&["run", text(&path), "--for", "100ms"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(stdout(&output).contains("not checked"), "{output:?}");
+}
+
+#[test]
+fn a_limit_that_is_set_holds() {
+    let (_folder, path) = scenario(HOG);
+    let usage_usec = |set: &str| {
+        let output = cpumax(&["run", text(&path), "--kernel", "7.3", "--set", set, "--json", "-"]);
+        let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        runs[0]["groups"]["/g"]["usage_usec"].as_u64().unwrap()
+    };
+    assert!(usage_usec("/g:cpu.max=max") > 990_000);
+    let limited = usage_usec("/g:cpu.max=50000 100000");
+    // Periods do not begin with the run: eleven may have begun in a second.
+    assert!((490_000..=560_000).contains(&limited), "{limited}");
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let (folder, path) = scenario(HOG);
+    let results = |jobs: &str| {
+        let json = folder.path().join(jobs);
+        let arguments =
+            ["run", text(&path), "--seeds", "1..3", "--jobs", jobs, "--json", text(&json)];
+        assert!(cpumax(&arguments).status.success());
+        fs::read_to_string(json).unwrap()
+    };
+    let one = results("1");
+    assert_eq!(one, results("4"));
+    let runs: Vec<Value> = serde_json::from_str(&one).unwrap();
+    let order: Vec<(&str, u64)> = runs
+        .iter()
+        .map(|run| (run["kernel"].as_str().unwrap(), run["seed"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(order[..4], [("4.19", 1), ("4.19", 2), ("4.19", 3), ("5.4", 1)]);
+    assert_eq!(runs.len(), 21);
+}
+
+#[test]
+fn traces_are_written_one_for_each_run() {
+    let (folder, path) = scenario(HOG);
+    let trace = folder.path().join("trace.json");
+    let status =
+        cpumax(&["run", text(&path), "--kernel", "6.12,7.3", "--trace", text(&trace)]).status;
+    assert!(status.success());
+    for name in ["trace-6.12.json", "trace-7.3.json"] {
+        let whole = fs::read(folder.path().join(name)).unwrap();
+        let whole: Value = serde_json::from_slice(&whole).unwrap();
+        let events = whole["traceEvents"].as_array().unwrap();
+        for (what, of) in [("hog", "X"), ("throttled", "X"), ("period", "i"), ("running", "X")] {
+            let found = events.iter().any(|event| {
+                event["ph"] == of
+                    && event["name"].as_str().is_some_and(|name| name.starts_with(what))
+            });
+            assert!(found, "{name} has no {what}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let (_folder, path) = scenario(HOG);
+    for arguments in [["run", text(&path), "--json", "-"], ["run", text(&path), "--kernel", "6.1"]]
+    {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cpumax"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(output.status.code(), Some(0));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_keyboard_ends_a_run_that_goes_on_and_on() {
+    let (_folder, path) = scenario(HOG);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .args(["run", text(&path), "--for", "1day", "--every-tick"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("sh").args(["-c", &format!("kill -INT {pid}")]).status().unwrap().success()
+    );
+    let status = child.wait().unwrap();
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(status.code(), Some(130), "{told}");
+    assert_eq!(told, "interrupted\n");
+}
+
+#[test]
+fn a_recording_is_slowed_down_by_a_limit_and_not_by_none() {
+    let recording = recordings().join("bursts.perf.data");
+    let arguments = [
+        "replay",
+        text(&recording),
+        "--set",
+        "20000 100000",
+        "--set",
+        "max",
+        "--kernel",
+        "6.1,6.18",
+        "--json",
+        "-",
+    ];
+    let output = cpumax(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let runs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let told: Vec<(&str, &str)> = runs
+        .iter()
+        .map(|run| (run["cpu_max"].as_str().unwrap(), run["kernel"].as_str().unwrap()))
+        .collect();
+    let limits = ["max 100000", "20000 100000", "max 100000"];
+    let expected: Vec<_> =
+        limits.iter().flat_map(|limit| [(*limit, "6.1"), (*limit, "6.18")]).collect();
+    assert_eq!(told, expected);
+    for run in &runs {
+        let slowdown = run["slowdown"].as_f64().unwrap();
+        let limited = run["cpu_max"] != "max 100000";
+        assert_eq!(slowdown > 1.2, limited, "{run}");
+        // The work is the same whatever the limit.
+        let usage_usec = run["groups"]["/testload"]["usage_usec"].as_u64().unwrap();
+        let first_usec = runs[0]["groups"]["/testload"]["usage_usec"].as_u64().unwrap();
+        assert!(usage_usec.abs_diff(first_usec) * 100 < first_usec, "{run}");
+    }
+}
+
+#[test]
+fn every_shipped_recording_becomes_a_scenario_that_runs() {
+    let folder = TempDir::new().unwrap();
+    let mut found = 0;
+    for entry in fs::read_dir(recordings()).unwrap() {
+        let recording = entry.unwrap().path();
+        if recording.extension().is_none_or(|extension| extension != "data") {
+            continue;
+        }
+        found += 1;
+        let scenario = folder.path().join("recorded.toml");
+        let output = cpumax(&["replay", text(&recording), "--write-scenario", text(&scenario)]);
+        assert_eq!(output.status.code(), Some(0), "{recording:?}: {output:?}");
+        let output = cpumax(&["run", text(&scenario), "--kernel", "6.18", "--json", "-"]);
+        assert_eq!(output.status.code(), Some(0), "{recording:?}: {output:?}");
+        let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(
+            runs[0]["groups"]["/testload"]["completions"].as_u64().unwrap() > 0,
+            "{recording:?}"
+        );
+    }
+    assert!(found >= 3, "only {found} recordings");
+}
+
+#[test]
+fn a_recording_is_told_of_before_anything_is_asked() {
+    let recording = recordings().join("web-closed.perf.data");
+    let output = cpumax(&["inspect", text(&recording), "--top", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = stdout(&output);
+    assert!(shown.starts_with("web-closed.perf.data: "), "{shown}");
+    assert!(shown.contains("/testload") && shown.contains("srv-"), "{shown}");
+    assert!(shown.contains("more threads: see --top"), "{shown}");
+}
