@@ -128,6 +128,9 @@ impl Machine<'_> {
         if runs && !self.ses[rq.curr].on_rq {
             return Err("the running child is not queued".to_owned());
         }
+        if runs && !self.runs_below(q) {
+            return Err("has a running child and nothing of it runs".to_owned());
+        }
         let expected = if !self.is_flat() {
             rq.nr as usize - usize::from(runs)
         } else if rq.se.is_none() {
@@ -139,6 +142,19 @@ impl Machine<'_> {
             return Err(format!("{} on the timeline instead of {expected}", rq.timeline.len()));
         }
         Ok(())
+    }
+
+    /// Whether the task that runs on the queue's CPU is of this queue.
+    fn runs_below(&self, q: CfsRqId) -> bool {
+        let curr = self.cpus[self.cfs_rqs[q].cpu].curr;
+        if curr.is_none() || !self.tasks[curr].is_fair() {
+            return false;
+        }
+        let mut up = self.ses[self.tasks[curr].se].q;
+        while up.is_some() && up != q {
+            up = self.cfs_rqs[up].parent;
+        }
+        up == q
     }
 
     fn check_sums(&self, q: CfsRqId) -> Verdict {

@@ -60,6 +60,8 @@ pub(crate) struct Machine<'a> {
     pub seed: u64,
 
     pub now: u64,
+    /// The timer slot whose event is being processed; events of the heap come after those of all slots.
+    pub slot: usize,
     /// The CPU whose interrupt, system call or scheduler is being executed; none: the world outside.
     pub here: CpuId,
     pub cpus: Arena<CpuId, Cpu>,
@@ -134,6 +136,7 @@ impl<'a> Machine<'a> {
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             now: 0,
+            slot: usize::MAX,
             here: CpuId::NONE,
             cpus: Arena::new(),
             groups: Arena::new(),
@@ -245,11 +248,13 @@ impl<'a> Machine<'a> {
             debug_assert!(next_ns >= self.now, "time runs backwards to {next_ns}, slot {slot}");
             self.now = next_ns;
             self.events += 1;
-            if heap_ns <= timer_ns {
+            if heap_ns < timer_ns {
+                self.slot = usize::MAX;
                 if let Some((_, event)) = self.heap.pop() {
                     self.fire(event);
                 }
             } else {
+                self.slot = slot;
                 self.timer_event(slot);
             }
             self.settle_touched();
@@ -323,13 +328,18 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// First multiple of the tick of this CPU after now and not before `due_ns`.
+    /// Whether a tick of this CPU in this very instant would still be to come.
+    pub fn tick_is_to_come(&self, cpu: CpuId) -> bool {
+        self.cpu_slot(cpu) > self.slot
+    }
+
+    /// First tick of this CPU that is still to come and not before `due_ns`.
     pub fn tick_at_or_after(&self, cpu: CpuId, due_ns: u64, every_ns: u64) -> u64 {
         if due_ns == NEVER {
             return NEVER;
         }
         let phase = self.cpus[cpu].tick_phase_ns;
-        let earliest = due_ns.max(self.now + 1);
+        let earliest = due_ns.max(self.now + u64::from(!self.tick_is_to_come(cpu)));
         if earliest <= phase {
             return phase;
         }

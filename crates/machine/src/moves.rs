@@ -120,6 +120,7 @@ impl Machine<'_> {
         let se = self.tasks[task].se;
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
+            self.charge_to_last_tick(q);
             self.make_relative(q, se);
         }
         self.tasks[task].group = group;

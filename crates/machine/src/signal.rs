@@ -144,6 +144,7 @@ impl Machine<'_> {
     fn open_limits(&mut self, cpu: CpuId) {
         for q in self.silos_of(cpu) {
             self.charge(q);
+            self.touch(cpu, false);
             self.cfs_rqs[q].bandwidth.enabled = false;
             self.set_runtime(q, 1);
             if self.cfs_rqs[q].bandwidth.throttled {
@@ -156,6 +157,7 @@ impl Machine<'_> {
         for cpu in self.cpus.ids() {
             for q in self.silos_of(cpu) {
                 self.charge(q);
+                self.touch(cpu, false);
                 self.cfs_rqs[q].bandwidth.enabled = self.cpus[cpu].online;
             }
         }

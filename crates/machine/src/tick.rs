@@ -38,6 +38,10 @@ impl Machine<'_> {
         if c.curr.is_none() || !self.tasks[c.curr].is_fair() {
             return NEVER;
         }
+        if c.tick_ns <= self.now {
+            // Due, and not taken yet.
+            return c.tick_ns;
+        }
         let every_ns = self.tick_interval_ns(cpu);
         // A tick that falls where interrupts are off comes when they are on again, off its grid: there it
         // finds what one on the grid would not.
@@ -45,11 +49,10 @@ impl Machine<'_> {
         if first_ns <= c.irqs_off_until_ns {
             return first_ns;
         }
-        let due_ns = if self.step_every_tick || c.resched == Resched::Lazy {
-            self.now
-        } else {
-            self.tick_due_ns(cpu)
-        };
+        // A reschedule asked for in the very instant of a tick still to come takes effect there.
+        let soon =
+            c.resched == Resched::Lazy || c.resched == Resched::Now && self.tick_is_to_come(cpu);
+        let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         self.tick_at_or_after(cpu, due_ns, every_ns)
     }
 
@@ -139,10 +142,16 @@ impl Machine<'_> {
     pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.cpus[cpu].tick_phase_ns;
-        let Some(since_ns) = self.now.checked_sub(phase_ns + 1) else { return };
+        // One that is armed has not happened yet, even if it is due and waits for interrupts to be on.
+        let before_ns = self.now.min(self.cpus[cpu].tick_ns);
+        let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
         let every_ns = self.tick_interval_ns(cpu);
         let last_ns = phase_ns + since_ns / every_ns * every_ns;
-        if last_ns > self.cfs_rqs[q].exec_start_ns {
+        let rq = &self.cfs_rqs[q];
+        let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;
+        let silo = &rq.bandwidth;
+        // A tick with consequences was an event: this one had none and must not have any now.
+        if ran_ns > 0 && !(silo.enabled && !silo.throttled && silo.runtime_remaining_ns <= ran_ns) {
             let now = std::mem::replace(&mut self.now, last_ns);
             self.charge(q);
             self.now = now;

@@ -147,6 +147,8 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
+            // Its old queue's minimum is what the last tick there made it.
+            self.charge_to_last_tick(q);
             self.make_relative(q, se);
         }
         self.tasks[task].cpu = cpu;
