@@ -3,7 +3,7 @@
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::selector::{Selector, Subject};
-use crate::thread::{Birth, Thread};
+use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::{
     Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec,
@@ -44,6 +44,8 @@ struct Places {
     messages: Vec<Option<ChannelIx>>,
     /// Filled by a clock.
     arrivals: Vec<Option<ChannelIx>>,
+    /// Who starts the thread, if one of the tasks does.
+    parents: Vec<Option<u32>>,
 }
 
 impl Recording {
@@ -60,6 +62,7 @@ impl Recording {
             groups: vec![0; self.threads.len()],
             messages: vec![None; self.threads.len()],
             arrivals: vec![None; self.threads.len()],
+            parents: self.parents(),
         };
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
@@ -77,6 +80,23 @@ impl Recording {
             workload.tasks.push(task);
         }
         workload
+    }
+
+    /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another program,
+    /// leaves forks without a child and children without a fork.
+    fn parents(&self) -> Vec<Option<u32>> {
+        let mut parents = vec![None; self.threads.len()];
+        for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {
+            for step in &self.threads[ix].steps {
+                if let Step::Fork(child) = *step
+                    && let Birth::Forked { parent, .. } = self.threads[child as usize].birth
+                    && parent as usize == ix
+                {
+                    parents[child as usize] = Some(parent);
+                }
+            }
+        }
+        parents
     }
 
     /// Whether the thread is part of the workload: it ran, and it is not the recording tool's.
@@ -235,12 +255,7 @@ impl Recording {
     ) -> TaskSpec {
         let thread = &self.threads[ix];
         let kernel = self.is_kernel(thread);
-        let parent = match thread.birth {
-            Birth::Forked { parent, .. } if places.tasks[parent as usize].is_some() => {
-                Some(parent as usize)
-            }
-            _ => None,
-        };
+        let parent = places.parents[ix].map(|parent| parent as usize);
         let start_ns = match thread.birth {
             _ if parent.is_some() => 0,
             Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,

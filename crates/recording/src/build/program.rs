@@ -59,7 +59,8 @@ impl Recording {
                     }
                 }
                 Step::Fork(child) => {
-                    if let Some(kind) = places.tasks[child as usize] {
+                    let starts = places.parents[child as usize] == Some(ix as u32);
+                    if let Some(kind) = places.tasks[child as usize].filter(|_| starts) {
                         builder.act(Op::Fork { kind });
                     }
                 }
