@@ -14,8 +14,6 @@ pub struct Load {
     pub outside: Option<&'static [&'static str]>,
     /// How the number of completions of each thread is given, and how many at scale 100.
     pub amount: (&'static str, u64),
-    /// Threads whose latency is compared, as the replay names them.
-    pub threads: &'static str,
     /// Whether the tables include it when nothing else is asked for.
     pub validated: bool,
 }
@@ -90,7 +88,6 @@ pub const LOADS: &[Load] = &[
             "exp:10ms",
         ]),
         amount: ("--requests", 250),
-        threads: "srv-",
         validated: true,
     },
     Load {
@@ -100,7 +97,6 @@ pub const LOADS: &[Load] = &[
         inside: &["serve", "--connections", "4"],
         outside: Some(&["rate", "--connections", "4", "--work", "exp:2.4ms", "--every", "exp:8ms"]),
         amount: ("--requests", 120),
-        threads: "srv-",
         validated: true,
     },
     Load {
@@ -109,7 +105,6 @@ pub const LOADS: &[Load] = &[
         inside: &["burst", "--threads", "2", "--period", "73ms", "--work", "uniform:8ms..16ms"],
         outside: None,
         amount: ("--count", 55),
-        threads: "bur-",
         validated: true,
     },
     Load {
@@ -118,7 +113,6 @@ pub const LOADS: &[Load] = &[
         inside: &["batch", "--threads", "12", "--work", "uniform:1ms..5ms"],
         outside: None,
         amount: ("--rounds", 80),
-        threads: "bat-",
         validated: false,
     },
     Load {
@@ -128,7 +122,6 @@ pub const LOADS: &[Load] = &[
         inside: &["pipeline", "--groups", "2", "--fan", "3", "--work", "100us"],
         outside: None,
         amount: ("--loops", 700),
-        threads: "rcv-",
         validated: false,
     },
 ];
