@@ -68,9 +68,11 @@ impl Machine<'_> {
             return self.least_loaded(task, prev);
         }
         let here = self.here;
-        // The waker's CPU if the two are close and it is about to be free; else where the task was.
+        // The waker's CPU if nothing but the waker runs there; else where the task was. The kernel does so
+        // for wakeups through pipes and sockets, whose waker is expected to sleep soon (`WF_SYNC`); for
+        // others it compares loads, which gives the same where the waker is not a hog.
         let affine = here.is_some() && here != prev && self.may_use(task, here);
-        let target = if affine && self.cpus[here].nr_running <= 1 && self.waker_sleeps_soon(here) {
+        let target = if affine && self.cpus[here].nr_running <= 1 {
             here
         } else if self.may_use(task, prev) {
             prev
@@ -79,18 +81,13 @@ impl Machine<'_> {
         } else {
             return self.least_loaded(task, prev);
         };
-        if self.is_free(target) {
-            return target;
-        }
         if self.may_use(task, prev) && self.is_free(prev) && self.llc(prev).contains(&target.0) {
             return prev;
         }
+        if self.is_free(target) {
+            return target;
+        }
         self.free_in(task, target, self.llc(target)).unwrap_or(target)
-    }
-
-    /// An interrupt on an idle CPU: a task woken from there had better run there than far away.
-    fn waker_sleeps_soon(&self, here: CpuId) -> bool {
-        self.cpus[here].curr.is_none()
     }
 
     /// A new task comes onto a queue for the first time.
