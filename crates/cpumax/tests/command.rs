@@ -242,3 +242,19 @@ fn a_recording_is_told_of_before_anything_is_asked() {
     assert!(shown.contains("/testload") && shown.contains("srv-"), "{shown}");
     assert!(shown.contains("more threads: see --top"), "{shown}");
 }
+
+/// The README shows a command and, as the next block, the table it prints. Its numbers move when the model
+/// gets better; its form must be what a reader will see.
+#[test]
+fn the_readme_shows_a_table_of_the_form_that_is_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (before, block) = readme.split_once("```text\n").unwrap();
+    let header = block.split_once("\n---").unwrap().0;
+    let command = before.lines().rev().find_map(|line| line.strip_prefix("    cpumax ")).unwrap();
+    let script = format!("'{}' {command}", env!("CARGO_BIN_EXE_cpumax"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(&root).output().unwrap();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let printed = stdout(&output).split_once("\n---").unwrap().0;
+    assert!(words(printed).ends_with(&words(header)), "{command} prints\n{}", stdout(&output));
+}

@@ -29,7 +29,7 @@ pub struct ReplayRow {
     pub limit: String,
     /// Kernel version and generation.
     pub kernel: String,
-    /// Kind of thread, when the table is by kind.
+    /// Kind of thread, for a row below that of its kernel.
     pub thread: Option<String>,
     /// CPUs kept busy by the limited threads, on average until the recorded work was done.
     pub used_cpus: f64,
@@ -55,7 +55,7 @@ pub fn groups(
         paths.retain(|path| quotas.contains_key(*path));
     }
     let labels = Labels::new("group", paths.len(), runs);
-    let columns = ["CPUs", "of quota", "throttled\nperiods", "throttled\nfor", "most in\na period"];
+    let columns = ["CPUs", "of quota", "throttled\nperiods", "\nfor", "most in\na period"];
     let mut table = labels.table(&columns, width);
     for path in paths.iter().take(BLOCKS_SHOWN) {
         let known = runs.iter().filter_map(|run| Some((run, run.groups.get(*path)?)));
@@ -127,31 +127,17 @@ fn latency_cells(latency_ns: Percentiles, any: bool) -> [String; 3] {
 /// The what-if table: each limit and kernel against no limit.
 pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
     let by_thread = rows.iter().any(|row| row.thread.is_some());
-    let mut header = vec!["limit\n(ms)", "kernel"];
-    header.extend(by_thread.then_some("thread"));
+    let kernel = if by_thread { "kernel,\nthreads" } else { "kernel" };
+    let mut header = vec!["limit\n(ms)", kernel];
     let labels = header.len();
-    header.extend([
-        "CPUs",
-        "throttled\nperiods",
-        "throttled\nfor",
-        "burst\np50",
-        "\np99",
-        "\nmax",
-        "takes",
-    ]);
-    let mut table = new_table(&header, labels, if by_thread { 2 } else { 0 }, width);
+    header.extend(["CPUs", "throttled\nperiods", "\nfor", "burst\np50", "\np99", "\nmax", "takes"]);
+    let mut table = new_table(&header, labels, usize::from(by_thread), width);
     let mut previous: Option<&ReplayRow> = None;
     for row in rows {
         let same_limit = previous.is_some_and(|previous| previous.limit == row.limit);
-        let same_kernel =
-            same_limit && previous.is_some_and(|previous| previous.kernel == row.kernel);
-        let mut cells = vec![
-            if same_limit { String::new() } else { row.limit.clone() },
-            if same_kernel { String::new() } else { row.kernel.clone() },
-        ];
-        if by_thread {
-            cells.push(row.thread.clone().unwrap_or_default());
-        }
+        let kernel =
+            row.thread.as_ref().map_or_else(|| row.kernel.clone(), |name| format!("  {name}"));
+        let mut cells = vec![if same_limit { String::new() } else { row.limit.clone() }, kernel];
         cells.push(cpus(row.used_cpus));
         let group = row.group.as_ref().filter(|group| group.nr_periods > 0);
         cells.push(cell(group, throttled_periods));
@@ -315,11 +301,11 @@ mod tests {
     fn only_limited_groups_are_shown_with_their_share_of_the_quota() {
         let text = groups(&[run("5.4", 1), run("6.18", 1)], &quotas(), None).unwrap();
         let expected = "\
-group     kernel   CPUs  of quota   throttled  throttled   most in
-                                      periods        for  a period
-------------------------------------------------------------------
-/limited  5.4 G3    0.2      100%  99% of 100         8s      24ms
-          6.18 G3   0.2      100%  99% of 100         8s      24ms
+group     kernel   CPUs  of quota   throttled        most in
+                                      periods  for  a period
+------------------------------------------------------------
+/limited  5.4 G3    0.2      100%  99% of 100   8s      24ms
+          6.18 G3   0.2      100%  99% of 100   8s      24ms
 ";
         assert_eq!(text, expected);
     }

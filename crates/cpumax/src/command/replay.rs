@@ -228,7 +228,7 @@ impl Replay {
         let row = ReplayRow {
             limit: run.limit.label.clone(),
             kernel: format!("{} {}", run.outcome.kernel, run.outcome.generation),
-            thread: threads.then(|| "all".to_owned()),
+            thread: None,
             used_cpus: run.busy(group.map_or(0, |group| group.usage_usec)),
             group: group.cloned(),
             latency_ns: group.map(|group| group.latency_ns).unwrap_or_default(),
