@@ -72,6 +72,15 @@ impl Machine<'_> {
             }
             q = self.cfs_rqs[q].parent;
         }
+        if self.hrtick && self.cpus[cpu].nr_running > 1 && self.rules.queue != Queue::Cfs {
+            // Renewing a deadline moves the end of the slice that the timer watches.
+            let tq = self.timeline_of(self.ses[task.se].q);
+            if self.cfs_rqs[tq].curr == task.se {
+                let entity = &self.ses[task.se];
+                let left_ns = entity.ns_until(entity.deadline);
+                due_ns = due_ns.min(self.cfs_rqs[tq].exec_start_ns.saturating_add(left_ns));
+            }
+        }
         due_ns.min(self.share_due_ns(cpu))
     }
 

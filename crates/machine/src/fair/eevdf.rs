@@ -276,12 +276,12 @@ impl Machine<'_> {
         if old == weight {
             return;
         }
-        let q = self.ses[se].q;
-        let tq = self.timeline_of(q);
         if !self.ses[se].on_rq {
             self.ses[se].set_weight_off_queue(weight);
             return;
         }
+        let q = self.ses[se].q;
+        let tq = self.timeline_of(q);
         self.charge(tq);
         let competes = !self.is_flat() || matches!(self.ses[se].owner, Owner::Task(_));
         if !self.is_flat() {
