@@ -49,9 +49,8 @@ impl Machine<'_> {
         if first_ns <= c.irqs_off_until_ns {
             return first_ns;
         }
-        // A reschedule asked for in the very instant of a tick still to come takes effect there.
-        let soon =
-            c.resched == Resched::Lazy || c.resched == Resched::Now && self.tick_is_to_come(cpu);
+        // While an interrupt is on its way that asks for a reschedule, a tick may come first and do it.
+        let soon = c.resched == Resched::Lazy || c.resched == Resched::Now && c.ipi_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         self.tick_at_or_after(cpu, due_ns, every_ns)
     }
@@ -152,7 +151,8 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.cpus[cpu].tick_phase_ns;
         // One that is armed has not happened yet, even if it is due and waits for interrupts to be on.
-        let before_ns = self.now.min(self.cpus[cpu].tick_ns);
+        let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
+        let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
         let every_ns = self.tick_interval_ns(cpu);
         let last_ns = phase_ns + since_ns / every_ns * every_ns;
