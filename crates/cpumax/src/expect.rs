@@ -180,12 +180,15 @@ fn claim(expectation: &Expectation) -> String {
     format!("{metric}{per}{over} {bounds}{on}")
 }
 
-/// Whole numbers in full, others with four digits after the point or as many as a small one needs.
+/// Whole numbers in full, others with up to four digits after the point or as many as a small one needs.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
-    if value.abs() < 0.001 { format!("{value:.3e}") } else { format!("{value:.4}") }
+    if value.abs() < 0.001 {
+        return format!("{value:.3e}");
+    }
+    format!("{value:.4}").trim_end_matches('0').to_owned()
 }
 
 #[cfg(test)]
@@ -290,7 +293,7 @@ FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
         let verdicts = check(&workload, &asked, &runs).unwrap();
         assert_eq!(
             written(&verdicts[0]),
-            "FAIL  groups./g.usage_usec over 4.19 at least 20\n      12.5000 to 25 in 2 runs, 5.4 seed 2: 12.5000 (!)\n      because\n"
+            "FAIL  groups./g.usage_usec over 4.19 at least 20\n      12.5 to 25 in 2 runs, 5.4 seed 2: 12.5 (!)\n      because\n"
         );
     }
 

@@ -16,14 +16,21 @@ const SUGGESTED: usize = 5;
 pub fn read(reading: &Reading) -> anyhow::Result<Recording> {
     let event_cost = EventCost { syscall_ns: reading.syscall_cost, other_ns: reading.event_cost };
     let options = Options { event_cost };
-    if reading.recording == Path::new("-") {
+    if is_stdin(reading) {
         return Ok(Recording::read_text("standard input", io::stdin().lock(), options)?);
     }
     Ok(Recording::read(&reading.recording, options)?)
 }
 
+fn is_stdin(reading: &Reading) -> bool {
+    reading.recording == Path::new("-")
+}
+
 /// The recording's name wherever it lies.
 pub fn name(reading: &Reading) -> String {
+    if is_stdin(reading) {
+        return "standard input".to_owned();
+    }
     let name = reading.recording.file_name().unwrap_or(reading.recording.as_os_str());
     name.to_string_lossy().into_owned()
 }

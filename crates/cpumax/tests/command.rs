@@ -243,6 +243,18 @@ fn a_recording_is_told_of_before_anything_is_asked() {
     assert!(shown.contains("more threads: see --top"), "{shown}");
 }
 
+#[test]
+fn the_text_of_perf_script_comes_in_by_a_pipe() {
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recording/tests/data/web.txt");
+    let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .args(["inspect", "-"])
+        .stdin(fs::File::open(text).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(stdout(&output).starts_with("standard input: "), "{output:?}");
+}
+
 /// The README shows a command and, as the next block, the table it prints. Its numbers move when the model
 /// gets better; its form must be what a reader will see.
 #[test]
