@@ -87,7 +87,7 @@ fn is_frame(text: &str) -> bool {
         return false;
     }
     let address = text.split_whitespace().next().unwrap_or_default();
-    address.len() >= 4 && address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
+    address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
 }
 
 /// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first `[cpu]` that has
@@ -211,6 +211,7 @@ mod tests {
         assert!(lines.has_switch);
         assert!(matches!(lines.read("# arch : x86_64"), Line::Header("arch", "x86_64")));
         assert!(matches!(lines.read("  ffffffff81234567 schedule+0x12"), Line::Empty));
+        assert!(matches!(lines.read("\t       0 [unknown] ([unknown])"), Line::Empty));
         assert!(matches!(lines.read("GET / HTTP/1.1"), Line::Unreadable));
         assert!(matches!(
             lines.read("  a 7 [001] 8.5: 1 cycles:  ffffffff81 schedule"),
