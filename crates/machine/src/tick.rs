@@ -49,8 +49,8 @@ impl Machine<'_> {
         if first_ns <= c.irqs_off_until_ns {
             return first_ns;
         }
-        // While an interrupt is on its way that asks for a reschedule, a tick may come first and do it.
-        let soon = c.resched == Resched::Lazy || c.resched == Resched::Now && c.ipi_ns != NEVER;
+        // While an interrupt is on its way, a tick may come first and do what it was sent for.
+        let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         self.tick_at_or_after(cpu, due_ns, every_ns)
     }
@@ -102,7 +102,8 @@ impl Machine<'_> {
         if !self.refreshes_shares(cpu) {
             return NEVER;
         }
-        let number = self.tick_number(cpu, self.now) + 1;
+        let last_ns = self.now - u64::from(self.tick_is_to_come(cpu)).min(self.now);
+        let number = self.tick_number(cpu, last_ns) + 1;
         let round =
             (number + u64::from(cpu.0)).div_ceil(SHARE_TICKS) * SHARE_TICKS - u64::from(cpu.0);
         self.cpus[cpu].tick_phase_ns + round * self.tick_ns
