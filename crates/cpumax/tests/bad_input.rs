@@ -162,6 +162,18 @@ fn a_cut_recording() {
 }
 
 #[test]
+fn a_recording_of_a_year() {
+    let text_of_perf = include_str!("../../recording/tests/data/web.txt").trim_end();
+    let (before, last) = text_of_perf.rsplit_once('\n').unwrap();
+    let time =
+        last.split_whitespace().find(|word| word.ends_with(':') && word.contains('.')).unwrap();
+    let late = format!("{before}\n{}\n", last.replacen(time, "31536000.000000:", 1));
+    let (_folder, path) = file("year.txt", late.as_bytes());
+    let message = refused(&["replay", text(&path), "--group", "comm:*"]);
+    assert!(message.contains("at most a day"), "{message}");
+}
+
+#[test]
 fn what_is_no_recording() {
     let folder = TempDir::new().unwrap();
     assert!(refused(&["replay", text(folder.path())]).contains("directory"));

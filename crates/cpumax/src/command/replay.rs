@@ -11,11 +11,12 @@ use crate::json::JsonArray;
 use crate::output::{self, DIM};
 use crate::recorded;
 use crate::runs::{self, Job};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::{Outcome, TaskOutcome};
 use cpumax_recording::{Clock, Recording, Selection, Summary};
-use cpumax_report::{ReplayRow, cpus};
+use cpumax_report::{ReplayRow, cpus, duration};
+use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -92,6 +93,14 @@ impl Replay {
         path: Option<String>,
     ) -> anyhow::Result<Replay> {
         let summary = recording.summary();
+        if summary.span_ns > MAX_DURATION_NS {
+            bail!(
+                "{}: from its first event to its last it takes {}, and at most a day can be replayed; \
+                 is one of its times damaged?",
+                recorded::name(&args.reading),
+                duration(summary.span_ns)
+            );
+        }
         let selection = selection(args, &summary);
         let mut workload = recording.workload(&selection);
         workload.name = recorded::name(&args.reading);
