@@ -72,7 +72,8 @@ impl Machine<'_> {
         }
     }
 
-    fn kick(&mut self, task: TaskId) {
+    /// A task that runs is made to enter the kernel.
+    pub(crate) fn kick(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr != task {
             return;

@@ -14,6 +14,8 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
             t.throttle_work = true;
+            // One that runs in user mode on another CPU is made to enter the kernel.
+            self.kick(task);
         }
     }
 

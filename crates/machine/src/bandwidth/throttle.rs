@@ -120,12 +120,6 @@ impl Machine<'_> {
             return;
         }
         self.give_throttle_work(curr);
-        // One that runs in user mode has to be made to enter the kernel.
-        if self.here != cpu && self.tasks[curr].throttle_work {
-            let ipi_ns = self.now + self.workload.machine.ipi_ns;
-            let c = &mut self.cpus[cpu];
-            c.ipi_ns = c.ipi_ns.min(ipi_ns);
-        }
         let entered = self.here == cpu;
         self.touch(cpu, entered);
     }

@@ -1,0 +1,73 @@
+//! Properties that hold for every workload, tried on random ones: no invariant breaks, the same seed gives
+//! the same result, and ticks that are no events change nothing.
+
+use cpumax_machine::kernel::{Kernel, RELEASES};
+use cpumax_machine::{Options, run};
+use cpumax_outcome::Outcome;
+use cpumax_workload::{Workload, random};
+
+fn kernels() -> impl Iterator<Item = Kernel> {
+    RELEASES.iter().map(|release| Kernel::of(release.from).expect("every release is a kernel"))
+}
+
+fn options(kernel: Kernel, seed: u64) -> Options {
+    Options { kernel, seed, check: false, step_every_tick: false }
+}
+
+fn outcome(workload: &Workload, options: &Options) -> Outcome {
+    run(workload, options, None, None)
+        .unwrap_or_else(|e| panic!("{} on {}: {e}", workload.name, options.kernel.version))
+}
+
+#[test]
+fn no_invariant_breaks_in_a_million_events() {
+    let mut events = 0;
+    for seed in 0.. {
+        let workload = random::workload(seed);
+        for kernel in kernels() {
+            events += outcome(&workload, &Options { check: true, ..options(kernel, seed) }).events;
+        }
+        if events >= 1_000_000 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_tick_that_is_no_event_changes_nothing() {
+    let mut saved = 0;
+    for seed in 100..125 {
+        let workload = random::workload(seed);
+        for kernel in kernels() {
+            let lazy = outcome(&workload, &options(kernel, seed));
+            let stepped = Options { step_every_tick: true, ..options(kernel, seed) };
+            let mut every_tick = outcome(&workload, &stepped);
+            saved += every_tick.events.saturating_sub(lazy.events);
+            every_tick.events = lazy.events;
+            assert_eq!(lazy, every_tick, "{} on {}", workload.name, kernel.version);
+        }
+    }
+    assert!(saved > 10_000, "only {saved} events were saved: nothing was compared");
+}
+
+#[test]
+fn machines_side_by_side_do_not_disturb_each_other() {
+    let workload = random::workload(7);
+    let kernels: Vec<Kernel> = kernels().collect();
+    let alone: Vec<Outcome> = kernels.iter().map(|&k| outcome(&workload, &options(k, 7))).collect();
+    let together: Vec<Outcome> = std::thread::scope(|scope| {
+        let runs: Vec<_> = kernels
+            .iter()
+            .map(|&kernel| {
+                scope.spawn({
+                    let workload = &workload;
+                    move || outcome(workload, &options(kernel, 7))
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().expect("a run does not panic")).collect()
+    });
+    assert_eq!(alone, together);
+    let other_seed = outcome(&workload, &options(kernels[0], 8));
+    assert_ne!(alone[0], other_seed, "the seed is used");
+}
