@@ -43,7 +43,8 @@ impl Speed {
     }
 }
 
-/// Does that many turns of work.
+/// Does that many turns of work. Never inlined: what is calibrated and what is used must be the same code.
+#[inline(never)]
 pub fn turn(turns: u64) {
     let mut x = black_box(1_u64);
     for _ in 0..turns {

@@ -92,8 +92,8 @@ impl Context {
         self.dir.join(format!("{}.{events}.perf.data", load.name))
     }
 
-    fn prediction(&self, load: &Load, setting: &str) -> PathBuf {
-        self.dir.join(format!("{}.{setting}.{}.predicted.json", load.name, self.from))
+    fn prediction(&self, load: &Load, setting: &str, seed: u64) -> PathBuf {
+        self.dir.join(format!("{}.{setting}.{}.{seed}.predicted.json", load.name, self.from))
     }
 
     fn measurement(&self, load: &Load, setting: &str, repeat: u32) -> PathBuf {

@@ -1,13 +1,16 @@
-//! Prediction beside measurement, as a table for docs/replay.md: what was measured is the median of
-//! all runs under that limit, what is outside its tolerance is marked.
+//! Prediction beside measurement, as a table for docs/replay.md: what was predicted is the median of
+//! all seeds and what was measured that of all runs under that limit; what is outside its tolerance
+//! is marked.
 
 use super::plan::{LIMITS, Load, NamedLimit};
-use super::predict::Predicted;
+use super::predict::{Predicted, SEEDS};
 use super::run::Measured;
 use super::{Context, read_json};
 use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
 
 /// CPU used, of what was measured.
 const CPU_TOLERANCE: f64 = 0.03;
@@ -77,58 +80,70 @@ fn row(
     limit: &NamedLimit,
     repeat: u32,
 ) -> Result<Option<[Cell; 4]>> {
-    let runs = |name: &str| -> Result<Vec<Measured>> {
-        let paths = (0..repeat).map(|n| context.measurement(load, name, n));
-        let runs = paths.map(|path| read_json(&path));
-        Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    let measured: Vec<Measured> =
+        read_all((0..repeat).map(|n| context.measurement(load, limit.name, n)))?;
+    let predictions = |name: &str| -> Result<Vec<Predicted>> {
+        read_all(SEEDS.map(|seed| context.prediction(load, name, seed)))
     };
-    let measured = runs(limit.name)?;
-    let predicted: Option<Predicted> = read_json(&context.prediction(load, limit.name))?;
-    let unlimited: Option<Predicted> = read_json(&context.prediction(load, "none"))?;
+    let (predicted, unlimited) = (predictions(limit.name)?, predictions("none")?);
     let recorded: Option<Measured> =
         read_json(&context.measurement(load, &format!("recording-{}", context.from), 0))?;
-    let (Some(predicted), Some(unlimited), Some(recorded)) = (predicted, unlimited, recorded)
+    let (Some(recorded), false, false) =
+        (recorded, measured.is_empty(), predicted.len() != unlimited.len() || predicted.is_empty())
     else {
         return Ok(None);
     };
-    if measured.is_empty() {
-        return Ok(None);
-    }
+    let predicted: Vec<(&Predicted, &Predicted)> = predicted.iter().zip(&unlimited).collect();
+    let period_ms = limit.period_us as f64 / 1e3;
     // The model's run begins with the recording, the measured one with the load: compare what the
     // limit adds.
-    let duration_ns =
-        recorded.duration_ns as f64 + predicted.finished_ns as f64 - unlimited.finished_ns as f64;
-    let period_ms = limit.period_us as f64 / 1e3;
-    let cell = |predicted: f64, of_run: &dyn Fn(&Measured) -> f64, relative: f64, least: f64| {
-        let measured = low_median_high(measured.iter().map(of_run).collect());
-        Cell { predicted, measured, tolerance: (relative * measured[1]).max(least) }
+    let duration_ns = |(limited, unlimited): &(&Predicted, &Predicted)| {
+        recorded.duration_ns as f64 + limited.finished_ns as f64 - unlimited.finished_ns as f64
     };
+    let cell = |in_model: &dyn Fn(&(&Predicted, &Predicted)) -> f64,
+                in_truth: &dyn Fn(&Measured) -> f64,
+                relative: f64,
+                least: f64| {
+        let measured = low_median_high(measured.iter().map(in_truth).collect());
+        Cell {
+            predicted: low_median_high(predicted.iter().map(in_model).collect())[1],
+            measured,
+            tolerance: (relative * measured[1]).max(least),
+        }
+    };
+    let latency_least_ms = PERIOD_TOLERANCE * period_ms;
     Ok(Some([
         cell(
-            predicted.usage_us as f64 * 1e5 / duration_ns,
+            &|run| run.0.usage_us as f64 * 1e5 / duration_ns(run),
             &|run| run.usage_us as f64 * 1e5 / run.duration_ns as f64,
             CPU_TOLERANCE,
             0.0,
         ),
         cell(
-            percent(predicted.nr_throttled, predicted.nr_periods),
+            &|run| percent(run.0.nr_throttled, run.0.nr_periods),
             &|run| percent(run.nr_throttled, run.nr_periods),
             0.0,
             THROTTLED_TOLERANCE * 100.0,
         ),
         cell(
-            predicted.p50_ns as f64 / 1e6,
+            &|run| run.0.p50_ns as f64 / 1e6,
             &|run| run.latency_ns.p50 as f64 / 1e6,
             LATENCY_TOLERANCE,
-            PERIOD_TOLERANCE * period_ms,
+            latency_least_ms,
         ),
         cell(
-            predicted.p99_ns as f64 / 1e6,
+            &|run| run.0.p99_ns as f64 / 1e6,
             &|run| run.latency_ns.p99 as f64 / 1e6,
             LATENCY_TOLERANCE,
-            PERIOD_TOLERANCE * period_ms,
+            latency_least_ms,
         ),
     ]))
+}
+
+/// Those of the files that are there.
+fn read_all<T: DeserializeOwned>(paths: impl Iterator<Item = PathBuf>) -> Result<Vec<T>> {
+    let found = paths.map(|path| read_json(&path)).collect::<Result<Vec<Option<T>>>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Of at least one number; of an even count the lower of the two in the middle.

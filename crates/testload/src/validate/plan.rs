@@ -52,7 +52,7 @@ pub const SHIPPED: &[Shipped] = &[
 ];
 
 pub const LIMITS: &[NamedLimit] = &[
-    limit("30-of-100", 30_000, 100_000, 0),
+    limit("20-of-100", 20_000, 100_000, 0),
     limit("50-of-100", 50_000, 100_000, 0),
     limit("80-of-100", 80_000, 100_000, 0),
     limit("20-of-50", 20_000, 50_000, 0),

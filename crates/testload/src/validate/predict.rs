@@ -13,6 +13,9 @@ use std::process::Command;
 /// The kernel whose rules the machine at hand follows.
 const KERNEL: &str = "6.18";
 
+/// Seeds of the model: each is another phase of the period timer, as each new group on a real kernel.
+pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+
 /// What the model says of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Predicted {
@@ -29,19 +32,21 @@ pub struct Predicted {
     pub finished_ns: u64,
 }
 
-/// Predicts none and all limits, and keeps what was said.
+/// Predicts none and all limits with every seed, and keeps what was said.
 pub fn predict(context: &Context, load: &Load, cpumax: &Path) -> Result<()> {
-    context.check_stopped()?;
-    let outcomes = replay(cpumax, &context.recording(load, context.from))
-        .with_context(|| load.name.to_owned())?;
-    let names = std::iter::once("none").chain(LIMITS.iter().map(|limit| limit.name));
-    ensure!(outcomes.len() == LIMITS.len() + 1, "{} runs in the answer", outcomes.len());
-    for (name, outcome) in names.zip(&outcomes) {
-        let predicted =
-            predicted(outcome).with_context(|| format!("{} under {name}", load.name))?;
-        let path = context.prediction(load, name);
-        fs::write(&path, serde_json::to_string_pretty(&predicted)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    for seed in SEEDS {
+        context.check_stopped()?;
+        let outcomes = replay(cpumax, &context.recording(load, context.from), seed)
+            .with_context(|| load.name.to_owned())?;
+        let names = std::iter::once("none").chain(LIMITS.iter().map(|limit| limit.name));
+        ensure!(outcomes.len() == LIMITS.len() + 1, "{} runs in the answer", outcomes.len());
+        for (name, outcome) in names.zip(&outcomes) {
+            let predicted =
+                predicted(outcome).with_context(|| format!("{} under {name}", load.name))?;
+            let path = context.prediction(load, name, seed);
+            fs::write(&path, serde_json::to_string_pretty(&predicted)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
     }
     Ok(())
 }
@@ -56,9 +61,10 @@ fn assignment(limit: &NamedLimit) -> String {
 }
 
 /// The runs, without a limit first.
-fn replay(cpumax: &Path, recording: &Path) -> Result<Vec<Value>> {
+fn replay(cpumax: &Path, recording: &Path, seed: u64) -> Result<Vec<Value>> {
     let mut command = Command::new(cpumax);
     command.arg("replay").arg(recording).args(["--kernel", KERNEL, "--json", "-"]);
+    command.args(["--seed", &seed.to_string()]);
     for limit in LIMITS {
         command.args(["--set", &assignment(limit)]);
     }

@@ -130,7 +130,11 @@ pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured
         Some(client) => Some(report(client, context)?),
     };
     let inside = report(&inside, context)?;
-    let after = (group.counters()?, machine_us()?);
+    let at_end = machine_us()?;
+    // The model counts periods until the period timer rests: twice more after the last use.
+    let period_us = setting.limit.map_or(0, |limit| limit.period_us);
+    thread::sleep(Duration::from_micros(3 * period_us));
+    let after = (group.counters()?, at_end);
     if let Some(perf) = perf {
         perf.interrupt()?;
     }
