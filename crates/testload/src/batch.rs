@@ -29,7 +29,6 @@ pub struct Batch {
 
 impl Batch {
     pub fn run(&self) -> Result<()> {
-        let speed = self.common.speed();
         let start = Arc::new(Barrier::new(self.threads as usize + 1));
         let round_over = Arc::new(Barrier::new(self.threads as usize));
         let mut threads = Vec::new();
@@ -43,7 +42,7 @@ impl Batch {
                     start.wait();
                     for _ in 0..rounds {
                         let begin_ns = monotonic_ns();
-                        spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                        spin::spin_ns(work.draw_ns(&mut stream));
                         latencies.record_ns(monotonic_ns() - begin_ns);
                         round_over.wait();
                     }

@@ -31,7 +31,6 @@ pub struct Burst {
 
 impl Burst {
     pub fn run(&self) -> Result<()> {
-        let speed = self.common.speed();
         let start = Arc::new(Barrier::new(self.threads as usize + 1));
         let mut threads = Vec::new();
         for index in 0..u64::from(self.threads) {
@@ -47,7 +46,7 @@ impl Burst {
                     for burst in 0..count {
                         let due_ns = first_ns + burst * period_ns;
                         sleep_until_ns(due_ns);
-                        spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                        spin::spin_ns(work.draw_ns(&mut stream));
                         latencies.record_ns(monotonic_ns() - due_ns);
                     }
                     latencies

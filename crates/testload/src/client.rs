@@ -7,7 +7,6 @@ use crate::clock::{monotonic_ns, precise_timers, sleep_until_ns};
 use crate::draw::{Span, Stream};
 use crate::measure::{Latencies, Stopwatch};
 use crate::serve::{MESSAGE_BYTES, Request};
-use crate::spin::Speed;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use std::io::{Read as _, Write as _};
@@ -72,7 +71,6 @@ impl Target {
 
 impl Closed {
     pub fn run(&self) -> Result<()> {
-        let speed = self.common.speed();
         let start = Arc::new(Barrier::new(self.target.connections as usize + 1));
         let mut threads = Vec::new();
         for (index, stream) in self.target.connect()?.into_iter().enumerate() {
@@ -81,7 +79,7 @@ impl Closed {
             threads.push(thread::Builder::new().name(format!("cli-{index:02}")).spawn(
                 move || {
                     start.wait();
-                    ask_and_wait(stream, &target, think, seed, index as u64, speed)
+                    ask_and_wait(stream, &target, think, seed, index as u64)
                 },
             )?);
         }
@@ -102,7 +100,6 @@ fn ask_and_wait(
     think: Span,
     seed: u64,
     index: u64,
-    speed: Speed,
 ) -> Result<Latencies> {
     precise_timers();
     let mut work = Stream::new(seed, index);
@@ -114,11 +111,8 @@ fn ask_and_wait(
         if pause_ns > 0 {
             thread::sleep(std::time::Duration::from_nanos(pause_ns));
         }
-        let request = Request {
-            sequence,
-            due_ns: monotonic_ns(),
-            turns: speed.turns(target.work.draw_ns(&mut work)),
-        };
+        let request =
+            Request { sequence, due_ns: monotonic_ns(), work_ns: target.work.draw_ns(&mut work) };
         stream.write_all(&request.to_bytes()).context("cannot ask")?;
         stream.read_exact(&mut answer).context("no answer")?;
         latencies.record_ns(monotonic_ns() - request.due_ns);
@@ -128,7 +122,6 @@ fn ask_and_wait(
 
 impl Rate {
     pub fn run(&self) -> Result<()> {
-        let speed = self.common.speed();
         let streams = self.target.connect()?;
         let mut receivers = Vec::new();
         for (index, stream) in streams.iter().enumerate() {
@@ -144,7 +137,7 @@ impl Rate {
         let (target, every, seed) = (self.target.clone(), self.every, self.common.seed);
         thread::Builder::new()
             .name("rate".to_owned())
-            .spawn(move || send(streams, &target, every, seed, speed))?
+            .spawn(move || send(streams, &target, every, seed))?
             .join()
             .expect("the sender does not panic")?;
         let mut latencies = Latencies::new();
@@ -156,13 +149,7 @@ impl Rate {
 }
 
 /// Sends on all connections in turn, each request at its time.
-fn send(
-    mut streams: Vec<TcpStream>,
-    target: &Target,
-    every: Span,
-    seed: u64,
-    speed: Speed,
-) -> Result<()> {
+fn send(mut streams: Vec<TcpStream>, target: &Target, every: Span, seed: u64) -> Result<()> {
     precise_timers();
     let mut arrivals = Stream::new(seed, OTHER_STREAM);
     let mut work: Vec<Stream> =
@@ -172,8 +159,7 @@ fn send(
         for (stream, work) in streams.iter_mut().zip(&mut work) {
             due_ns += every.draw_ns(&mut arrivals);
             sleep_until_ns(due_ns);
-            let request =
-                Request { sequence, due_ns, turns: speed.turns(target.work.draw_ns(work)) };
+            let request = Request { sequence, due_ns, work_ns: target.work.draw_ns(work) };
             stream.write_all(&request.to_bytes()).context("cannot ask")?;
         }
     }

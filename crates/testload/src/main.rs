@@ -2,7 +2,7 @@
 //! against. A server with closed-loop and rate-driven clients, periodic bursts, pipes, and a batch.
 //!
 //! Everything stays on the loopback interface, and every load is bounded in count. Work is a fixed
-//! number of instructions drawn from a seed, so two runs with one seed do the same work whatever
+//! length of CPU time drawn from a seed, so two runs with one seed do the same work whatever
 //! limit they run under. Results are one JSON object on standard output.
 
 mod batch;
@@ -29,8 +29,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the speed of this machine's CPUs, to be given to the others with --speed.
-    Calibrate,
     /// Answer requests: one thread for each connection, each request costs CPU time.
     Serve(serve::Serve),
     /// Clients that wait for the answer before they ask again.
@@ -57,20 +55,12 @@ struct Common {
     /// Seed of all that is drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Turns of the work loop in a millisecond of CPU time; measured when not given.
-    #[arg(long)]
-    speed: Option<u64>,
     /// Print `ready` when all is set up, and begin when a line comes on standard input.
     #[arg(long)]
     wait: bool,
 }
 
 impl Common {
-    /// The CPU's speed, given or measured.
-    fn speed(&self) -> spin::Speed {
-        self.speed.map_or_else(spin::Speed::measured, spin::Speed::new)
-    }
-
     /// Says that all is set up and waits for the word to begin.
     fn wait_for_start(&self) -> anyhow::Result<()> {
         use std::io::Write as _;
@@ -85,10 +75,6 @@ impl Common {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Calibrate => {
-            println!("{}", spin::Speed::measured().turns_per_ms());
-            Ok(())
-        }
         Command::Serve(serve) => serve.run(),
         Command::Closed(closed) => closed.run(),
         Command::Rate(rate) => rate.run(),

@@ -5,7 +5,7 @@ use crate::Common;
 use crate::clock::monotonic_ns;
 use crate::draw::{Span, Stream};
 use crate::measure::{Latencies, Stopwatch};
-use crate::spin::{self, Speed};
+use crate::spin;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
@@ -35,7 +35,6 @@ pub struct Pipeline {
 
 impl Pipeline {
     pub fn run(&self) -> Result<()> {
-        let speed = self.common.speed();
         let ends = 2 * self.fan * self.groups;
         let start = Arc::new(Barrier::new(ends as usize + 1));
         let mut receivers = Vec::new();
@@ -47,7 +46,7 @@ impl Pipeline {
                 writers.push(writer);
                 let stream = Stream::new(self.common.seed, u64::from(group * self.fan + fan));
                 let name = format!("rcv-{group}.{fan:02}");
-                receivers.push(self.receiver(name, reader, stream, speed, &start)?);
+                receivers.push(self.receiver(name, reader, stream, &start)?);
             }
             for fan in 0..self.fan {
                 let writers = writers
@@ -76,7 +75,6 @@ impl Pipeline {
         name: String,
         mut reader: PipeReader,
         mut stream: Stream,
-        speed: Speed,
         start: &Arc<Barrier>,
     ) -> Result<JoinHandle<Result<Latencies>>> {
         let (work, start) = (self.work, Arc::clone(start));
@@ -90,7 +88,7 @@ impl Pipeline {
                     Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(latencies),
                     Err(error) => return Err(error).context("cannot read a pipe"),
                 }
-                spin::turn(speed.turns(work.draw_ns(&mut stream)));
+                spin::spin_ns(work.draw_ns(&mut stream));
                 let mut sent_ns = [0; 8];
                 sent_ns.copy_from_slice(&message[..8]);
                 latencies.record_ns(monotonic_ns() - u64::from_le_bytes(sent_ns));

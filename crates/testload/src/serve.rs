@@ -1,4 +1,4 @@
-//! The server: one thread for each connection; each request asks for a number of turns of work and
+//! The server: one thread for each connection; each request asks for some CPU time of work and
 //! gets an answer when they are done. A request carries the time at which it was due, so the
 //! server knows how long it took from then to the end of its work.
 
@@ -30,8 +30,8 @@ pub struct Request {
     pub sequence: u64,
     /// `CLOCK_MONOTONIC` when it was due, ns.
     pub due_ns: u64,
-    /// Turns of work.
-    pub turns: u64,
+    /// CPU time of its work, ns.
+    pub work_ns: u64,
 }
 
 impl Request {
@@ -39,7 +39,7 @@ impl Request {
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[..8].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.due_ns.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.turns.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.work_ns.to_le_bytes());
         bytes
     }
 
@@ -49,7 +49,7 @@ impl Request {
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        Request { sequence: word(0), due_ns: word(8), turns: word(16) }
+        Request { sequence: word(0), due_ns: word(8), work_ns: word(16) }
     }
 }
 
@@ -89,7 +89,7 @@ fn answer(mut stream: TcpStream) -> Result<Latencies> {
             Err(error) => return Err(error).context("a connection broke"),
         }
         let request = Request::from_bytes(bytes);
-        spin::turn(request.turns);
+        spin::spin_ns(request.work_ns);
         latencies.record_ns(monotonic_ns().saturating_sub(request.due_ns));
         stream.write_all(&bytes).context("cannot answer")?;
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_request_survives_the_wire() {
-        let request = Request { sequence: 1, due_ns: u64::MAX - 1, turns: 0x0102_0304_0506_0708 };
+        let request = Request { sequence: 1, due_ns: u64::MAX - 1, work_ns: 0x0102_0304_0506_0708 };
         assert_eq!(Request::from_bytes(request.to_bytes()), request);
     }
 }

@@ -1,51 +1,44 @@
-//! CPU work of a known size: turns of a loop that is one chain of dependent operations, so that its
-//! length hardly depends on what runs on the core's other hyper-thread, and never on the clock.
+//! CPU work of a known length. It is a loop that is one chain of dependent operations, so that its
+//! speed hardly depends on what runs on the core's other hyper-thread.
+//!
+//! The length is in CPU time, not in turns: the clock of a shared machine drifts by a tenth within
+//! minutes, and what is compared is scheduling, not the speed of the processor. The thread's CPU clock
+//! is read some five times for each piece of work, each time to aim at what is left of it.
 
 use crate::clock::thread_cpu_ns;
 use std::hint::black_box;
 
-const CALIBRATION_TURNS: u64 = 400_000;
-const CALIBRATION_PROBES: usize = 101;
-const NS_PER_MS: u64 = 1_000_000;
+/// A first guess for an unknown processor; slow, so as not to overshoot.
+const TURNS_PER_US: u64 = 100;
+/// What is left is done without looking at the clock again.
+const CLOSE_NS: u64 = 5_000;
 
-/// How fast a CPU turns the loop.
-#[derive(Debug, Clone, Copy)]
-pub struct Speed {
-    turns_per_ms: u64,
-}
-
-impl Speed {
-    /// A speed known from before; at least one turn in a millisecond.
-    pub fn new(turns_per_ms: u64) -> Speed {
-        Speed { turns_per_ms: turns_per_ms.max(1) }
-    }
-
-    /// The median of many short probes on the thread's CPU clock; takes about 0.1 s.
-    pub fn measured() -> Speed {
-        let mut probes: Vec<u64> = (0..CALIBRATION_PROBES)
-            .map(|_| {
-                let begin_ns = thread_cpu_ns();
-                turn(CALIBRATION_TURNS);
-                (thread_cpu_ns() - begin_ns).max(1)
-            })
-            .collect();
-        probes.sort_unstable();
-        Speed::new(CALIBRATION_TURNS * NS_PER_MS / probes[CALIBRATION_PROBES / 2])
-    }
-
-    pub fn turns_per_ms(self) -> u64 {
-        self.turns_per_ms
-    }
-
-    /// Turns that take this much CPU time.
-    pub fn turns(self, cpu_ns: u64) -> u64 {
-        (u128::from(cpu_ns) * u128::from(self.turns_per_ms) / u128::from(NS_PER_MS)) as u64
+/// Uses that much CPU time of the calling thread, in user mode but for reading the clock. Nothing waits for it: it does
+/// not end early when the thread is stopped for a while.
+pub fn spin_ns(cpu_ns: u64) {
+    let begin_ns = thread_cpu_ns();
+    let (mut turns_done, mut used_ns) = (0_u64, 0_u64);
+    while used_ns < cpu_ns {
+        let left_ns = cpu_ns - used_ns;
+        let turns = |ns: u64| match used_ns {
+            0 => ns * TURNS_PER_US / 1_000,
+            _ => (u128::from(ns) * u128::from(turns_done) / u128::from(used_ns)) as u64,
+        };
+        if left_ns <= CLOSE_NS && used_ns > 0 {
+            turn(turns(left_ns));
+            return;
+        }
+        // Not all of it, in case the processor has become slower.
+        let now = turns(left_ns / 10 * 9).max(100);
+        turn(now);
+        turns_done += now;
+        used_ns = thread_cpu_ns() - begin_ns;
     }
 }
 
-/// Does that many turns of work. Never inlined: what is calibrated and what is used must be the same code.
+/// Does that many turns of the loop.
 #[inline(never)]
-pub fn turn(turns: u64) {
+fn turn(turns: u64) {
     let mut x = black_box(1_u64);
     for _ in 0..turns {
         // The constants of a well-known generator; any odd factor would do.
@@ -61,19 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_in_proportion_to_the_time_asked_for() {
-        let speed = Speed::new(700_000);
-        assert_eq!(speed.turns(2_000_000), 1_400_000);
-        assert_eq!(speed.turns(0), 0);
-        assert_eq!(Speed::new(0).turns_per_ms(), 1);
-    }
-
-    #[test]
-    fn work_takes_about_the_cpu_time_asked_for() {
-        let speed = Speed::measured();
-        let begin_ns = thread_cpu_ns();
-        turn(speed.turns(20_000_000));
-        let used_ns = thread_cpu_ns() - begin_ns;
-        assert!((10_000_000..80_000_000).contains(&used_ns), "20 ms of work took {used_ns} ns");
+    fn work_takes_the_cpu_time_asked_for() {
+        for cpu_ns in [0, 20_000, 1_000_000, 20_000_000] {
+            let begin_ns = thread_cpu_ns();
+            spin_ns(cpu_ns);
+            let used_ns = thread_cpu_ns() - begin_ns;
+            // A busy machine adds interrupts, which count as the thread's time.
+            let range = cpu_ns * 9 / 10..cpu_ns * 2 + 1_000_000;
+            assert!(range.contains(&used_ns), "{cpu_ns} ns of work took {used_ns} ns");
+        }
     }
 }

@@ -15,7 +15,6 @@ mod process;
 mod run;
 mod ship;
 
-use crate::spin::Speed;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use plan::{LIMITS, LOADS, Load};
@@ -73,7 +72,6 @@ struct Context {
     dir: PathBuf,
     seed: u64,
     scale: u64,
-    speed: Speed,
     /// Which of the two recordings a prediction is made from.
     from: Events,
     stopped: Arc<AtomicBool>,
@@ -109,7 +107,6 @@ impl Validate {
             dir: self.dir.clone(),
             seed: self.seed,
             scale: self.scale,
-            speed: remembered_speed(&self.dir)?,
             from: self.from,
             stopped: stop_on_signals()?,
         };
@@ -209,20 +206,4 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     serde_json::from_str(&text)
         .map(Some)
         .with_context(|| format!("{}: not what a step writes", path.display()))
-}
-
-/// The speed all steps share: measured by the first and kept, so that all do the same work.
-fn remembered_speed(dir: &Path) -> Result<Speed> {
-    let path = dir.join("speed");
-    if let Ok(text) = fs::read_to_string(&path) {
-        let turns_per_ms = text
-            .trim()
-            .parse()
-            .with_context(|| format!("{}: expected turns in a millisecond", path.display()))?;
-        return Ok(Speed::new(turns_per_ms));
-    }
-    let speed = Speed::measured();
-    fs::write(&path, speed.turns_per_ms().to_string())
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(speed)
 }

@@ -23,7 +23,7 @@ fn serve(client: &[&str]) -> (Value, Value) {
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let port = first.strip_prefix("listening ").unwrap();
-    let fixed = ["--port", port, "--connections", "3", "--requests", "5", "--speed", "300000"];
+    let fixed = ["--port", port, "--connections", "3", "--requests", "5"];
     let client = report(&[client, &fixed[..]].concat());
     let server_line = lines.next().unwrap().unwrap();
     assert!(server.wait().unwrap().success());
@@ -51,19 +51,7 @@ fn every_request_of_a_clock_is_answered_and_none_is_early() {
 #[test]
 fn a_backlog_of_bursts_shows_in_their_latency() {
     let burst = |period: &str| {
-        report(&[
-            "burst",
-            "--threads",
-            "1",
-            "--period",
-            period,
-            "--work",
-            "4ms",
-            "--count",
-            "10",
-            "--speed",
-            "300000",
-        ])
+        report(&["burst", "--threads", "1", "--period", period, "--work", "4ms", "--count", "10"])
     };
     let overloaded = burst("1ms");
     assert_eq!(overloaded["completions"], 10);
@@ -74,20 +62,9 @@ fn a_backlog_of_bursts_shows_in_their_latency() {
 
 #[test]
 fn a_batch_and_a_pipeline_do_what_they_are_told() {
-    let batch = report(&[
-        "batch",
-        "--threads",
-        "3",
-        "--rounds",
-        "4",
-        "--work",
-        "10us",
-        "--speed",
-        "300000",
-    ]);
+    let batch = report(&["batch", "--threads", "3", "--rounds", "4", "--work", "10us"]);
     assert_eq!(batch["completions"], 12);
-    let pipeline =
-        report(&["pipeline", "--groups", "2", "--fan", "2", "--loops", "3", "--speed", "300000"]);
+    let pipeline = report(&["pipeline", "--groups", "2", "--fan", "2", "--loops", "3"]);
     assert_eq!(pipeline["completions"], 24);
 }
 

@@ -4,7 +4,7 @@
 
 use super::plan::{LIMITS, Load, NamedLimit};
 use super::predict::{Predicted, SEEDS};
-use super::run::Measured;
+use super::run::{Events, Measured};
 use super::{Context, read_json};
 use anyhow::Result;
 use comfy_table::Table;
@@ -44,7 +44,39 @@ pub fn print(context: &Context, loads: &[&Load], repeat: u32) -> Result<()> {
         }
         println!("{table}\n");
     }
-    println!("{inside} of {cells} cells are within their tolerance.");
+    println!("{inside} of {cells} cells are within their tolerance.\n");
+    print_disturbance(context, loads, repeat)
+}
+
+/// What the recording itself does to a load: without it, with it, and with system calls too.
+fn print_disturbance(context: &Context, loads: &[&Load], repeat: u32) -> Result<()> {
+    let mut table = Table::new();
+    let header = ["load", "recording", "CPU time, ms", "p50, ms", "p99, ms"];
+    table.load_preset(ASCII_MARKDOWN).set_header(header);
+    for load in loads {
+        let unlimited = (0..repeat).map(|n| context.measurement(load, "none", n));
+        let recorded = |events: Events| {
+            read_all(std::iter::once(context.measurement(load, &format!("recording-{events}"), 0)))
+        };
+        let rows: [(&str, Vec<Measured>); 3] = [
+            ("none", read_all(unlimited)?),
+            ("scheduler events", recorded(Events::Sched)?),
+            ("and system calls", recorded(Events::Syscalls)?),
+        ];
+        for (what, runs) in rows.into_iter().filter(|(_, runs)| !runs.is_empty()) {
+            let middle = |of: &dyn Fn(&Measured) -> u64| {
+                low_median_high(runs.iter().map(|run| of(run) as f64).collect())[1]
+            };
+            table.add_row([
+                load.name.to_owned(),
+                what.to_owned(),
+                format!("{:.0}", middle(&|run| run.usage_us) / 1e3),
+                format!("{:.2}", middle(&|run| run.latency_ns.p50) / 1e6),
+                format!("{:.2}", middle(&|run| run.latency_ns.p99) / 1e6),
+            ]);
+        }
+    }
+    println!("{table}");
     Ok(())
 }
 

@@ -8,9 +8,9 @@ pub struct Load {
     pub name: &'static str,
     /// One sentence for the reader of the tables.
     pub what: &'static str,
-    /// Arguments of `testload` in the group; without the seed, speed and number of requests.
+    /// Arguments of `testload` in the group; without the seed and number of requests.
     pub inside: &'static [&'static str],
-    /// Arguments of `testload` outside the group; without port, seed, speed and number.
+    /// Arguments of `testload` outside the group; without port, seed and number.
     pub outside: Option<&'static [&'static str]>,
     /// How the number of completions of each thread is given, and how many at scale 100.
     pub amount: (&'static str, u64),

@@ -180,8 +180,8 @@ fn outside_arguments(context: &Context, load: &Load, own: &[&str], port: &str) -
 
 fn amounts(context: &Context, load: &Load) -> Vec<String> {
     let amount = (load.amount.1 * context.scale / 100).max(1).to_string();
-    let (seed, speed) = (context.seed.to_string(), context.speed.turns_per_ms().to_string());
-    strings(&[load.amount.0, &amount, "--seed", &seed, "--speed", &speed, "--wait"])
+    let seed = context.seed.to_string();
+    strings(&[load.amount.0, &amount, "--seed", &seed, "--wait"])
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use super::plan::{LIMITS, LOADS, SHIPPED, Shipped};
 use super::run::{self, Setting};
-use super::{Context, remembered_speed, stop_on_signals};
+use super::{Context, stop_on_signals};
 use crate::scrub::scrub;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -34,7 +34,6 @@ impl Recordings {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let stopped = stop_on_signals()?;
-        let speed = remembered_speed(&self.raw_dir)?;
         for shipped in SHIPPED {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == shipped.name) {
                 continue;
@@ -43,7 +42,6 @@ impl Recordings {
                 dir: self.raw_dir.clone(),
                 seed: self.seed,
                 scale: shipped.scale,
-                speed,
                 from: shipped.events,
                 stopped: stopped.clone(),
             };
