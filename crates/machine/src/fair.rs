@@ -175,6 +175,7 @@ impl Machine<'_> {
     /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;
+        self.touch(cpu, false);
         while q.is_some() {
             let rq = &mut self.cfs_rqs[q];
             rq.h_runnable = rq.h_runnable.checked_add_signed(change).expect("counts match");
