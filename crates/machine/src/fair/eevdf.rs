@@ -282,6 +282,9 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         let tq = self.timeline_of(q);
+        // When whoever runs there is to be preempted depends on all weights.
+        let cpu = self.cfs_rqs[q].cpu;
+        self.touch(cpu, false);
         self.charge(tq);
         let competes = !self.is_flat() || matches!(self.ses[se].owner, Owner::Task(_));
         if !self.is_flat() {
