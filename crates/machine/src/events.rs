@@ -108,7 +108,7 @@ impl Timers {
             return;
         }
         self.times[slot] = time_ns;
-        let mut node = (self.leaves + slot) / 2;
+        let mut node = (self.leaves + slot) >> 1;
         while node >= 1 {
             let (left, right) = (self.winner[2 * node], self.winner[2 * node + 1]);
             let wins =

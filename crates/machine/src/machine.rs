@@ -213,11 +213,13 @@ impl<'a> Machine<'a> {
         self.rules.queue == Queue::EevdfFlat
     }
 
+    #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn root(&self, cpu: CpuId) -> CfsRqId {
         CfsRqId(cpu.0)
     }
 
     /// Slots of the timers: groups first, so that at one instant a period's edge comes before ticks.
+    #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn period_slot(&self, group: GroupId) -> usize {
         group.ix()
     }
@@ -264,7 +266,7 @@ impl<'a> Machine<'a> {
             if let Some(error) = self.failed.take() {
                 return Err(error);
             }
-            if self.events % 65_536 == 0
+            if self.events.is_multiple_of(65_536)
                 && let Some(progress) = progress.as_mut()
                 && progress(self.now).is_break()
             {

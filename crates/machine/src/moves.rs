@@ -87,7 +87,7 @@ impl Machine<'_> {
             // Still throttled where it comes: it stays parked, and no clock starts for it.
             let se = self.tasks[task].se;
             self.ses[se].q = leaf;
-            self.into_limbo(task, leaf);
+            self.put_in_limbo(task, leaf);
             return;
         }
         self.enqueue_task(task, Enqueue::Move);

@@ -77,10 +77,14 @@ impl Machine<'_> {
                 self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
             }
             Op::SetAffinity { who, cpus } => {
-                self.each(task, who, |m, t| m.set_affinity(t, cpus + 1))
+                self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
-            Op::SetNice { who, nice } => self.each(task, who, |m, t| m.set_nice(t, nice)),
-            Op::SetClass { who, class } => self.each(task, who, |m, t| m.set_class(t, class)),
+            Op::SetNice { who, nice } => {
+                self.each(task, who, |m, t| m.set_nice(t, nice));
+            }
+            Op::SetClass { who, class } => {
+                self.each(task, who, |m, t| m.set_class(t, class));
+            }
             Op::Begin => self.tasks[task].request_start_ns = self.now,
             Op::Done => self.request_done(task),
             Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,

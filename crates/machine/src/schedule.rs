@@ -187,10 +187,10 @@ impl Machine<'_> {
             }
             if !flat {
                 self.timeline_remove(q, child);
-                if self.rules.queue != Queue::Cfs {
-                    self.protect(q, child);
-                } else {
+                if self.rules.queue == Queue::Cfs {
                     self.ses[child].protected_until = i64::MIN;
+                } else {
+                    self.protect(q, child);
                 }
             }
             let sum_exec_ns = self.ses[child].sum_exec_ns;
@@ -211,13 +211,12 @@ impl Machine<'_> {
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
         let stop = match self.rules.work_test {
             WorkTest::Never | WorkTest::EveryPick => return,
-            WorkTest::AllLevels => CfsRqId::NONE,
             // Levels strictly above the deepest common one still have a running child and are skipped.
             WorkTest::UpToCommon if prev.is_some() && self.tasks[prev].is_fair() => {
                 let same_cpu = self.tasks[prev].cpu == self.tasks[next].cpu;
                 if same_cpu { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE }
             }
-            WorkTest::UpToCommon => CfsRqId::NONE,
+            WorkTest::UpToCommon | WorkTest::AllLevels => CfsRqId::NONE,
         };
         let mut throttled = false;
         let mut q = self.ses[self.tasks[next].se].q;

@@ -24,16 +24,20 @@ impl Machine<'_> {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), &limit),
             Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
-            Action::Signal { kind, signal } => self.each_living(kind, |m, t| m.signal(t, signal)),
+            Action::Signal { kind, signal } => {
+                self.each_living(kind, |m, t| m.signal(t, signal));
+            }
             Action::Move { kind, group } => {
                 self.each_living(kind, |m, t| m.move_to_group(t, GroupId(group)));
             }
             Action::SetAffinity { kind, cpus } => {
-                self.each_living(kind, |m, t| m.set_affinity(t, cpus + 1))
+                self.each_living(kind, |m, t| m.set_affinity(t, cpus + 1));
             }
-            Action::SetNice { kind, nice } => self.each_living(kind, |m, t| m.set_nice(t, nice)),
+            Action::SetNice { kind, nice } => {
+                self.each_living(kind, |m, t| m.set_nice(t, nice));
+            }
             Action::SetClass { kind, class } => {
-                self.each_living(kind, |m, t| m.set_class(t, class))
+                self.each_living(kind, |m, t| m.set_class(t, class));
             }
             Action::CpuOffline { cpu } => self.cpu_offline(CpuId(u32::from(cpu))),
             Action::CpuOnline { cpu } => self.cpu_online(CpuId(u32::from(cpu))),

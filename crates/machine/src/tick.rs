@@ -134,7 +134,7 @@ impl Machine<'_> {
             q = self.cfs_rqs[q].parent;
         }
         let number = self.tick_number(cpu, self.now);
-        if self.refreshes_shares(cpu) && (number + u64::from(cpu.0)) % SHARE_TICKS == 0 {
+        if self.refreshes_shares(cpu) && (number + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS) {
             self.refresh_shares(leaf);
             self.reweight_flat_curr(cpu);
         }

@@ -23,8 +23,11 @@ impl Machine<'_> {
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let silo = &rq.bandwidth;
-        if !silo.enabled || rq.curr.is_none() || (silo.throttled && !self.rules.throttled_may_take)
-        {
+        if !silo.enabled || rq.curr.is_none() {
+            return NEVER;
+        }
+        // Debt that grows is nobody's business, unless it grows between a grant and its release.
+        if silo.throttled && !silo.csd_pending && !self.rules.throttled_may_take {
             return NEVER;
         }
         let left_ns = silo.runtime_remaining_ns.max(0) as u64;

@@ -34,13 +34,13 @@ impl Machine<'_> {
         self.begin_stall(task);
         self.dequeue_task(task, Dequeue::Now);
         self.clock_parked(leaf);
-        self.into_limbo(task, leaf);
+        self.put_in_limbo(task, leaf);
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].resched = Resched::Now;
         self.emit(cpu, What::Park { task: task.0 });
     }
 
-    pub(crate) fn into_limbo(&mut self, task: TaskId, q: CfsRqId) {
+    pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.tasks[task].parked = true;
         self.cfs_rqs[q].bandwidth.limbo.push(task);
     }

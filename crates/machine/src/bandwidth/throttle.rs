@@ -27,7 +27,7 @@ impl Machine<'_> {
         if !self.groups[group].pool.active {
             self.arm_period_timer(group);
         }
-        self.walk_down(q, |m, x| m.throttle_down(x));
+        self.walk_down(q, Self::throttle_down);
         if self.rules.unit == Unit::Entity {
             self.take_entity_off(q);
         }

@@ -28,7 +28,7 @@ impl Machine<'_> {
         self.emit(cpu, What::Unthrottle { group: group.0 });
         let groups = self.groups[group].subtree;
         self.release.released(u64::from(groups));
-        self.walk_up(q, |m, x| m.unthrottle_up(x));
+        self.walk_up(q, Self::unthrottle_up);
         if self.rules.unit == Unit::Entity {
             self.put_entity_on(q);
         }

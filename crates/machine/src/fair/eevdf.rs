@@ -233,18 +233,14 @@ impl Machine<'_> {
         }
         self.renew_deadline(se);
         if self.competitors(q) > 1 {
-            self.resched(cpu, self.slice_end_urgency());
+            // The end of a slice is lazy where the kernel knows laziness.
+            self.resched(cpu, Resched::Lazy);
         }
     }
 
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
         entity.deadline = entity.vruntime + entity.virtual_ns(entity.slice_ns);
-    }
-
-    /// The end of a slice is lazy where the kernel knows laziness.
-    fn slice_end_urgency(&self) -> Resched {
-        Resched::Lazy
     }
 
     /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are

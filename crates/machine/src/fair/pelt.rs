@@ -55,7 +55,7 @@ fn decay(value: u64, periods: u64) -> u64 {
         return 0;
     }
     let value = value >> halvings;
-    (u128::from(value) * u128::from(DECAY[(periods % 32) as usize]) >> 32) as u64
+    ((u128::from(value) * u128::from(DECAY[(periods % 32) as usize])) >> 32) as u64
 }
 
 impl Machine<'_> {
