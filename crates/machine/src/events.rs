@@ -74,51 +74,62 @@ impl<E: Copy> Heap<E> {
 /// One re-armable time per slot; the earliest is known, of equal ones that of the lowest slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
-    /// `times[leaves + slot]` are the slots; each inner node holds the slot that wins below it.
-    times: Vec<u64>,
-    winner: Vec<u32>,
+    /// A binary tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves + slot]`
+    /// are the slots; each inner node is a copy of the earlier of its children.
+    nodes: Vec<Timer>,
     leaves: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timer {
+    time_ns: u64,
+    slot: u32,
 }
 
 impl Timers {
     pub fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
-        let mut winner = vec![0; 2 * leaves];
-        for (slot, leaf) in winner[leaves..].iter_mut().enumerate() {
-            *leaf = slot as u32;
+        let mut nodes = vec![Timer { time_ns: NEVER, slot: 0 }; 2 * leaves];
+        for (slot, leaf) in nodes[leaves..].iter_mut().enumerate() {
+            leaf.slot = slot as u32;
         }
         for node in (1..leaves).rev() {
-            winner[node] = winner[2 * node];
+            nodes[node] = nodes[2 * node];
         }
-        Timers { times: vec![NEVER; leaves], winner, leaves }
+        Timers { nodes, leaves }
     }
 
     pub fn at(&self, slot: usize) -> u64 {
-        self.times[slot]
+        self.nodes[self.leaves + slot].time_ns
     }
 
     /// The earliest time and its slot.
     pub fn next(&self) -> (u64, usize) {
-        let slot = self.winner[1] as usize;
-        (self.times[slot], slot)
+        let first = self.nodes[1];
+        (first.time_ns, first.slot as usize)
     }
 
     pub fn set(&mut self, slot: usize, time_ns: u64) {
-        if self.times[slot] == time_ns {
+        let mut node = self.leaves + slot;
+        if self.nodes[node].time_ns == time_ns {
             return;
         }
-        self.times[slot] = time_ns;
-        let mut node = (self.leaves + slot) >> 1;
-        while node >= 1 {
-            let (left, right) = (self.winner[2 * node], self.winner[2 * node + 1]);
-            let wins =
-                if self.times[right as usize] < self.times[left as usize] { right } else { left };
-            // Once a node's winner is another slot than ours and stays it, nothing above can change.
-            if self.winner[node] == wins && wins as usize != slot {
+        let mut winner = Timer { time_ns, slot: slot as u32 };
+        self.nodes[node] = winner;
+        while node > 1 {
+            let other = self.nodes[node ^ 1];
+            // Of equal times that of the lower slot, the left one's.
+            let other_wins =
+                other.time_ns < winner.time_ns || other.time_ns == winner.time_ns && node % 2 == 1;
+            if other_wins {
+                winner = other;
+            }
+            node /= 2;
+            // Where the winner is what it was, nothing above changes.
+            if self.nodes[node] == winner {
                 break;
             }
-            self.winner[node] = wins;
-            node /= 2;
+            self.nodes[node] = winner;
         }
     }
 }

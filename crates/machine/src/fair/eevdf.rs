@@ -96,7 +96,12 @@ impl Machine<'_> {
         if weight > 0 && entity.vlag != 0 {
             // Queueing it moves V towards it; make up for that, so that its lag is what it was.
             let own = scaled(entity.weight);
-            lag = (i128::from(entity.vlag) * i128::from(weight + own) / i128::from(weight)) as i64;
+            lag = match entity.vlag.checked_mul(weight + own) {
+                Some(product) => product / weight,
+                None => {
+                    (i128::from(entity.vlag) * i128::from(weight + own) / i128::from(weight)) as i64
+                }
+            };
         }
         entity.vruntime = average - lag;
         entity.vruntime_rest = 0;
