@@ -184,7 +184,7 @@ impl Machine<'_> {
     fn check_cpu(&self, cpu: CpuId) -> Verdict {
         let c = &self.cpus[cpu];
         let root = &self.cfs_rqs[self.root(cpu)];
-        if root.h_runnable != c.nr_running {
+        if root.h_runnable != c.nr_running || c.nr_running != self.nr_running[cpu.ix()] {
             return Err(format!(
                 "cpu {}: nr_running {} but {} are there",
                 cpu.0, c.nr_running, root.h_runnable

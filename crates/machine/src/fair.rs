@@ -190,7 +190,9 @@ impl Machine<'_> {
     pub(crate) fn add_running(&mut self, cpu: CpuId, change: i32) {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
-        if change > 0 && c.nr_running >= 2 {
+        let nr_running = c.nr_running;
+        self.nr_running[cpu.ix()] = nr_running;
+        if change > 0 && nr_running >= 2 {
             self.arm_balance();
         }
     }

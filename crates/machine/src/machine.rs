@@ -7,6 +7,7 @@ use crate::cfs_rq::CfsRq;
 use crate::cost::Release;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
+use crate::fair::balance::Balancing;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::latency::Latencies;
@@ -65,6 +66,8 @@ pub(crate) struct Machine<'a> {
     /// The CPU whose interrupt, system call or scheduler is being executed; none: the world outside.
     pub here: CpuId,
     pub cpus: Arena<CpuId, Cpu>,
+    /// Each CPU's `nr_running` once more, side by side: balancing and placement look at those of many.
+    pub nr_running: Vec<u32>,
     pub groups: Arena<GroupId, Group>,
     pub cfs_rqs: Arena<CfsRqId, CfsRq>,
     pub ses: Arena<SeId, Se>,
@@ -96,6 +99,8 @@ pub(crate) struct Machine<'a> {
     pub trace: Option<&'a mut dyn TraceSink>,
     /// A list that is walked while its original changes.
     pub scratch: Vec<CfsRqId>,
+    /// Lists of a balancer at work.
+    pub balancing: Balancing,
 }
 
 /// A set of CPUs, one bit each.
@@ -139,6 +144,7 @@ impl<'a> Machine<'a> {
             slot: usize::MAX,
             here: CpuId::NONE,
             cpus: Arena::new(),
+            nr_running: vec![0; cpus],
             groups: Arena::new(),
             cfs_rqs: Arena::new(),
             ses: Arena::new(),
@@ -163,6 +169,7 @@ impl<'a> Machine<'a> {
             failed: None,
             trace,
             scratch: Vec::new(),
+            balancing: Balancing::default(),
         };
         machine.build(cpus);
         machine

@@ -15,6 +15,13 @@ const MAX_MOVED: u32 = 32;
 /// Most queued entities looked at in one go.
 const MAX_SCANNED: usize = 64;
 
+/// Lists of a balancer at work, kept for the next time.
+#[derive(Debug, Default)]
+pub(crate) struct Balancing {
+    pending: Vec<SeId>,
+    movable: Vec<TaskId>,
+}
+
 impl Machine<'_> {
     /// Some CPU has more than it can run: balancing may have something to do from the next tick on.
     pub(crate) fn arm_balance(&mut self) {
@@ -30,8 +37,8 @@ impl Machine<'_> {
     pub(crate) fn balance(&mut self) {
         self.balance_armed = false;
         self.balance_round += 1;
-        let waiting = |c: &crate::cpu::Cpu| c.online && c.nr_running >= 2;
-        if !self.cpus.ids().any(|cpu| waiting(&self.cpus[cpu])) {
+        let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
+        if !self.cpus.ids().any(waits) {
             return;
         }
         let idle_exists =
@@ -98,7 +105,7 @@ impl Machine<'_> {
         if !self.cpus[to].online {
             return;
         }
-        let most = domain.clone().map(|c| self.cpus[CpuId(c)].nr_running).max().unwrap_or(0);
+        let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
         // Half the difference evens out; less than two is none, and a sixth of many is within tolerance.
         if difference >= 2 && u64::from(difference) * 6 > u64::from(most) {
@@ -122,40 +129,44 @@ impl Machine<'_> {
 
     /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give.
     fn pull(&mut self, to: CpuId, domain: std::ops::Range<u32>, want: u32) -> bool {
-        let order = (to.0..domain.end).chain(domain.start..to.0.min(domain.end)).map(CpuId);
-        let busiest = order
-            .filter(|&cpu| cpu != to && self.cpus[cpu].nr_running > self.cpus[to].nr_running + 1)
-            .fold(None, |best: Option<CpuId>, cpu| match best {
-                Some(b) if self.cpus[b].nr_running >= self.cpus[cpu].nr_running => best,
-                _ => Some(cpu),
-            });
-        let Some(from) = busiest else { return false };
-        let mut moved = 0;
-        let mut candidates = Vec::new();
-        self.movable(from, to, &mut candidates);
-        for task in candidates {
-            if moved == want {
-                break;
-            }
-            self.migrate(task, to);
-            moved += 1;
+        let most = self.most_running(&domain);
+        if most <= self.nr_running[to.ix()] + 1 {
+            return false;
         }
-        moved > 0
+        // Of equally busy ones the first after the CPU that pulls.
+        let mut order = (to.0..domain.end).chain(domain.start..to.0.min(domain.end)).map(CpuId);
+        let Some(from) = order.find(|cpu| self.nr_running[cpu.ix()] == most) else { return false };
+        let mut lists = std::mem::take(&mut self.balancing);
+        self.find_movable(from, to, want, &mut lists);
+        for &task in &lists.movable {
+            self.migrate(task, to);
+        }
+        let moved = !lists.movable.is_empty();
+        self.balancing = lists;
+        moved
     }
 
-    /// Queued tasks of one CPU that may go to another, those that wait longest last.
-    fn movable(&mut self, from: CpuId, to: CpuId, found: &mut Vec<TaskId>) {
-        let mut pending: Vec<SeId> = Vec::new();
-        self.entities(self.root(from), &mut pending);
+    /// Ready tasks of the CPU of a range that has most.
+    fn most_running(&self, domain: &std::ops::Range<u32>) -> u32 {
+        let range = domain.start as usize..domain.end as usize;
+        self.nr_running[range].iter().copied().max().unwrap_or(0)
+    }
+
+    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last.
+    fn find_movable(&self, from: CpuId, to: CpuId, want: u32, lists: &mut Balancing) {
+        let Balancing { pending, movable } = lists;
+        pending.clear();
+        movable.clear();
+        self.entities(self.root(from), pending);
         let mut at = 0;
-        while at < pending.len() && at < MAX_SCANNED {
+        while at < pending.len() && at < MAX_SCANNED && movable.len() < want as usize {
             let se = pending[at];
             at += 1;
             match self.ses[se].owner {
-                Owner::Group(q) => self.entities(q, &mut pending),
+                Owner::Group(q) => self.entities(q, pending),
                 Owner::Task(task) => {
                     if !self.ses[se].delayed && self.may_use(task, to) && self.may_move(task, to) {
-                        found.push(task);
+                        movable.push(task);
                     }
                 }
             }
@@ -172,7 +183,7 @@ impl Machine<'_> {
     }
 
     /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`).
-    fn may_move(&mut self, task: TaskId, to: CpuId) -> bool {
+    fn may_move(&self, task: TaskId, to: CpuId) -> bool {
         let group = self.tasks[task].group;
         let source = self.ses[self.tasks[task].se].q;
         if self.rules.balance_test == BalanceTest::SourceOrDestination

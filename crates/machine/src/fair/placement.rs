@@ -34,7 +34,8 @@ impl Machine<'_> {
 
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let after = (from.0..range.end).chain(range.start..from.0);
-        after.map(CpuId).find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
+        let mut unused = after.map(CpuId).filter(|cpu| self.nr_running[cpu.ix()] == 0);
+        unused.find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
     }
 
     /// The CPU with the fewest ready tasks; of equal ones the first after `from`.
