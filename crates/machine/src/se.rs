@@ -86,6 +86,9 @@ impl Se {
     /// Changes the weight of an entity that is on no queue; its lag keeps its meaning in time.
     pub fn set_weight_off_queue(&mut self, weight: u64) {
         self.vlag = rescale(self.vlag, self.weight, weight);
+        if self.deadline_is_relative {
+            self.deadline = rescale(self.deadline, self.weight, weight);
+        }
         self.vruntime_rest = 0;
         self.weight = weight;
     }

@@ -161,7 +161,9 @@ impl Machine<'_> {
         let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;
         let silo = &rq.bandwidth;
         // A tick with consequences was an event: this one had none and must not have any now.
-        if ran_ns > 0 && !(silo.enabled && !silo.throttled && silo.runtime_remaining_ns <= ran_ns) {
+        let takes = silo.enabled && (!silo.throttled || self.rules.throttled_may_take);
+        let expired = self.rules.slices_expire && last_ns >= silo.expires_ns;
+        if ran_ns > 0 && !(takes && (expired || silo.runtime_remaining_ns <= ran_ns)) {
             let now = std::mem::replace(&mut self.now, last_ns);
             self.charge(q);
             self.now = now;

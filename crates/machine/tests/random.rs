@@ -60,6 +60,29 @@ fn a_tick_that_is_no_event_changes_nothing() {
     assert!(saved > 10_000, "only {saved} events were saved: nothing was compared");
 }
 
+/// Each of these broke something once, on the kernel named.
+#[test]
+fn seeds_that_found_faults_stay_fixed() {
+    for (seed, kernel) in [
+        // A nice level written to a task that was never on a queue.
+        (969, "7.3"),
+        // A period timer armed in the past, by a charge up to a tick that nohz_full had left out.
+        (1_007_275, "4.18"),
+        // A relative deadline that kept its virtual length through every change of weight.
+        (1_024_042, "7.3"),
+        // A tick between a grant and its release.
+        (1813, "7.1"),
+    ] {
+        let kernel = cpumax_machine::kernel::parse_kernels(kernel).expect("is a kernel")[0];
+        let workload = random::workload(seed);
+        let checked = Options { check: true, ..options(kernel, seed) };
+        let lazy = outcome(&workload, &checked);
+        let mut every_tick = outcome(&workload, &Options { step_every_tick: true, ..checked });
+        every_tick.events = lazy.events;
+        assert_eq!(lazy, every_tick, "{} on {}", workload.name, kernel.version);
+    }
+}
+
 #[test]
 fn machines_side_by_side_do_not_disturb_each_other() {
     let workload = random::workload(7);
