@@ -195,7 +195,6 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use cpumax_outcome::{GroupOutcome, ReleaseOutcome};
-    use cpumax_workload::MachineSpec;
     use std::collections::BTreeMap;
 
     fn kernel(text: &str) -> Kernel {
@@ -238,21 +237,7 @@ mod tests {
     }
 
     fn workload(expectations: Vec<Expectation>) -> Workload {
-        Workload {
-            name: "s".to_owned(),
-            shows: String::new(),
-            duration_ns: 1000,
-            machine: MachineSpec::default(),
-            groups: Vec::new(),
-            locks: Vec::new(),
-            channels: Vec::new(),
-            distributions: Vec::new(),
-            cpu_sets: Vec::new(),
-            tasks: Vec::new(),
-            sources: Vec::new(),
-            interventions: Vec::new(),
-            expectations,
-        }
+        Workload { expectations, ..Workload::empty("s", "", 1000) }
     }
 
     fn written(verdict: &Verdict<'_>) -> String {

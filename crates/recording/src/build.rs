@@ -130,19 +130,12 @@ impl Recording {
 
     fn empty_workload(&self) -> Workload {
         Workload {
-            name: self.name.clone(),
-            shows: format!("Threads recorded in {}.", self.name),
-            duration_ns: self.span_ns(),
             machine: MachineSpec { cpus: self.cpus(), ..MachineSpec::default() },
-            groups: Vec::new(),
-            locks: Vec::new(),
-            channels: Vec::new(),
-            distributions: Vec::new(),
-            cpu_sets: Vec::new(),
-            tasks: Vec::new(),
-            sources: Vec::new(),
-            interventions: Vec::new(),
-            expectations: Vec::new(),
+            ..Workload::empty(
+                &self.name,
+                &format!("Threads recorded in {}.", self.name),
+                self.span_ns(),
+            )
         }
     }
 

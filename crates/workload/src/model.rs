@@ -48,6 +48,27 @@ pub struct Workload {
     pub expectations: Vec<Expectation>,
 }
 
+impl Workload {
+    /// A workload of this length, ns, on the default machine, in which there is nothing yet.
+    pub fn empty(name: &str, shows: &str, duration_ns: u64) -> Workload {
+        Workload {
+            name: name.to_owned(),
+            shows: shows.to_owned(),
+            duration_ns,
+            machine: MachineSpec::default(),
+            groups: Vec::new(),
+            locks: Vec::new(),
+            channels: Vec::new(),
+            distributions: Vec::new(),
+            cpu_sets: Vec::new(),
+            tasks: Vec::new(),
+            sources: Vec::new(),
+            interventions: Vec::new(),
+            expectations: Vec::new(),
+        }
+    }
+}
+
 /// The machine the workload runs on. `None` means: as the kernel at hand does by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineSpec {

@@ -95,21 +95,7 @@ struct Resolver {
 impl Resolver {
     fn new(draft: &Builder) -> Resolver {
         Resolver {
-            workload: Workload {
-                name: draft.name.clone(),
-                shows: draft.shows.clone(),
-                duration_ns: draft.duration_ns,
-                machine: MachineSpec::default(),
-                groups: Vec::new(),
-                locks: Vec::new(),
-                channels: Vec::new(),
-                distributions: Vec::new(),
-                cpu_sets: Vec::new(),
-                tasks: Vec::new(),
-                sources: Vec::new(),
-                interventions: Vec::new(),
-                expectations: Vec::new(),
-            },
+            workload: Workload::empty(&draft.name, &draft.shows, draft.duration_ns),
             atlas: Atlas { top: draft.marks.clone(), ..Atlas::default() },
             groups: Names::new(),
             locks: Names::new(),
