@@ -24,13 +24,13 @@ mod signal;
 mod task;
 mod tick;
 
-use cpumax_outcome::{Outcome, trace::TraceSink};
+use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};
 use cpumax_workload::Workload;
 use std::ops::ControlFlow;
 
 /// How to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct Options<'a> {
     /// The kernel to be.
     pub kernel: kernel::Kernel,
     /// Seed of every random stream.
@@ -39,6 +39,9 @@ pub struct Options {
     pub check: bool,
     /// Process every tick, also those that change nothing. Slow; the result is the same.
     pub step_every_tick: bool,
+    /// What a run on a real kernel found, to be held against that run: goes before what the workload, the
+    /// kernel's rules and chance say.
+    pub observed: Option<&'a Conditions>,
 }
 
 /// Why a run could not be completed.
@@ -74,7 +77,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 /// See [`Error`].
 pub fn run<'a>(
     workload: &'a Workload,
-    options: &Options,
+    options: &Options<'a>,
     trace: Option<&'a mut dyn TraceSink>,
     progress: Option<Progress<'_>>,
 ) -> Result<Outcome, Error> {

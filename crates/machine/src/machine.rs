@@ -16,6 +16,7 @@ use crate::se::Se;
 use crate::task::Task;
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
+use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Preempt, Stream, Workload};
 
 /// Events that fire once.
@@ -59,6 +60,7 @@ pub(crate) struct Machine<'a> {
     pub check: bool,
     pub step_every_tick: bool,
     pub seed: u64,
+    pub observed: Option<&'a Conditions>,
 
     pub now: u64,
     /// The timer slot whose event is being processed; events of the heap come after those of all slots.
@@ -103,6 +105,16 @@ pub(crate) struct Machine<'a> {
     pub balancing: Balancing,
 }
 
+fn preempt(observed: Preemption) -> Preempt {
+    match observed {
+        Preemption::None => Preempt::None,
+        Preemption::Voluntary => Preempt::Voluntary,
+        Preemption::Lazy => Preempt::Lazy,
+        Preemption::Full => Preempt::Full,
+        Preemption::Rt => Preempt::Rt,
+    }
+}
+
 /// A set of CPUs, one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mask(Vec<u64>);
@@ -123,23 +135,28 @@ impl Mask {
 impl<'a> Machine<'a> {
     pub fn new(
         workload: &'a Workload,
-        options: &Options,
+        options: &Options<'a>,
         trace: Option<&'a mut dyn TraceSink>,
     ) -> Self {
         let spec = &workload.machine;
         let rules = *options.kernel.rules;
         let cpus = usize::from(spec.cpus.max(1));
-        let tick_ns = 1_000_000_000 / u64::from(spec.hz.max(1));
+        let observed = options.observed;
+        let hz = observed.and_then(|o| o.hz).unwrap_or(spec.hz);
+        let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
         let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
         let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
         let mut machine = Machine {
             workload,
             rules,
-            preempt: spec.preempt.unwrap_or(rules.preempt),
-            hrtick: spec.hrtick.unwrap_or(rules.hrtick),
+            preempt: (observed.and_then(|o| o.preempt).map(preempt))
+                .or(spec.preempt)
+                .unwrap_or(rules.preempt),
+            hrtick: observed.and_then(|o| o.hrtick).or(spec.hrtick).unwrap_or(rules.hrtick),
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
+            observed,
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,
@@ -161,7 +178,9 @@ impl<'a> Machine<'a> {
             balance_armed: false,
             balance_round: 0,
             tick_ns,
-            base_slice_ns: spec.base_slice_ns.unwrap_or(rules.base_slice_ns * scaling),
+            base_slice_ns: (observed.and_then(|o| o.base_slice_ns).filter(|&ns| ns > 0))
+                .or(spec.base_slice_ns)
+                .unwrap_or(rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
             scaling,
             release: Release::default(),
@@ -193,8 +212,10 @@ impl<'a> Machine<'a> {
         self.build_groups(cpus);
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;
-            let phase = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
-            let cpu = self.cpus.push(Cpu::new(phase));
+            let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
+            let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
+            let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
+            let cpu = self.cpus.push(Cpu::new(phase_ns));
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
         }

@@ -13,8 +13,8 @@ fn kernels() -> impl Iterator<Item = Kernel> {
     RELEASES.iter().map(|release| Kernel::of(release.from).expect("every release is a kernel"))
 }
 
-fn options(kernel: Kernel, seed: u64) -> Options {
-    Options { kernel, seed, check: false, step_every_tick: false }
+fn options(kernel: Kernel, seed: u64) -> Options<'static> {
+    Options { kernel, seed, check: false, step_every_tick: false, observed: None }
 }
 
 fn outcome(workload: &Workload, options: &Options) -> Outcome {

@@ -4,9 +4,11 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod conditions;
 mod metric;
 pub mod trace;
 
+pub use conditions::{Conditions, Preemption};
 pub use metric::MetricError;
 
 /// One run of one workload on one kernel.

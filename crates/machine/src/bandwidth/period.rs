@@ -4,7 +4,7 @@
 use crate::bandwidth::rules::{PeriodScaling, Refill};
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
-use crate::ids::{CpuId, GroupId};
+use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Domain, Stream};
@@ -17,6 +17,10 @@ const MAX_PERIOD_NS: u64 = 1_000_000_000;
 impl Machine<'_> {
     /// Where in its period a new group's timer starts, ns.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
+        let path = &self.workload.groups[group.ix()].path;
+        if let Some(&edge_ns) = self.observed.and_then(|o| o.first_edge_ns.get(path)) {
+            return edge_ns;
+        }
         if let Some(phase_ns) = self.workload.machine.timer_phase_ns {
             return phase_ns % period_ns;
         }

@@ -1,0 +1,56 @@
+//! What a run found rather than chose: the tick, the preemption and the phases of the kernel it ran on. A
+//! run on a real kernel reports them; a model that is held against that run is told them.
+//!
+//! Everything is optional: what is not known is left to the workload and the kernel's rules.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The conditions of one run. Times count from the start of the run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Ticks a second.
+    pub hz: Option<u32>,
+    /// Where the kernel lets itself be preempted.
+    pub preempt: Option<Preemption>,
+    /// Whether a high-resolution tick ends slices.
+    pub hrtick: Option<bool>,
+    /// The EEVDF base slice in use, scaled by the number of CPUs, ns.
+    pub base_slice_ns: Option<u64>,
+    /// First tick of CPU 0 that is not before the start of the run, ns.
+    pub first_tick_ns: Option<u64>,
+    /// By path of the group: first edge of its period, as its timer stands, that is not before the start of the
+    /// run (or, for a group that gets its first limit later, any edge), ns.
+    pub first_edge_ns: BTreeMap<String, u64>,
+}
+
+/// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preemption {
+    /// Where a task sleeps or returns to user mode.
+    None,
+    /// Also at voluntary points.
+    Voluntary,
+    /// At the return to user mode, and everywhere at the next tick.
+    Lazy,
+    /// Everywhere.
+    Full,
+    /// `PREEMPT_RT`.
+    Rt,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_not_known() {
+        let conditions: Conditions =
+            serde_json::from_str(r#"{"hz": 250, "preempt": "lazy", "new": 1}"#).unwrap();
+        let known =
+            Conditions { hz: Some(250), preempt: Some(Preemption::Lazy), ..Conditions::default() };
+        assert_eq!(conditions, known);
+    }
+}
