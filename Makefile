@@ -6,10 +6,14 @@ RECORDING ?= recordings/web-closed.perf.data
 LIMITS ?= --set '50000 100000' --set '10000 20000'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fmt bench recordings deps
+.PHONY: help guest run test lint fmt bench recordings deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+# Alone in the memory of a virtual machine it finds no C library, so it brings its own.
+guest: deps ## Build the static program that runs scenarios with real processes
+	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)

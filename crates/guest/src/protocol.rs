@@ -1,0 +1,170 @@
+//! What the guest and whoever started it say to each other: one line of JSON for each message.
+//!
+//! The guest speaks first, with [`FromGuest::Ready`]. Each [`ToGuest::Job`] is answered by any number of
+//! [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job may follow in the
+//! same boot. The end of the input means the same as [`ToGuest::Quit`].
+
+use cpumax_outcome::Outcome;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of this protocol, raised whenever one side would misunderstand the other.
+pub const VERSION: u32 = 1;
+
+/// Longest line either side accepts, bytes: a scenario of the largest size, each byte of it escaped.
+pub const MAX_LINE_BYTES: u64 = 32 << 20;
+
+/// What the guest is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToGuest {
+    /// Run this.
+    Job(Job),
+    /// Power off (in a virtual machine) or end (on the host).
+    Quit,
+}
+
+/// One run of one workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The workload as a scenario file (`cpumax_workload::print` writes one).
+    pub scenario: String,
+    /// Seed of every random stream; the same numbers as in the model.
+    pub seed: u64,
+    /// Time is counted in instructions (`-icount`): work is a number of turns, and no clock is looked at
+    /// while it is done.
+    #[serde(default)]
+    pub exact: bool,
+    /// Whether to look at each limited group's usage at the end of each of its periods, for
+    /// `max_period_usage_usec`. Each look costs some microseconds and is a switch that charges
+    /// whoever is running.
+    #[serde(default)]
+    pub sample_periods: bool,
+}
+
+/// What the guest says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromGuest {
+    /// First of all: what this world is.
+    Ready(Ready),
+    /// It is still at work.
+    Progress(Progress),
+    /// A job is done.
+    Result(Box<Report>),
+    /// The job asks for something that this world cannot do.
+    Refused {
+        /// What, and why it cannot be done.
+        reason: String,
+    },
+    /// Something went wrong that is not the job's fault.
+    Failed {
+        /// What.
+        reason: String,
+    },
+}
+
+/// What a guest is like.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// [`VERSION`] of the guest.
+    pub protocol: u32,
+    /// `vm` or `host`.
+    pub world: String,
+    /// As `uname -r` shows it.
+    pub release: String,
+    /// Version of cgroups: 1 or 2.
+    pub cgroup: u32,
+    /// CPUs on line.
+    pub cpus: u32,
+    /// Ticks a second, measured.
+    pub hz: u32,
+    /// Preemption: `none`, `voluntary`, `lazy`, `full` or `rt`; empty when the kernel does not tell.
+    pub preempt: String,
+    /// The kernel's clock source, e.g. `tsc`.
+    pub clocksource: String,
+    /// How fast this world works.
+    pub calibration: Calibration,
+}
+
+/// How fast this world works.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// One turn of the loop that stands for user time, ps.
+    pub user_turn_ps: u64,
+    /// A system call that does nothing, ns.
+    pub syscall_ns: u64,
+    /// One KiB read from the kernel's random number generator, which stands for kernel time, ps.
+    pub kernel_kib_ps: u64,
+    /// One KiB written to a file in memory, which stands for kernel time under an inode's lock, ps.
+    pub write_kib_ps: u64,
+    /// One tick of the time-stamp counter, fs (10^-15 s).
+    pub stamp_fs: u64,
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Time since the start of the run, ns.
+    pub now_ns: u64,
+    /// Length of the run, ns.
+    pub duration_ns: u64,
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// `kernel` is the kernel's release and `generation` is empty; `release` and `events` are zero, as no
+    /// real kernel shows them. What else is zero for want of a measurement is in
+    /// [`Conditions::not_measured`].
+    pub outcome: Outcome,
+    /// What the model must be told to be held against this run.
+    pub conditions: Conditions,
+}
+
+/// What a run depends on that the scenario does not say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Ticks a second.
+    pub hz: u32,
+    /// As in [`Ready`].
+    pub preempt: String,
+    /// From the start of the run to the first tick at or after it, ns; less than a tick.
+    pub tick_phase_ns: u64,
+    /// From the start of the run to the first edge of a limited group's period at or after it, ns, by
+    /// path of the group; less than its period.
+    pub period_phase_ns: BTreeMap<String, u64>,
+    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (a token taken and put back
+    /// inside one system call) or `futex`.
+    pub locks: BTreeMap<String, String>,
+    /// Fields of the outcome that are zero because they were not measured.
+    pub not_measured: Vec<String>,
+    /// Where this run is not quite what the scenario says, in words.
+    pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_lines_that_come_back_as_they_were() {
+        let job = Job { scenario: "name = \"a\"\n".to_owned(), seed: 7, ..Job::default() };
+        for message in [ToGuest::Job(job), ToGuest::Quit] {
+            let line = serde_json::to_string(&message).unwrap();
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(serde_json::from_str::<ToGuest>(&line).unwrap(), message);
+        }
+        let refused = FromGuest::Refused { reason: "no".to_owned() };
+        let line = serde_json::to_string(&refused).unwrap();
+        assert_eq!(line, r#"{"refused":{"reason":"no"}}"#);
+        assert_eq!(serde_json::from_str::<FromGuest>(&line).unwrap(), refused);
+    }
+
+    #[test]
+    fn a_job_needs_no_more_than_scenario_and_seed() {
+        let line = r#"{"job":{"scenario":"","seed":1}}"#;
+        let ToGuest::Job(job) = serde_json::from_str(line).unwrap() else { panic!("{line}") };
+        assert!(!job.exact && !job.sample_periods);
+    }
+}
