@@ -57,6 +57,8 @@ pub(crate) struct Cpu {
 
     /// Ticks are at this plus multiples of the tick, ns.
     pub tick_phase_ns: u64,
+    /// Time between ticks since the CPU last settled, ns.
+    pub tick_every_ns: u64,
     /// The real-time kernel's timer thread and its work.
     pub ktimers: TaskId,
     pub softirqs: VecDeque<SoftirqWork>,
@@ -67,7 +69,7 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(tick_phase_ns: u64) -> Cpu {
+    pub fn new(tick_phase_ns: u64, tick_every_ns: u64) -> Cpu {
         Cpu {
             online: true,
             curr: TaskId::NONE,
@@ -84,6 +86,7 @@ impl Cpu {
             csd_ns: NEVER,
             csd: VecDeque::new(),
             tick_phase_ns,
+            tick_every_ns,
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
             touched: false,
@@ -167,6 +170,7 @@ impl Machine<'_> {
             }
             self.here = CpuId::NONE;
         }
+        self.adopt_tick_interval(cpu);
         self.arm(cpu);
     }
 

@@ -215,7 +215,7 @@ impl<'a> Machine<'a> {
             let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
             let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
             let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
-            let cpu = self.cpus.push(Cpu::new(phase_ns));
+            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns));
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
         }

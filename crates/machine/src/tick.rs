@@ -32,6 +32,19 @@ impl Machine<'_> {
         if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
     }
 
+    /// Where ticks become rarer or more frequent, what ran is charged: the ticks up to here had the old interval.
+    pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
+        let every_ns = self.tick_interval_ns(cpu);
+        if self.cpus[cpu].tick_every_ns == every_ns {
+            return;
+        }
+        let curr = self.cpus[cpu].curr;
+        if curr.is_some() && self.tasks[curr].is_fair() {
+            self.charge_path(self.ses[self.tasks[curr].se].q);
+        }
+        self.cpus[cpu].tick_every_ns = every_ns;
+    }
+
     /// The next tick that matters on this CPU.
     pub(crate) fn next_tick_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
@@ -42,7 +55,7 @@ impl Machine<'_> {
             // Due, and not taken yet.
             return c.tick_ns;
         }
-        let every_ns = self.tick_interval_ns(cpu);
+        let every_ns = c.tick_every_ns;
         // A tick that falls where interrupts are off comes when they are on again, off its grid: there it
         // finds what one on the grid would not.
         let first_ns = self.tick_at_or_after(cpu, self.now, every_ns);
@@ -155,7 +168,7 @@ impl Machine<'_> {
         let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
         let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
-        let every_ns = self.tick_interval_ns(cpu);
+        let every_ns = self.cpus[cpu].tick_every_ns;
         let last_ns = phase_ns + since_ns / every_ns * every_ns;
         let rq = &self.cfs_rqs[q];
         let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;

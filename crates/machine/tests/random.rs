@@ -72,6 +72,8 @@ fn seeds_that_found_faults_stay_fixed() {
         (1_024_042, "7.3"),
         // A tick between a grant and its release.
         (1813, "7.1"),
+        // Ticks that became more frequent while a task ran on a nohz_full CPU.
+        (5615, "6.18"),
     ] {
         let kernel = cpumax_machine::kernel::parse_kernels(kernel).expect("is a kernel")[0];
         let workload = random::workload(seed);

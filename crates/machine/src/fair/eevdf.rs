@@ -217,7 +217,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let mut at_ns = from_ns;
         if self.competitors(q) <= 1 {
-            let every_ns = self.tick_interval_ns(cpu);
+            let every_ns = self.cpus[cpu].tick_every_ns;
             loop {
                 let due_ns = at_ns + self.ses[se].ns_until(self.ses[se].deadline);
                 let phase = self.cpus[cpu].tick_phase_ns;
