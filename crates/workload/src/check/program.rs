@@ -254,10 +254,6 @@ impl<'a> Walk<'a> {
                 let problem = "a kernel thread never runs in user mode";
                 return self.refuse(ix, Kind::Program, problem, "`kernel`");
             }
-            Op::Exit if self.in_syscall => {
-                let problem = "`exit` inside a system call";
-                return self.refuse(ix, Kind::Program, problem, "`exit` after it");
-            }
             _ => {}
         }
         if self.spinning > 0
