@@ -38,6 +38,12 @@ Examples:
   cpumax replay perf.data --set 'cpu.max=20000 100000,cpu.max.burst=20000' --kernel 6.12,7.3
   cpumax replay perf.data --set '/system.slice/web.service:cpu.max=50000 100000'";
 
+const LAB_EXAMPLES: &str = "\
+Examples:
+  cpumax lab list                       (which kernels there are, and which of them are here)
+  cpumax lab fetch                      (get all of them; a few hundred megabytes)
+  cpumax lab fetch 6.12 7.3             (get two)";
+
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in every
@@ -71,6 +77,9 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Real kernels in virtual machines: fetch them, list them
+    #[command(subcommand, after_help = LAB_EXAMPLES)]
+    Lab(LabCommand),
     /// Print completions for a shell
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
@@ -177,6 +186,34 @@ pub struct InspectArgs {
     /// Threads and groups to list at most
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Get real kernels through apt and keep them in the user's cache
+    Fetch(FetchArgs),
+    /// List the real kernels there are, and which of them are here
+    List {
+        /// Print a JSON array instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// Kernels to get, e.g. 6.12 7.3-rt [default: all]
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// Take the newest package of each version, also where one is here already
+    #[arg(long)]
+    pub newest: bool,
+    /// Debian mirror to use instead of the one that this machine's apt uses
+    #[arg(long, value_name = "URI", value_hint = ValueHint::Url)]
+    pub mirror: Option<String>,
+    /// Keys that may sign, instead of those that this machine's apt trusts with Debian
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keyring: Option<PathBuf>,
 }
 
 /// From the first to the last, both included.

@@ -2,6 +2,7 @@
 
 pub mod inspect;
 pub mod kernels;
+pub mod lab;
 pub mod replay;
 pub mod run;
 pub mod scenarios;

@@ -35,6 +35,7 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Inspect(args) => command::inspect::inspect(&args),
         args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),
+        args::Command::Lab(command) => command::lab::lab(&command),
         args::Command::Completions { shell } => command::shell::completions(shell),
         args::Command::Man { folder } => command::shell::man(&folder),
     }

@@ -1,0 +1,105 @@
+//! `cpumax lab`: the real kernels.
+
+use crate::args::{FetchArgs, LabCommand};
+use crate::failure::Failure;
+use crate::output::{self, DIM};
+use cpumax_lab::apt::Source;
+use cpumax_lab::cache::{Cache, Kernel};
+use cpumax_lab::catalog::{self, Entry};
+use cpumax_lab::fetch::{self, Step};
+use serde::Serialize;
+use std::io::Write;
+
+pub fn lab(command: &LabCommand) -> Result<(), Failure> {
+    match command {
+        LabCommand::Fetch(args) => fetch(args),
+        LabCommand::List { json } => list(*json),
+    }
+}
+
+fn fetch(args: &FetchArgs) -> Result<(), Failure> {
+    let entries: Vec<&'static Entry> = match args.kernels.as_slice() {
+        [] => catalog::all().iter().collect(),
+        names => names.iter().map(|name| catalog::find(name)).collect::<Result<_, _>>()?,
+    };
+    let source = Source { mirror: args.mirror.clone(), keyring: args.keyring.clone() };
+    let mut tell = |step: Step<'_>| match step {
+        Step::Lists(suites) => {
+            anstream::eprintln!("reading the lists of {}", suites.join(", "));
+        }
+        Step::Fetch(entry, package, bytes) => {
+            let mib = bytes.div_ceil(1 << 20);
+            anstream::eprintln!("fetching {} {} ({mib} MiB)", entry.name, package.name);
+        }
+        Step::Here(kernel, before) => {
+            let Kernel { name, origin, .. } = kernel;
+            let before = if before { ", was here" } else { "" };
+            anstream::println!("{name} {} {}{before}", origin.release, origin.package_version);
+        }
+    };
+    Ok(fetch::fetch(&Cache::of_user()?, &source, &entries, args.newest, &mut tell)?)
+}
+
+/// A kernel as `--json` tells it.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    version: &'static str,
+    /// What is here of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    here: Option<Here>,
+}
+
+#[derive(Serialize)]
+struct Here {
+    release: String,
+    package_version: String,
+    config: cpumax_lab::config::Config,
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let cache = Cache::of_user()?;
+    let mut kernels = Vec::new();
+    for entry in catalog::all() {
+        let here = match cache.kernel(&entry.name) {
+            Ok(Kernel { origin, config, .. }) => Some(Here {
+                release: origin.release,
+                package_version: origin.package_version,
+                config,
+            }),
+            Err(cpumax_lab::Error::NotFetched { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        kernels.push(Listed { name: &entry.name, version: entry.version(), here });
+    }
+    let mut out = output::stdout();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &kernels)?;
+        return Ok(writeln!(out)?);
+    }
+    let header = ["kernel", "HZ", "preempts", "limits", "sched_ext", "nohz_full", "here"];
+    let rows = kernels.iter().map(row);
+    write!(out, "{}", cpumax_report::list(&header, rows, output::width()))?;
+    if kernels.iter().any(|kernel| kernel.here.is_none()) {
+        let note = "`cpumax lab fetch` gets those that are not here.";
+        writeln!(out, "\n{}", output::styled(DIM, note))?;
+    }
+    Ok(())
+}
+
+fn row(kernel: &Listed) -> Vec<String> {
+    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    let mut row = vec![kernel.name.to_owned()];
+    match &kernel.here {
+        None => row.extend(["-", "-", "-", "-", "-", "no"].map(str::to_owned)),
+        Some(Here { release, package_version, config }) => row.extend([
+            config.hz.to_string(),
+            config.preempt.clone(),
+            yes(config.cfs_bandwidth),
+            yes(config.sched_ext),
+            yes(config.no_hz_full),
+            format!("{release} ({package_version})"),
+        ]),
+    }
+    row
+}

@@ -1,0 +1,331 @@
+//! The machine's own apt, asked about other suites: with a configuration and folders of the lab's, so
+//! that the system's lists and packages stay as they are. Signatures are verified as always. The
+//! mirrors are those that the machine uses; proxies and passwords it has for them stay in force.
+
+use crate::Error;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const DEFAULT_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where packages come from, if not from where the machine gets its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Source {
+    /// URI of a Debian mirror.
+    pub mirror: Option<String>,
+    /// File with the keys that may sign.
+    pub keyring: Option<PathBuf>,
+}
+
+/// A package as the signed index has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Names of the packages that it cannot do without.
+    pub depends: Vec<String>,
+    /// Size of the file to be fetched, bytes.
+    pub size_bytes: u64,
+    /// SHA-256 of that file.
+    pub sha256: String,
+}
+
+/// apt with folders of its own.
+#[derive(Debug)]
+pub struct Apt {
+    config: PathBuf,
+    keyring: Option<PathBuf>,
+    suites: String,
+}
+
+impl Apt {
+    /// Prepares apt's folders below `folder` for the given suites.
+    ///
+    /// # Errors
+    /// When apt is missing, knows no Debian mirror, or the folders cannot be made.
+    pub fn open(folder: &Path, source: &Source, suites: &[String]) -> Result<Apt, Error> {
+        let machine = if source.mirror.is_some() { Machine::default() } else { machine()? };
+        let main = source.mirror.clone().or(machine.main).ok_or(Error::NoMirror)?;
+        let default_keyring = || Some(PathBuf::from(DEFAULT_KEYRING)).filter(|path| path.exists());
+        let keyring = source.keyring.clone().or(machine.keyring).or_else(default_keyring);
+        let (security, other): (Vec<_>, Vec<_>) =
+            suites.iter().cloned().partition(|suite| suite.ends_with("-security"));
+        let mut sources = stanza(&main, &other, keyring.as_deref());
+        if let Some(mirror) = machine.security.filter(|_| !security.is_empty()) {
+            sources.push_str(&stanza(&mirror, &security, keyring.as_deref()));
+        }
+        for name in ["lists/partial", "archives/partial", "sources.list.d"] {
+            let path = folder.join(name);
+            fs::create_dir_all(&path).map_err(Error::file("make", &path))?;
+        }
+        let config = folder.join("apt.conf");
+        let files = [
+            (folder.join("sources.list.d/lab.sources"), sources),
+            (folder.join("status"), String::new()),
+            (config.clone(), settings(folder)),
+        ];
+        for (path, text) in files {
+            fs::write(&path, text).map_err(Error::file("write", &path))?;
+        }
+        Ok(Apt { config, keyring, suites: suites.join(", ") })
+    }
+
+    /// Fetches the indices and verifies their signatures.
+    ///
+    /// # Errors
+    /// What apt complains about; [`Error::UnknownKey`] when a key is missing.
+    pub fn update(&self) -> Result<(), Error> {
+        let result = self.run("apt-get", &["update", "-q"], None, "read the lists of packages");
+        match result {
+            Err(Error::Apt { said, .. }) if said.contains("NO_PUBKEY") => Err(Error::UnknownKey {
+                keyring: self.keyring.clone().unwrap_or_else(|| DEFAULT_KEYRING.into()),
+                suites: self.suites.clone(),
+            }),
+            result => result.map(drop),
+        }
+    }
+
+    /// The packages whose name matches a regular expression, each in its newest version.
+    ///
+    /// # Errors
+    /// What apt complains about.
+    pub fn packages(&self, names: &str) -> Result<Vec<Package>, Error> {
+        let arguments = ["search", "--full", "--names-only", names];
+        let text = self.run("apt-cache", &arguments, None, "search its lists of packages")?;
+        Ok(text.split("\n\n").filter_map(package).collect())
+    }
+
+    /// Fetches packages into a folder.
+    ///
+    /// # Errors
+    /// What apt complains about: no network, a full disk, a file that is not what was signed.
+    pub fn download(&self, packages: &[&Package], folder: &Path) -> Result<(), Error> {
+        let wanted: Vec<String> = packages
+            .iter()
+            .map(|package| format!("{}={}", package.name, package.version))
+            .collect();
+        let mut arguments = vec!["download", "-q"];
+        arguments.extend(wanted.iter().map(String::as_str));
+        let what = format!("fetch {}", wanted.join(" "));
+        self.run("apt-get", &arguments, Some(folder), &what).map(drop)
+    }
+
+    fn run(
+        &self,
+        program: &'static str,
+        arguments: &[&str],
+        folder: Option<&Path>,
+        what: &str,
+    ) -> Result<String, Error> {
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&self.config).args(arguments).env("LC_ALL", "C");
+        if let Some(folder) = folder {
+            command.current_dir(folder);
+        }
+        let output = command.output().map_err(Error::start(program, "apt"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = complaints(&String::from_utf8_lossy(&output.stderr));
+        Err(Error::Apt { what: what.to_owned(), said })
+    }
+}
+
+/// What this machine's apt is told about Debian.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Machine {
+    main: Option<String>,
+    security: Option<String>,
+    keyring: Option<PathBuf>,
+}
+
+fn machine() -> Result<Machine, Error> {
+    let output = Command::new("apt-get")
+        .args(["indextargets", "Identifier: Packages"])
+        .env("LC_ALL", "C")
+        .output()
+        .map_err(Error::start("apt-get", "apt"))?;
+    let mut machine = targets(&String::from_utf8_lossy(&output.stdout));
+    if let (Some(main), None) = (&machine.0.main, &machine.0.keyring) {
+        let text = fs::read_to_string(&machine.1).unwrap_or_default();
+        machine.0.keyring = signed_by(&text, main.trim_end_matches('/'));
+    }
+    Ok(machine.0)
+}
+
+/// The Debian mirrors among the targets that apt lists, and the file that names the first of them.
+fn targets(text: &str) -> (Machine, PathBuf) {
+    let mut machine = Machine::default();
+    let mut named_in = PathBuf::new();
+    for target in text.split("\n\n") {
+        let fields = fields(target);
+        let field = |name: &str| fields.get(name).map_or("", String::as_str);
+        let uri = field("Repo-URI");
+        // Before the first `apt-get update` the origin is not known, only the address.
+        let debian = match field("Origin") {
+            "" => uri.trim_end_matches('/').ends_with("/debian") || uri.contains("debian-security"),
+            origin => origin == "Debian",
+        };
+        let security = uri.contains("security") || field("Release").ends_with("-security");
+        if !debian || uri.is_empty() || field("Component") != "main" {
+            continue;
+        }
+        if security {
+            machine.security.get_or_insert_with(|| uri.to_owned());
+        } else if machine.main.is_none() {
+            machine.main = Some(uri.to_owned());
+            let entry = field("Sourcesentry");
+            named_in = PathBuf::from(entry.rsplit_once(':').map_or(entry, |(path, _)| path));
+        }
+    }
+    (machine, named_in)
+}
+
+/// The keyring that a `.sources` or `.list` file names for a mirror.
+fn signed_by(text: &str, uri: &str) -> Option<PathBuf> {
+    let deb822 = text.lines().any(|line| line.to_ascii_lowercase().starts_with("uris:"));
+    let entries: Vec<&str> =
+        if deb822 { text.split("\n\n").collect() } else { text.lines().collect() };
+    let entry = entries.into_iter().find(|entry| entry.contains(uri))?;
+    let at = entry.to_ascii_lowercase().find("signed-by")? + "signed-by".len();
+    let value = entry[at..].trim_start_matches([':', '=', ' ']);
+    let path = value.split(|c: char| c.is_whitespace() || c == ']' || c == ',').next()?;
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
+
+fn stanza(mirror: &str, suites: &[String], keyring: Option<&Path>) -> String {
+    let mut text = format!(
+        "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nArchitectures: amd64\nTargets: Packages\n",
+        suites.join(" ")
+    );
+    if let Some(keyring) = keyring {
+        let _ = writeln!(text, "Signed-By: {}", keyring.display());
+    }
+    text.push('\n');
+    text
+}
+
+/// Read after the machine's own settings, and stronger than they are.
+fn settings(folder: &Path) -> String {
+    let set = |name: &str, value: &str| format!("{name} \"{value}\";\n");
+    let path = |name: &str, file: &str| set(name, &folder.join(file).display().to_string());
+    [
+        path("Dir::State", ""),
+        path("Dir::State::lists", "lists/"),
+        path("Dir::State::status", "status"),
+        path("Dir::State::extended_states", "extended_states"),
+        path("Dir::Cache", ""),
+        path("Dir::Cache::archives", "archives/"),
+        path("Dir::Cache::pkgcache", "pkgcache.bin"),
+        path("Dir::Cache::srcpkgcache", "srcpkgcache.bin"),
+        path("Dir::Etc::sourceparts", "sources.list.d"),
+        set("Dir::Etc::sourcelist", "/dev/null"),
+        set("Dir::Etc::preferences", "/dev/null"),
+        set("Dir::Etc::preferencesparts", "/dev/null"),
+        set("APT::Architecture", "amd64"),
+        "#clear APT::Architectures;\nAPT::Architectures { \"amd64\"; };\n".to_owned(),
+        "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n".to_owned(),
+        set("Acquire::Languages", "none"),
+        set("APT::Update::Error-Mode", "any"),
+        // The user that apt fetches as cannot see into a home.
+        set("APT::Sandbox::User", ""),
+    ]
+    .concat()
+}
+
+fn package(record: &str) -> Option<Package> {
+    let mut fields = fields(record);
+    let name =
+        |dependency: &str| dependency.trim().split([' ', ':']).next().unwrap_or("").to_owned();
+    Some(Package {
+        depends: fields.get("Depends").map_or("", String::as_str).split(',').map(name).collect(),
+        size_bytes: fields.get("Size")?.parse().ok()?,
+        name: fields.remove("Package")?,
+        version: fields.remove("Version")?,
+        sha256: fields.remove("SHA256")?,
+    })
+}
+
+/// `Name: value` lines; lines that go on are left out.
+fn fields(text: &str) -> BTreeMap<&str, String> {
+    let field = |line: &'_ str| -> Option<(usize, String)> {
+        let (name, value) = line.split_once(':')?;
+        (!name.starts_with(' ')).then(|| (name.len(), value.trim().to_owned()))
+    };
+    text.lines()
+        .filter_map(|line| field(line).map(|(length, value)| (&line[..length], value)))
+        .collect()
+}
+
+/// The last lines that apt marks as errors or warnings, as one line.
+fn complaints(text: &str) -> String {
+    let marked = |line: &&str| line.starts_with("E:") || line.starts_with("W:");
+    let mut lines: Vec<&str> = text.lines().filter(marked).map(|line| line[2..].trim()).collect();
+    lines.dedup();
+    let shown = lines.len().saturating_sub(4);
+    match lines.get(shown..) {
+        Some([]) | None => text.lines().next_back().unwrap_or("it does not say why").to_owned(),
+        Some(lines) => lines.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGETS: &str = "\
+URI: http://mirror.example/ubuntu/dists/noble\nRepo-URI: http://mirror.example/ubuntu/\nOrigin: Ubuntu\nComponent: main\nRelease: noble\nSourcesentry: /etc/a.list:1
+
+Repo-URI: http://mirror.example/debian-security/\nOrigin: Debian\nComponent: main\nRelease: bookworm-security\nSourcesentry: /etc/b.sources:9
+
+Repo-URI: http://mirror.example/debian/\nOrigin: Debian\nComponent: main\nRelease: bookworm\nSourcesentry: /etc/b.sources:1
+";
+
+    #[test]
+    fn the_mirrors_are_those_of_the_machine() {
+        let (machine, named_in) = targets(TARGETS);
+        assert_eq!(machine.main.as_deref(), Some("http://mirror.example/debian/"));
+        assert_eq!(machine.security.as_deref(), Some("http://mirror.example/debian-security/"));
+        assert_eq!(named_in, Path::new("/etc/b.sources"));
+        // Before the first update there is no origin.
+        let (machine, _) = targets(&TARGETS.replace("Origin: Debian\n", ""));
+        assert_eq!(machine.main.as_deref(), Some("http://mirror.example/debian/"));
+        let (machine, _) = targets(&TARGETS.replace("Debian", "Other"));
+        assert_eq!(machine, Machine::default());
+    }
+
+    #[test]
+    fn the_keyring_is_found_in_both_kinds_of_file() {
+        let list = "deb [arch=amd64 signed-by=/k/a.gpg] http://a/x main\n\
+                    deb [signed-by=/k/b.gpg] http://a/debian bookworm main\n";
+        assert_eq!(signed_by(list, "http://a/debian"), Some("/k/b.gpg".into()));
+        let sources = "Types: deb\nURIs: http://a/x\nSigned-By: /k/a.gpg\n\n\
+                       Types: deb\nURIs: http://a/debian\nSuites: x\nSigned-By: /k/b.gpg\n";
+        assert_eq!(signed_by(sources, "http://a/debian"), Some("/k/b.gpg".into()));
+        assert_eq!(signed_by("deb http://a/debian bookworm main\n", "http://a/debian"), None);
+        let inline = "URIs: http://a/debian\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n";
+        assert_eq!(signed_by(inline, "http://a/debian"), None);
+    }
+
+    #[test]
+    fn a_record_becomes_a_package() {
+        let record = "Package: linux-image-a\nVersion: 7.3.4-1\nDepends: kmod | x, linux-base-a (= 7.3.4-1)\n\
+                      Description: x\n more: of it\nSize: 12\nSHA256: ab\n";
+        let package = package(record).unwrap();
+        assert_eq!(package.depends, ["kmod", "linux-base-a"]);
+        assert_eq!((package.size_bytes, package.version.as_str()), (12, "7.3.4-1"));
+        assert_eq!(super::package("Package: a\n"), None);
+    }
+
+    #[test]
+    fn complaints_are_told_without_the_rest() {
+        assert_eq!(complaints("Get:1 x\nW: one\nE: two\n"), "one; two");
+        assert_eq!(complaints("strange\n"), "strange");
+        assert_eq!(complaints(""), "it does not say why");
+    }
+}

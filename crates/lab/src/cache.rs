@@ -1,0 +1,118 @@
+//! Where fetched kernels are kept: `cpumax/kernels/NAME/` in the user's cache, with the image
+//! (`vmlinuz`), its configuration (`config`) and where both come from (`kernel.json`).
+
+use crate::config::{self, Config};
+use crate::{Error, catalog};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of everything the lab keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+/// Where a kernel comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// What `uname -r` says.
+    pub release: String,
+    /// Version of the package, e.g. `6.12.117-1`.
+    pub package_version: String,
+    /// The packages and the SHA-256 that the signed index has for each.
+    pub packages: Vec<(String, String)>,
+}
+
+/// A kernel that is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Name in `kernels.toml`.
+    pub name: String,
+    /// Major and minor version, e.g. `6.12`.
+    pub version: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What its configuration says.
+    pub config: Config,
+    /// The image to boot.
+    pub image: PathBuf,
+}
+
+impl Cache {
+    /// The user's: `$CPUMAX_CACHE`, or `cpumax` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+    ///
+    /// # Errors
+    /// [`Error::NoCache`] when none of these is set.
+    pub fn of_user() -> Result<Cache, Error> {
+        let set =
+            |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = set("CPUMAX_CACHE")
+            .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("cpumax")))
+            .or_else(|| set("HOME").map(|home| home.join(".cache/cpumax")));
+        folder.map(Cache::at).ok_or(Error::NoCache)
+    }
+
+    /// One in a folder of its own, which need not exist.
+    pub fn at(folder: PathBuf) -> Cache {
+        Cache { folder }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the files of that kernel are, or would be.
+    pub fn kernel_folder(&self, name: &str) -> PathBuf {
+        self.folder.join("kernels").join(name)
+    }
+
+    /// The kernel of that name in `kernels.toml`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKernel`], [`Error::NotFetched`], or what is wrong with its files.
+    pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
+        let entry = catalog::find(name)?;
+        let folder = self.kernel_folder(name);
+        let [image, config, origin] = ["vmlinuz", "config", "kernel.json"].map(|f| folder.join(f));
+        if !origin.exists() {
+            return Err(Error::NotFetched { name: name.to_owned() });
+        }
+        let text = fs::read_to_string(&origin).map_err(Error::file("read", &origin))?;
+        let parsed = serde_json::from_str(&text)
+            .map_err(|error| Error::Malformed { path: origin, reason: error.to_string() })?;
+        let config = fs::read_to_string(&config).map_err(Error::file("read", &config))?;
+        Ok(Kernel {
+            name: name.to_owned(),
+            version: entry.version().to_owned(),
+            origin: parsed,
+            config: config::parse(&config),
+            image,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_here_is_told_with_the_command_that_gets_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let told = cache.kernel("6.12").unwrap_err().to_string();
+        assert!(told.contains("cpumax lab fetch 6.12"), "{told}");
+    }
+
+    #[test]
+    fn a_broken_entry_is_told_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let kernel = cache.kernel_folder("6.12");
+        fs::create_dir_all(&kernel).unwrap();
+        fs::write(kernel.join("kernel.json"), "{}").unwrap();
+        let told = cache.kernel("6.12").unwrap_err().to_string();
+        assert!(told.contains("kernel.json") && told.contains("release"), "{told}");
+    }
+}

@@ -1,0 +1,122 @@
+//! What goes wrong in the lab, told so that the reader knows what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the lab cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or folder that cannot be read, made or written.
+    #[error("{}: cannot {what}: {source}", path.display())]
+    File {
+        /// What was tried, e.g. `write`.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A program that is needed and is not there.
+    #[error("{program} is not installed; on Debian or Ubuntu: apt-get install {package}")]
+    Missing {
+        /// Name of the program.
+        program: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// A program that could not be started, though it is there.
+    #[error("cannot run {program}: {source}")]
+    Start {
+        /// Name of the program.
+        program: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// apt did not do what it was asked for.
+    #[error("apt cannot {what}: {said}")]
+    Apt {
+        /// What it was to do.
+        what: String,
+        /// Its complaints.
+        said: String,
+    },
+    /// The keyring does not know who signs a suite.
+    #[error(
+        "{} does not have the keys that sign {suites}; install a newer debian-archive-keyring, or name one with --keyring",
+        keyring.display()
+    )]
+    UnknownKey {
+        /// The keyring that was used.
+        keyring: PathBuf,
+        /// The suites asked for.
+        suites: String,
+    },
+    /// The machine's apt has no Debian mirror.
+    #[error(
+        "apt on this machine has no Debian mirror configured; name one with --mirror, e.g. --mirror http://MIRROR/debian"
+    )]
+    NoMirror,
+    /// No package of that version is left on the mirror.
+    #[error("no kernel {name} for {flavour} in {suites}")]
+    Gone {
+        /// Name in `kernels.toml`.
+        name: String,
+        /// Its flavour.
+        flavour: String,
+        /// Where was looked.
+        suites: String,
+    },
+    /// A package without what a kernel package has.
+    #[error("{package} has no {file}")]
+    Unpack {
+        /// The package's name.
+        package: String,
+        /// What it lacks.
+        file: &'static str,
+    },
+    /// A name that is not in `kernels.toml`.
+    #[error("the lab has no kernel {name:?}; it has {known}")]
+    UnknownKernel {
+        /// What was given.
+        name: String,
+        /// What would be accepted.
+        known: String,
+    },
+    /// A kernel that has not been fetched yet.
+    #[error("kernel {name} is not here yet; get it with: cpumax lab fetch {name}")]
+    NotFetched {
+        /// Name in `kernels.toml`.
+        name: String,
+    },
+    /// A file of the lab's own that does not say what it should.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No place to keep kernels.
+    #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep kernels")]
+    NoCache,
+}
+
+impl Error {
+    /// For `map_err` on what is done with a file.
+    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::File { what, path, source }
+    }
+
+    /// For `map_err` on starting a program.
+    pub(crate) fn start(
+        program: &'static str,
+        package: &'static str,
+    ) -> impl FnOnce(io::Error) -> Error {
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound => Error::Missing { program, package },
+            _ => Error::Start { program, source },
+        }
+    }
+}
