@@ -5,6 +5,7 @@ use crate::config::{self, Config};
 use crate::{Error, catalog};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The folder of everything the lab keeps.
@@ -33,8 +34,8 @@ pub struct Kernel {
     pub version: String,
     /// Where it comes from.
     pub origin: Origin,
-    /// What its configuration says.
-    pub config: Config,
+    /// What its configuration says; mirrors drop the package that has it before the image.
+    pub config: Option<Config>,
     /// The image to boot.
     pub image: PathBuf,
 }
@@ -75,19 +76,23 @@ impl Cache {
     pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
         let entry = catalog::find(name)?;
         let folder = self.kernel_folder(name);
-        let [image, config, origin] = ["vmlinuz", "config", "kernel.json"].map(|f| folder.join(f));
+        let [image, config_path, origin] =
+            ["vmlinuz", "config", "kernel.json"].map(|file| folder.join(file));
         if !origin.exists() {
             return Err(Error::NotFetched { name: name.to_owned() });
         }
         let text = fs::read_to_string(&origin).map_err(Error::file("read", &origin))?;
         let parsed = serde_json::from_str(&text)
             .map_err(|error| Error::Malformed { path: origin, reason: error.to_string() })?;
-        let config = fs::read_to_string(&config).map_err(Error::file("read", &config))?;
+        let config = match fs::read_to_string(&config_path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            config => Some(config::parse(&config.map_err(Error::file("read", &config_path))?)),
+        };
         Ok(Kernel {
             name: name.to_owned(),
             version: entry.version().to_owned(),
             origin: parsed,
-            config: config::parse(&config),
+            config,
             image,
         })
     }

@@ -55,7 +55,10 @@ pub fn fetch(
     fs::create_dir_all(cache.folder()).map_err(Error::file("make", cache.folder()))?;
     let _alone = lock(&cache.folder().join("fetch.lock"))?;
     told(Step::Lists(&suites));
-    let apt = Apt::open(&cache.folder().join("apt"), source, &suites)?;
+    // The lists are larger than the kernels, and out of date when they are next asked for.
+    let lists = tempfile::Builder::new().prefix(".apt-").tempdir_in(cache.folder());
+    let lists = lists.map_err(Error::file("make a folder in", cache.folder()))?;
+    let apt = Apt::open(lists.path(), source, &suites)?;
     apt.update()?;
     let packages = apt.packages("^linux-(image|binary|base)-[0-9].*-amd64$")?;
     for entry in wanted {
@@ -100,7 +103,8 @@ fn order(version: &str) -> Vec<u64> {
     numbers.filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
-/// The image's package and those that newer kernels keep the image itself and its configuration in.
+/// The image's package and those that newer kernels keep the image itself and its configuration in. The
+/// latter is not signed and may be gone already.
 fn parts<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
     let release = image.name.trim_start_matches("linux-image-");
     let others = ["linux-binary-", "linux-base-"].map(|part| format!("{part}{release}"));
@@ -123,8 +127,8 @@ fn keep(cache: &Cache, apt: &Apt, entry: &Entry, parts: &[&Package]) -> Result<(
         unpack(&path, release, folder)?;
         fs::remove_file(&path).map_err(Error::file("remove", &path))?;
     }
-    if let Some(file) = ["vmlinuz", "config"].into_iter().find(|file| !folder.join(file).exists()) {
-        return Err(Error::Unpack { package: parts[0].name.clone(), file });
+    if !folder.join("vmlinuz").exists() {
+        return Err(Error::Unpack { package: parts[0].name.clone(), file: "vmlinuz" });
     }
     let origin = Origin {
         release: release.to_owned(),

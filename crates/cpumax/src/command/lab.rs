@@ -54,7 +54,8 @@ struct Listed {
 struct Here {
     release: String,
     package_version: String,
-    config: cpumax_lab::config::Config,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<cpumax_lab::config::Config>,
 }
 
 fn list(json: bool) -> Result<(), Failure> {
@@ -90,16 +91,19 @@ fn list(json: bool) -> Result<(), Failure> {
 fn row(kernel: &Listed) -> Vec<String> {
     let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
     let mut row = vec![kernel.name.to_owned()];
-    match &kernel.here {
-        None => row.extend(["-", "-", "-", "-", "-", "no"].map(str::to_owned)),
-        Some(Here { release, package_version, config }) => row.extend([
+    match kernel.here.as_ref().and_then(|here| here.config.as_ref()) {
+        None => row.extend(["-"; 5].map(str::to_owned)),
+        Some(config) => row.extend([
             config.hz.to_string(),
             config.preempt.clone(),
             yes(config.cfs_bandwidth),
             yes(config.sched_ext),
             yes(config.no_hz_full),
-            format!("{release} ({package_version})"),
         ]),
     }
+    row.push(match &kernel.here {
+        None => "no".to_owned(),
+        Some(Here { release, package_version, .. }) => format!("{release} ({package_version})"),
+    });
     row
 }
