@@ -3,4 +3,5 @@
 //! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It speaks
 //! the [`protocol`]: one line of JSON for each message.
 
+pub mod hypervisor;
 pub mod protocol;

@@ -1,0 +1,115 @@
+//! What the guest and QEMU do with each other beside the serial line.
+//!
+//! Jobs come through the firmware configuration device (`fw_cfg`, ports 0x510 and 0x511), because a read
+//! from it is over before the next instruction: it takes the same time in every run, which a message on a
+//! serial line does not. A write to the `pvpanic` device (port 0x505) stops the machine between two
+//! instructions; the lab then saves its state, and every later run begins there.
+
+use std::io;
+use std::time::Duration;
+
+/// Name under which the lab leaves the lines of the jobs.
+pub const JOBS: &str = "opt/cpumax/jobs";
+
+/// What stands there instead while the lab wants to save the state of the machine.
+pub const PAUSE: &str = "pause";
+
+/// Environment variable (set on the kernel's command line) with the seconds to sleep before anything is
+/// measured: a kernel works on long after it has started its first process.
+pub const SETTLE: &str = "CPUMAX_SETTLE_S";
+
+const SELECTOR: u16 = 0x510;
+const DATA: u16 = 0x511;
+const STOPPER: u16 = 0x505;
+const FILE_DIRECTORY: u16 = 0x19;
+const MAX_FILES: u32 = 1024;
+const MAX_FILE_BYTES: u32 = 64 << 20;
+
+/// Lets the kernel finish starting.
+pub fn settle() {
+    let seconds = std::env::var(SETTLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    std::thread::sleep(Duration::from_secs(seconds));
+}
+
+/// The lines of the jobs; `None` when QEMU was given none, and they come by the serial line. When the lab
+/// wants the machine's state first, this stops the machine until it has been saved (and restored, perhaps
+/// days later), and returns at a whole second of the monotonic clock.
+///
+/// # Errors
+/// Without root, or when the device does not answer as it should.
+pub fn jobs() -> io::Result<Option<String>> {
+    let Some(text) = read(JOBS)? else { return Ok(None) };
+    if text != PAUSE.as_bytes() {
+        return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
+    }
+    out8(STOPPER, 1);
+    // QEMU may skip to the next timer while it stops; by the next whole second that makes no difference.
+    sleep_to_whole_second();
+    let text = read(JOBS)?.unwrap_or_default();
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+}
+
+fn sleep_to_whole_second() {
+    // SAFETY: both calls take a pointer to a value that lives on this stack.
+    unsafe {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        let then = libc::timespec { tv_sec: now.tv_sec + 1, tv_nsec: 0 };
+        let none = std::ptr::null_mut();
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const then, none);
+    }
+}
+
+/// The file of that name in the firmware configuration device.
+fn read(name: &str) -> io::Result<Option<Vec<u8>>> {
+    // SAFETY: asks for a right; without it the call fails and no port is touched.
+    if unsafe { libc::iopl(3) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Selects the signature, which tells whether the device is there.
+    out16(SELECTOR, 0);
+    if &bytes::<4>() != b"QEMU" {
+        return Ok(None);
+    }
+    out16(SELECTOR, FILE_DIRECTORY);
+    let files = u32::from_be_bytes(bytes()).min(MAX_FILES);
+    for _ in 0..files {
+        let size = u32::from_be_bytes(bytes());
+        let key = u16::from_be_bytes(bytes());
+        let _reserved = bytes::<2>();
+        let found = bytes::<56>();
+        let end = found.iter().position(|&byte| byte == 0).unwrap_or(found.len());
+        if &found[..end] == name.as_bytes() {
+            out16(SELECTOR, key);
+            return Ok(Some((0..size.min(MAX_FILE_BYTES)).map(|_| in8(DATA)).collect()));
+        }
+    }
+    Ok(None)
+}
+
+fn bytes<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|_| in8(DATA))
+}
+
+fn in8(port: u16) -> u8 {
+    let value: u8;
+    // SAFETY: reads a port of the device this file is about, after `read` got the right to.
+    unsafe {
+        std::arch::asm!("in al, dx", in("dx") port, out("al") value, options(nomem, nostack));
+    }
+    value
+}
+
+fn out8(port: u16, value: u8) {
+    // SAFETY: as `in8`; what the device does to the machine is what is wanted.
+    unsafe {
+        std::arch::asm!("out dx, al", in("dx") port, in("al") value, options(nostack));
+    }
+}
+
+fn out16(port: u16, value: u16) {
+    // SAFETY: as `out8`.
+    unsafe {
+        std::arch::asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack));
+    }
+}
