@@ -97,6 +97,9 @@ pub(crate) struct Machine<'a> {
     pub scaling: u64,
     pub release: Release,
     pub events: u64,
+    /// Ticks that were events, and those of them that found nothing and had no other reason to come.
+    #[cfg(test)]
+    pub ticks: (u64, u64),
     pub failed: Option<Error>,
     pub trace: Option<&'a mut dyn TraceSink>,
     /// A list that is walked while its original changes.
@@ -185,6 +188,8 @@ impl<'a> Machine<'a> {
             scaling,
             release: Release::default(),
             events: 0,
+            #[cfg(test)]
+            ticks: (0, 0),
             failed: None,
             trace,
             scratch: Vec::new(),

@@ -138,6 +138,8 @@ impl Machine<'_> {
             return;
         }
         let leaf = self.ses[self.tasks[curr].se].q;
+        #[cfg(test)]
+        let before = self.what_ticks_change(cpu);
         let mut q = leaf;
         while q.is_some() {
             self.charge(q);
@@ -151,6 +153,8 @@ impl Machine<'_> {
             self.refresh_shares(leaf);
             self.reweight_flat_curr(cpu);
         }
+        #[cfg(test)]
+        self.count_tick(cpu, before);
     }
 
     fn refresh_shares(&mut self, mut q: CfsRqId) {
@@ -225,5 +229,58 @@ impl Machine<'_> {
         }
         self.charge_path(self.ses[self.tasks[curr].se].q);
         self.resched(cpu, Resched::Lazy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, kernel};
+
+    impl Machine<'_> {
+        /// All that a tick may change but the charge itself.
+        pub(super) fn what_ticks_change(&self, cpu: CpuId) -> Vec<i128> {
+            let mut seen = vec![self.cpus[cpu].resched as i128];
+            let mut q = self.ses[self.tasks[self.cpus[cpu].curr].se].q;
+            while q.is_some() {
+                let rq = &self.cfs_rqs[q];
+                seen.push(i128::from(rq.bandwidth.throttled));
+                seen.push(i128::from(self.groups[rq.group].pool.runtime_ns));
+                if rq.curr.is_some() {
+                    seen.push(i128::from(self.ses[rq.curr].deadline));
+                    seen.push(i128::from(self.ses[rq.curr].weight));
+                }
+                q = rq.parent;
+            }
+            seen
+        }
+
+        pub(super) fn count_tick(&mut self, cpu: CpuId, before: Vec<i128>) {
+            self.ticks.0 += 1;
+            let shares =
+                (self.tick_number(cpu, self.now) + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS);
+            let excused = shares || self.cpus[cpu].ipi_ns != NEVER;
+            self.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
+        }
+    }
+
+    #[test]
+    fn hardly_an_event_is_a_tick_that_changes_nothing() {
+        for file in ["../../scenarios/fibtest.toml", "benches/mix.toml"] {
+            let text = std::fs::read_to_string(file).unwrap();
+            let mut workload = cpumax_workload::parse(&text, file).unwrap();
+            workload.duration_ns = 300_000_000;
+            for kernel in kernel::parse_kernels("4.18..7.3").unwrap() {
+                let (check, step_every_tick) = (false, false);
+                let options = Options { kernel, seed: 1, check, step_every_tick, observed: None };
+                let mut machine = Machine::new(&workload, &options, None);
+                machine.run(None).unwrap();
+                let (ticks, idle) = machine.ticks;
+                let version = kernel.version;
+                assert!(ticks > 0, "{file} on {version}");
+                let events = machine.events;
+                assert!(idle * 1000 < events, "{file} on {version}: {idle} of {events} events");
+            }
+        }
     }
 }
