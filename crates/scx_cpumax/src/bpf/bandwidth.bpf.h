@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * CPU bandwidth control (cpu.max) for sched_ext schedulers, enforced where a task returns to user mode.
+ *
+ * A group out of runtime stops nobody inside the kernel: a task goes on through its system call, drops its locks, and is
+ * parked on its way out. The rules are those of the fair class since 6.18 (kernel/sched/fair.c), with one pool a group from
+ * which CPUs take slices; what is left over goes back, what was overrun is debt in the pool, nothing expires.
+ *
+ * Contract. The scheduler calls, from the operation of the same name:
+ *   cgroup_init (sleepable)  cbw_group_init(): an error must be returned, for what has no record here would have no limit
+ *   cgroup_exit (sleepable)  cbw_group_exit()
+ *   cgroup_set_bandwidth     cbw_group_set_limit()
+ *   cgroup_move              cbw_task_move()
+ *   init_task, exit_task     cbw_task_init() (its error must be returned), cbw_task_exit()
+ *   running, tick, stopping  cbw_running(), cbw_tick(), cbw_stopping()
+ *   quiescent                cbw_quiescent()
+ *   set_cpumask              cbw_set_cpumask()
+ *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
+ *                            head of the local queue; CBW_PARKED it has been taken care of
+ *   init                     cbw_init()
+ *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
+ * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue,
+ * set SCX_OPS_ENQ_MIGRATION_DISABLED, and define cpu_online and cpu_offline. Direct insertion from select_cpu is fine: a
+ * task that wakes up is in the kernel, and is asked for its runtime when it runs.
+ *
+ * Cost. A task without a limit above it: one comparison a hook. With limits: one charge a level at each tick and switch, and
+ * an atomic operation on the pool a slice. Parking: two extra passes through the scheduler (see bandwidth/boundary.bpf.h).
+ * Memory: a page a group (and one more for each 55 CPUs), 200 bytes a task.
+ */
+#ifndef CPUMAX_BANDWIDTH_BPF_H
+#define CPUMAX_BANDWIDTH_BPF_H
+
+#include "kernel.bpf.h"
+#include "intf.h"
+
+enum cbw_verdict { CBW_RUN, CBW_HEAD, CBW_PARKED };
+
+/* Where a task that is released goes: a queue in vtime order. Defined by the scheduler. */
+static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice_ns);
+
+typedef struct cbw_group __arena cbw_group_t;
+typedef struct cbw_cpu __arena cbw_cpu_t;
+
+/* Set by the loader. */
+const volatile u32 nr_cpus = 1;
+const volatile u64 tick_ns = 4000000;
+const volatile bool park_at_enqueue = false; /* for comparison only: parks whoever is queued, lock holders too */
+const volatile u32 without = 0;		     /* cures to leave out, so that tests can show what they cure */
+enum cure {
+	CURE_REFILL_RACE = 1 << 0,
+	CURE_SECOND_SLOT = 1 << 1,
+	CURE_WATCHDOG_PASS = 1 << 2,
+	CURE_EXHAUST_TIMER = 1 << 3,
+	CURE_SECOND_HOP = 1 << 4,
+};
+/* So that the loader can tell whether it and this program mean the same records. */
+const volatile u32 group_size = sizeof(struct cbw_group);
+const volatile u32 task_size = sizeof(struct cbw_task);
+
+#define CBW_SLICE_NS 5000000LL
+#define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */
+#define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer */
+#define CBW_RELEASE_WORTH_NS 250000 /* of runtime there should be for each task released */
+#define CBW_CONTINUE_NS 100000	    /* until the next batch */
+#define CBW_PASS_AFTER_NS 15000000000ULL /* half of what the watchdog allows */
+#define CBW_PARK_DSQ (1ULL << 48)
+
+struct refusal refusal;
+u64 cbw_limits_seq = 1;
+u64 cbw_next_dsq;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1 << 16);
+} arena SEC(".maps");
+
+struct cbw_group_entry {
+	struct bpf_timer timer;
+	u64 group;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, u64);
+	__type(value, struct cbw_group_entry);
+} cbw_groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct cbw_task);
+} cbw_tasks SEC(".maps");
+
+/* Tells the verifier that a program uses the arena, which it otherwise would not know. */
+#define CBW_USES_ARENA() __asm__ volatile("" : : "r"(&arena))
+
+#define cbw_read(x) (*(volatile typeof(x) *)&(x))
+#define cbw_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
+/* An atomic operation that returns a value is a full barrier. */
+#define cbw_barrier()                                    \
+	({                                               \
+		u64 ____b = 0;                           \
+		__sync_fetch_and_add(&____b, 1);         \
+	})
+
+static __always_inline cbw_group_t *cbw_group_at(u64 address)
+{
+	return (cbw_group_t *)address;
+}
+
+static __always_inline struct cbw_task *cbw_task(struct task_struct *p)
+{
+	return bpf_task_storage_get(&cbw_tasks, p, 0, 0);
+}
+
+static __always_inline s64 min_s64(s64 a, s64 b)
+{
+	return a < b ? a : b;
+}
+
+static __always_inline bool cbw_limited(cbw_group_t *g)
+{
+	return cbw_read(g->quota_ns) != CBW_UNLIMITED;
+}
+
+static __always_inline cbw_cpu_t *cbw_cpu_of(cbw_group_t *g, u32 cpu)
+{
+	return &g->cpu[cpu];
+}
+
+/* The nearest group with a limit, g or above. Remembered until a limit appears or goes. */
+static __noinline u64 cbw_find_limited(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address), *at = g;
+	u64 seq = cbw_read(cbw_limits_seq);
+	int i;
+
+	CBW_USES_ARENA();
+	bpf_for(i, 0, CBW_DEPTH_MAX + 2) {
+		if (!at || cbw_limited(at))
+			break;
+		at = cbw_group_at(at->parent);
+	}
+	cbw_write(g->limited, (u64)at);
+	cbw_write(g->limited_seq, seq);
+	return (u64)at;
+}
+
+static __always_inline cbw_group_t *cbw_nearest_limited(cbw_group_t *g)
+{
+	if (!g)
+		return NULL;
+	if (cbw_read(g->limited_seq) == cbw_read(cbw_limits_seq))
+		return cbw_group_at(cbw_read(g->limited));
+	return cbw_group_at(cbw_find_limited((u64)g));
+}
+
+static __always_inline cbw_group_t *cbw_next_limited(cbw_group_t *g)
+{
+	return cbw_nearest_limited(cbw_group_at(g->parent));
+}
+
+static __always_inline cbw_group_t *cbw_task_limit(struct cbw_task *t)
+{
+	cbw_group_t *g = cbw_group_at(t->group);
+
+	/* A group can be gone before its last dying task; its memory may be another's by now. */
+	if (!g || g->id != t->group_id)
+		return NULL;
+	return cbw_nearest_limited(g);
+}
+
+/*
+ * Every limited level from l up, in g. An open-coded iterator: the verifier then looks at one round, not at 33 of them times
+ * the ways through each.
+ */
+#define cbw_for_each_limited(i, l, g) \
+	bpf_for(i, 0, CBW_DEPTH_MAX + 1) \
+		if (!((g) = (l))) \
+			break; \
+		else if (((l) = cbw_next_limited(g)), true)
+
+/* Who never waits at the boundary: it has none, or leaves for good. */
+static __always_inline bool cbw_exempt(struct task_struct *p)
+{
+	return p->flags & (PF_KTHREAD | PF_EXITING | PF_IO_WORKER | PF_USER_WORKER);
+}
+
+static __always_inline bool cbw_wants_out(struct cbw_task *t)
+{
+	return t->at_boundary;
+}
+
+static __noinline int cbw_start(u64 address);
+static __noinline int cbw_poke(u64 address);
+static __always_inline void cbw_activate(cbw_group_t *g)
+{
+	if (!cbw_read(g->timer_active))
+		cbw_start((u64)g);
+}
+
+#include "bandwidth/pool.bpf.h"
+#include "bandwidth/period.bpf.h"
+#include "bandwidth/boundary.bpf.h"
+#include "bandwidth/group.bpf.h"
+
+#endif

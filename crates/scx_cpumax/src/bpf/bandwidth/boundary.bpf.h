@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The way to the boundary: how a task of a group that is out of runtime comes to wait just before it returns to user mode.
+ *
+ * 1. Charging finds a level out of runtime: a piece of task work is scheduled on the running task, which goes on in kernel
+ *    mode for as long as it has to.
+ * 2. On its way to user mode the task runs cbw_boundary() itself. If it is still throttled it is marked, and its CPU is
+ *    kicked, which preempts it right there.
+ * 3. First hop: BPF callbacks run with migration disabled, and a task parked like that could change neither its affinity nor
+ *    leave a CPU that goes offline. So cbw_enqueue() sends it back to the head of the local queue.
+ * 4. Second hop: as it enables migration again the core calls set_cpumask, which kicks once more; cbw_enqueue() now finds the
+ *    mark and no obstacle, and parks it.
+ *
+ * The mark means that nothing is held: it is forgotten at the first enqueue that could have parked, and when the task
+ * sleeps or exits. The kernel's slot of the work is busy until its callback has returned, which is after the release: so
+ * there are two, used in turn.
+ */
+
+struct cbw_work {
+	struct bpf_task_work work;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 17);
+	__type(key, u64);
+	__type(value, struct cbw_work);
+} cbw_work_a SEC(".maps"), cbw_work_b SEC(".maps");
+
+struct cbw_cpu_timer {
+	struct bpf_timer timer;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cbw_cpu_timer);
+} cbw_cpu_timers SEC(".maps");
+
+/* Runs in the task's own context, on its way to user mode. */
+static int cbw_boundary(struct bpf_map *map, void *key, void *value)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cbw_task *t = cbw_task(p);
+	u32 cpu = bpf_get_smp_processor_id();
+	cbw_group_t *l;
+	u64 now;
+
+	CBW_USES_ARENA();
+	if (!t)
+		return 0;
+	t->requested = 0;
+	t->boundary_visits++;
+	if (cbw_exempt(p))
+		return 0;
+	l = cbw_task_limit(t);
+	if (!l)
+		return 0;
+	now = bpf_ktime_get_ns();
+	/* What it ran since the last charge counts, though it is charged only when it is put. */
+	if (cbw_left(l, cpu) > (s64)(now - t->charged_at_ns))
+		return 0;
+	t->visited_at_ns = now;
+	t->hopped = 0;
+	t->at_boundary = 1;
+	scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	return 0;
+}
+
+static __always_inline int cbw_schedule_work(struct task_struct *p, struct cbw_work *w, bool first)
+{
+	if (bpf_ksym_exists(bpf_task_work_schedule_resume)) {
+		if (first)
+			return bpf_task_work_schedule_resume(p, &w->work, &cbw_work_a, cbw_boundary);
+		return bpf_task_work_schedule_resume(p, &w->work, &cbw_work_b, cbw_boundary);
+	}
+	if (first)
+		return bpf_task_work_schedule_resume_impl(p, &w->work, &cbw_work_a, cbw_boundary, NULL);
+	return bpf_task_work_schedule_resume_impl(p, &w->work, &cbw_work_b, cbw_boundary, NULL);
+}
+
+/* Room for the work is made when it is first needed, or at fork into a group with a limit. */
+static __always_inline struct cbw_work *cbw_work_of(struct task_struct *p, bool first)
+{
+	struct cbw_work *w, none = {};
+	u64 key = (u64)p;
+
+	if (first) {
+		w = bpf_map_lookup_elem(&cbw_work_a, &key);
+		if (w)
+			return w;
+		bpf_map_update_elem(&cbw_work_a, &key, &none, BPF_NOEXIST);
+		return bpf_map_lookup_elem(&cbw_work_a, &key);
+	}
+	w = bpf_map_lookup_elem(&cbw_work_b, &key);
+	if (w)
+		return w;
+	bpf_map_update_elem(&cbw_work_b, &key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&cbw_work_b, &key);
+}
+
+static __always_inline bool cbw_try_slot(struct task_struct *p, bool first)
+{
+	struct cbw_work *w = cbw_work_of(p, first);
+
+	return w && cbw_schedule_work(p, w, first) == 0;
+}
+
+/* Asks p, which runs or is about to, to come by the boundary. */
+static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *t, cbw_group_t *l)
+{
+	bool done;
+
+	if (park_at_enqueue || t->requested || cbw_exempt(p))
+		return;
+	t->requested = 1;
+	if (t->slot & 1) {
+		done = cbw_try_slot(p, false);
+		if (!done)
+			done = cbw_try_slot(p, true);
+	} else {
+		done = cbw_try_slot(p, true);
+		if (!done && !(without & CURE_SECOND_SLOT))
+			done = cbw_try_slot(p, false);
+	}
+	if (!(without & CURE_SECOND_SLOT))
+		t->slot++;
+	if (!done) {
+		/* No memory: asked again at the next tick. */
+		t->requested = 0;
+		l->refused++;
+	}
+}
+
+/* Goes off when the running task is expected to have used up what there is. */
+static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct cbw_task *t = cbw_task(p);
+	u32 cpu = bpf_get_smp_processor_id();
+	cbw_group_t *l;
+	s64 left;
+
+	CBW_USES_ARENA();
+	if (!t || !t->charged_at_ns)
+		return 0;
+	l = cbw_task_limit(t);
+	if (!l)
+		return 0;
+	left = cbw_left(l, cpu) - (s64)(bpf_ktime_get_ns() - t->charged_at_ns);
+	if (left <= 0)
+		cbw_request(p, t, l);
+	else if (left < tick_ns)
+		bpf_timer_start(&value->timer, left + 10000, BPF_F_TIMER_CPU_PIN);
+	return 0;
+}
+
+static __always_inline void cbw_arm_exhaustion(cbw_group_t *l, u32 cpu)
+{
+	struct cbw_cpu_timer *timer;
+	u32 key = cpu;
+	s64 left;
+
+	if ((without & CURE_EXHAUST_TIMER) || cpu != bpf_get_smp_processor_id())
+		return;
+	left = cbw_left(l, cpu);
+	if (left <= 0 || left >= tick_ns)
+		return;
+	timer = bpf_map_lookup_elem(&cbw_cpu_timers, &key);
+	if (timer)
+		bpf_timer_start(&timer->timer, left + 10000, BPF_F_TIMER_CPU_PIN);
+}
+
+static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *t)
+{
+	cbw_group_t *l, *at, *g;
+	bool ok = true;
+	u32 cpu;
+	int i;
+
+	t->exec_ns = p->se.sum_exec_runtime;
+	l = cbw_task_limit(t);
+	if (!l)
+		return;
+	if (t->parked)
+		cbw_unpark(t, bpf_ktime_get_ns());
+	cpu = scx_bpf_task_cpu(p);
+	t->charged_at_ns = bpf_ktime_get_ns();
+	at = l;
+	cbw_for_each_limited(i, at, g) {
+		cbw_cpu_follow_limit(g, cbw_cpu_of(g, cpu));
+		if (!cbw_cpu_fill(g, cbw_cpu_of(g, cpu)))
+			ok = false;
+	}
+	if (!ok)
+		cbw_request(p, t, l);
+	else
+		cbw_arm_exhaustion(l, cpu);
+}
+
+static __always_inline void cbw_tick(struct task_struct *p, struct cbw_task *t)
+{
+	cbw_group_t *l = cbw_task_limit(t);
+	u32 cpu;
+
+	if (!l)
+		return;
+	cpu = scx_bpf_task_cpu(p);
+	if (!cbw_charge(p, t, l, cpu))
+		cbw_request(p, t, l);
+	else
+		cbw_arm_exhaustion(l, cpu);
+}
+
+static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task *t)
+{
+	cbw_group_t *l = cbw_task_limit(t);
+	u32 cpu;
+
+	if (!l)
+		return;
+	cpu = scx_bpf_task_cpu(p);
+	cbw_charge(p, t, l, cpu);
+	t->charged_at_ns = 0;
+	cbw_give_back(l, cpu);
+}
+
+/* BPF callbacks, this one too, run with migration disabled, which counts if p is the one that calls. */
+static __always_inline bool cbw_cannot_migrate(struct task_struct *p)
+{
+	return p->migration_disabled > (p == bpf_get_current_task_btf());
+}
+
+static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)
+{
+	cbw_group_t *g = cbw_group_at(cbw_where_to_wait((u64)l, cpu)), *at;
+	u64 now, seq;
+	int i;
+
+	if (!g)
+		return false;
+	cbw_activate(g);
+	/* Counted before the pool is looked at again: either the refill is seen here, or the count is seen by the refill. */
+	__sync_fetch_and_add(&g->nr_parked, 1);
+	if (!cbw_out(g, cpu) && !(without & CURE_REFILL_RACE)) {
+		__sync_fetch_and_add(&g->nr_parked, -1);
+		return false;
+	}
+	now = bpf_ktime_get_ns();
+	t->parked_at_ns = now;
+	t->parked = (u64)g;
+	t->parks++;
+	if (t->visited_at_ns)
+		t->boundary_ns += now - t->visited_at_ns;
+	t->visited_at_ns = 0;
+	__sync_fetch_and_add(&g->parks, 1);
+	cbw_for_each_limited(i, l, at) {
+		cbw_cpu_t *c = cbw_cpu_of(at, cpu);
+
+		seq = cbw_read(at->parked_seq) + 1;
+		if (cbw_read(at->pool_ns) <= 0 && c->parked_seq != seq) {
+			c->parked_seq = seq;
+			__sync_fetch_and_add(&at->throttled_since_sum_ns, now);
+			__sync_fetch_and_add(&at->throttled_cpus, 1);
+		}
+	}
+	scx_bpf_dsq_insert(p, g->park_dsq, CBW_SLICE_NS, enq_flags);
+	return true;
+}
+
+static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struct cbw_task *t, u64 enq_flags)
+{
+	bool was_parked = t->parked;
+	cbw_group_t *l;
+
+	if (was_parked) /* the core took it out, to change its affinity, priority or group */
+		cbw_unpark(t, bpf_ktime_get_ns());
+	if (!t->at_boundary && !was_parked && !park_at_enqueue)
+		return CBW_RUN;
+	if (t->at_boundary && !t->hopped && cbw_cannot_migrate(p) && !(without & CURE_SECOND_HOP)) {
+		t->hopped = 1;
+		return CBW_HEAD;
+	}
+	t->at_boundary = 0;
+	if (cbw_exempt(p) || (!(without & CURE_SECOND_HOP) && cbw_cannot_migrate(p)))
+		return CBW_RUN;
+	l = cbw_task_limit(t);
+	if (!l || !cbw_park(p, t, l, scx_bpf_task_cpu(p), enq_flags))
+		return CBW_RUN;
+	return CBW_PARKED;
+}
+
+static __always_inline void cbw_set_cpumask(struct task_struct *p)
+{
+	struct cbw_task *t;
+
+	if (p != bpf_get_current_task_btf())
+		return;
+	t = cbw_task(p);
+	if (t && t->at_boundary && t->hopped)
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
+}
+
+static __always_inline void cbw_quiescent(struct cbw_task *t, u64 deq_flags)
+{
+	if (t->parked)
+		cbw_unpark(t, bpf_ktime_get_ns());
+	if (deq_flags & DEQ_SLEEP)
+		t->at_boundary = 0;
+}

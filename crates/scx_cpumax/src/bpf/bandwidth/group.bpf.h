@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Groups and tasks come, go, move and have their limits rewritten.
+ */
+
+/* Runs once, from ops.init. */
+static __always_inline s32 cbw_init(void)
+{
+	struct cbw_cpu_timer *timer;
+	u32 cpu;
+
+	bpf_for(cpu, 0, nr_cpus) {
+		u32 key = cpu;
+
+		timer = bpf_map_lookup_elem(&cbw_cpu_timers, &key);
+		if (!timer)
+			return -ENOMEM;
+		bpf_timer_init(&timer->timer, &cbw_cpu_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&timer->timer, cbw_exhausted);
+	}
+	return 0;
+}
+
+static __always_inline s32 cbw_refuse(enum refusal_kind kind, s32 error, u64 id, u64 level)
+{
+	refusal.error = error;
+	refusal.group_id = id;
+	refusal.level = level;
+	refusal.kind = kind;
+	return error;
+}
+
+static __always_inline cbw_group_t *cbw_group_by_id(u64 id)
+{
+	struct cbw_group_entry *entry = bpf_map_lookup_elem(&cbw_groups, &id);
+
+	return cbw_group_at(entry ? entry->group : 0);
+}
+
+/* a x b / c for numbers up to 2^54 without more than 64 bits. */
+static __always_inline s64 cbw_scale(s64 a, u64 b, u64 c)
+{
+	bool negative = a < 0;
+	u64 x = negative ? -a : a;
+	int i;
+
+	bpf_for(i, 0, 32) {
+		if (b < (1ULL << 31) && c < (1ULL << 31))
+			break;
+		b >>= 1;
+		c >>= 1;
+	}
+	if (!c)
+		c = 1;
+	x = x / c * b + x % c * b / c;
+	return negative ? -x : x;
+}
+
+static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 quota_ns, u64 burst_ns)
+{
+	u64 old = g->quota_ns, now = bpf_ktime_get_ns();
+	s64 pool = cbw_read(g->pool_ns), changed;
+	int i;
+
+	if (quota_ns == CBW_UNLIMITED) {
+		cbw_write(g->quota_ns, quota_ns);
+		__sync_fetch_and_add(&cbw_limits_seq, 1);
+		if (old != CBW_UNLIMITED) {
+			/* Debt is forgiven; the timer lets everybody go. */
+			cbw_write(g->timer_active, 1);
+			cbw_poke((u64)g);
+		}
+		return;
+	}
+	g->burst_ns = burst_ns;
+	cbw_write(g->period_ns, period_ns);
+	if (old == CBW_UNLIMITED) {
+		cbw_write(g->pool_ns, quota_ns);
+		g->pool_after_refill_ns = quota_ns;
+		cbw_write(g->refill_at_ns, now + period_ns);
+	} else {
+		/*
+		 * The part of the quota that was used stays used: no windfall, however often the limit is written, and no stall
+		 * after it has been lowered.
+		 */
+		bpf_for(i, 0, 16) {
+			pool = cbw_read(g->pool_ns);
+			changed = min_s64(cbw_scale(pool, quota_ns, old), quota_ns + burst_ns);
+			if (__sync_val_compare_and_swap(&g->pool_ns, pool, changed) == pool)
+				break;
+		}
+		g->pool_after_refill_ns = min_s64(cbw_scale(g->pool_after_refill_ns, quota_ns, old), quota_ns + burst_ns);
+		if (cbw_read(g->refill_at_ns) > now + period_ns)
+			cbw_write(g->refill_at_ns, now + period_ns);
+	}
+	__sync_fetch_and_add(&g->limit_seq, 1);
+	cbw_write(g->quota_ns, quota_ns);
+	__sync_fetch_and_add(&cbw_limits_seq, 1);
+	if (cbw_read(g->timer_active))
+		cbw_poke((u64)g);
+}
+
+static __always_inline void cbw_group_set_limit(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	cbw_group_t *g = cbw_group_by_id(cgrp->kn->id);
+	u64 quota_ns = quota_us >= CBW_UNLIMITED / 1000 ? CBW_UNLIMITED : quota_us * 1000;
+
+	CBW_USES_ARENA();
+	if (g && period_us)
+		cbw_limit_write(g, period_us * 1000, quota_ns, burst_us * 1000);
+}
+
+/* Sleepable. An error refuses the group: mkdir fails, or the scheduler does not load. Never is a group silently unlimited. */
+static __always_inline s32 cbw_group_init(struct cgroup *cgrp, u64 parent_id, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	u64 id = cgrp->kn->id, level = cgrp->level, bytes = sizeof(struct cbw_group) + nr_cpus * sizeof(struct cbw_cpu);
+	u32 pages = (bytes + PAGE_SIZE - 1) / PAGE_SIZE;
+	struct cbw_group_entry none = {}, *entry;
+	cbw_group_t *g, *parent = NULL;
+	s32 err;
+
+	CBW_USES_ARENA();
+	if (level > CBW_DEPTH_MAX)
+		return cbw_refuse(REFUSED_DEPTH, -E2BIG, id, level);
+	if (level > 0) {
+		parent = cbw_group_by_id(parent_id);
+		if (!parent)
+			return cbw_refuse(REFUSED_PARENT, -ENOMEM, id, level);
+	}
+	err = bpf_map_update_elem(&cbw_groups, &id, &none, BPF_NOEXIST);
+	if (err)
+		return cbw_refuse(REFUSED_GROUPS, err == -E2BIG ? -ENOSPC : err, id, level);
+	entry = bpf_map_lookup_elem(&cbw_groups, &id);
+	if (!entry)
+		return cbw_refuse(REFUSED_MEMORY, -ENOMEM, id, level);
+	g = (cbw_group_t *)bpf_arena_alloc_pages(&arena, NULL, pages, -1, 0);
+	if (!g) {
+		bpf_map_delete_elem(&cbw_groups, &id);
+		return cbw_refuse(REFUSED_MEMORY, -ENOMEM, id, level);
+	}
+	g->park_dsq = CBW_PARK_DSQ + __sync_fetch_and_add(&cbw_next_dsq, 1);
+	err = scx_bpf_create_dsq(g->park_dsq, -1);
+	if (err) {
+		bpf_arena_free_pages(&arena, g, pages);
+		bpf_map_delete_elem(&cbw_groups, &id);
+		return cbw_refuse(REFUSED_DSQ, err, id, level);
+	}
+	g->parent = (u64)parent;
+	g->level = level;
+	g->pages = pages;
+	g->quota_ns = CBW_UNLIMITED;
+	g->id = id;
+	entry->group = (u64)g;
+	bpf_timer_init(&entry->timer, &cbw_groups, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&entry->timer, cbw_timer);
+	cbw_group_set_limit(cgrp, period_us, quota_us, burst_us);
+	return 0;
+}
+
+static __always_inline void cbw_group_exit(struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	cbw_group_t *g = cbw_group_by_id(id);
+	u32 pages;
+
+	CBW_USES_ARENA();
+	if (!g)
+		return;
+	/* First nobody finds it by its id, and its timer is gone; then its memory. */
+	bpf_map_delete_elem(&cbw_groups, &id);
+	scx_bpf_destroy_dsq(g->park_dsq);
+	g->id = 0;
+	__sync_fetch_and_add(&cbw_limits_seq, 1);
+	pages = g->pages;
+	bpf_arena_free_pages(&arena, g, pages);
+}
+
+static __always_inline void cbw_task_enter(struct cbw_task *t, u64 id)
+{
+	t->group_id = id;
+	t->group = (u64)cbw_group_by_id(id);
+}
+
+/* Sleepable. */
+static __always_inline struct cbw_task *cbw_task_init(struct task_struct *p, u64 id)
+{
+	struct cbw_task *t = bpf_task_storage_get(&cbw_tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	CBW_USES_ARENA();
+	if (!t)
+		return NULL;
+	cbw_task_enter(t, id);
+	t->exec_ns = p->se.sum_exec_runtime;
+	if (cbw_task_limit(t) && (!cbw_work_of(p, true) || !cbw_work_of(p, false)))
+		return NULL;
+	return t;
+}
+
+static __always_inline void cbw_task_exit(struct task_struct *p)
+{
+	struct cbw_task *t = cbw_task(p);
+	u64 key = (u64)p;
+
+	CBW_USES_ARENA();
+	if (t && t->parked)
+		cbw_unpark(t, bpf_ktime_get_ns());
+	bpf_map_delete_elem(&cbw_work_a, &key);
+	bpf_map_delete_elem(&cbw_work_b, &key);
+}
+
+/* The core has taken p off the queue, and puts it back afterwards: it waits on in the new group if that is throttled too. */
+static __always_inline void cbw_task_move(struct task_struct *p, u64 to_id)
+{
+	struct cbw_task *t = cbw_task(p);
+
+	CBW_USES_ARENA();
+	if (t)
+		cbw_task_enter(t, to_id);
+}

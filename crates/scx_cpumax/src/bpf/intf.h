@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the scheduler and its loader share: one record per group in the arena, one per task in task storage.
+ * The loader's mirror is src/shared.rs; both sides compare sizes when the program is loaded.
+ */
+#ifndef CPUMAX_INTF_H
+#define CPUMAX_INTF_H
+
+#define CBW_UNLIMITED (~0ULL)
+#define CBW_DEPTH_MAX 32 /* levels below the root */
+#define LLC_MAX 64
+
+/* One group on one CPU; written only under that CPU's run queue lock. A cache line. */
+struct cbw_cpu {
+	s64 rem_ns;	/* runtime left of the slice taken from the pool */
+	u64 limit_seq;	/* of the limit that the slice was taken under */
+	u64 parked_seq; /* release after which this CPU was last counted as throttled */
+	u64 usage_ns;	/* CPU time charged here */
+	u64 pad[4];
+};
+
+struct cbw_group {
+	u64 id;	    /* cgroup id */
+	u64 parent; /* arena address, 0 for the root */
+	u64 park_dsq;
+	u32 level;
+	u32 pages;
+
+	/* The limit. */
+	u64 quota_ns; /* CBW_UNLIMITED for none */
+	u64 period_ns;
+	u64 burst_ns;
+	u64 limit_seq; /* odd numbers do not matter: changes with each write */
+
+	/* The pool: what is left of the period. Below zero it is debt. */
+	s64 pool_ns;
+	s64 pool_after_refill_ns;
+	u64 refill_at_ns; /* next one; the phase is that of the first */
+	u32 timer_active;
+	u32 taken; /* somebody took from the pool since the last refill */
+	u64 nr_parked;
+	s64 released_in_walk; /* scratch: a counter in a register would have the verifier try every count */
+
+	/* What cpu.stat would say. */
+	u64 nr_periods;
+	u64 nr_throttled;
+	u64 throttled_ns; /* summed over CPUs, as the kernel does */
+	u64 nr_bursts;
+	u64 burst_used_ns;
+	/* And what it does not say. */
+	u64 parks;
+	u64 parked_ns;	       /* summed over tasks */
+	u64 kernel_overrun_ns; /* run in kernel mode while throttled */
+	u64 released;
+	u64 release_cost_ns;
+	u64 watchdog_passes;
+	u64 refused; /* boundary visits that could not be arranged */
+
+	/* Throttled CPUs since the last release: how many, and the sum of their start times. */
+	u64 throttled_cpus;
+	u64 throttled_since_sum_ns;
+	u64 parked_seq;
+
+	/* Of the nearest group with a limit, from here up; valid while limits_seq is the global one. */
+	u64 limited;
+	u64 limited_seq;
+
+	/* The scheduler's own. */
+	u32 weight;
+	u32 share_epoch;
+	u64 share;	    /* of the machine, 1 << 20 is all of it */
+	u64 sum_epoch;
+	u64 sum_weight;	    /* of children that ran in this epoch */
+	u64 sum_weight_old; /* and in the one before */
+	u64 tag[LLC_MAX];   /* virtual time up to which the group has been given turns */
+	struct cbw_cpu cpu[];
+};
+
+struct cbw_task {
+	u64 group;	/* arena address */
+	u64 group_id;	/* and whose it was when it was written here */
+	u64 parked;	/* the group at whose boundary the task waits, 0 if it does not */
+	u64 parked_at_ns;
+	u64 exec_ns;	/* p->se.sum_exec_runtime up to which was charged */
+	u64 charged_at_ns;
+	u32 requested;	/* a visit to the boundary is on its way */
+	u32 at_boundary;/* nothing of user mode has run since it was there */
+	u32 hopped;	/* has been through enqueue with migration disabled */
+	u32 slot;	/* of the two task_work slots, the one to try first */
+
+	u64 boundary_visits;
+	u64 parks;
+	u64 parked_ns;
+	u64 boundary_ns;   /* from the visit to the park */
+	u64 visited_at_ns;
+	u64 kernel_overrun_ns;
+
+	/* The scheduler's own. */
+	u64 prepaid;	   /* virtual time paid for at enqueue */
+	u64 ran_from_ns;
+	u32 queued_llc;
+	u32 pad;
+};
+
+/* Why the program refused to load or to create a group; see src/refusal.rs. */
+enum refusal_kind {
+	REFUSED_NOTHING = 0,
+	REFUSED_DEPTH = 1,
+	REFUSED_MEMORY = 2,
+	REFUSED_GROUPS = 3,
+	REFUSED_DSQ = 4,
+	REFUSED_PARENT = 5,
+};
+struct refusal {
+	u32 kind;
+	s32 error;
+	u64 group_id;
+	u64 level;
+};
+
+struct exit_record {
+	s32 kind;
+	s32 recorded;
+	s64 code;
+	char reason[128];
+	char message[1024];
+};
+
+#endif

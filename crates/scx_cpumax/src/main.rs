@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `scx_cpumax`: a `sched_ext` scheduler that enforces `cpu.max` where tasks return to user mode.
+//!
+//! It runs until it is interrupted; then, or if it dies, the kernel goes back to the fair class.
+
+mod refusal;
+mod scheduler;
+mod shared;
+mod socket;
+mod stats;
+mod topology;
+
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use scheduler::{Ending, Options, Scheduler};
+use socket::Server;
+use stats::{Answer, GroupStat, Request};
+
+const HELP_STATS: &str = "\
+parked    tasks that wait at the boundary to user mode for runtime
+thr/per   periods in which the group was throttled, of all periods
+thr_ms    time throttled, summed over CPUs, as in cpu.stat
+debt_us   runtime used beyond the quota and not yet paid back
+over_us   run in kernel mode while throttled: locks held, system calls finished
+parks     times a task was parked
+passes    times a parked task was let through for the kernel's watchdog
+`cpumax stat` shows all of them, in the form of cpu.stat, as JSON and as OpenMetrics.";
+
+/// Schedules the machine and enforces cpu.max where tasks return to user mode.
+#[derive(Parser, Debug)]
+#[command(version, about)]
+struct Args {
+    /// A task's turn, in microseconds.
+    #[arg(long, value_name = "US", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
+    slice_us: u64,
+    /// Room for this many cgroups; mkdir of one more fails.
+    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    max_groups: u32,
+    /// Park throttled tasks wherever they are queued, lock holders too; for comparison only.
+    #[arg(long)]
+    park_at_enqueue: bool,
+    /// Where to answer for statistics.
+    #[arg(long, value_name = "PATH", default_value = socket::DEFAULT_PATH)]
+    socket: PathBuf,
+    /// Print statistics each so many seconds while scheduling.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    stats: Option<u64>,
+    /// Print the statistics of a scheduler that runs already, each so many seconds.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "stats", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    monitor: Option<u64>,
+    /// Say what the statistics mean.
+    #[arg(long)]
+    help_stats: bool,
+    /// Leave out cures, as a bit mask; tests show with it what each cures.
+    #[arg(long, hide = true, default_value_t = 0)]
+    without: u32,
+    /// Show what libbpf has to say.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("scx_cpumax: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    if args.help_stats {
+        println!("{HELP_STATS}");
+        return Ok(());
+    }
+    if let Some(seconds) = args.monitor {
+        loop {
+            print_stats(&socket::ask(&args.socket, &Request::default())?);
+            thread::sleep(Duration::from_secs(seconds));
+        }
+    }
+    let options = Options {
+        slice_ns: args.slice_us * 1000,
+        groups_max: args.max_groups,
+        park_at_enqueue: args.park_at_enqueue,
+        without: args.without,
+        verbose: args.verbose,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+        .context("signals cannot be handled")?;
+    let mut server = None;
+    loop {
+        let mut storage = MaybeUninit::uninit();
+        let mut scheduler = Scheduler::load(&options, &mut storage)?;
+        if server.is_none() {
+            server = Some(Server::listen(&args.socket)?);
+        }
+        eprintln!("scx_cpumax: in charge");
+        let ending = watch(&scheduler, &stop, server.as_ref(), args.stats.map(Duration::from_secs));
+        scheduler.detach();
+        match ending {
+            Ending::StillRunning | Ending::Detached => return Ok(()),
+            Ending::Restart(reason) => eprintln!("scx_cpumax: {reason}; loading again"),
+            Ending::Ejected(reason) => anyhow::bail!("the kernel ended the scheduler: {reason}"),
+        }
+    }
+}
+
+/// Answers for the scheduler until the end.
+fn watch(
+    scheduler: &Scheduler<'_>,
+    stop: &AtomicBool,
+    server: Option<&Server>,
+    every: Option<Duration>,
+) -> Ending {
+    let mut printed = Instant::now();
+    loop {
+        let ending = scheduler.ending();
+        if ending != Ending::StillRunning || stop.load(Ordering::Relaxed) {
+            return ending;
+        }
+        if let Some(server) = server {
+            server.serve(|request| stats::answer(scheduler, request));
+        }
+        if every.is_some_and(|every| printed.elapsed() >= every) {
+            printed = Instant::now();
+            if let Answer::Groups(groups) = stats::answer(scheduler, &Request::default()) {
+                print_stats(&groups);
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn print_stats(groups: &[GroupStat]) {
+    println!("parked    thr/per      thr_ms  debt_us  over_us    parks passes  group");
+    for g in groups {
+        println!(
+            "{:6} {:>10} {:>11} {:8} {:8} {:8} {:6}  {}",
+            g.parked,
+            format!("{}/{}", g.nr_throttled, g.nr_periods),
+            g.throttled_usec / 1000,
+            g.debt_usec,
+            g.kernel_overrun_usec,
+            g.parks,
+            g.watchdog_passes,
+            g.group
+        );
+    }
+}

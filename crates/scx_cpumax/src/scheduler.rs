@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Loads the BPF program, hands the machine over to it and takes it back.
+//!
+//! Whatever keeps it from loading is said in one message: no privileges, no `sched_ext`, no BTF, another scheduler, a kernel
+//! function that is missing, a cgroup that cannot be represented, or the verifier's last words.
+
+use std::ffi::CStr;
+use std::fs;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, anyhow, bail};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
+
+use crate::shared::{Group, Task};
+use crate::topology::{CPUS_MAX, Topology};
+
+#[allow(clippy::all, clippy::pedantic, missing_docs, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/skeleton.rs"));
+}
+use skeleton::{MainSkel, MainSkelBuilder};
+
+/// What can be chosen when the scheduler is loaded.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A task's turn, ns.
+    pub slice_ns: u64,
+    /// Room for this many groups; a group beyond is refused.
+    pub groups_max: u32,
+    /// Park whoever is queued, kernel mode or not; for comparison.
+    pub park_at_enqueue: bool,
+    /// Cures to leave out, as bits of `enum cure`.
+    pub without: u32,
+    /// Show what libbpf has to say.
+    pub verbose: bool,
+}
+
+/// Why the scheduler is no longer in charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// It is still in charge.
+    StillRunning,
+    /// It was taken away by the one who loaded it.
+    Detached,
+    /// The kernel asks for it to be loaded again.
+    Restart(String),
+    /// The kernel threw it out.
+    Ejected(String),
+}
+
+/// A loaded scheduler. Dropping it gives the machine back to the fair class.
+pub struct Scheduler<'obj> {
+    skel: MainSkel<'obj>,
+    link: Option<Link>,
+}
+
+/// What libbpf printed since the last load; the verifier's reasons are in there.
+static LIBBPF_LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const LIBBPF_LOG_LINES_MAX: usize = 4000;
+
+const EXIT_KIND_DONE: i32 = 1;
+const EXIT_KIND_UNREGISTERED: i32 = 64;
+const EXIT_CODE_RESTART: i64 = 1 << 48;
+
+impl<'obj> Scheduler<'obj> {
+    /// Checks, loads and attaches.
+    pub fn load(options: &Options, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
+        check_kernel()?;
+        capture_libbpf_log(options.verbose);
+        let topology = Topology::read();
+        let mut open =
+            MainSkelBuilder::default().open(storage).context("the BPF program cannot be opened")?;
+        configure(&mut open, options, &topology)?;
+        let mut skel = open.load().map_err(|error| explain_load(&error))?;
+        let link = skel
+            .maps
+            .cpumax_ops
+            .attach_struct_ops()
+            .map_err(|error| explain_attach(&skel, &error))?;
+        Ok(Self { skel, link: Some(link) })
+    }
+
+    /// Whether it is still in charge, and if not, why.
+    pub fn ending(&self) -> Ending {
+        let record = &self.skel.maps.bss_data.as_deref().expect("the program has data").exit_record;
+        if record.recorded == 0 {
+            return Ending::StillRunning;
+        }
+        let reason = format!("{}: {}", text(&record.reason), text(&record.message));
+        let reason = reason.trim_end_matches([':', ' ']).to_owned();
+        match record.kind {
+            kind if kind <= EXIT_KIND_DONE || kind == EXIT_KIND_UNREGISTERED => Ending::Detached,
+            _ if record.code & EXIT_CODE_RESTART != 0 => Ending::Restart(reason),
+            _ => Ending::Ejected(reason),
+        }
+    }
+
+    /// Gives the machine back to the fair class.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
+    /// The group of a cgroup, by its id.
+    pub fn group(&self, id: u64) -> Option<Group> {
+        let value = self
+            .skel
+            .maps
+            .cbw_groups
+            .lookup(&id.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
+            .ok()??;
+        let address =
+            u64::from_ne_bytes(value.get(value.len() - 8..)?.try_into().ok()?) as *const Group;
+        if address.is_null() {
+            return None;
+        }
+        // SAFETY: the program only hands out addresses inside the arena, which libbpf maps into this process for as long as
+        // the skeleton lives. A group that goes away meanwhile leaves readable memory, in which the id is another.
+        let group = unsafe { address.read_volatile() };
+        (group.id == id).then_some(group)
+    }
+
+    /// The record of a thread, by a pidfd of it.
+    pub fn task(&self, pidfd: &OwnedFd) -> Option<Task> {
+        let key = pidfd.as_raw_fd().to_ne_bytes();
+        let value = self.skel.maps.cbw_tasks.lookup(&key, libbpf_rs::MapFlags::ANY).ok()??;
+        if value.len() < size_of::<Task>() {
+            return None;
+        }
+        // SAFETY: the bytes are a whole `struct cbw_task`, and every pattern of bits is a valid one.
+        Some(unsafe { value.as_ptr().cast::<Task>().read_unaligned() })
+    }
+}
+
+fn configure(
+    open: &mut skeleton::OpenMainSkel<'_>,
+    options: &Options,
+    topology: &Topology,
+) -> Result<()> {
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
+    if rodata.group_size as usize != size_of::<Group>()
+        || rodata.task_size as usize != size_of::<Task>()
+    {
+        bail!(
+            "src/shared.rs and src/bpf/intf.h disagree: groups {} and {} bytes, tasks {} and {}",
+            size_of::<Group>(),
+            rodata.group_size,
+            size_of::<Task>(),
+            rodata.task_size
+        );
+    }
+    rodata.nr_cpus = topology.cpu_count as u32;
+    rodata.nr_llcs = topology.llc_count as u32;
+    rodata.llc_of_cpu[..topology.llc_of_cpu.len()].copy_from_slice(&topology.llc_of_cpu);
+    rodata.slice_ns = options.slice_ns;
+    rodata.without = options.without;
+    rodata.park_at_enqueue = options.park_at_enqueue;
+    debug_assert!(topology.cpu_count <= CPUS_MAX);
+    // A group takes its record and a cache line for each CPU.
+    let pages_each = (size_of::<Group>() + topology.cpu_count * 64).div_ceil(4096) as u64;
+    let pages = (u64::from(options.groups_max) * pages_each + 16).min(1 << 20);
+    open.maps.arena.set_max_entries(pages as u32)?;
+    open.maps.cbw_groups.set_max_entries(options.groups_max)?;
+    let threads_max = threads_max();
+    open.maps.cbw_work_a.set_max_entries(threads_max)?;
+    open.maps.cbw_work_b.set_max_entries(threads_max)?;
+    open.maps.cbw_cpu_timers.set_max_entries(topology.cpu_count as u32)?;
+    Ok(())
+}
+
+/// How many threads the kernel allows, and some more for when that is raised.
+fn threads_max() -> u32 {
+    let allowed = fs::read_to_string("/proc/sys/kernel/threads-max").unwrap_or_default();
+    allowed.trim().parse::<u32>().unwrap_or(1 << 16).saturating_mul(2).clamp(1 << 12, 1 << 22)
+}
+
+fn check_kernel() -> Result<()> {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("loading a scheduler needs root (CAP_SYS_ADMIN): run it with sudo");
+    }
+    if !Path::new("/sys/kernel/sched_ext").exists() {
+        bail!(
+            "this kernel ({}) has no sched_ext: it needs 6.18 or newer built with CONFIG_SCHED_CLASS_EXT=y",
+            kernel_release()
+        );
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        bail!("this kernel ({}) has no BTF: it needs CONFIG_DEBUG_INFO_BTF=y", kernel_release());
+    }
+    let state = fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default();
+    if state.trim() != "disabled" {
+        let name = fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
+        bail!(
+            "the scheduler {:?} is loaded ({}): stop it first, there can be only one",
+            name.trim(),
+            state.trim()
+        );
+    }
+    Ok(())
+}
+
+fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn capture_libbpf_log(verbose: bool) {
+    LIBBPF_LOG.lock().expect("no one panics with it").clear();
+    let print = if verbose {
+        |_: PrintLevel, line: String| eprint!("{line}")
+    } else {
+        |_: PrintLevel, line: String| {
+            let mut log = LIBBPF_LOG.lock().expect("no one panics with it");
+            if log.len() < LIBBPF_LOG_LINES_MAX {
+                log.push(line);
+            }
+        }
+    };
+    libbpf_rs::set_print(Some((if verbose { PrintLevel::Debug } else { PrintLevel::Info }, print)));
+}
+
+/// Makes one message of what libbpf said while it failed to load.
+fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
+    let log = LIBBPF_LOG.lock().expect("no one panics with it").concat();
+    if let Some(missing) =
+        log.lines().find(|line| line.contains("(ksym)") && line.contains("failed"))
+    {
+        return anyhow!(
+            "this kernel ({}) lacks a function that is needed: {}",
+            kernel_release(),
+            missing.trim()
+        );
+    }
+    let tail: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let tail = tail[tail.len().saturating_sub(25)..].join("\n  ");
+    anyhow!(
+        "this kernel ({}) refused the program: {error}\n  {tail}\nThe whole log is shown by -v",
+        kernel_release()
+    )
+}
+
+/// Makes one message of why the loaded program was not put in charge.
+fn explain_attach(skel: &MainSkel<'_>, error: &libbpf_rs::Error) -> anyhow::Error {
+    let data = skel.maps.bss_data.as_deref().expect("the program has data");
+    if let Some(refusal) = crate::refusal::describe(
+        data.refusal.kind,
+        data.refusal.error,
+        data.refusal.group_id,
+        data.refusal.level,
+    ) {
+        return anyhow!("{refusal}");
+    }
+    let message = text(&data.exit_record.message);
+    anyhow!("the kernel did not accept the scheduler: {error} {message}")
+}
+
+/// A C string in a fixed field.
+fn text(field: &[i8]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
+    CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+}

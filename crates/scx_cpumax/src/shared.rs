@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The records that the BPF program keeps, as `bpf/intf.h` lays them out.
+//!
+//! The program says how large it thinks they are, and the loader refuses to go on if it thinks otherwise.
+
+/// `struct cbw_group` up to its per-CPU part. Times are in nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Group {
+    pub id: u64,
+    pub parent: u64,
+    pub park_dsq: u64,
+    pub level: u32,
+    pub pages: u32,
+    pub quota_ns: u64,
+    pub period_ns: u64,
+    pub burst_ns: u64,
+    pub limit_seq: u64,
+    pub pool_ns: i64,
+    pub pool_after_refill_ns: i64,
+    pub refill_at_ns: u64,
+    pub timer_active: u32,
+    pub taken: u32,
+    pub nr_parked: u64,
+    pub released_in_walk: i64,
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    pub throttled_ns: u64,
+    pub nr_bursts: u64,
+    pub burst_used_ns: u64,
+    pub parks: u64,
+    pub parked_ns: u64,
+    pub kernel_overrun_ns: u64,
+    pub released: u64,
+    pub release_cost_ns: u64,
+    pub watchdog_passes: u64,
+    pub refused: u64,
+    pub throttled_cpus: u64,
+    pub throttled_since_sum_ns: u64,
+    pub parked_seq: u64,
+    pub limited: u64,
+    pub limited_seq: u64,
+    pub weight: u32,
+    pub share_epoch: u32,
+    pub share: u64,
+    pub sum_epoch: u64,
+    pub sum_weight: u64,
+    pub sum_weight_old: u64,
+    pub tag: [u64; 64],
+}
+
+/// `struct cbw_task`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Task {
+    pub group: u64,
+    pub group_id: u64,
+    pub parked: u64,
+    pub parked_at_ns: u64,
+    pub exec_ns: u64,
+    pub charged_at_ns: u64,
+    pub requested: u32,
+    pub at_boundary: u32,
+    pub hopped: u32,
+    pub slot: u32,
+    pub boundary_visits: u64,
+    pub parks: u64,
+    pub parked_ns: u64,
+    pub boundary_ns: u64,
+    pub visited_at_ns: u64,
+    pub kernel_overrun_ns: u64,
+    pub prepaid: u64,
+    pub ran_from_ns: u64,
+    pub queued_llc: u32,
+    pub pad: u32,
+}
+
+/// A quota that is none.
+pub const UNLIMITED: u64 = u64::MAX;
