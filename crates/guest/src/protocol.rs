@@ -4,7 +4,7 @@
 //! [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job may follow in the
 //! same boot. The end of the input means the same as [`ToGuest::Quit`].
 
-use cpumax_outcome::Outcome;
+use cpumax_outcome::{Conditions, Outcome, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -79,8 +79,8 @@ pub struct Ready {
     pub cpus: u32,
     /// Ticks a second, measured.
     pub hz: u32,
-    /// Preemption: `none`, `voluntary`, `lazy`, `full` or `rt`; empty when the kernel does not tell.
-    pub preempt: String,
+    /// Where the kernel lets itself be preempted, if it tells.
+    pub preempt: Option<Preemption>,
     /// The kernel's clock source, e.g. `tsc`.
     pub clocksource: String,
     /// How fast this world works.
@@ -115,27 +115,12 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// `kernel` is the kernel's release and `generation` is empty; `release` and `events` are zero, as no
-    /// real kernel shows them. What else is zero for want of a measurement is in
-    /// [`Conditions::not_measured`].
+    /// real kernel shows them. What else is zero for want of a measurement is in `not_measured`.
     pub outcome: Outcome,
     /// What the model must be told to be held against this run.
     pub conditions: Conditions,
-}
-
-/// What a run depends on that the scenario does not say.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conditions {
-    /// Ticks a second.
-    pub hz: u32,
-    /// As in [`Ready`].
-    pub preempt: String,
-    /// From the start of the run to the first tick at or after it, ns; less than a tick.
-    pub tick_phase_ns: u64,
-    /// From the start of the run to the first edge of a limited group's period at or after it, ns, by
-    /// path of the group; less than its period.
-    pub period_phase_ns: BTreeMap<String, u64>,
-    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (a token taken and put back
-    /// inside one system call) or `futex`.
+    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (tokens taken and put back
+    /// inside a system call) or `futex` (in user space).
     pub locks: BTreeMap<String, String>,
     /// Fields of the outcome that are zero because they were not measured.
     pub not_measured: Vec<String>,

@@ -1,0 +1,428 @@
+//! One system call that does several things: a list of requests that `io_submit(2)` executes one after the
+//! other, each to its end, without leaving the kernel.
+//!
+//! Kernel time is a read of random bytes, a lock a byte taken out of a pipe, a sleep a read of a timer, a moment
+//! a read of `/proc/timer_list`, whose first line tells the time. What was measured on the way is put
+//! into the books when the call has returned.
+
+use crate::channel::{TOKEN_BYTES, token_of_text};
+use crate::plan::{LockMade, call_end, held_stretch};
+use crate::sys::{self, AIO_PREAD, AIO_PREADV, AIO_PWRITE, AIO_PWRITEV, Iocb};
+use crate::task::{Task, VECTOR};
+use crate::work::SCRATCH_BYTES;
+use crate::world::{Fault, Phase};
+use cpumax_workload::{LockMode, Op, Target};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Most requests in a list.
+const REQUESTS: usize = 512;
+/// Moments and tokens of one call.
+const MARKS: usize = 256;
+/// Room for the head of `/proc/timer_list`.
+const TEXT_BYTES: usize = 128;
+
+/// What a task needs for its lists.
+pub struct Call {
+    /// Context, whose number is the address of the ring that results come back in.
+    pub context: u64,
+    /// A timer to sleep on, or -1.
+    pub timer: i32,
+    requests: Box<[Iocb]>,
+    pointers: Box<[*const Iocb]>,
+    texts: Box<[[u8; TEXT_BYTES]]>,
+    tokens: [u64; MARKS],
+    marks: [Mark; MARKS],
+    n: usize,
+    n_texts: usize,
+    n_tokens: usize,
+    n_marks: usize,
+    /// Length of the kernel time in it, ns.
+    work_ns: u64,
+    /// Whether it waits for anything.
+    waits: bool,
+}
+
+/// What is to be done when the call has returned.
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    None,
+    Begin { text: usize },
+    Done { text: usize },
+    Due { at_ns: u64 },
+    Received { token: usize },
+    Moved { group: u32 },
+}
+
+/// Head of the ring of a context, as the kernel maps it.
+#[repr(C)]
+struct Ring {
+    id: u32,
+    events: u32,
+    head: u32,
+    tail: u32,
+    magic: u32,
+    compat: u32,
+    incompat: u32,
+    header_bytes: u32,
+}
+
+#[repr(C)]
+struct Event {
+    data: u64,
+    request: u64,
+    result: i64,
+    more: i64,
+}
+
+impl Call {
+    /// Nothing yet.
+    pub fn new() -> Call {
+        Call {
+            context: 0,
+            timer: -1,
+            requests: vec![Iocb::default(); REQUESTS].into(),
+            pointers: vec![std::ptr::null(); REQUESTS].into(),
+            texts: vec![[0; TEXT_BYTES]; MARKS].into(),
+            tokens: [0; MARKS],
+            marks: [Mark::None; MARKS],
+            n: 0,
+            n_texts: 0,
+            n_tokens: 0,
+            n_marks: 0,
+            work_ns: 0,
+            waits: false,
+        }
+    }
+
+    /// Gets what lists need from the kernel.
+    ///
+    /// # Errors
+    /// It has no more contexts.
+    pub fn prepare(&mut self) -> Result<(), String> {
+        let result = sys::aio_setup(REQUESTS as u32, &mut self.context);
+        if result < 0 {
+            let error = std::io::Error::from_raw_os_error(-result as i32);
+            return Err(format!("io_setup: {error} (see fs.aio-max-nr)"));
+        }
+        // SAFETY: the call takes numbers.
+        self.timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        (self.n, self.n_tokens, self.n_marks) = (0, 0, 0);
+        // Texts go round, as a token may still point to one of the last call.
+        if self.n_texts > MARKS / 2 {
+            self.n_texts = 0;
+        }
+        (self.work_ns, self.waits) = (0, false);
+    }
+
+    fn add(&mut self, opcode: u16, fd: i32, buf: u64, bytes: usize) {
+        if let Some(request) = self.requests.get_mut(self.n) {
+            *request = Iocb::new(opcode, fd, buf, bytes);
+            self.n += 1;
+        }
+    }
+
+    /// A byte of one of these pipes.
+    fn take(&mut self, fd: i32, scratch: *mut u8) {
+        self.add(AIO_PREAD, fd, scratch as u64, 1);
+    }
+
+    fn put(&mut self, fd: i32, n: usize) {
+        static BYTES: [u8; 64] = [0; 64];
+        self.add(AIO_PWRITE, fd, BYTES.as_ptr() as u64, n.min(BYTES.len()));
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        if let Some(slot) = self.marks.get_mut(self.n_marks) {
+            *slot = mark;
+            self.n_marks += 1;
+        }
+    }
+
+    /// Room for the time, which a request writes there.
+    fn text(&mut self, clock_fd: i32, bytes: usize) -> usize {
+        let at = self.n_texts.min(MARKS - 1);
+        self.n_texts += 1;
+        let buf = self.texts[at].as_ptr() as u64;
+        self.add(AIO_PREAD, clock_fd, buf, bytes.min(TEXT_BYTES));
+        at
+    }
+}
+
+impl Task {
+    /// Executes what stands up to the next `ExitKernel`.
+    pub fn call(&mut self) {
+        let begin = self.pc - 1;
+        let end = call_end(self.program, begin);
+        // One stretch of kernel time and one write need no list.
+        match self.program[begin + 1..end] {
+            [] => {
+                self.pc = end;
+                return;
+            }
+            [op @ Op::Kernel(_)] => {
+                self.pc = end;
+                if let Op::Kernel(span) = op {
+                    self.kernel_alone(span);
+                }
+                return;
+            }
+            [Op::Lock { lock, .. }, Op::Kernel(span), Op::Unlock { .. }] if self.is_inode(lock) => {
+                self.pc = end;
+                let ns = self.draw(span);
+                self.write_alone(lock, ns);
+                return;
+            }
+            _ => {}
+        }
+        // SAFETY: this is the task of the slot.
+        let call = unsafe { &mut (*self.slot.own.get()).call };
+        call.begin();
+        let from_ns = self.world.now_ns();
+        while self.pc < end {
+            let at = self.pc;
+            self.pc += 1;
+            self.add(call, at, from_ns);
+        }
+        self.pc = end;
+        self.submit(call);
+        self.account(call, from_ns);
+    }
+
+    /// Adds one instruction to the list.
+    fn add(&mut self, call: &mut Call, at: usize, from_ns: u64) {
+        let world = self.world;
+        match self.program[at] {
+            Op::Kernel(span) => self.add_work(call, span),
+            Op::Sleep(span) => {
+                let ns = self.draw(span);
+                sys::timer_arm(call.timer, false, ns);
+                call.mark(Mark::Due { at_ns: from_ns + ns });
+                self.add_timer(call);
+            }
+            Op::Every { period_ns } => {
+                self.activations += 1;
+                let due_ns =
+                    self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));
+                call.mark(Mark::Due { at_ns: due_ns });
+                if due_ns > from_ns + call.work_ns {
+                    sys::timer_arm(call.timer, true, world.start_ns.load(Relaxed) + due_ns);
+                    self.add_timer(call);
+                }
+            }
+            Op::Lock { lock, mode } => self.add_lock(call, at, lock, mode),
+            Op::Unlock { lock } => self.add_unlock(call, lock),
+            Op::Send { channel, n } => {
+                let channel = &world.channels[channel as usize];
+                if channel.credits[0] >= 0 {
+                    call.waits = true;
+                    (0..n).for_each(|_| call.take(channel.credits[0], world.scratch));
+                }
+                let text = call.text(world.clock_fd, world.clock.bytes);
+                let token = token_of_text(call.texts[text].as_ptr());
+                for _ in 0..n {
+                    let at = call.n_tokens.min(MARKS - 1);
+                    call.tokens[at] = token;
+                    call.n_tokens += 1;
+                    let buf = &raw const call.tokens[at] as u64;
+                    call.add(AIO_PWRITE, channel.tokens[1], buf, TOKEN_BYTES);
+                }
+            }
+            Op::Recv { channel, n } => self.add_receive(call, channel, n),
+            Op::Begin => {
+                let text = call.text(world.clock_fd, world.clock.bytes);
+                call.mark(Mark::Begin { text });
+            }
+            Op::Done => {
+                let text = call.text(world.clock_fd, world.clock.bytes);
+                call.mark(Mark::Done { text });
+            }
+            Op::Move { who: Target::Myself, group } => {
+                // The file takes 0 for whoever writes.
+                static ME: [u8; 1] = *b"0";
+                for fd in world.procs_fds[group as usize] {
+                    if fd >= 0 {
+                        call.add(AIO_PWRITE, fd, ME.as_ptr() as u64, 1);
+                    }
+                }
+                call.mark(Mark::Moved { group });
+            }
+            Op::LoopStart { times, end } => self.loop_start(times, end),
+            Op::LoopEnd { start } => self.loop_end(start),
+            _ => {}
+        }
+    }
+
+    fn add_work(&mut self, call: &mut Call, span: cpumax_workload::Span) {
+        let world = self.world;
+        let ns = self.draw(span);
+        call.work_ns += ns;
+        let bytes = world.speed.read_bytes(ns, false);
+        let (whole, rest) = (bytes / SCRATCH_BYTES, bytes % SCRATCH_BYTES);
+        if rest > 0 {
+            call.add(AIO_PREAD, world.files.random, world.scratch as u64, rest);
+        }
+        // SAFETY: this is the task of the slot, and only the first element ever changes.
+        let whole_buffers = unsafe { &raw const (*self.slot.own.get()).vector[1] } as u64;
+        let mut left = whole;
+        while left > 0 {
+            let some = left.min(VECTOR - 1);
+            call.add(AIO_PREADV, world.files.random, whole_buffers, some);
+            left -= some;
+        }
+    }
+
+    fn add_timer(&self, call: &mut Call) {
+        call.waits = true;
+        call.add(AIO_PREAD, call.timer, self.world.scratch as u64, 8);
+    }
+
+    fn add_lock(&mut self, call: &mut Call, at: usize, lock: u32, mode: LockMode) {
+        let mode = self.mode(lock, mode);
+        let scratch = self.world.scratch;
+        let made = &self.world.locks[lock as usize];
+        call.waits = true;
+        match made.made {
+            LockMade::Inode => {
+                let Some(unlock) = held_stretch(self.program, at) else { return };
+                let mut ns = 0;
+                for ix in at + 1..unlock {
+                    if let Op::Kernel(span) = self.program[ix] {
+                        ns += self.draw(span);
+                    }
+                }
+                self.pc = unlock + 1;
+                call.work_ns += ns;
+                let bytes = self.world.speed.write_bytes(ns, false);
+                if bytes <= SCRATCH_BYTES {
+                    call.add(AIO_PWRITE, made.file, scratch as u64, bytes.max(1));
+                } else {
+                    // One such write in a list at a time has the vector's first element for its rest.
+                    let (vector, n) = self.vector(bytes);
+                    call.add(AIO_PWRITEV, made.file, vector as u64, n);
+                }
+            }
+            LockMade::Pipe { readers } => {
+                call.take(made.gate[0], scratch);
+                if mode == LockMode::Write {
+                    (0..readers).for_each(|_| call.take(made.room[0], scratch));
+                } else {
+                    call.take(made.room[0], scratch);
+                    call.put(made.gate[1], 1);
+                }
+                self.hold(lock, mode);
+            }
+            LockMade::Futex => {}
+        }
+    }
+
+    fn add_unlock(&mut self, call: &mut Call, lock: u32) {
+        let made = &self.world.locks[lock as usize];
+        let (LockMade::Pipe { readers }, Some(mode)) = (made.made, self.let_go(lock)) else {
+            return;
+        };
+        if mode == LockMode::Write {
+            call.put(made.room[1], readers as usize);
+            call.put(made.gate[1], 1);
+        } else {
+            call.put(made.room[1], 1);
+        }
+    }
+
+    fn add_receive(&mut self, call: &mut Call, channel: u32, n: u64) {
+        call.waits = true;
+        let channel = &self.world.channels[channel as usize];
+        let gate = channel.receivers;
+        if gate[0] >= 0 {
+            call.take(gate[0], self.world.scratch);
+        }
+        for i in 0..n {
+            let at = call.n_tokens.min(MARKS - 1);
+            call.n_tokens += 1;
+            let buf = &raw mut call.tokens[at] as u64;
+            call.add(AIO_PREAD, channel.tokens[0], buf, TOKEN_BYTES);
+            if i + 1 == n {
+                call.mark(Mark::Received { token: at });
+            }
+        }
+        if gate[1] >= 0 {
+            call.put(gate[1], 1);
+        }
+        if channel.credits[1] >= 0 {
+            call.put(channel.credits[1], n as usize);
+        }
+    }
+
+    /// The system call, and its results.
+    fn submit(&mut self, call: &mut Call) {
+        for ix in 0..call.n {
+            call.pointers[ix] = &raw const call.requests[ix];
+        }
+        let phase = if call.waits { Phase::Asleep } else { Phase::Ready };
+        self.set(phase, call.work_ns);
+        let mut done = 0;
+        while done < call.n {
+            let result = sys::aio_submit(call.context, &call.pointers[done..call.n]);
+            if result <= 0 {
+                self.world.fail(Fault::List, result);
+                break;
+            }
+            done += result as usize;
+        }
+        // SAFETY: the context's number is the address of its ring, which the kernel has mapped for us; the
+        // indices in it stay within its events.
+        unsafe {
+            let ring = call.context as *mut Ring;
+            let events = (call.context + u64::from((*ring).header_bytes)) as *mut Event;
+            let (mut head, tail) = ((*ring).head, (&raw const (*ring).tail).read_volatile());
+            while head != tail && (*ring).events > 0 {
+                let result = (*events.add(head as usize)).result;
+                // A signal may cut a read short; nothing else has a reason to fail.
+                if result < 0 && result != -i64::from(libc::EINTR) {
+                    self.world.fail(Fault::List, result as isize);
+                }
+                head = (head + 1) % (*ring).events;
+            }
+            (&raw mut (*ring).head).write_volatile(head);
+        }
+    }
+
+    /// Puts what happened on the way into the books.
+    fn account(&mut self, call: &Call, from_ns: u64) {
+        let world = self.world;
+        let start_ns = world.start_ns.load(Relaxed);
+        let time = |text: usize| {
+            let read = &call.texts[text][..world.clock.bytes.min(TEXT_BYTES)];
+            world.clock.time_ns(read).saturating_sub(start_ns)
+        };
+        let mut waited_until_ns = from_ns;
+        for mark in &call.marks[..call.n_marks] {
+            match *mark {
+                Mark::Begin { text } => self.request_start_ns = time(text),
+                Mark::Done { text } => {
+                    let at_ns = time(text);
+                    self.done(at_ns);
+                    waited_until_ns = waited_until_ns.max(at_ns);
+                }
+                Mark::Due { at_ns } => {
+                    self.request_start_ns = at_ns;
+                    waited_until_ns = waited_until_ns.max(at_ns);
+                }
+                Mark::Received { token } => {
+                    let token = call.tokens[token];
+                    let came_ns = crate::channel::token_ns(token, &world.clock, start_ns);
+                    self.request_start_ns = came_ns;
+                    waited_until_ns = waited_until_ns.max(came_ns);
+                }
+                Mark::Moved { group } => self.slot.group.store(group, Relaxed),
+                Mark::None => {}
+            }
+        }
+        let since = world.start_stamp.load(Relaxed) + world.speed.stamps(waited_until_ns);
+        self.last_stamp = self.last_stamp.max(since);
+        self.settle(call.work_ns);
+    }
+}

@@ -1,0 +1,295 @@
+//! The workload's groups as control groups: version 2, or version 1 where the `cpu` controller is there.
+//!
+//! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group of our own,
+//! and everything below it is removed in any case.
+
+use cpumax_limit::{CpuStat, File, Limit, LocalStat};
+use cpumax_workload::{GroupSpec, Workload};
+use std::ffi::CString;
+use std::os::fd::{IntoRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Names of our groups on the host begin like this and end with the number of a process.
+const OWN_PREFIX: &str = "cpumax-";
+/// How often a group is tried to be removed, 5 ms apart, while its tasks die.
+const TRIES: u32 = 200;
+
+/// Where groups are made, and by which version.
+#[derive(Debug, Clone)]
+pub struct Hierarchy {
+    v2: bool,
+    /// The workload's root.
+    base: PathBuf,
+    /// On v1, the same in the hierarchy that counts usage, when it is another one.
+    usage_base: Option<PathBuf>,
+}
+
+/// A group that exists.
+#[derive(Debug)]
+pub struct Group {
+    /// Its directory.
+    pub dir: PathBuf,
+    usage_dir: Option<PathBuf>,
+    /// Its directory, open, for tasks that are to be born in it (v2).
+    pub dir_fd: RawFd,
+    /// `cgroup.procs`, open: who writes a pid there moves it.
+    pub procs_fd: RawFd,
+    /// The same where usage is counted, or -1.
+    pub usage_procs_fd: RawFd,
+}
+
+impl Hierarchy {
+    /// The hierarchy of this machine.
+    ///
+    /// # Errors
+    /// No hierarchy with a `cpu` controller is mounted.
+    pub fn find(in_vm: bool) -> Result<Hierarchy, String> {
+        let top = Path::new("/sys/fs/cgroup");
+        let own = if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
+        let controllers = fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+        if controllers.split_whitespace().any(|name| name == "cpu") {
+            return Ok(Hierarchy { v2: true, base: top.join(own), usage_base: None });
+        }
+        let cpu = top.join("cpu");
+        if !cpu.join("cpu.cfs_quota_us").exists() && !cpu.join("cpu.shares").exists() {
+            return Err("there is no cgroup hierarchy with the cpu controller".to_owned());
+        }
+        let usage = top.join("cpuacct");
+        let apart = !cpu.join("cpuacct.usage").exists() && usage.join("cpuacct.usage").exists();
+        let usage_base = apart.then(|| usage.join(&own));
+        Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base })
+    }
+
+    /// 1 or 2.
+    pub fn version(&self) -> u32 {
+        1 + u32::from(self.v2)
+    }
+
+    /// Makes all groups of the workload, without limits. `inner` says that tasks will be in groups that
+    /// have groups below them.
+    ///
+    /// # Errors
+    /// What could not be made.
+    pub fn make(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
+        let root = self.base.clone();
+        self.make_dir(&root, false)?;
+        let mut groups = vec![Self::open(&root, self.usage_base.clone())?];
+        for spec in workload.groups.iter().skip(1) {
+            let relative = spec.path.trim_start_matches('/');
+            let dir = self.base.join(relative);
+            let parent = spec.parent.map_or(&root, |ix| &groups[ix as usize].dir);
+            if self.v2 {
+                write(&parent.join("cgroup.subtree_control"), "+cpu")?;
+            }
+            self.make_dir(&dir, inner)?;
+            let usage_dir = self.usage_base.as_ref().map(|base| base.join(relative));
+            let group = Self::open(&dir, usage_dir)?;
+            let (path, text) = self.weight_write(&group, spec.weight);
+            write(&path, &text)?;
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+
+    fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(format!("{}: {error}", dir.display()));
+            }
+            _ => {}
+        }
+        if self.v2 && threaded {
+            write(&dir.join("cgroup.type"), "threaded")?;
+        }
+        Ok(())
+    }
+
+    fn open(dir: &Path, usage_dir: Option<PathBuf>) -> Result<Group, String> {
+        let procs_fd = open_write(&dir.join("cgroup.procs"))?;
+        let usage_procs_fd = match &usage_dir {
+            Some(dir) => {
+                fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+                open_write(&dir.join("cgroup.procs"))?
+            }
+            None => -1,
+        };
+        let path = CString::new(dir.as_os_str().as_encoded_bytes()).unwrap_or_default();
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the path is a C string.
+        let dir_fd = unsafe { libc::open(path.as_ptr(), flags) };
+        if dir_fd < 0 {
+            return Err(format!("{}: {}", dir.display(), io::Error::last_os_error()));
+        }
+        Ok(Group { dir: dir.to_owned(), usage_dir, dir_fd, procs_fd, usage_procs_fd })
+    }
+
+    /// Writes quota, period and burst of a group that now has `old`.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn write_limit(&self, group: &Group, old: Limit, new: Limit) -> Result<(), String> {
+        let writes = self.limit_writes(group, old, new);
+        writes.iter().try_for_each(|(path, text)| write(path, text))
+    }
+
+    /// What is written where to give a group that has `old` another limit.
+    pub fn limit_writes(&self, group: &Group, old: Limit, new: Limit) -> Vec<(PathBuf, String)> {
+        let put = |file: File, value: Limit| (group.dir.join(file.name()), value.read(file));
+        let burst = if self.v2 { File::CpuMaxBurst } else { File::CfsBurstUs };
+        let has_burst = group.dir.join(burst.name()).exists();
+        let mut writes = Vec::new();
+        // A burst above the quota is refused, so it shrinks first and grows last.
+        if has_burst && new.burst_ns() < old.burst_ns() {
+            writes.push(put(burst, new));
+        }
+        if self.v2 {
+            writes.push(put(File::CpuMax, new));
+        } else if new.period_ns() == old.period_ns() {
+            writes.push(put(File::CfsQuotaUs, new));
+        } else {
+            writes.push(put(File::CfsQuotaUs, Limit::UNLIMITED));
+            writes.push(put(File::CfsPeriodUs, new));
+            writes.push(put(File::CfsQuotaUs, new));
+        }
+        if has_burst && new.burst_ns() > old.burst_ns() {
+            writes.push(put(burst, new));
+        }
+        writes
+    }
+
+    /// What is written where to give a group a weight, 1 to 10000.
+    pub fn weight_write(&self, group: &Group, weight: u32) -> (PathBuf, String) {
+        if self.v2 {
+            return (group.dir.join("cpu.weight"), weight.to_string());
+        }
+        let shares = (u64::from(weight) * 1024).div_ceil(100).max(2);
+        (group.dir.join("cpu.shares"), shares.to_string())
+    }
+
+    /// Usage and counters of a group, and its local throttled time, ns, where the kernel shows that.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn stat(&self, group: &Group) -> Result<(CpuStat, Option<u64>), String> {
+        let text = read(&group.dir.join("cpu.stat"))?;
+        let mut stat = CpuStat::parse(&text).map_err(|error| error.to_string())?;
+        if let Some(ns) = self.usage_ns(group) {
+            stat.usage_ns = ns;
+        }
+        let local = fs::read_to_string(group.dir.join("cpu.stat.local")).ok();
+        let local = local.and_then(|text| LocalStat::parse(&text).ok());
+        Ok((stat, local.map(|local| local.throttled_ns)))
+    }
+
+    fn usage_ns(&self, group: &Group) -> Option<u64> {
+        if self.v2 {
+            return None;
+        }
+        let dir = group.usage_dir.as_ref().unwrap_or(&group.dir);
+        fs::read_to_string(dir.join("cpuacct.usage")).ok()?.trim().parse().ok()
+    }
+
+    /// Kills whoever is in a group of ours and removes the groups.
+    pub fn remove(&self) {
+        let mut dirs = Vec::new();
+        for base in [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten() {
+            below(base, &mut dirs);
+            let is_ours = base.file_name().is_some_and(|name| is_own(&name.to_string_lossy()));
+            if is_ours {
+                dirs.insert(0, base.clone());
+            }
+        }
+        for _ in 0..TRIES {
+            // Parents come before children.
+            dirs.retain(|dir| dir.exists());
+            for dir in dirs.iter().rev() {
+                kill_all(dir);
+                let _ = fs::remove_dir(dir);
+            }
+            if dirs.iter().all(|dir| !dir.exists()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Removes what guests that are gone have left.
+    pub fn remove_stale(&self) {
+        let Some(top) = self.base.parent().filter(|_| self.is_own_base()) else { return };
+        for entry in fs::read_dir(top).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(pid) = name.strip_prefix(OWN_PREFIX) else { continue };
+            if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+                let usage_base = self.usage_base.as_ref().map(|base| base.with_file_name(&name));
+                Hierarchy { v2: self.v2, base: entry.path(), usage_base }.remove();
+            }
+        }
+    }
+
+    fn is_own_base(&self) -> bool {
+        self.base.file_name().is_some_and(|name| is_own(&name.to_string_lossy()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for fd in [self.dir_fd, self.procs_fd, self.usage_procs_fd] {
+            // SAFETY: the descriptors are this group's own.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Whether tasks of this workload can be in groups that have groups below them.
+pub fn has_inner_tasks(workload: &Workload, lives_in: impl Fn(u32) -> bool) -> bool {
+    let parents = workload.groups.iter().filter_map(|GroupSpec { parent, .. }| *parent);
+    parents.filter(|&parent| parent != 0).any(lives_in)
+}
+
+fn is_own(name: &str) -> bool {
+    name.strip_prefix(OWN_PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok())
+}
+
+/// All groups below one, parents before children.
+fn below(dir: &Path, dirs: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            dirs.push(entry.path());
+            below(&entry.path(), dirs);
+        }
+    }
+}
+
+fn kill_all(dir: &Path) {
+    let me = std::process::id().cast_signed();
+    for file in ["cgroup.procs", "cgroup.threads"] {
+        let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+        for pid in text.lines().filter_map(|line| line.parse::<i32>().ok()) {
+            if pid > 1 && pid != me {
+                crate::sys::kill(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// A file, open for writing.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_write(path: &Path) -> Result<RawFd, String> {
+    let file = fs::OpenOptions::new().write(true).open(path);
+    file.map(IntoRawFd::into_raw_fd).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes a file of the kernel's.
+///
+/// # Errors
+/// What the kernel refused.
+pub fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: writing {text:?}: {error}", path.display()))
+}

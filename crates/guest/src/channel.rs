@@ -1,0 +1,222 @@
+//! Channels: pipes in which a token is eight bytes that tell when it was sent.
+//!
+//! A bounded channel has a second pipe of credits, which a sender takes and a receiver gives back. Whoever
+//! wants several tokens passes a gate first, so that two of them never hold a part each.
+
+use crate::lock::open_pipe;
+use crate::sys;
+use crate::timers::Header;
+use cpumax_workload::{ChannelSpec, Op, Workload};
+
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 8;
+/// Set in a token that was sent from inside a system call: the rest is the address of the text that tells when.
+const IS_TEXT: u64 = 1 << 63;
+/// How many tokens fit in a pipe, if the kernel lets us.
+const ROOM: usize = 1 << 17;
+
+/// One channel.
+pub struct Channel {
+    /// Read end and write end of the tokens.
+    pub tokens: [i32; 2],
+    /// The same for credits, one byte each; -1: it is not bounded.
+    pub credits: [i32; 2],
+    /// Gate of those who receive several tokens at once; -1: nobody does.
+    pub receivers: [i32; 2],
+    /// Gate of those who send several at once.
+    pub senders: [i32; 2],
+}
+
+impl Channel {
+    /// Makes the channel with this number.
+    ///
+    /// # Errors
+    /// No pipe, or a bound that does not fit in one.
+    pub fn new(workload: &Workload, ix: u32) -> Result<Channel, String> {
+        let ChannelSpec { name, capacity } = &workload.channels[ix as usize];
+        let tokens = open_pipe()?;
+        grow(tokens[1], ROOM * TOKEN_BYTES);
+        let none = [-1; 2];
+        let mut channel = Channel { tokens, credits: none, receivers: none, senders: none };
+        let (mut sent, mut received) = (1, 1);
+        for op in workload.tasks.iter().flat_map(|task| &task.program) {
+            match *op {
+                Op::Send { channel, n } if channel == ix => sent = sent.max(n),
+                Op::Recv { channel, n } if channel == ix => received = received.max(n),
+                _ => {}
+            }
+        }
+        if *capacity != u64::MAX {
+            if *capacity > ROOM as u64 {
+                return Err(format!("channel {name:?}: a bound of more than {ROOM} tokens"));
+            }
+            channel.credits = open_pipe()?;
+            grow(channel.credits[1], ROOM);
+            give(channel.credits[1], *capacity as usize);
+            if sent > 1 {
+                channel.senders = gate()?;
+            }
+        }
+        if received > 1 {
+            channel.receivers = gate()?;
+        }
+        Ok(channel)
+    }
+
+    /// Puts `n` tokens in, sent now, waiting for room.
+    pub fn send(&self, n: u64, now_ns: u64) {
+        if self.credits[0] >= 0 {
+            pass(self.senders, || take(self.credits[0], n as usize));
+        }
+        self.put(n, now_ns);
+    }
+
+    /// Puts `n` tokens in whether there is room or not.
+    pub fn put(&self, n: u64, now_ns: u64) {
+        let tokens = [now_ns & !IS_TEXT; 64];
+        let mut left = n as usize;
+        while left > 0 {
+            let some = left.min(tokens.len());
+            sys::write(self.tokens[1], tokens.as_ptr().cast(), some * TOKEN_BYTES);
+            left -= some;
+        }
+    }
+
+    /// Takes `n` tokens out, waiting for them: the last of them.
+    pub fn receive(&self, n: u64) -> u64 {
+        let mut last = 0;
+        pass(self.receivers, || {
+            let mut tokens = [0u64; 64];
+            let mut left = n as usize * TOKEN_BYTES;
+            while left > 0 {
+                let most = left.min(tokens.len() * TOKEN_BYTES);
+                let got = sys::read(self.tokens[0], tokens.as_mut_ptr().cast(), most);
+                if got > 0 {
+                    left -= got as usize;
+                    last = tokens[(got as usize / TOKEN_BYTES).max(1) - 1];
+                } else if got != -(libc::EINTR as isize) {
+                    return;
+                }
+            }
+        });
+        if self.credits[1] >= 0 {
+            give(self.credits[1], n as usize);
+        }
+        last
+    }
+
+    /// Whether one more token finds room in the pipe.
+    pub fn has_room(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.tokens[1], events: libc::POLLOUT, revents: 0 };
+        // SAFETY: there is one element.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+}
+
+/// The token of a sender inside a system call, who will have had the time written to `text` by then.
+pub fn token_of_text(text: *const u8) -> u64 {
+    text as u64 | IS_TEXT
+}
+
+/// When a token was sent, ns since the start of the run.
+pub fn token_ns(token: u64, clock: &Header, start_ns: u64) -> u64 {
+    if token & IS_TEXT == 0 {
+        return token;
+    }
+    let text = (token & !IS_TEXT) as *const u8;
+    // SAFETY: tokens with this bit come from `token_of_text`, whose texts are in slots that live as long as the
+    // run and have room for a whole header.
+    let text = unsafe { std::slice::from_raw_parts(text, clock.bytes) };
+    clock.time_ns(text).saturating_sub(start_ns)
+}
+
+fn pass(gate: [i32; 2], act: impl FnOnce()) {
+    if gate[0] < 0 {
+        act();
+        return;
+    }
+    take(gate[0], 1);
+    act();
+    give(gate[1], 1);
+}
+
+fn gate() -> Result<[i32; 2], String> {
+    let ends = open_pipe()?;
+    give(ends[1], 1);
+    Ok(ends)
+}
+
+fn give(fd: i32, mut n: usize) {
+    let bytes = [0u8; 256];
+    while n > 0 {
+        let some = n.min(bytes.len());
+        sys::write(fd, bytes.as_ptr(), some);
+        n -= some;
+    }
+}
+
+fn take(fd: i32, mut n: usize) {
+    let mut bytes = [0u8; 256];
+    while n > 0 {
+        let got = sys::read(fd, bytes.as_mut_ptr(), n.min(bytes.len()));
+        if got > 0 {
+            n -= got as usize;
+        } else if got != -(libc::EINTR as isize) {
+            return;
+        }
+    }
+}
+
+/// A pipe of this many bytes, or as many as it has if the kernel does not want that.
+fn grow(fd: i32, bytes: usize) {
+    // SAFETY: the call takes a number.
+    unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, bytes as libc::c_int) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_workload::parse;
+
+    fn channel(capacity: &str) -> Channel {
+        let text = format!(
+            "duration = \"1s\"\n[[channel]]\nname = \"c\"\n{capacity}\n[[task]]\nname = \"t\"\n\
+             program = [{{ forever = [{{ recv = \"c\", n = 3 }}, {{ user = \"1ms\" }}] }}]\n"
+        );
+        Channel::new(&parse(&text, "c.toml").unwrap(), 0).unwrap()
+    }
+
+    #[test]
+    fn the_last_token_tells_when_the_request_was_complete() {
+        let channel = channel("");
+        channel.send(2, 5);
+        channel.send(2, 9);
+        assert_eq!(channel.receive(3), 9);
+        channel.send(200, 11);
+        assert_eq!(channel.receive(200), 11);
+    }
+
+    #[test]
+    fn a_sender_waits_for_room() {
+        let channel = channel("capacity = 3");
+        channel.send(3, 1);
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| channel.send(3, 2));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!sender.is_finished());
+            assert_eq!(channel.receive(3), 1);
+            assert_eq!(channel.receive(3), 2);
+        });
+    }
+
+    #[test]
+    fn a_token_from_inside_a_call_points_to_the_time() {
+        let text = b"now at 1000123 nsecs";
+        let clock = Header::find("now at 1000123 nsecs\n\n").unwrap();
+        let mut padded = [b' '; 64];
+        padded[..text.len()].copy_from_slice(text);
+        let token = token_of_text(padded.as_ptr());
+        assert_eq!(token_ns(token, &clock, 1_000_000), 123);
+        assert_eq!(token_ns(77, &clock, 1_000_000), 77);
+    }
+}

@@ -1,0 +1,278 @@
+//! What a run has yielded, read at its end while nothing else runs.
+
+use crate::kernel;
+use crate::plan::LockMade;
+use crate::protocol::{Job, Report};
+use crate::run::{Error, Run};
+use crate::sys;
+use crate::task::SLACK_NS;
+use crate::world::{FREE, Fault, LIVE, Phase, Tally, World};
+use cpumax_limit::CpuStat;
+use cpumax_outcome::{Conditions, GroupOutcome, Outcome, Percentiles, ReleaseOutcome, TaskOutcome};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An end that comes later than this is worth a note, ns.
+const LATE_NS: u64 = 1_000_000;
+
+/// Counters of all groups at one time.
+pub(crate) struct Counters(Vec<(CpuStat, Option<u64>)>);
+
+/// Usage at the last look, and the most between two of them, ns, by group.
+static SAMPLES: [[AtomicU64; 2]; 64] = [const { [const { AtomicU64::new(0) }; 2] }; 64];
+
+/// Reads the counters of all groups.
+pub(crate) fn counters(run: &Run) -> Result<Counters, String> {
+    let mut all = vec![(CpuStat::default(), None)];
+    for group in run.groups.iter().skip(1) {
+        all.push(run.place.hierarchy.stat(group)?);
+    }
+    for ((stat, _), samples) in all.iter().zip(&SAMPLES) {
+        samples[0].store(stat.usage_ns, Relaxed);
+    }
+    Ok(Counters(all))
+}
+
+/// A look at a group's usage at the end of one of its periods.
+pub(crate) fn sample(run: &Run, group: usize) -> Result<(), String> {
+    let Some([last_ns, most_ns]) = SAMPLES.get(group) else { return Ok(()) };
+    let (stat, _) = run.place.hierarchy.stat(&run.groups[group])?;
+    let before_ns = last_ns.swap(stat.usage_ns, Relaxed);
+    most_ns.fetch_max(stat.usage_ns.saturating_sub(before_ns), Relaxed);
+    Ok(())
+}
+
+/// Takes the children that have exited; whether there are others.
+pub(crate) fn reap(world: &World) -> bool {
+    loop {
+        // SAFETY: all zeroes is a value of it.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        let pid = sys::wait_child(libc::WNOHANG, &raw mut usage);
+        if pid > 0 {
+            world.reaped(pid as i32, &usage);
+        } else if pid != -(libc::EINTR as isize) {
+            return pid == 0;
+        }
+    }
+}
+
+/// Ends all tasks, those that they start meanwhile included.
+pub(crate) fn kill_all(world: &World) {
+    const AGAIN_NS: u64 = 1_000_000;
+    loop {
+        for slot in &world.slots {
+            let pid = slot.pid.load(Relaxed);
+            if slot.state.load(Relaxed) != FREE && pid > 0 {
+                sys::kill(pid, libc::SIGKILL);
+            }
+        }
+        if !reap(world) {
+            return;
+        }
+        sys::sleep_for(AGAIN_NS);
+    }
+}
+
+/// The report of a run that is over; its tasks are still there.
+pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Report, Error> {
+    let ended_ns = run.world.now_ns();
+    let after = counters(run)?;
+    check(run.world)?;
+    let tasks = tasks(run.world, ended_ns);
+    let (groups, tasks) = latencies(run, groups(run, before, &after), tasks)?;
+    let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);
+    if late_ns > LATE_NS {
+        run.notes.push(format!("the end was seen {} us late", late_ns / 1000));
+    }
+    let mut not_measured = vec!["release".to_owned(), "events".to_owned()];
+    if !run.sample_periods {
+        not_measured.push("groups.*.max_period_usage_usec".to_owned());
+    }
+    if after.0.iter().skip(1).any(|(_, local)| local.is_none()) {
+        not_measured.push("groups.*.local_throttled_usec".to_owned());
+    }
+    let world = run.world;
+    let outcome = Outcome {
+        scenario: world.workload.name.clone(),
+        world: if run.place.in_vm { "vm" } else { "host" }.to_owned(),
+        kernel: kernel::release(),
+        generation: String::new(),
+        seed: job.seed,
+        simulated_ns: world.workload.duration_ns,
+        groups,
+        tasks,
+        release: ReleaseOutcome::default(),
+        events: 0,
+    };
+    Ok(Report {
+        outcome,
+        conditions: conditions(run),
+        locks: locks(world),
+        not_measured,
+        notes: std::mem::take(&mut run.notes),
+    })
+}
+
+fn conditions(run: &Run) -> Conditions {
+    Conditions {
+        hz: Some(kernel::hz()),
+        preempt: kernel::preemption(),
+        hrtick: kernel::hrtick(),
+        base_slice_ns: kernel::base_slice_ns(),
+        first_tick_ns: Some(run.first_tick_ns),
+        first_edge_ns: run.edges.clone(),
+    }
+}
+
+fn locks(world: &World) -> BTreeMap<String, String> {
+    let name = |made: &LockMade| match made {
+        LockMade::Inode => "inode",
+        LockMade::Pipe { .. } => "pipe",
+        LockMade::Futex => "futex",
+    };
+    let specs = world.workload.locks.iter().zip(&world.plan.locks);
+    specs.map(|(spec, made)| (spec.name.clone(), name(made).to_owned())).collect()
+}
+
+fn check(world: &World) -> Result<(), Error> {
+    let [fault, error] = [0, 1].map(|ix| world.failure[ix].load(Relaxed));
+    let error = std::io::Error::from_raw_os_error(error as i32);
+    let what = match fault {
+        0 => return Ok(()),
+        f if f == Fault::TooManyTasks as u64 => "more forked tasks than there is room for".into(),
+        f if f == Fault::Call as u64 => format!("a system call of a task failed: {error}"),
+        f if f == Fault::List as u64 => format!("a list of requests of a task failed: {error}"),
+        _ => format!("a task could not be started: {error}"),
+    };
+    Err(Error::Failed(what))
+}
+
+fn groups(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, GroupOutcome> {
+    let mut groups = BTreeMap::new();
+    for (ix, spec) in run.world.workload.groups.iter().enumerate().skip(1) {
+        let ((old, old_local), (new, new_local)) = (&before.0[ix], &after.0[ix]);
+        let us = |new: u64, old: u64| new.saturating_sub(old) / 1000;
+        let most_ns = SAMPLES.get(ix).map_or(0, |samples| samples[1].load(Relaxed));
+        let outcome = GroupOutcome {
+            usage_usec: us(new.usage_ns, old.usage_ns),
+            nr_periods: u64::from(new.nr_periods.wrapping_sub(old.nr_periods)),
+            nr_throttled: u64::from(new.nr_throttled.wrapping_sub(old.nr_throttled)),
+            throttled_usec: us(new.throttled_ns, old.throttled_ns),
+            nr_bursts: u64::from(new.nr_bursts.wrapping_sub(old.nr_bursts)),
+            burst_usec: us(new.burst_ns, old.burst_ns),
+            local_throttled_usec: us(new_local.unwrap_or(0), old_local.unwrap_or(0)),
+            max_period_usage_usec: most_ns / 1000,
+            ..GroupOutcome::default()
+        };
+        groups.insert(spec.path.clone(), outcome);
+    }
+    groups
+}
+
+fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
+    for slot in world.slots.iter().filter(|slot| slot.state.load(Relaxed) != FREE) {
+        let tally = &world.tallies[slot.kind.load(Relaxed) as usize];
+        let stat = fs::read_to_string(format!("/proc/{}/schedstat", slot.pid.load(Relaxed)));
+        let used_ns = stat.ok().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        tally.usage_us.fetch_add(used_ns.unwrap_or(0) / 1000, Relaxed);
+        if slot.state.load(Relaxed) == LIVE {
+            add_unfinished(world, slot, ended_ns);
+        }
+        slot.fold(tally);
+    }
+    let kinds = world.tallies.iter().zip(&world.workload.tasks);
+    kinds
+        .map(|(tally, spec)| {
+            let of = |number: &AtomicU64| number.load(Relaxed);
+            let Tally { count, usage_us, wait_ns, stall_ns, exited, last_exit_ns } = tally;
+            let all =
+                of(exited) > 0 && of(exited) == of(count) && of(count) >= u64::from(spec.count);
+            TaskOutcome {
+                count: of(count),
+                usage_usec: of(usage_us),
+                wait_ns: of(wait_ns),
+                longest_stall_ns: of(stall_ns),
+                exited: of(exited),
+                finished_ns: if all { of(last_exit_ns) } else { 0 },
+                ..TaskOutcome::default()
+            }
+        })
+        .collect()
+}
+
+/// The wait that a task is in when the run ends.
+fn add_unfinished(world: &World, slot: &crate::world::Slot, ended_ns: u64) {
+    let phase = slot.phase.load(Relaxed);
+    let since_ns = world.since_start_ns(slot.last_stamp.load(Relaxed));
+    let waited_ns = ended_ns.saturating_sub(since_ns + slot.needs_ns.load(Relaxed));
+    let counts = phase == Phase::Ready as u32 || phase == Phase::Blocked as u32;
+    if counts && since_ns > 0 && waited_ns > SLACK_NS {
+        slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        if phase == Phase::Ready as u32 {
+            slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        }
+    }
+}
+
+type Groups = BTreeMap<String, GroupOutcome>;
+type Tasks = BTreeMap<String, TaskOutcome>;
+
+/// Adds the requests to what is known of groups and kinds.
+fn latencies(
+    run: &Run,
+    mut groups: Groups,
+    kinds: Vec<TaskOutcome>,
+) -> Result<(Groups, Tasks), Error> {
+    let workload = &run.world.workload;
+    let mut by_group = vec![Vec::new(); workload.groups.len()];
+    let mut by_kind = vec![Vec::new(); kinds.len()];
+    let entries = run.world.log.entries().ok_or_else(|| {
+        Error::Failed("more requests were completed than are kept, four millions".to_owned())
+    })?;
+    for (kind, group, latency_ns) in entries {
+        by_kind[kind as usize].push(latency_ns);
+        let mut group = group;
+        while group != 0 {
+            by_group[group as usize].push(latency_ns);
+            group = workload.groups[group as usize].parent.unwrap_or(0);
+        }
+    }
+    for (spec, latencies) in workload.groups.iter().zip(&mut by_group) {
+        if let Some(outcome) = groups.get_mut(&spec.path) {
+            outcome.completions = latencies.len() as u64;
+            outcome.latency_ns = percentiles(latencies);
+        }
+    }
+    let mut tasks = BTreeMap::new();
+    for ((spec, mut outcome), mut latencies) in workload.tasks.iter().zip(kinds).zip(by_kind) {
+        outcome.completions = latencies.len() as u64;
+        outcome.latency_ns = percentiles(&mut latencies);
+        tasks.insert(spec.name.clone(), outcome);
+    }
+    Ok((groups, tasks))
+}
+
+/// Median, 99th percentile and maximum, the rank rounded up.
+fn percentiles(latencies: &mut [u64]) -> Percentiles {
+    latencies.sort_unstable();
+    let at = |percent: usize| {
+        let rank = (latencies.len() * percent).div_ceil(100).max(1);
+        latencies.get(rank - 1).copied().unwrap_or(0)
+    };
+    Percentiles { p50: at(50), p99: at(99), max: at(100) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_percentiles_are_rounded_up() {
+        assert_eq!(percentiles(&mut []), Percentiles::default());
+        assert_eq!(percentiles(&mut [2, 1]), Percentiles { p50: 1, p99: 2, max: 2 });
+        let mut many: Vec<u64> = (1..=200).rev().collect();
+        assert_eq!(percentiles(&mut many), Percentiles { p50: 100, p99: 198, max: 200 });
+    }
+}

@@ -1,0 +1,199 @@
+//! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs, quietens the kernel
+//! and powers off; on the host it does nothing of that. And the line it talks on.
+
+use crate::sys;
+use std::ffi::CString;
+use std::fs;
+
+/// Jobs that came with the initramfs, a line each: so that a run does not depend on when somebody types.
+const JOBS: &str = "/jobs";
+/// The line in a virtual machine.
+const PORT: &str = "/dev/ttyS1";
+/// On the kernel's command line: how old the machine must be before anything begins, ms.
+const SETTLE: &str = "cpumax.settle_ms=";
+
+/// What makes a kernel do things by itself, turned down.
+const QUIET: [(&str, &str); 8] = [
+    ("/proc/sys/kernel/sched_autogroup_enabled", "0"),
+    ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
+    ("/proc/sys/kernel/watchdog", "0"),
+    ("/proc/sys/kernel/printk", "4"),
+    ("/proc/sys/vm/stat_interval", "3600"),
+    ("/proc/sys/vm/dirty_writeback_centisecs", "0"),
+    ("/sys/module/damon_stat/parameters/enabled", "N"),
+    ("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "0"),
+];
+
+/// The line to whoever gives jobs.
+pub struct Line {
+    input: i32,
+    output: i32,
+    /// Read and not yet used.
+    pending: Vec<u8>,
+    /// The input has ended.
+    ended: bool,
+}
+
+impl Line {
+    /// Standard input and output.
+    pub fn standard() -> Line {
+        Line { input: 0, output: 1, pending: Vec::new(), ended: false }
+    }
+
+    /// Says one line.
+    pub fn say(&self, text: &str) {
+        write_all(self.output, format!("{text}\n").as_bytes());
+    }
+
+    /// The next line, without its end. `None`: there are no more, or one is longer than `most_bytes`.
+    pub fn next(&mut self, most_bytes: u64) -> Option<String> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
+                let rest = self.pending.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.pending, rest);
+                line.pop();
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                return String::from_utf8(line).ok();
+            }
+            if self.ended || self.pending.len() as u64 > most_bytes {
+                return None;
+            }
+            self.fill();
+        }
+    }
+
+    fn fill(&mut self) {
+        let mut bytes = [0u8; 4096];
+        let got = sys::read(self.input, bytes.as_mut_ptr(), bytes.len());
+        match got {
+            1.. => self.pending.extend_from_slice(&bytes[..got as usize]),
+            _ if got == -(libc::EINTR as isize) => {}
+            _ => self.ended = true,
+        }
+    }
+
+    /// All that comes from `fd`, as long as there is somebody on the line who wants it.
+    pub fn read_all_while_there(&mut self, fd: i32) -> Option<Vec<u8>> {
+        let mut all = Vec::new();
+        loop {
+            let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // An input that has ended by itself is no news: its jobs are still wanted.
+            let input = if self.input == 0 && !self.ended { self.input } else { -1 };
+            let mut polled = [poll(fd), poll(input)];
+            // SAFETY: there are two elements.
+            unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+            if polled[0].revents != 0 {
+                let mut bytes = [0u8; 4096];
+                let got = sys::read(fd, bytes.as_mut_ptr(), bytes.len());
+                match got {
+                    1.. => all.extend_from_slice(&bytes[..got as usize]),
+                    _ if got == -(libc::EINTR as isize) => {}
+                    _ => return Some(all),
+                }
+            } else if polled[1].revents != 0 {
+                self.fill();
+                if self.ended {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Writes all of it, or as much as somebody reads.
+pub fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match sys::write(fd, bytes.as_ptr(), bytes.len()) {
+            n @ 1.. => bytes = &bytes[n as usize..],
+            n if n == -(libc::EINTR as isize) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Makes a virtual machine ready: the line to the outside.
+///
+/// # Errors
+/// What could not be mounted or opened.
+pub fn start() -> Result<Line, String> {
+    for dir in ["/proc", "/sys", "/dev"] {
+        let _ = fs::create_dir(dir);
+    }
+    mount("proc", "/proc", "proc", "")?;
+    mount("sysfs", "/sys", "sysfs", "")?;
+    mount("devtmpfs", "/dev", "devtmpfs", "")?;
+    // A cheap move between groups, as the model has it, where the kernel knows the option (6.0).
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods")
+        .or_else(|_| mount("cgroup2", "/sys/fs/cgroup", "cgroup2", ""))?;
+    // Its knobs are wished for, not needed.
+    let _ = mount("debugfs", "/sys/kernel/debug", "debugfs", "");
+    for (path, value) in QUIET {
+        let _ = fs::write(path, value);
+    }
+    settle();
+    let output = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
+    make_raw(output);
+    let input =
+        if fs::exists(JOBS).unwrap_or(false) { open(JOBS, libc::O_RDONLY)? } else { output };
+    Ok(Line { input, output, pending: Vec::new(), ended: false })
+}
+
+/// Waits until the kernel has done what it does after booting.
+fn settle() {
+    let arguments = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let wanted = arguments.split_whitespace().find_map(|word| word.strip_prefix(SETTLE));
+    let wanted_ms = wanted.and_then(|ms| ms.parse::<u64>().ok()).unwrap_or(0);
+    sys::sleep_until(wanted_ms.saturating_mul(1_000_000));
+}
+
+/// Ends: a virtual machine is powered off, with the reason on its console if it could not work.
+pub fn end(in_vm: bool, reason: Option<&str>) -> i32 {
+    if let Some(reason) = reason {
+        eprintln!("cpumax-guest: {reason}");
+    }
+    if in_vm {
+        // SAFETY: nothing is written to any disk; the call takes a number.
+        unsafe {
+            libc::sync();
+            libc::reboot(libc::RB_POWER_OFF);
+        }
+    }
+    i32::from(reason.is_some())
+}
+
+fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
+    let c = |text: &str| CString::new(text).unwrap_or_default();
+    let (source, target, fs_kind, data) = (c(what), c(at), c(kind), c(options));
+    // SAFETY: all of them are C strings.
+    let result = unsafe {
+        let data = data.as_ptr().cast();
+        libc::mount(source.as_ptr(), target.as_ptr(), fs_kind.as_ptr(), 0, data)
+    };
+    let error = std::io::Error::last_os_error();
+    // The kernel may have mounted its devices by itself.
+    if result < 0 && error.raw_os_error() != Some(libc::EBUSY) {
+        return Err(format!("mounting {kind} at {at}: {error}"));
+    }
+    Ok(())
+}
+
+fn open(path: &str, flags: i32) -> Result<i32, String> {
+    let name = CString::new(path).unwrap_or_default();
+    // SAFETY: the path is a C string.
+    let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_CLOEXEC) };
+    if fd < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(fd) }
+}
+
+/// Bytes as they are, no echo.
+fn make_raw(fd: i32) {
+    // SAFETY: all zeroes is a value of it, and the calls have room to write to.
+    unsafe {
+        let mut settings: libc::termios = std::mem::zeroed();
+        if libc::tcgetattr(fd, &raw mut settings) == 0 {
+            libc::cfmakeraw(&raw mut settings);
+            libc::tcsetattr(fd, libc::TCSANOW, &raw const settings);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Gives groups their limits, with the edges of their periods where the scenario wants them.
+//!
+//! The kernel chooses the phase of a period timer: aligned to the boot to 6.3, at random from 6.4. But a timer that
+//! finds its group without a limit moves on by the period that is set then, and sleeps; the next limit starts it
+//! from there. So a group that has a period of the right length once, and no limit, ends up with any phase.
+
+use crate::cgroup::{Group, Hierarchy};
+use crate::sys;
+use crate::timers::{Timers, at_or_after};
+use cpumax_limit::Limit;
+use cpumax_workload::{Action, Workload};
+use std::collections::BTreeMap;
+
+/// First edges of all groups that have limits, ns since the start of the run.
+pub type Edges = BTreeMap<String, u64>;
+
+const SHORTEST_PERIOD_NS: u64 = 1_000_000;
+const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
+const US: u64 = 1000;
+
+/// A group on its way to its limit.
+struct Steered {
+    group: usize,
+    /// Limit it is to have at the start.
+    last: Limit,
+    /// Limit it has now.
+    now: Limit,
+    period_ns: u64,
+    edge_ns: u64,
+}
+
+/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two periods.
+///
+/// # Errors
+/// A limit is refused by the kernel.
+pub fn write_limits(
+    hierarchy: &Hierarchy,
+    groups: &[Group],
+    workload: &Workload,
+    start_ns: u64,
+    notes: &mut Vec<String>,
+) -> Result<Edges, String> {
+    let mut edges = Edges::new();
+    let mut steered = Vec::new();
+    for (ix, spec) in workload.groups.iter().enumerate().skip(1) {
+        let Some(first) = first_limit(workload, ix) else { continue };
+        let before = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
+        hierarchy.write_limit(&groups[ix], Limit::UNLIMITED, first)?;
+        let after = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
+        let Some(edge_ns) = after.new_edge(&before) else {
+            notes.push(format!("group {:?}: its period timer was not found", spec.path));
+            hierarchy.write_limit(&groups[ix], first, spec.limit)?;
+            continue;
+        };
+        let period_ns = first.period_ns();
+        edges.insert(spec.path.clone(), at_or_after(start_ns, edge_ns, period_ns) - start_ns);
+        let mut group = Steered { group: ix, last: spec.limit, now: first, period_ns, edge_ns };
+        let step_ns = match workload.machine.timer_phase_ns {
+            Some(phase_ns) => step(&group, start_ns + phase_ns),
+            None if first != spec.limit => Some(period_ns),
+            None => None,
+        };
+        let Some(step_ns) = step_ns else { continue };
+        let idle = Limit::new(None, step_ns, 0).map_err(|error| error.to_string())?;
+        hierarchy.write_limit(&groups[ix], group.now, idle)?;
+        group.now = idle;
+        steered.push(group);
+    }
+    let last_edge_ns = steered.iter().map(|group| group.edge_ns).max();
+    if let Some(last_edge_ns) = last_edge_ns {
+        const SETTLED_NS: u64 = 500_000;
+        sys::sleep_until(last_edge_ns + SETTLED_NS);
+    }
+    for group in steered {
+        hierarchy.write_limit(&groups[group.group], group.now, group.last)?;
+        let edge_ns = group.edge_ns + group.now.period_ns();
+        let path = workload.groups[group.group].path.clone();
+        edges.insert(path, at_or_after(start_ns, edge_ns, group.period_ns) - start_ns);
+    }
+    Ok(edges)
+}
+
+/// The limit a group begins with, or the first it is given later.
+fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
+    let own = workload.groups[ix].limit;
+    let later = workload.interventions.iter().find_map(|i| match i.action {
+        Action::WriteLimit { group, limit } if group as usize == ix => Some(limit),
+        _ => None,
+    });
+    [Some(own), later].into_iter().flatten().find(|limit| limit.quota_ns().is_some())
+}
+
+/// How far the timer must step from its next edge to fall on `wanted_ns` and its multiples, in whole us; `None` when
+/// it does already, or no period is that long.
+fn step(group: &Steered, wanted_ns: u64) -> Option<u64> {
+    let ahead_ns = at_or_after(group.edge_ns, wanted_ns, group.period_ns) - group.edge_ns;
+    let ahead_ns = (ahead_ns + US / 2) / US * US;
+    if ahead_ns == 0 || ahead_ns >= group.period_ns {
+        return (group.now != group.last).then_some(group.period_ns);
+    }
+    let too_short = ahead_ns < SHORTEST_PERIOD_NS;
+    let step_ns = if too_short { ahead_ns + group.period_ns } else { ahead_ns };
+    (step_ns <= LONGEST_PERIOD_NS).then_some(step_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_leads_to_the_phase_that_is_wanted() {
+        let limit = Limit::new(Some(10_000_000), 100_000_000, 0).unwrap();
+        for (edge_ns, wanted_ns) in
+            [(1_000_050_007, 5_000_000_000), (1_099_500_003, 4_000_000), (7, 99_999_000)]
+        {
+            let period_ns = limit.period_ns();
+            let group = Steered { group: 1, last: limit, now: limit, period_ns, edge_ns };
+            let step_ns = step(&group, wanted_ns).unwrap();
+            assert!(
+                (SHORTEST_PERIOD_NS..=LONGEST_PERIOD_NS).contains(&step_ns) && step_ns.is_multiple_of(US)
+            );
+            let off_ns = at_or_after(edge_ns + step_ns + US, wanted_ns, period_ns)
+                - (edge_ns + step_ns + US);
+            assert!(!(2 * US..=period_ns - 2 * US).contains(&off_ns), "{off_ns}");
+        }
+    }
+}

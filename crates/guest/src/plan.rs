@@ -1,0 +1,354 @@
+//! How a workload is to be executed by real system calls, or why it cannot be.
+//!
+//! What stands in a `syscall` must be one real system call where a kernel stops tasks at their return to user
+//! mode (6.18 and later): a read or a write of calibrated length where that is all, else a list of requests that
+//! `io_submit(2)` executes one after the other without leaving the kernel. On kernels that stop tasks
+//! anywhere it may as well be several calls, and what has no place in such a list is allowed there.
+
+use cpumax_workload::{
+    Action, Class, GroupIx, LockIx, LockKind, LockMode, Op, Signal, Span, Target, TaskSpec,
+    Workload,
+};
+
+/// Most tasks that can be there at once.
+pub const MAX_TASKS: usize = 1000;
+/// How many forked ones of these.
+const FORKED: usize = 200;
+/// Most requests in one system call.
+pub const MAX_REQUESTS: usize = 200;
+/// Most tokens sent or received at once.
+pub const MAX_TOKENS: u64 = 8192;
+/// Most of them inside a list of requests.
+const MAX_CALL_TOKENS: u64 = 32;
+
+/// What matters about the world the workload is to run in.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts {
+    /// The kernel stops tasks wherever they are, so one call may be split into several.
+    pub stops_anywhere: bool,
+    /// A timer can be waited for in a list of requests (6.10).
+    pub timer_requests: bool,
+    /// CPUs on line.
+    pub cpus: u32,
+}
+
+/// How a lock is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMade {
+    /// The lock of an inode, held through a write of calibrated length.
+    Inode,
+    /// Tokens in a pipe: as many as there may be readers, and a gate for those who wait.
+    Pipe {
+        /// Readers that may be inside at once.
+        readers: u32,
+    },
+    /// A queue in user space.
+    Futex,
+}
+
+/// How a workload is executed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By lock.
+    pub locks: Vec<LockMade>,
+    /// By kind: whether its system calls are one call each; else they are split.
+    pub whole_calls: Vec<bool>,
+    /// Whether any task needs lists of requests.
+    pub lists: bool,
+    /// Whether tasks are in groups that have groups below them.
+    pub inner: bool,
+    /// Tasks there may be at once.
+    pub tasks: usize,
+    /// Where the run is not quite what the workload says.
+    pub notes: Vec<String>,
+}
+
+/// The plan for this workload in this world, or why it cannot be run there.
+///
+/// # Errors
+/// What cannot be done, and why.
+pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
+    check_machine(workload, facts)?;
+    let mut plan = Plan::default();
+    for spec in &workload.tasks {
+        check_task(workload, spec, &mut plan)?;
+        let whole = match calls(&spec.program, facts) {
+            Ok(lists) => {
+                plan.lists |= lists;
+                true
+            }
+            Err(_) if facts.stops_anywhere => false,
+            Err(why) => return Err(format!("task {:?}: {why}", spec.name)),
+        };
+        plan.whole_calls.push(whole);
+    }
+    for lock in 0..workload.locks.len() as LockIx {
+        let made = lock_made(workload, &plan, lock)?;
+        plan.locks.push(made);
+    }
+    check_kills(workload)?;
+    plan.inner = crate::cgroup::has_inner_tasks(workload, |group| lives_in(workload, group));
+    let started: u64 = workload.tasks.iter().map(|spec| u64::from(spec.count)).sum();
+    let forks = workload.tasks.iter().any(|spec| has(spec, |op| matches!(op, Op::Fork { .. })));
+    plan.tasks = started as usize + if forks { FORKED } else { 0 };
+    if plan.tasks > MAX_TASKS {
+        return Err(format!("{started} tasks: more than {MAX_TASKS} real ones are not started"));
+    }
+    Ok(plan)
+}
+
+fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
+    let machine = &workload.machine;
+    if u32::from(machine.cpus) > facts.cpus {
+        return Err(format!("needs {} CPUs, there are {}", machine.cpus, facts.cpus));
+    }
+    if machine.nohz_full.is_some() {
+        return Err("`nohz_full` CPUs are chosen when a kernel boots".to_owned());
+    }
+    if !machine.softirqs.is_empty() {
+        return Err("nothing in user space makes a kernel's timer thread take a lock".to_owned());
+    }
+    Ok(())
+}
+
+fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
+    let name = &spec.name;
+    if spec.class == Class::Kthread {
+        if is_limited(workload, spec.group) || has(spec, |op| matches!(op, Op::Move { .. })) {
+            return Err(format!(
+                "task {name:?}: user space cannot make a kernel thread that does given work in a limited group"
+            ));
+        }
+        plan.notes.push(format!(
+            "kernel thread {name:?} is a process; outside of limited groups that makes no difference"
+        ));
+    }
+    for op in &spec.program {
+        match *op {
+            Op::IrqOff(_) => {
+                return Err(format!(
+                    "task {name:?}: no system call keeps interrupts off for a given time"
+                ));
+            }
+            Op::Send { n, .. } | Op::Recv { n, .. } if n > MAX_TOKENS => {
+                return Err(format!("task {name:?}: {n} tokens at once, at most {MAX_TOKENS}"));
+            }
+            Op::SetClass { class: Class::Kthread, .. } => {
+                return Err(format!("task {name:?}: nothing becomes a kernel thread"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the group or one above it ever has a limit.
+fn is_limited(workload: &Workload, mut group: GroupIx) -> bool {
+    while group != 0 {
+        let spec = &workload.groups[group as usize];
+        let is_written = workload.interventions.iter().any(
+            |i| matches!(i.action, Action::WriteLimit { group: written, .. } if written == group),
+        );
+        if spec.limit.quota_ns().is_some() || is_written {
+            return true;
+        }
+        group = spec.parent.unwrap_or(0);
+    }
+    false
+}
+
+fn lives_in(workload: &Workload, group: GroupIx) -> bool {
+    let starts = workload.tasks.iter().any(|spec| spec.group == group);
+    let moves = workload
+        .tasks
+        .iter()
+        .any(|spec| has(spec, |op| matches!(op, Op::Move { group: to, .. } if *to == group)));
+    let moved = workload
+        .interventions
+        .iter()
+        .any(|i| matches!(i.action, Action::Move { group: to, .. } if to == group));
+    starts || moves || moved
+}
+
+fn has(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
+    spec.program.iter().any(what)
+}
+
+/// Whether a program's calls need lists of requests, or why they are no lists.
+fn calls(program: &[Op], facts: Facts) -> Result<bool, String> {
+    let mut lists = false;
+    let mut at = 0;
+    while at < program.len() {
+        if program[at] == Op::EnterKernel {
+            let end = call_end(program, at);
+            let requests = call_requests(&program[at + 1..end], facts)?;
+            lists |= requests > 1;
+            at = end;
+        }
+        at += 1;
+    }
+    Ok(lists)
+}
+
+/// Index of the `ExitKernel` that ends the call at `at`.
+pub fn call_end(program: &[Op], at: usize) -> usize {
+    let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
+    rest.map_or(program.len(), |end| at + end)
+}
+
+/// How many requests a call is.
+fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
+    let mut requests = 0usize;
+    let mut factors = vec![1usize];
+    let mut time_has_passed = false;
+    for op in ops {
+        let factor = *factors.last().unwrap_or(&1);
+        let own = match *op {
+            Op::Begin | Op::Lock { .. } | Op::Unlock { .. } => 4,
+            Op::Done | Op::Send { .. } => 2,
+            Op::Kernel(_) => {
+                time_has_passed = true;
+                2
+            }
+            Op::Recv { n, .. } if n > MAX_CALL_TOKENS => {
+                return Err(format!(
+                    "{n} tokens inside one system call, at most {MAX_CALL_TOKENS}"
+                ));
+            }
+            Op::Recv { n, .. } => {
+                time_has_passed = true;
+                n as usize + 2
+            }
+            Op::Sleep(_) if time_has_passed || factor > 1 => {
+                return Err("a sleep inside a system call must come first in it".to_owned());
+            }
+            Op::Sleep(_) | Op::Every { .. } if !facts.timer_requests => {
+                return Err("this kernel cannot wait for a timer inside a call (6.10)".to_owned());
+            }
+            Op::Sleep(_) | Op::Every { .. } | Op::Move { who: Target::Myself, .. } => 1,
+            Op::LoopStart { times, .. } => {
+                factors.push(factor.saturating_mul(usize::try_from(times).unwrap_or(usize::MAX)));
+                0
+            }
+            Op::LoopEnd { .. } => {
+                factors.pop();
+                0
+            }
+            other => {
+                let name = name_of(other);
+                return Err(format!("no system call that does {name} does anything else as well"));
+            }
+        };
+        requests = requests.saturating_add(factor.saturating_mul(own));
+    }
+    // A lock around kernel time is one write, a single stretch of kernel time one read.
+    let stretches = ops.iter().all(|op| matches!(op, Op::Kernel(_)));
+    let one_write = matches!(ops, [Op::Lock { .. }, Op::Kernel(_), Op::Unlock { .. }]);
+    if (stretches && ops.len() <= 1) || one_write {
+        return Ok(1);
+    }
+    if requests > MAX_REQUESTS {
+        return Err(format!("more than {MAX_REQUESTS} steps inside one system call"));
+    }
+    Ok(requests.max(2))
+}
+
+fn name_of(op: Op) -> &'static str {
+    match op {
+        Op::Fork { .. } => "`fork`",
+        Op::WaitChildren => "`wait`",
+        Op::Yield => "`yield`",
+        Op::Move { .. } => "`move` of others",
+        Op::SetAffinity { .. } => "`affinity`",
+        Op::SetNice { .. } => "`nice`",
+        Op::SetClass { .. } => "`class`",
+        _ => "this",
+    }
+}
+
+/// A stretch `lock`, kernel time, `unlock` that begins at `at`, all in one call: the index of its `unlock`.
+pub fn held_stretch(program: &[Op], at: usize) -> Option<usize> {
+    let Op::Lock { lock, .. } = *program.get(at)? else { return None };
+    let rest = &program[at + 1..];
+    let work = rest.iter().take_while(|op| matches!(op, Op::Kernel(_))).count();
+    (work > 0 && rest.get(work) == Some(&Op::Unlock { lock })).then_some(at + 1 + work)
+}
+
+/// How a lock is used by all programs.
+#[derive(Default)]
+struct Use {
+    /// Outside of calls, or in calls that are split.
+    outside: bool,
+    inside: bool,
+    /// In some other way than around kernel time alone.
+    not_a_stretch: bool,
+    /// Tasks that take it for reading.
+    readers: u32,
+}
+
+fn lock_made(workload: &Workload, plan: &Plan, lock: LockIx) -> Result<LockMade, String> {
+    let spec = &workload.locks[lock as usize];
+    let mut found = Use::default();
+    for (task, whole) in workload.tasks.iter().zip(&plan.whole_calls) {
+        let mut in_call = false;
+        let mut reads = false;
+        for (at, op) in task.program.iter().enumerate() {
+            match *op {
+                Op::EnterKernel => in_call = *whole,
+                Op::ExitKernel => in_call = false,
+                Op::Lock { lock: taken, mode } if taken == lock => {
+                    reads |= mode == LockMode::Read;
+                    found.outside |= !in_call;
+                    found.inside |= in_call;
+                    found.not_a_stretch |= held_stretch(&task.program, at).is_none();
+                }
+                _ => {}
+            }
+        }
+        if reads {
+            // A forked kind may be there any number of times.
+            let many = if task.count == 0 { 64 } else { task.count };
+            found.readers = found.readers.saturating_add(many);
+        }
+    }
+    if spec.kind == LockKind::Spin {
+        return Err(format!("lock {:?}: user space cannot hold a spin lock", spec.name));
+    }
+    Ok(match found {
+        Use { inside: true, outside: false, not_a_stretch: false, readers: 0 | 1 } => {
+            LockMade::Inode
+        }
+        Use { inside: true, readers, .. } => LockMade::Pipe { readers: readers.clamp(1, 64) },
+        _ => LockMade::Futex,
+    })
+}
+
+/// A killed process leaves what user space has locked as it was.
+fn check_kills(workload: &Workload) -> Result<(), String> {
+    for intervention in &workload.interventions {
+        let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
+        let spec = &workload.tasks[kind as usize];
+        if has(spec, |op| matches!(op, Op::Lock { .. })) {
+            let name = &spec.name;
+            return Err(format!(
+                "task {name:?} takes locks and is killed: what it holds would stay locked"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Longest time of a span that is worth preparing for, ns.
+pub fn longest_ns(workload: &Workload, span: Span) -> u64 {
+    use cpumax_workload::Distribution::{Constant, Empirical, Exponential, LogNormal, Uniform};
+    match span {
+        Span::Fixed(ns) => ns,
+        Span::Drawn(ix) => match &workload.distributions[ix as usize] {
+            Constant { ns } => *ns,
+            Uniform { high_ns, .. } => *high_ns,
+            Exponential { mean_ns } => mean_ns.saturating_mul(12),
+            LogNormal { median_ns, .. } => median_ns.saturating_mul(20),
+            Empirical { values_ns, .. } => values_ns.iter().copied().max().unwrap_or(0),
+        },
+    }
+}

@@ -1,0 +1,370 @@
+//! One run, from the scenario's text to the report: makes groups and tasks, starts them at a tick, does what is
+//! done from outside at its times, and collects.
+//!
+//! Whoever does this is a real-time process in the root group, so that nothing keeps it from being on time.
+//! On one CPU its tasks are born in their groups just before the start, as they cannot run before it
+//! lets them; on several they are made beforehand and woken.
+
+use crate::cgroup::{self, Group, Hierarchy};
+use crate::channel::Channel;
+use crate::lock::Lock;
+use crate::phases::{Edges, write_limits};
+use crate::plan::{LockMade, Plan, longest_ns, plan};
+use crate::protocol::{Job, Report};
+use crate::script::Script;
+use crate::task::{Own, VECTOR, apply_attributes};
+use crate::timers::{Header, Timers, at_or_after};
+use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
+use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
+use crate::{call::Call, collect, kernel, sys};
+use cpumax_workload::{Class, Op, Workload, parse};
+use std::cell::UnsafeCell;
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// Why there is no report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The job asks for what this world cannot do.
+    Refused(String),
+    /// Something went wrong.
+    Failed(String),
+}
+
+impl From<String> for Error {
+    fn from(reason: String) -> Error {
+        Error::Failed(reason)
+    }
+}
+
+/// A start that takes longer than this is worth a note, ns.
+const LATE_NS: u64 = 1_000_000;
+
+/// What a run needs beside its job.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Whether this is a virtual machine of our own.
+    pub in_vm: bool,
+    /// Where groups are made.
+    pub hierarchy: Hierarchy,
+    /// How its knobs stood at first.
+    pub knobs: kernel::Knobs,
+    /// How fast this world works.
+    pub speed: Speed,
+    /// Files that work is done on.
+    pub files: WorkFiles,
+    /// Buffer that work is done with.
+    pub scratch: *mut u8,
+}
+
+/// A run that is about to start.
+pub(crate) struct Run {
+    pub world: &'static World,
+    pub groups: Vec<Group>,
+    pub place: Place,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Tasks are born when they start; else they wait to be woken.
+    pub born: bool,
+    pub edges: Edges,
+    pub first_tick_ns: u64,
+    pub notes: Vec<String>,
+    pub sample_periods: bool,
+}
+
+/// Runs a job in this process, which must have no other threads. What it starts is gone when it returns; its groups
+/// are left to the caller.
+///
+/// # Errors
+/// See [`Error`].
+pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
+    let workload = parse(&job.scenario, "scenario.toml")
+        .map_err(|error| Error::Refused(format!("not a scenario: {error}")))?;
+    let plan = plan(&workload, kernel::facts()).map_err(Error::Refused)?;
+    place.knobs.set(&workload.machine, place.in_vm).map_err(Error::Refused)?;
+    let groups = place.hierarchy.make(&workload, plan.inner)?;
+    let notes = plan.notes.clone();
+    let world = make_world(workload, plan, job.seed, place, &groups)?.install();
+    become_real_time(place)?;
+    let born = place.hierarchy.version() == 2 && kernel::cpus() == 1;
+    let mut run = Run {
+        world,
+        groups,
+        place: place.clone(),
+        start_ns: 0,
+        end_ns: 0,
+        born,
+        edges: Edges::new(),
+        first_tick_ns: 0,
+        notes,
+        sample_periods: job.sample_periods,
+    };
+    let report = run.all(job);
+    collect::kill_all(world);
+    report
+}
+
+fn make_world(
+    workload: Workload,
+    plan: Plan,
+    seed: u64,
+    place: &Place,
+    groups: &[Group],
+) -> Result<World, String> {
+    let io = |error: std::io::Error| error.to_string();
+    let clock = std::fs::File::open("/proc/timer_list").map_err(io)?;
+    let text = std::fs::read_to_string("/proc/timer_list").map_err(io)?;
+    let header = Header::find(&text).ok_or("/proc/timer_list does not tell the time")?;
+    let mut locks = Vec::new();
+    for (ix, &made) in plan.locks.iter().enumerate() {
+        let bytes = match made {
+            LockMade::Inode => longest_write(&workload, ix as u32, &place.speed)?,
+            _ => 0,
+        };
+        locks.push(Lock::new(made, bytes, place.scratch)?);
+    }
+    let channels = (0..workload.channels.len() as u32).map(|ix| Channel::new(&workload, ix));
+    let channels = channels.collect::<Result<_, _>>()?;
+    let stacks = work::memory(plan.tasks.max(1) * STACK_BYTES).map_err(io)?;
+    let mut slots = Vec::new();
+    for ix in 0..plan.tasks {
+        // SAFETY: the end of each part is within, or one beyond, the memory.
+        let stack = unsafe { stacks.add((ix + 1) * STACK_BYTES) };
+        slots.push(make_slot(ix, stack, place, plan.lists)?);
+    }
+    let tallies = workload.tasks.iter().map(|_| Tally::default()).collect();
+    let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
+    Ok(World {
+        seed,
+        speed: place.speed,
+        files: place.files,
+        scratch: place.scratch,
+        locks,
+        channels,
+        procs_fds,
+        slots,
+        tallies,
+        log: Log::new().map_err(io)?,
+        next_number: AtomicU64::new(0),
+        clock_fd: clock.into_raw_fd(),
+        clock: header,
+        start_ns: AtomicU64::new(0),
+        start_stamp: AtomicU64::new(u64::MAX),
+        failure: [AtomicU64::new(0), AtomicU64::new(0)],
+        die_with_parent: !place.in_vm,
+        workload,
+        plan,
+    })
+}
+
+/// Bytes of the longest write under a lock.
+fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
+    const MOST: usize = 1 << 30;
+    let mut longest = 0;
+    for task in &workload.tasks {
+        for (at, op) in task.program.iter().enumerate() {
+            if !matches!(op, Op::Lock { lock: taken, .. } if *taken == lock) {
+                continue;
+            }
+            let Some(end) = crate::plan::held_stretch(&task.program, at) else { continue };
+            let ns = task.program[at..end].iter().map(|op| match op {
+                Op::Kernel(span) => longest_ns(workload, *span),
+                _ => 0,
+            });
+            longest = longest.max(speed.write_bytes(ns.sum(), true));
+        }
+    }
+    if longest > MOST {
+        let name = &workload.locks[lock as usize].name;
+        return Err(format!("lock {name:?} would be held through a write of {longest} bytes"));
+    }
+    Ok(longest.min(work::MAX_CALL_BYTES))
+}
+
+fn make_slot(ix: usize, stack: *mut u8, place: &Place, lists: bool) -> Result<Slot, String> {
+    let buffer = libc::iovec { iov_base: place.scratch.cast(), iov_len: SCRATCH_BYTES };
+    let mut own = Own { vector: [buffer; VECTOR], call: Call::new() };
+    if lists {
+        own.call.prepare()?;
+    }
+    // The stack's first pages, so that they need not be found during the run.
+    for page in 1..=4 {
+        // SAFETY: the pages are part of the stack, on which nobody is yet.
+        unsafe { stack.sub(page * 4096).write_volatile(0) };
+    }
+    Ok(Slot {
+        ix,
+        state: AtomicU32::new(FREE),
+        pid: AtomicI32::new(0),
+        kind: AtomicU32::new(0),
+        instance: AtomicU32::new(0),
+        number: AtomicU64::new(0),
+        group: AtomicU32::new(0),
+        start_at_ns: AtomicU64::new(0),
+        go: AtomicU32::new(0),
+        attributes: AtomicU32::new(0),
+        phase: AtomicU32::new(0),
+        last_stamp: AtomicU64::new(0),
+        needs_ns: AtomicU64::new(0),
+        stall_ns: AtomicU64::new(0),
+        wait_ns: AtomicU64::new(0),
+        stack,
+        own: UnsafeCell::new(own),
+    })
+}
+
+/// From here on nobody keeps the caller waiting, and orphans come to it.
+fn become_real_time(place: &Place) -> Result<(), String> {
+    sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+    sys::prctl(libc::PR_SET_TIMERSLACK, 1);
+    let result = sys::set_sched(0, sys::SchedAttr::real_time(50, true));
+    if result < 0 && place.in_vm {
+        return Err(format!("no real-time priority: error {}", -result));
+    }
+    // The work it is to wait for must not be paged in while it runs.
+    // SAFETY: the call takes numbers.
+    unsafe { libc::mlockall(libc::MCL_CURRENT) };
+    Ok(())
+}
+
+impl Run {
+    fn all(&mut self, job: &Job) -> Result<Report, Error> {
+        let script = Script::new(self)?;
+        if !self.born {
+            self.make_all();
+        }
+        self.choose_start()?;
+        let workload = &self.world.workload;
+        let notes = &mut self.notes;
+        let hierarchy = &self.place.hierarchy;
+        self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
+        let before = self.start()?;
+        script.play(self)?;
+        collect::report(self, job, &before)
+    }
+
+    /// The start is at a tick, after everything that has to be done before.
+    fn choose_start(&mut self) -> Result<(), String> {
+        const REST_NS: u64 = 300_000_000;
+        let timers = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
+        let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
+        let workload = &self.world.workload;
+        let period_ns = workload.groups.iter().map(|g| g.limit.period_ns()).max().unwrap_or(0);
+        let earliest_ns = sys::monotonic_ns() + 3 * period_ns + REST_NS;
+        let a_tick_ns = timers.ticks_ns.first().copied();
+        if a_tick_ns.is_none() {
+            self.notes.push("the tick was not found".to_owned());
+        }
+        // Whole seconds on from a tick, so that runs begin alike.
+        let a_tick_ns = a_tick_ns.unwrap_or(earliest_ns);
+        self.start_ns = at_or_after(earliest_ns, a_tick_ns, tick_ns);
+        self.end_ns = self.start_ns + workload.duration_ns;
+        self.world.start_ns.store(self.start_ns, Relaxed);
+        Ok(())
+    }
+
+    /// Waits for the start and starts what begins with it: the counters just before.
+    fn start(&mut self) -> Result<collect::Counters, String> {
+        const EACH_NS: u64 = 150_000;
+        const FIXED_NS: u64 = 1_000_000;
+        let world = self.world;
+        let now: Vec<_> = initial(&world.workload).take_while(|start| start.at_ns == 0).collect();
+        let to_do = self.groups.len() + if self.born { now.len() } else { 0 };
+        let lead_ns = FIXED_NS + EACH_NS * to_do as u64;
+        sys::sleep_until(self.start_ns - lead_ns);
+        let before = collect::counters(self)?;
+        let (now_ns, now_stamp) = work::pair();
+        let ahead_ns = self.start_ns.saturating_sub(now_ns);
+        world.start_stamp.store(now_stamp + world.speed.stamps(ahead_ns), Relaxed);
+        if self.born {
+            for start in &now {
+                self.start_task(start);
+            }
+        }
+        // On one CPU nobody runs as long as we do not sleep.
+        while stamp() < world.start_stamp.load(Relaxed) {
+            std::hint::spin_loop();
+        }
+        if !self.born {
+            for start in &now {
+                self.start_task(start);
+            }
+        }
+        let late_ns = world.now_ns();
+        if late_ns > LATE_NS {
+            self.notes.push(format!("all tasks had started {} us after the start", late_ns / 1000));
+        }
+        Ok(before)
+    }
+
+    /// Makes all tasks that run from the start, to wait until they are woken.
+    fn make_all(&self) {
+        for start in initial(&self.world.workload) {
+            self.make(&start, 0);
+        }
+    }
+
+    /// Starts one.
+    pub fn start_task(&self, start: &Start) {
+        if self.born {
+            self.make(start, 1);
+            return;
+        }
+        let is_it = |slot: &&Slot| {
+            slot.kind.load(Relaxed) == start.kind
+                && slot.instance.load(Relaxed) == start.instance
+                && slot.pid.load(Relaxed) != 0
+        };
+        if let Some(slot) = self.world.slots.iter().find(is_it) {
+            slot.go.store(1, Relaxed);
+            sys::futex_wake(slot.go.as_ptr(), 1, u32::MAX);
+        }
+    }
+
+    fn make(&self, start: &Start, go: u32) {
+        let world = self.world;
+        let spec = &world.workload.tasks[start.kind as usize];
+        let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
+        slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
+        slot.start_at_ns.store(start.at_ns, Relaxed);
+        slot.go.store(go, Relaxed);
+        let v2 = self.place.hierarchy.version() == 2;
+        let group = &self.groups[spec.group as usize];
+        let pid = World::start(slot, v2.then_some(group.dir_fd));
+        if pid < 0 {
+            world.fail(crate::world::Fault::Start, pid);
+            return;
+        }
+        if !v2 {
+            crate::task::move_task(world, slot, spec.group);
+        }
+        apply_attributes(world, slot, spec);
+    }
+}
+
+/// A task to be started from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub at_ns: u64,
+    pub kind: u32,
+    pub instance: u32,
+}
+
+/// All tasks that are there from the start or come by themselves, in order of time and then of the workload.
+pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
+    let mut starts = Vec::new();
+    for (kind, spec) in workload.tasks.iter().enumerate() {
+        for instance in 0..spec.count {
+            let at_ns = spec.start_ns + spec.stagger_ns * u64::from(instance);
+            starts.push(Start { at_ns, kind: kind as u32, instance });
+        }
+    }
+    starts.sort_by_key(|start| start.at_ns);
+    starts.into_iter()
+}
+
+/// Writes a limit at once, for the script.
+pub(crate) fn open_for_writing(path: &std::path::Path) -> Result<i32, String> {
+    cgroup::open_write(path)
+}

@@ -1,0 +1,268 @@
+//! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the end.
+
+use crate::collect;
+use crate::run::{Error, Run, Start, initial, open_for_writing};
+use crate::sys;
+use crate::task::{move_task, set_affinity, set_class, set_nice};
+use crate::world::{LIVE, Slot, World};
+use cpumax_limit::Limit;
+use cpumax_workload::{Action, Arrivals, Domain, Signal, Stream};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// All of it, in order of time.
+pub(crate) struct Script {
+    queue: BinaryHeap<Reverse<(u64, u64, Step)>>,
+    numbers: u64,
+    arrivals: Vec<Arriving>,
+    /// By intervention: what is written where.
+    writes: Vec<Vec<(i32, String)>>,
+    starts: Vec<Start>,
+    has_kills: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Start(usize),
+    Arrival(usize),
+    Intervention(usize),
+    Sample(usize),
+}
+
+struct Arriving {
+    stream: Stream,
+    arrived: u64,
+}
+
+impl Script {
+    pub fn new(run: &Run) -> Result<Script, Error> {
+        let workload = &run.world.workload;
+        let mut script = Script {
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            arrivals: Vec::new(),
+            writes: limit_writes(run)?,
+            starts: initial(workload).filter(|start| start.at_ns > 0).collect(),
+            has_kills: false,
+        };
+        for ix in 0..script.starts.len() {
+            script.push(script.starts[ix].at_ns, Step::Start(ix));
+        }
+        for (ix, source) in workload.sources.iter().enumerate() {
+            let stream = Stream::new(run.world.seed, Domain::Source, ix as u64);
+            script.arrivals.push(Arriving { stream, arrived: 0 });
+            script.arm(run.world, ix, source.start_ns);
+        }
+        for (ix, intervention) in workload.interventions.iter().enumerate() {
+            script.push(intervention.at_ns, Step::Intervention(ix));
+            script.has_kills |=
+                matches!(intervention.action, Action::Signal { signal: Signal::Kill, .. });
+        }
+        if run.sample_periods {
+            for (ix, group) in workload.groups.iter().enumerate() {
+                if group.limit.quota_ns().is_some() {
+                    script.push(group.limit.period_ns(), Step::Sample(ix));
+                }
+            }
+        }
+        if script.has_kills {
+            block_child_signal();
+        }
+        Ok(script)
+    }
+
+    fn push(&mut self, at_ns: u64, step: Step) {
+        self.queue.push(Reverse((at_ns, self.numbers, step)));
+        self.numbers += 1;
+    }
+
+    /// Does everything at its time, to the end of the run.
+    pub fn play(mut self, run: &mut Run) -> Result<(), Error> {
+        let duration_ns = run.world.workload.duration_ns;
+        while let Some(&Reverse((at_ns, _, step))) = self.queue.peek() {
+            if at_ns >= duration_ns {
+                break;
+            }
+            self.queue.pop();
+            self.wait(run, run.start_ns + at_ns);
+            self.act(run, at_ns, step)?;
+        }
+        self.wait(run, run.end_ns);
+        Ok(())
+    }
+
+    fn wait(&self, run: &Run, at_ns: u64) {
+        if !self.has_kills {
+            while sys::sleep_until(at_ns) == -(libc::EINTR as isize) {}
+            return;
+        }
+        // Whoever is killed is to be seen when it dies, not when the run ends.
+        loop {
+            let left_ns = at_ns.saturating_sub(sys::monotonic_ns());
+            if left_ns == 0 {
+                return;
+            }
+            wait_child_signal(left_ns);
+            collect::reap(run.world);
+        }
+    }
+
+    fn act(&mut self, run: &mut Run, at_ns: u64, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Start(ix) => run.start_task(&self.starts[ix]),
+            Step::Arrival(ix) => {
+                let source = &run.world.workload.sources[ix];
+                let channel = &run.world.channels[source.channel as usize];
+                if !channel.has_room() {
+                    let name = &source.name;
+                    return Err(Error::Failed(format!(
+                        "source {name:?}: more tokens wait than a pipe holds"
+                    )));
+                }
+                channel.put(1, at_ns);
+                self.arrivals[ix].arrived += 1;
+                self.arm(run.world, ix, at_ns);
+            }
+            Step::Intervention(ix) => {
+                let intervention = &run.world.workload.interventions[ix];
+                self.intervene(run.world, ix, intervention.action)?;
+                if let Some(every_ns) = intervention.every_ns {
+                    let next_ns = at_ns.saturating_add(every_ns.max(1));
+                    if next_ns < intervention.until_ns {
+                        self.push(next_ns, step);
+                    }
+                }
+            }
+            Step::Sample(ix) => {
+                collect::sample(run, ix)?;
+                self.push(at_ns + run.world.workload.groups[ix].limit.period_ns(), step);
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self, world: &World, ix: usize, from_ns: u64) {
+        let source = &world.workload.sources[ix];
+        let arriving = &mut self.arrivals[ix];
+        if arriving.arrived >= source.count {
+            return;
+        }
+        let at_ns = match &source.arrivals {
+            Arrivals::At(times) => match times.get(arriving.arrived as usize) {
+                Some(&time) => time.saturating_add(source.start_ns),
+                None => return,
+            },
+            Arrivals::Between(span) => from_ns
+                .saturating_add(span.draw(&world.workload.distributions, &mut arriving.stream)),
+        };
+        self.push(at_ns, Step::Arrival(ix));
+    }
+
+    fn intervene(&self, world: &World, ix: usize, action: Action) -> Result<(), Error> {
+        match action {
+            Action::WriteLimit { .. } | Action::WriteWeight { .. } => {
+                for (fd, text) in &self.writes[ix] {
+                    let written = sys::write(*fd, text.as_ptr(), text.len());
+                    if written < 0 {
+                        let error = std::io::Error::from_raw_os_error(-written as i32);
+                        return Err(Error::Failed(format!("writing {text:?}: {error}")));
+                    }
+                }
+            }
+            Action::Signal { kind, signal } => {
+                let signal = match signal {
+                    Signal::Kill => libc::SIGKILL,
+                    Signal::Stop => libc::SIGSTOP,
+                    Signal::Cont => libc::SIGCONT,
+                };
+                world.each_living(kind, |slot| {
+                    sys::kill(slot.pid.load(Relaxed), signal);
+                });
+            }
+            Action::Move { kind, group } => {
+                world.each_living(kind, |slot| move_task(world, slot, group));
+            }
+            Action::SetAffinity { kind, cpus } => {
+                world.each_living(kind, |slot| set_affinity(world, slot, cpus as u16 + 1));
+            }
+            Action::SetNice { kind, nice } => {
+                world.each_living(kind, |slot| set_nice(slot, nice));
+            }
+            Action::SetClass { kind, class } => {
+                world.each_living(kind, |slot| set_class(slot, class));
+            }
+            Action::CpuOffline { cpu } => set_online(cpu, "0")?,
+            Action::CpuOnline { cpu } => set_online(cpu, "1")?,
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// Does something with every living task of a kind, in order of their start.
+    pub fn each_living(&self, kind: u32, act: impl Fn(&Slot)) {
+        let is_it = |slot: &&Slot| {
+            slot.state.load(Relaxed) == LIVE
+                && slot.kind.load(Relaxed) == kind
+                && slot.pid.load(Relaxed) != 0
+        };
+        self.slots.iter().filter(is_it).for_each(act);
+    }
+}
+
+/// What each intervention writes to a group, with the files open.
+fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
+    let workload = &run.world.workload;
+    let hierarchy = &run.place.hierarchy;
+    let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
+    let mut all = Vec::new();
+    for intervention in &workload.interventions {
+        let writes = match intervention.action {
+            Action::WriteLimit { group, limit } => {
+                let old = std::mem::replace(&mut limits[group as usize], limit);
+                hierarchy.limit_writes(&run.groups[group as usize], old, limit)
+            }
+            Action::WriteWeight { group, weight } => {
+                vec![hierarchy.weight_write(&run.groups[group as usize], weight)]
+            }
+            _ => Vec::new(),
+        };
+        let open = |(path, text): (std::path::PathBuf, String)| {
+            open_for_writing(&path).map(|fd| (fd, text))
+        };
+        all.push(writes.into_iter().map(open).collect::<Result<_, _>>()?);
+    }
+    Ok(all)
+}
+
+fn set_online(cpu: u16, text: &str) -> Result<(), Error> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    crate::cgroup::write(std::path::Path::new(&path), text).map_err(Error::Failed)
+}
+
+fn child_signal() -> libc::sigset_t {
+    // SAFETY: all zeroes is a value of it, and both calls have room to write to.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        set
+    }
+}
+
+fn block_child_signal() {
+    let set = child_signal();
+    // SAFETY: the set is one; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+fn wait_child_signal(most_ns: u64) {
+    let set = child_signal();
+    let time = libc::timespec {
+        tv_sec: (most_ns / 1_000_000_000) as i64,
+        tv_nsec: (most_ns % 1_000_000_000) as i64,
+    };
+    // SAFETY: set and time are values of their types; what came is not asked for.
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
+}

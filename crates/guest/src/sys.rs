@@ -1,0 +1,275 @@
+//! System calls as the tasks make them: straight to the kernel, with nothing of the C library in between.
+//!
+//! A task shares the memory of the program that started it, thread-local storage included, so what it calls
+//! may not touch `errno`, the heap or a lock of the library. Results are the kernel's: negative is `-errno`.
+
+use libc::{c_int, timespec};
+use syscalls::{Sysno, raw};
+
+/// What a thread starts with, as clone3(2) takes it (`struct clone_args`, version 2 with its cgroup).
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Scheduling attributes, as `sched_setattr(2)` takes them.
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+pub struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+impl SchedAttr {
+    /// `SCHED_OTHER` or `SCHED_IDLE` with this nice value and slice request, ns; 0: the kernel's own.
+    pub fn fair(policy: c_int, nice: i32, slice_ns: u64) -> SchedAttr {
+        SchedAttr { policy: policy as u32, nice, runtime: slice_ns, ..SchedAttr::sized() }
+    }
+
+    /// `SCHED_FIFO` with this priority, 1 to 99; what it forks is fair again if `alone`.
+    pub fn real_time(priority: u32, alone: bool) -> SchedAttr {
+        let flags = if alone { libc::SCHED_FLAG_RESET_ON_FORK as u64 } else { 0 };
+        SchedAttr { policy: libc::SCHED_FIFO as u32, flags, priority, ..SchedAttr::sized() }
+    }
+
+    fn sized() -> SchedAttr {
+        SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() }
+    }
+}
+
+/// A request of Linux AIO, as `io_submit(2)` takes it (`struct iocb`).
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+pub struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buf: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+impl Iocb {
+    /// One of the operations below on this descriptor, from its beginning: address and length of the buffer in
+    /// bytes, or of the vector in elements.
+    pub fn new(opcode: u16, fd: c_int, buf: u64, length: usize) -> Iocb {
+        let fd = fd.cast_unsigned();
+        Iocb { opcode, fd, buf, bytes: length as u64, ..Iocb::default() }
+    }
+}
+
+/// Read into one buffer.
+pub const AIO_PREAD: u16 = 0;
+/// Write from one buffer.
+pub const AIO_PWRITE: u16 = 1;
+/// Read into a vector.
+pub const AIO_PREADV: u16 = 7;
+/// Write from a vector.
+pub const AIO_PWRITEV: u16 = 8;
+
+fn call(nr: Sysno, args: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the functions below pass what each call documents; pointers among it are from references or from
+    // memory that lives as long as the program.
+    unsafe { raw::syscall6(nr as usize, a, b, c, d, e, f).cast_signed() }
+}
+
+/// read(2)
+pub fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
+    call(Sysno::read, [fd as usize, buf as usize, len, 0, 0, 0])
+}
+
+/// write(2)
+pub fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
+    call(Sysno::write, [fd as usize, buf as usize, len, 0, 0, 0])
+}
+
+/// pwrite(2)
+pub fn pwrite(fd: c_int, buf: *const u8, len: usize, offset: usize) -> isize {
+    call(Sysno::pwrite64, [fd as usize, buf as usize, len, offset, 0, 0])
+}
+
+/// readv(2)
+pub fn readv(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
+    call(Sysno::readv, [fd as usize, vector as usize, n, 0, 0, 0])
+}
+
+/// pwritev(2) at offset 0
+pub fn pwritev(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
+    call(Sysno::pwritev, [fd as usize, vector as usize, n, 0, 0, 0])
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows this, ns; -EINTR when a signal came first.
+pub fn sleep_until(at_ns: u64) -> isize {
+    let at = timespec_of(at_ns);
+    let flags = libc::TIMER_ABSTIME as usize;
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    call(Sysno::clock_nanosleep, [clock, flags, (&raw const at) as usize, 0, 0, 0])
+}
+
+/// Sleeps for this long, ns.
+pub fn sleep_for(ns: u64) -> isize {
+    let time = timespec_of(ns);
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    call(Sysno::clock_nanosleep, [clock, 0, (&raw const time) as usize, 0, 0, 0])
+}
+
+/// Arms a timer of `timerfd_create(2)`.
+pub fn timer_arm(fd: c_int, absolute: bool, ns: u64) -> isize {
+    let it = [timespec_of(0), timespec_of(ns.max(1))];
+    let flags = if absolute { libc::TFD_TIMER_ABSTIME as usize } else { 0 };
+    call(Sysno::timerfd_settime, [fd as usize, flags, (&raw const it) as usize, 0, 0, 0])
+}
+
+/// `CLOCK_MONOTONIC`, ns.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// A clock, ns.
+pub fn clock_ns(clock: c_int) -> u64 {
+    let mut time = timespec_of(0);
+    call(Sysno::clock_gettime, [clock as usize, (&raw mut time) as usize, 0, 0, 0, 0]);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits while `word` is `value`, for those who wake `bits`.
+pub fn futex_wait(word: *const u32, value: u32, bits: u32) -> isize {
+    let op = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
+    call(Sysno::futex, [word as usize, op, value as usize, 0, 0, bits as usize])
+}
+
+/// Wakes up to `n` of those who wait for one of `bits`.
+pub fn futex_wake(word: *const u32, n: u32, bits: u32) -> isize {
+    let op = (libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
+    call(Sysno::futex, [word as usize, op, n as usize, 0, 0, bits as usize])
+}
+
+/// `sched_yield(2)`
+pub fn yield_now() {
+    call(Sysno::sched_yield, [0; 6]);
+}
+
+/// `sched_setattr(2)`; task 0 is the caller.
+pub fn set_sched(pid: i32, attr: SchedAttr) -> isize {
+    call(Sysno::sched_setattr, [pid as usize, (&raw const attr) as usize, 0, 0, 0, 0])
+}
+
+/// `sched_setaffinity(2)`
+pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
+    let bytes = size_of_val(mask);
+    call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
+}
+
+/// kill(2)
+pub fn kill(pid: i32, signal: c_int) -> isize {
+    call(Sysno::kill, [pid as usize, signal as usize, 0, 0, 0, 0])
+}
+
+/// Waits for any child to exit: its pid, or -ECHILD when there is none.
+pub fn wait_child(flags: c_int, usage: *mut libc::rusage) -> isize {
+    call(Sysno::wait4, [usize::MAX, 0, (flags | libc::__WALL) as usize, usage as usize, 0, 0])
+}
+
+/// prctl(2) with one number.
+pub fn prctl(option: c_int, value: usize) -> isize {
+    call(Sysno::prctl, [option as usize, value, 0, 0, 0, 0])
+}
+
+/// Ends the calling task.
+pub fn exit(status: c_int) -> ! {
+    loop {
+        call(Sysno::exit_group, [status as usize, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// `io_setup(2)`: the context, whose number is the address of its ring.
+pub fn aio_setup(events: u32, context: &mut u64) -> isize {
+    call(Sysno::io_setup, [events as usize, std::ptr::from_mut(context) as usize, 0, 0, 0, 0])
+}
+
+/// `io_submit(2)`: does them one after the other, in this one call, where the files have no other way.
+pub fn aio_submit(context: u64, requests: &[*const Iocb]) -> isize {
+    let args = [context as usize, requests.len(), requests.as_ptr() as usize, 0, 0, 0];
+    call(Sysno::io_submit, args)
+}
+
+/// Starts a process that shares memory and open files with this one and runs `body(argument)` on a stack that
+/// ends at `stack`: its pid, which `tid` shows before it begins. Into a cgroup by the descriptor of
+/// its directory, or else the caller's.
+///
+/// # Safety
+/// `stack` is the end of memory that nothing else uses until the process has been waited for, and `body` never returns and obeys
+/// the head of this module.
+pub unsafe fn start(
+    stack: *mut u8,
+    cgroup: Option<c_int>,
+    tid: *mut u32,
+    body: extern "C" fn(usize) -> !,
+    argument: usize,
+) -> isize {
+    const STACK_BYTES: u64 = 4096;
+    let shared = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS | libc::CLONE_PARENT_SETTID;
+    let args = CloneArgs {
+        flags: shared as u64 | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
+        parent_tid: tid as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        // The kernel adds the size to the base; any size does.
+        stack: stack as u64 - STACK_BYTES,
+        stack_size: STACK_BYTES,
+        cgroup: cgroup.map_or(0, |fd| fd as u64),
+        ..CloneArgs::default()
+    };
+    let result: isize;
+    // SAFETY: clone3 returns twice. The parent goes on behind the block; the child has a stack of its own, on
+    // which nothing stands yet, and leaves by a call that never returns.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") &raw const args,
+            in("rsi") size_of::<CloneArgs>(),
+            in("r12") argument,
+            in("r13") body as usize,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result
+}
+
+fn timespec_of(ns: u64) -> timespec {
+    timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}

@@ -1,0 +1,520 @@
+//! A task: executes the program of its kind with real work and real system calls.
+//!
+//! It runs in a process of its own that shares memory with all others (see `sys`), looks at the counter where
+//! the workload measures, and makes no system call that the workload does not ask for.
+
+use crate::call::Call;
+use crate::channel::token_ns;
+use crate::plan::LockMade;
+use crate::sys;
+use crate::work::{SCRATCH_BYTES, stamp, turn};
+use crate::world::{ENDED, Fault, Phase, Slot, World, attributes};
+use cpumax_workload::{
+    Affinity, Class, Domain, GroupIx, LockMode, Op, Span, Stream, Target, TaskSpec,
+};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+/// Deepest nesting of loops.
+const LOOPS: usize = 40;
+/// Most locks held at once.
+const HELD: usize = 33;
+/// What ends later than this after it could have is a stall, ns.
+pub const SLACK_NS: u64 = 50_000;
+/// Elements of a vector for one read or write.
+pub const VECTOR: usize = 1024;
+
+/// What belongs to one task alone.
+pub struct Own {
+    /// First the rest, then whole buffers.
+    pub vector: [libc::iovec; VECTOR],
+    /// What it needs for lists of requests.
+    pub call: Call,
+}
+
+// SAFETY: the pointers in it are to memory that lives as long as the process.
+unsafe impl Send for Own {}
+
+pub(crate) struct Task {
+    pub world: &'static World,
+    pub slot: &'static Slot,
+    pub program: &'static [Op],
+    pub pc: usize,
+    pub random: Stream,
+    /// ns since the start of the run.
+    pub request_start_ns: u64,
+    pub started_ns: u64,
+    pub activations: u64,
+    pub last_stamp: u64,
+    loops: [u64; LOOPS],
+    depth: usize,
+    held: [(u32, LockMode); HELD],
+    holds: usize,
+    whole_calls: bool,
+}
+
+/// First instruction of a new process.
+pub(crate) extern "C" fn body(ix: usize) -> ! {
+    let world = World::installed();
+    let slot = &world.slots[ix];
+    if world.die_with_parent {
+        sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
+    }
+    while slot.go.load(Relaxed) == 0 {
+        sys::futex_wait(slot.go.as_ptr(), 0, u32::MAX);
+    }
+    let kind = slot.kind.load(Relaxed) as usize;
+    let number = slot.number.load(Relaxed);
+    let started_ns = slot.start_at_ns.load(Relaxed);
+    let mut task = Task {
+        world,
+        slot,
+        program: &world.workload.tasks[kind].program,
+        pc: 0,
+        random: Stream::new(world.seed, Domain::Task, number),
+        request_start_ns: started_ns,
+        started_ns,
+        activations: 0,
+        last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
+        loops: [0; LOOPS],
+        depth: 0,
+        held: [(0, LockMode::Read); HELD],
+        holds: 0,
+        whole_calls: world.plan.whole_calls[kind],
+    };
+    task.settle(0);
+    while let Some(&op) = task.program.get(task.pc) {
+        task.pc += 1;
+        if op == Op::Exit {
+            break;
+        }
+        task.execute(op);
+    }
+    task.end()
+}
+
+impl Task {
+    fn execute(&mut self, op: Op) {
+        match op {
+            Op::User(span) => self.user(span),
+            Op::Kernel(span) => self.kernel_alone(span),
+            Op::EnterKernel if self.whole_calls => self.call(),
+            Op::Sleep(span) => self.sleep(span),
+            Op::Every { period_ns } => self.every(period_ns),
+            Op::Lock { lock, mode } => self.lock(lock, mode),
+            Op::Unlock { lock } => self.unlock(lock),
+            Op::Send { channel, n } => {
+                self.set(Phase::Asleep, 0);
+                self.world.channels[channel as usize].send(n, self.world.now_ns());
+                self.settle_waited();
+            }
+            Op::Recv { channel, n } => self.receive(channel, n),
+            Op::Fork { kind } => self.fork(kind),
+            Op::WaitChildren => self.wait_children(),
+            Op::Yield => sys::yield_now(),
+            Op::Move { who, group } => self.each(who, |w, slot| move_task(w, slot, group)),
+            Op::SetAffinity { who, cpus } => {
+                self.each(who, |w, slot| set_affinity(w, slot, cpus as u16 + 1));
+            }
+            Op::SetNice { who, nice } => self.each(who, |_, slot| set_nice(slot, nice)),
+            Op::SetClass { who, class } => self.each(who, |_, slot| set_class(slot, class)),
+            Op::Begin => self.request_start_ns = self.world.now_ns(),
+            Op::Done => self.done(self.world.now_ns()),
+            Op::LoopStart { times, end } => self.loop_start(times, end),
+            Op::LoopEnd { start } => self.loop_end(start),
+            Op::EnterKernel | Op::ExitKernel | Op::IrqOff(_) | Op::Exit => {}
+        }
+    }
+
+    fn user(&mut self, span: Span) {
+        let speed = &self.world.speed;
+        let ns = self.draw(span);
+        self.set(Phase::Ready, ns);
+        let mut left_ns = ns;
+        while left_ns > 0 {
+            let turns = speed.turns(left_ns);
+            if turns <= speed.chunk_turns {
+                turn(turns);
+                self.settle(left_ns);
+                return;
+            }
+            turn(speed.chunk_turns);
+            let chunk_ns = speed.turns_ns(speed.chunk_turns);
+            let done_ns = self.settle(chunk_ns);
+            left_ns = left_ns.saturating_sub(done_ns);
+            self.slot.needs_ns.store(left_ns, Relaxed);
+        }
+    }
+
+    /// Kernel time in a system call of its own.
+    pub fn kernel_alone(&mut self, span: Span) {
+        let ns = self.draw(span);
+        self.set(Phase::Ready, ns);
+        let world = self.world;
+        let mut left = world.speed.read_bytes(ns, true);
+        while left > 0 {
+            let got = if left <= SCRATCH_BYTES {
+                sys::read(world.files.random, world.scratch, left)
+            } else {
+                let (vector, n) = self.vector(left);
+                sys::readv(world.files.random, vector, n)
+            };
+            // Shorter than asked for when a signal stopped it.
+            left = match got {
+                1.. => left.saturating_sub(got as usize),
+                _ if got == -(libc::EINTR as isize) => left,
+                _ => return world.fail(Fault::Call, got),
+            };
+        }
+        self.settle(ns);
+    }
+
+    /// Kernel time under the lock of an inode, in a system call of its own.
+    pub fn write_alone(&mut self, lock: u32, ns: u64) {
+        let world = self.world;
+        let file = world.locks[lock as usize].file;
+        let bytes = world.speed.write_bytes(ns, true).max(1);
+        self.set(Phase::Blocked, ns);
+        let written = if bytes <= SCRATCH_BYTES {
+            sys::pwrite(file, world.scratch, bytes, 0)
+        } else {
+            let (vector, n) = self.vector(bytes);
+            sys::pwritev(file, vector, n)
+        };
+        if written < 0 {
+            world.fail(Fault::Call, written);
+        }
+        self.settle(ns);
+    }
+
+    /// A vector of that many bytes, as many as one call takes.
+    pub fn vector(&mut self, bytes: usize) -> (*const libc::iovec, usize) {
+        // SAFETY: this is the task of the slot.
+        let own = unsafe { &mut *self.slot.own.get() };
+        let whole = (bytes / SCRATCH_BYTES).min(VECTOR - 1);
+        let rest = if whole == VECTOR - 1 { 0 } else { bytes % SCRATCH_BYTES };
+        own.vector[0].iov_len = rest;
+        (own.vector.as_ptr(), whole + 1)
+    }
+
+    fn sleep(&mut self, span: Span) {
+        let ns = self.draw(span);
+        let due_ns = self.world.now_ns() + ns;
+        self.set(Phase::Asleep, 0);
+        if sys::sleep_for(ns) < 0 {
+            self.sleep_on(due_ns);
+        }
+        self.woken(due_ns);
+    }
+
+    fn every(&mut self, period_ns: u64) {
+        self.activations += 1;
+        let due_ns = self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));
+        self.request_start_ns = due_ns;
+        if due_ns > self.world.now_ns() {
+            self.set(Phase::Asleep, 0);
+            self.sleep_on(due_ns);
+            self.woken(due_ns);
+        }
+    }
+
+    fn sleep_on(&self, due_ns: u64) {
+        let at_ns = self.world.start_ns.load(Relaxed).saturating_add(due_ns);
+        while sys::sleep_until(at_ns) == -(libc::EINTR as isize) {}
+    }
+
+    /// Back from a sleep that was to end then.
+    pub fn woken(&mut self, due_ns: u64) {
+        self.request_start_ns = due_ns;
+        let due = self.world.start_stamp.load(Relaxed) + self.world.speed.stamps(due_ns);
+        self.last_stamp = self.last_stamp.max(due);
+        self.settle(0);
+    }
+
+    fn lock(&mut self, lock: u32, mode: LockMode) {
+        let mode = self.mode(lock, mode);
+        self.set(Phase::Blocked, 0);
+        self.world.locks[lock as usize].take(mode);
+        self.hold(lock, mode);
+        self.settle(0);
+    }
+
+    fn unlock(&mut self, lock: u32) {
+        if let Some(mode) = self.let_go(lock) {
+            self.world.locks[lock as usize].release(mode);
+        }
+    }
+
+    /// Notes a lock as held.
+    pub fn hold(&mut self, lock: u32, mode: LockMode) {
+        if let Some(held) = self.held.get_mut(self.holds) {
+            *held = (lock, mode);
+            self.holds += 1;
+        }
+    }
+
+    /// Notes a lock as no longer held: in which mode it was.
+    pub fn let_go(&mut self, lock: u32) -> Option<LockMode> {
+        let held = &mut self.held[..self.holds];
+        let at = held.iter().rposition(|(taken, _)| *taken == lock)?;
+        let (_, mode) = held[at];
+        held.copy_within(at + 1.., at);
+        self.holds -= 1;
+        Some(mode)
+    }
+
+    /// Mutexes know no readers.
+    pub fn mode(&self, lock: u32, mode: LockMode) -> LockMode {
+        use cpumax_workload::LockKind::{Mutex, Spin};
+        match self.world.workload.locks[lock as usize].kind {
+            Mutex | Spin => LockMode::Write,
+            _ => mode,
+        }
+    }
+
+    fn receive(&mut self, channel: u32, n: u64) {
+        let world = self.world;
+        let from_ns = world.now_ns();
+        self.set(Phase::Asleep, 0);
+        let token = world.channels[channel as usize].receive(n);
+        self.received(token, from_ns);
+    }
+
+    /// Tokens have come; the wait for the processor begins when the last one came.
+    pub fn received(&mut self, token: u64, from_ns: u64) {
+        let world = self.world;
+        let came_ns = token_ns(token, &world.clock, world.start_ns.load(Relaxed));
+        self.request_start_ns = came_ns;
+        let since_ns = came_ns.max(from_ns);
+        let since = world.start_stamp.load(Relaxed) + world.speed.stamps(since_ns);
+        self.last_stamp = self.last_stamp.max(since);
+        self.settle(0);
+    }
+
+    fn fork(&mut self, kind: u32) {
+        let world = self.world;
+        let Some(slot) = world.take_slot(kind, self.slot.group.load(Relaxed)) else {
+            world.fail(Fault::TooManyTasks, 0);
+            return;
+        };
+        slot.start_at_ns.store(world.now_ns(), Relaxed);
+        slot.go.store(1, Relaxed);
+        let mine = self.slot.attributes.load(Relaxed);
+        slot.attributes.store(mine, Relaxed);
+        let pid = World::start(slot, None);
+        if pid < 0 {
+            world.fail(Fault::Start, pid);
+            return;
+        }
+        let spec = &world.workload.tasks[kind as usize];
+        if mine != attributes_of(spec) {
+            apply_attributes(world, slot, spec);
+        }
+    }
+
+    fn wait_children(&mut self) {
+        self.set(Phase::Asleep, 0);
+        loop {
+            // SAFETY: all zeroes is a value of it.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            let pid = sys::wait_child(0, &raw mut usage);
+            if pid > 0 {
+                self.world.reaped(pid as i32, &usage);
+            } else if pid != -(libc::EINTR as isize) {
+                break;
+            }
+        }
+        self.settle_waited();
+    }
+
+    fn each(&self, who: Target, act: impl Fn(&World, &Slot)) {
+        match who {
+            Target::Myself => act(self.world, self.slot),
+            Target::Kind(kind) => self.world.each_living(kind, |slot| act(self.world, slot)),
+        }
+    }
+
+    /// A request is complete.
+    pub fn done(&mut self, now_ns: u64) {
+        let latency_ns = now_ns.saturating_sub(self.request_start_ns);
+        self.request_start_ns = now_ns;
+        let (kind, group) = (self.slot.kind.load(Relaxed), self.slot.group.load(Relaxed));
+        self.world.log.push(kind, group, latency_ns);
+    }
+
+    pub fn draw(&mut self, span: Span) -> u64 {
+        span.draw(&self.world.workload.distributions, &mut self.random)
+    }
+
+    pub fn loop_start(&mut self, times: u64, end: u32) {
+        if times == 0 {
+            self.pc = end as usize + 1;
+        } else if let Some(rounds) = self.loops.get_mut(self.depth) {
+            *rounds = times;
+            self.depth += 1;
+        }
+    }
+
+    pub fn loop_end(&mut self, start: u32) {
+        let Some(rounds) = self.depth.checked_sub(1).and_then(|top| self.loops.get_mut(top)) else {
+            return;
+        };
+        if *rounds == u64::MAX {
+            self.pc = start as usize + 1;
+        } else if *rounds > 1 {
+            *rounds -= 1;
+            self.pc = start as usize + 1;
+        } else {
+            self.depth -= 1;
+        }
+    }
+
+    /// Tells what it is about to do, and how long it needs for that.
+    pub fn set(&self, phase: Phase, needs_ns: u64) {
+        self.slot.phase.store(phase as u32, Relaxed);
+        self.slot.needs_ns.store(needs_ns, Relaxed);
+    }
+
+    /// Looks at the clock after something that needed `needed_ns`: time far beyond that was a wait for the
+    /// processor. Returns the time that was worked.
+    pub fn settle(&mut self, needed_ns: u64) -> u64 {
+        let now = stamp();
+        let took_ns = self.world.speed.ns(now.saturating_sub(self.last_stamp));
+        self.last_stamp = now.max(self.last_stamp);
+        self.slot.last_stamp.store(self.last_stamp, Relaxed);
+        let phase = self.slot.phase.swap(Phase::Ready as u32, Relaxed);
+        let waited_ns = took_ns.saturating_sub(needed_ns);
+        if waited_ns <= SLACK_NS {
+            return took_ns;
+        }
+        self.slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        if phase != Phase::Blocked as u32 {
+            self.slot.wait_ns.fetch_add(waited_ns, Relaxed);
+        }
+        needed_ns
+    }
+
+    /// Looks at the clock after a wait for others whose end is not known.
+    pub fn settle_waited(&mut self) {
+        self.last_stamp = stamp();
+        self.slot.last_stamp.store(self.last_stamp, Relaxed);
+        self.slot.phase.store(Phase::Ready as u32, Relaxed);
+    }
+
+    /// Whether this lock is taken with the write that needs it.
+    pub fn is_inode(&self, lock: u32) -> bool {
+        self.world.locks[lock as usize].made == LockMade::Inode
+    }
+
+    fn end(self) -> ! {
+        let kind = self.slot.kind.load(Relaxed) as usize;
+        let tally = &self.world.tallies[kind];
+        tally.exit_at(self.world.now_ns());
+        self.slot.state.store(ENDED, Release);
+        sys::exit(0)
+    }
+}
+
+/// Puts a task into a group.
+pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
+    let mut text = [0u8; 12];
+    let text = decimal(slot.pid.load(Relaxed).unsigned_abs(), &mut text);
+    for fd in world.procs_fds[group as usize] {
+        if fd >= 0 {
+            let written = sys::write(fd, text.as_ptr(), text.len());
+            // Whoever is gone cannot be moved, and need not be.
+            if written < 0 && written != -(libc::ESRCH as isize) {
+                world.fail(Fault::Call, written);
+            }
+        }
+    }
+    slot.group.store(group, Relaxed);
+}
+
+fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 || at == 0 {
+            return &text[at..];
+        }
+    }
+}
+
+/// Gives a task a nice value and keeps its class.
+pub fn set_nice(slot: &Slot, nice: i8) {
+    let now = slot.attributes.load(Relaxed);
+    slot.attributes.store(now & !0xff | u32::from(nice.cast_unsigned()), Relaxed);
+    apply(slot, 0);
+}
+
+/// Gives a task a class and keeps its nice value.
+pub fn set_class(slot: &Slot, class: Class) {
+    let now = slot.attributes.load(Relaxed);
+    slot.attributes.store(now & !0xff00 | attributes(0, class, 0), Relaxed);
+    apply(slot, 0);
+}
+
+/// Gives a task CPUs: 0 all of them, else 1 + the set's number, or, behind the sets, one CPU.
+pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
+    let now = slot.attributes.load(Relaxed);
+    slot.attributes.store(now & 0xffff | u32::from(which) << 16, Relaxed);
+    let mut mask = [0u64; 64];
+    let sets = &world.workload.cpu_sets;
+    let mut add = |cpu: usize| {
+        if let Some(word) = mask.get_mut(cpu / 64) {
+            *word |= 1 << (cpu % 64);
+        }
+    };
+    match usize::from(which) {
+        0 => (0..usize::from(world.workload.machine.cpus)).for_each(add),
+        one if one <= sets.len() => {
+            sets[one - 1].0.iter().for_each(|&cpu| add(usize::from(cpu)));
+        }
+        cpu => add(cpu - sets.len() - 1),
+    }
+    sys::set_affinity(slot.pid.load(Relaxed), &mask);
+}
+
+/// What a task of this kind begins with.
+pub fn attributes_of(spec: &TaskSpec) -> u32 {
+    let affinity = match spec.cpus {
+        Affinity::All => 0,
+        Affinity::Set(set) => 1 + set as u16,
+        Affinity::Each => u16::MAX,
+    };
+    attributes(spec.nice, spec.class, affinity)
+}
+
+/// Gives a new task what its kind begins with.
+pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
+    let wanted = attributes_of(spec);
+    let now = slot.attributes.swap(wanted, Relaxed);
+    if now & 0xffff != wanted & 0xffff || spec.slice_ns.is_some() {
+        apply(slot, spec.slice_ns.unwrap_or(0));
+    }
+    let cpus = usize::from(world.workload.machine.cpus).max(1);
+    let which = match spec.cpus {
+        Affinity::Each => {
+            let cpu = slot.instance.load(Relaxed) as usize % cpus;
+            (1 + world.workload.cpu_sets.len() + cpu) as u16
+        }
+        Affinity::All => 0,
+        Affinity::Set(set) => 1 + set as u16,
+    };
+    if now >> 16 != u32::from(which) || which != 0 {
+        set_affinity(world, slot, which);
+    }
+}
+
+fn apply(slot: &Slot, slice_ns: u64) {
+    let now = slot.attributes.load(Relaxed);
+    let nice = i32::from((now as u8).cast_signed());
+    let attr = match now >> 8 & 0xff {
+        1 => sys::SchedAttr::fair(libc::SCHED_IDLE, nice, slice_ns),
+        2 => sys::SchedAttr::real_time(1, false),
+        _ => sys::SchedAttr::fair(libc::SCHED_OTHER, nice, slice_ns),
+    };
+    sys::set_sched(slot.pid.load(Relaxed), attr);
+}

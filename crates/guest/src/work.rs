@@ -1,0 +1,246 @@
+//! Work of a known length, and the clock it is measured with.
+//!
+//! User time is a loop of instructions that do nothing, which a simulator with a counted clock translates to
+//! nearly nothing. The clock is the time-stamp counter: to read it is no system call, so that a task can look at
+//! it without passing the place where it may be throttled.
+
+use crate::protocol::Calibration;
+use crate::sys;
+use std::ptr;
+
+/// Bytes of the buffer that kernel work reads into and writes from.
+pub const SCRATCH_BYTES: usize = 256 << 10;
+/// Most that one call reads or writes.
+pub const MAX_CALL_BYTES: usize = SCRATCH_BYTES * 1023;
+/// Time between two looks at the clock in user mode, ns.
+const CHUNK_NS: u64 = 20_000;
+
+/// The time-stamp counter.
+#[inline]
+pub fn stamp() -> u64 {
+    // SAFETY: reading the counter has no effects; no kernel that the guest runs on forbids it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Does that many turns of the loop that stands for user time.
+#[inline(never)]
+pub fn turn(turns: u64) {
+    if turns == 0 {
+        return;
+    }
+    // SAFETY: the block counts a register down and touches nothing else.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            ".rept 126",
+            "nop",
+            ".endr",
+            "dec {0}",
+            "jnz 2b",
+            inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// How fast this world works, ready for use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Speed {
+    /// One turn, fs.
+    turn_fs: u64,
+    /// One tick of the counter, fs.
+    pub stamp_fs: u64,
+    /// Turns between two looks at the clock.
+    pub chunk_turns: u64,
+    /// A byte of kernel time, fs, and what a call costs beside, ns.
+    read_byte_fs: u64,
+    read_call_ns: u64,
+    /// The same for a write to a file in memory.
+    write_byte_fs: u64,
+    write_call_ns: u64,
+    /// A request of a list of them, ns.
+    pub request_ns: u64,
+}
+
+const FS_PER_NS: u64 = 1_000_000;
+
+impl Speed {
+    /// Length of time between two stamps, ns.
+    pub fn ns(&self, stamps: u64) -> u64 {
+        (u128::from(stamps) * u128::from(self.stamp_fs) / u128::from(FS_PER_NS)) as u64
+    }
+
+    /// Stamps in a length of time.
+    pub fn stamps(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(self.stamp_fs.max(1))) as u64
+    }
+
+    /// Turns that take this long.
+    pub fn turns(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(self.turn_fs.max(1))) as u64
+    }
+
+    /// How long these turns take, ns.
+    pub fn turns_ns(&self, turns: u64) -> u64 {
+        (u128::from(turns) * u128::from(self.turn_fs) / u128::from(FS_PER_NS)) as u64
+    }
+
+    /// Bytes to read for kernel time of this length, with the call's own cost in it or not.
+    pub fn read_bytes(&self, ns: u64, whole_call: bool) -> usize {
+        let own_ns = if whole_call { self.read_call_ns } else { self.request_ns };
+        bytes(ns.saturating_sub(own_ns), self.read_byte_fs)
+    }
+
+    /// Bytes to write to hold an inode's lock for this long.
+    pub fn write_bytes(&self, ns: u64, whole_call: bool) -> usize {
+        let own_ns = if whole_call { self.write_call_ns } else { self.request_ns };
+        bytes(ns.saturating_sub(own_ns), self.write_byte_fs)
+    }
+
+    /// As whoever asked is told.
+    pub fn calibration(&self) -> Calibration {
+        Calibration {
+            user_turn_ps: self.turn_fs / 1000,
+            syscall_ns: self.read_call_ns,
+            kernel_kib_ps: (self.read_byte_fs << 10) / 1000,
+            write_kib_ps: (self.write_byte_fs << 10) / 1000,
+            stamp_fs: self.stamp_fs,
+        }
+    }
+}
+
+fn bytes(ns: u64, byte_fs: u64) -> usize {
+    (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(byte_fs.max(1))) as usize
+}
+
+/// Files that kernel work is done on.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkFiles {
+    /// The random number generator.
+    pub random: i32,
+    /// A file in memory, to calibrate writes with.
+    pub memory: i32,
+}
+
+impl WorkFiles {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// There is no `/dev/urandom`, or no memory.
+    pub fn open() -> std::io::Result<WorkFiles> {
+        use std::os::fd::IntoRawFd;
+        let random = std::fs::File::open("/dev/urandom")?.into_raw_fd();
+        Ok(WorkFiles { random, memory: memory_file()? })
+    }
+}
+
+/// A file in memory, with an inode of its own.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn memory_file() -> std::io::Result<i32> {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"cpumax".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(fd) }
+}
+
+/// Measures this world. The caller should be one whom nobody preempts.
+pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
+    let mut speed = Speed { stamp_fs: measure_stamp_fs(), ..Speed::default() };
+    let turns = |n: u64| shortest(&speed, || turn(n));
+    let many = 20_000;
+    // The first estimate says how many turns make a millisecond.
+    let first_ns = turns(many).max(1);
+    let n = (many * 1_000_000 / first_ns).max(2);
+    let (one_ns, two_ns) = (turns(n), turns(2 * n));
+    speed.turn_fs = (two_ns.saturating_sub(one_ns) * FS_PER_NS / n).max(1);
+    speed.chunk_turns = speed.turns(CHUNK_NS).max(1);
+
+    let buffer = libc::iovec { iov_base: scratch.cast(), iov_len: SCRATCH_BYTES };
+    let vector = [buffer; LONG_BUFFERS];
+    let read = |n: usize| sys::readv(files.random, vector.as_ptr(), n);
+    let write = |n: usize| sys::pwritev(files.memory, vector.as_ptr(), n);
+    // The file gets its pages first.
+    write(LONG_BUFFERS);
+    speed.read_byte_fs = byte_fs(&speed, read);
+    speed.write_byte_fs = byte_fs(&speed, write);
+    let beside_ns = |small_ns: u64, byte_fs: u64| {
+        small_ns.saturating_sub(SMALL_BYTES as u64 * byte_fs / FS_PER_NS)
+    };
+    let read_ns = shortest(&speed, || sys::read(files.random, scratch, SMALL_BYTES));
+    speed.read_call_ns = beside_ns(read_ns, speed.read_byte_fs);
+    let write_ns = shortest(&speed, || sys::pwrite(files.memory, scratch, SMALL_BYTES, 0));
+    speed.write_call_ns = beside_ns(write_ns, speed.write_byte_fs);
+    speed.request_ns = speed.read_call_ns;
+    speed
+}
+
+/// A call so short that what it costs beside its bytes shows.
+const SMALL_BYTES: usize = 4096;
+/// Whole buffers in a call so long that ticks fall in it as they do on the average.
+const LONG_BUFFERS: usize = 5;
+
+/// What a byte costs, fs: between a short call and a long one, ticks included.
+fn byte_fs(speed: &Speed, call: impl Fn(usize) -> isize) -> u64 {
+    const TRIES: usize = 5;
+    let mut times = [0; TRIES];
+    for time in &mut times {
+        let begin = stamp();
+        call(1);
+        let middle = stamp();
+        call(LONG_BUFFERS);
+        let end = stamp();
+        *time = speed.ns(end - middle).saturating_sub(speed.ns(middle - begin));
+    }
+    times.sort_unstable();
+    let bytes = ((LONG_BUFFERS - 1) * SCRATCH_BYTES) as u64;
+    (times[TRIES / 2] * FS_PER_NS / bytes).max(1)
+}
+
+/// The shortest of several times, ns: the one that nothing interrupted.
+fn shortest<T>(speed: &Speed, mut act: impl FnMut() -> T) -> u64 {
+    const TRIES: u32 = 7;
+    let mut least = u64::MAX;
+    for _ in 0..TRIES {
+        let begin = stamp();
+        act();
+        least = least.min(stamp() - begin);
+    }
+    speed.ns(least)
+}
+
+/// How long a tick of the counter is, fs, by the kernel's monotonic clock.
+fn measure_stamp_fs() -> u64 {
+    const SPAN_NS: u64 = 100_000_000;
+    let (begin_ns, begin) = pair();
+    sys::sleep_until(begin_ns + SPAN_NS);
+    let (end_ns, end) = pair();
+    ((u128::from(end_ns - begin_ns) * u128::from(FS_PER_NS)) / u128::from((end - begin).max(1)))
+        .max(1) as u64
+}
+
+/// The monotonic clock, ns, and the counter at the same time.
+pub fn pair() -> (u64, u64) {
+    let mut best = (u64::MAX, 0, 0);
+    for _ in 0..5 {
+        let before = stamp();
+        let ns = sys::monotonic_ns();
+        let after = stamp();
+        if after - before < best.0 {
+            best = (after - before, ns, before + (after - before) / 2);
+        }
+    }
+    (best.1, best.2)
+}
+
+/// Memory of that many bytes, zero, that is taken only where it is touched and never given back.
+///
+/// # Errors
+/// There is no such memory.
+pub fn memory(bytes: usize) -> std::io::Result<*mut u8> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping touches nothing that exists.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at.cast()) }
+}
