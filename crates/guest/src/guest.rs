@@ -25,6 +25,10 @@ pub fn guest() -> i32 {
             return init::end(in_vm, None);
         }
     };
+    if in_vm && let Err(reason) = line.take_jobs() {
+        say(&line, &FromGuest::Failed { reason });
+        return init::end(in_vm, None);
+    }
     say(&line, &FromGuest::Ready(ready(&place)));
     while let Some(text) = line.next(MAX_LINE_BYTES) {
         match serde_json::from_str(&text) {

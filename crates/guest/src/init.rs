@@ -1,7 +1,7 @@
 //! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs, quietens the kernel
 //! and powers off; on the host it does nothing of that. And the line it talks on.
 
-use crate::sys;
+use crate::{hypervisor, sys};
 use std::ffi::CString;
 use std::fs;
 
@@ -9,8 +9,6 @@ use std::fs;
 const JOBS: &str = "/jobs";
 /// The line in a virtual machine.
 const PORT: &str = "/dev/ttyS1";
-/// On the kernel's command line: how old the machine must be before anything begins, ms.
-const SETTLE: &str = "cpumax.settle_ms=";
 
 /// What makes a kernel do things by itself, turned down.
 const QUIET: [(&str, &str); 8] = [
@@ -40,6 +38,21 @@ impl Line {
         Line { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
+    /// In a virtual machine: takes the jobs that came with it, if any did, in place of those that would come by the
+    /// line. Before that the machine may be saved, to begin here again.
+    ///
+    /// # Errors
+    /// They are there and cannot be read.
+    pub fn take_jobs(&mut self) -> Result<(), String> {
+        let given = hypervisor::jobs().map_err(|error| format!("the firmware device: {error}"))?;
+        let jobs = given.map(String::into_bytes).or_else(|| fs::read(JOBS).ok());
+        if let Some(jobs) = jobs {
+            self.pending = jobs;
+            self.ended = true;
+        }
+        Ok(())
+    }
+
     /// Says one line.
     pub fn say(&self, text: &str) {
         write_all(self.output, format!("{text}\n").as_bytes());
@@ -57,8 +70,13 @@ impl Line {
                 }
                 return String::from_utf8(line).ok();
             }
-            if self.ended || self.pending.len() as u64 > most_bytes {
+            if self.pending.len() as u64 > most_bytes {
                 return None;
+            }
+            if self.ended {
+                // The last line may lack its end.
+                let line = std::mem::take(&mut self.pending);
+                return String::from_utf8(line).ok().filter(|line| !line.trim().is_empty());
             }
             self.fill();
         }
@@ -132,20 +150,10 @@ pub fn start() -> Result<Line, String> {
     for (path, value) in QUIET {
         let _ = fs::write(path, value);
     }
-    settle();
-    let output = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
-    make_raw(output);
-    let input =
-        if fs::exists(JOBS).unwrap_or(false) { open(JOBS, libc::O_RDONLY)? } else { output };
-    Ok(Line { input, output, pending: Vec::new(), ended: false })
-}
-
-/// Waits until the kernel has done what it does after booting.
-fn settle() {
-    let arguments = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let wanted = arguments.split_whitespace().find_map(|word| word.strip_prefix(SETTLE));
-    let wanted_ms = wanted.and_then(|ms| ms.parse::<u64>().ok()).unwrap_or(0);
-    sys::sleep_until(wanted_ms.saturating_mul(1_000_000));
+    hypervisor::settle();
+    let port = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
+    make_raw(port);
+    Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
 }
 
 /// Ends: a virtual machine is powered off, with the reason on its console if it could not work.

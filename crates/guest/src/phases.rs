@@ -117,7 +117,8 @@ mod tests {
             let group = Steered { group: 1, last: limit, now: limit, period_ns, edge_ns };
             let step_ns = step(&group, wanted_ns).unwrap();
             assert!(
-                (SHORTEST_PERIOD_NS..=LONGEST_PERIOD_NS).contains(&step_ns) && step_ns.is_multiple_of(US)
+                (SHORTEST_PERIOD_NS..=LONGEST_PERIOD_NS).contains(&step_ns)
+                    && step_ns.is_multiple_of(US)
             );
             let off_ns = at_or_after(edge_ns + step_ns + US, wanted_ns, period_ns)
                 - (edge_ns + step_ns + US);
