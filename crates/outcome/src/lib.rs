@@ -4,10 +4,12 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod compare;
 mod conditions;
 mod metric;
 pub mod trace;
 
+pub use compare::{Deviation, Field, Tolerances, compare, worst};
 pub use conditions::{Conditions, Preemption};
 pub use metric::MetricError;
 

@@ -1,0 +1,399 @@
+//! Two runs of the same workload held against each other, number by number.
+//!
+//! What is held to a tolerance, and how wide it is, depends on how the runs came about ([`Tolerances`]). A
+//! number whose tolerance is a share and an amount is within it when either suffices; the amounts are what
+//! no two machines can be expected to agree on: the length of a tick, one request cut off by the end.
+
+use crate::{GroupOutcome, Outcome, TaskOutcome};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Which number of a group or a kind of task is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Field {
+    /// CPU time used by a group, us.
+    GroupUse,
+    /// Periods of a group.
+    Periods,
+    /// Throttled periods of a group.
+    ThrottledPeriods,
+    /// Throttled time of a group, us.
+    ThrottledTime,
+    /// CPU time used by a kind of task, us. Never held to a tolerance: it says who got a group's time.
+    TaskUse,
+    /// Requests completed by a kind of task.
+    Completions,
+    /// Median latency of a kind of task, ns.
+    LatencyP50,
+    /// 99th percentile of the same.
+    LatencyP99,
+    /// Largest of the same.
+    LatencyMax,
+    /// Longest stall of a kind of task, ns.
+    LongestStall,
+}
+
+/// How far two numbers may be apart: this share of the reference, or this amount if that is more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Width {
+    percent: u64,
+    amount: u64,
+}
+
+/// Which numbers are held to which tolerance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tolerances {
+    mode: Mode,
+    tick_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Exact,
+    Parallel,
+}
+
+impl Tolerances {
+    /// For one CPU whose time depends on nothing outside; `tick_ns` is the length of a tick.
+    ///
+    /// Use within 1 % or 2 ms, periods within 1, throttled periods within 2 % or 1, throttled time within 3 % or
+    /// 2 ms (it is the rest of what the use leaves of a period), completions within 2 % or one for each
+    /// task that the end may have cut off (the square root of their number: not all are cut the same way),
+    /// latencies and stalls within 5 % or a tick.
+    pub fn exact(tick_ns: u64) -> Tolerances {
+        Tolerances { mode: Mode::Exact, tick_ns }
+    }
+
+    /// For several CPUs that run side by side: use within 3 % or 2 ms, throttled periods within 10 % or 1; the
+    /// rest is told and not held to anything.
+    pub fn parallel(tick_ns: u64) -> Tolerances {
+        Tolerances { mode: Mode::Parallel, tick_ns }
+    }
+
+    fn width(&self, field: Field, tasks: u64) -> Option<Width> {
+        let (percent, amount) = match self.mode {
+            Mode::Exact => match field {
+                Field::TaskUse => return None,
+                Field::GroupUse => (1, 2_000),
+                Field::Periods => (0, 1),
+                Field::ThrottledPeriods => (2, 1),
+                Field::ThrottledTime => (3, 2_000),
+                Field::Completions => (2, rounded_up_root(tasks.max(1))),
+                Field::LatencyP50 | Field::LatencyP99 | Field::LatencyMax | Field::LongestStall => {
+                    (5, self.tick_ns)
+                }
+            },
+            Mode::Parallel => match field {
+                Field::GroupUse => (3, 2_000),
+                Field::ThrottledPeriods => (10, 1),
+                _ => return None,
+            },
+        };
+        Some(Width { percent, amount })
+    }
+}
+
+fn rounded_up_root(n: u64) -> u64 {
+    let root = n.isqrt();
+    if root * root < n { root + 1 } else { root }
+}
+
+/// One number in two runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Deviation {
+    /// Path of the number, as [`Outcome::metric`] takes it.
+    pub path: String,
+    /// Path of the group, or name of the kind of task.
+    pub of: String,
+    /// Which number.
+    pub field: Field,
+    /// In the reference, in the unit of the field.
+    pub reference: u64,
+    /// In the other run.
+    pub found: u64,
+    /// How far apart they are.
+    pub difference: u64,
+    /// How far apart they may be; `None`: not held to anything.
+    pub tolerance: Option<u64>,
+    /// Difference over tolerance: beyond it above 1. 0 when not held to anything.
+    pub ratio: f64,
+}
+
+/// Every number of `found` that is compared with the same in `reference`, groups first, in order of
+/// name. What only one of them has is compared with nothing at all, which is 0.
+pub fn compare(reference: &Outcome, found: &Outcome, tolerances: &Tolerances) -> Vec<Deviation> {
+    let mut deviations = Vec::new();
+    let none = GroupOutcome::default();
+    for path in reference.groups.keys().chain(found.groups.keys()).collect::<BTreeSet<_>>() {
+        let numbers = |run: &Outcome| of_group(run.groups.get(path).unwrap_or(&none));
+        add(&mut deviations, path, &numbers(reference), &numbers(found), 0, tolerances);
+    }
+    let none = TaskOutcome::default();
+    for name in reference.tasks.keys().chain(found.tasks.keys()).collect::<BTreeSet<_>>() {
+        let task = |run: &Outcome| run.tasks.get(name).unwrap_or(&none).clone();
+        let (reference, found) = (task(reference), task(found));
+        let tasks = reference.count.max(found.count);
+        add(&mut deviations, name, &of_task(&reference), &of_task(&found), tasks, tolerances);
+    }
+    deviations
+}
+
+/// The one that is furthest beyond its tolerance, or nearest to it; of equals the first.
+pub fn worst(deviations: &[Deviation]) -> Option<&Deviation> {
+    let held = deviations.iter().filter(|deviation| deviation.tolerance.is_some());
+    held.reduce(|worst, next| if next.ratio > worst.ratio { next } else { worst })
+}
+
+impl Deviation {
+    /// Whether it is held to a tolerance and beyond it.
+    pub fn is_beyond(&self) -> bool {
+        self.ratio > 1.0
+    }
+}
+
+impl Field {
+    /// Whether it is a number of a group; else of a kind of task.
+    pub fn is_of_group(self) -> bool {
+        matches!(
+            self,
+            Field::GroupUse | Field::Periods | Field::ThrottledPeriods | Field::ThrottledTime
+        )
+    }
+
+    /// A nanosecond's worth of its unit: 1 for ns, 1000 for us; `None`: it is a count.
+    pub fn unit_ns(self) -> Option<u64> {
+        match self {
+            Field::GroupUse | Field::ThrottledTime | Field::TaskUse => Some(1000),
+            Field::Periods | Field::ThrottledPeriods | Field::Completions => None,
+            Field::LatencyP50 | Field::LatencyP99 | Field::LatencyMax | Field::LongestStall => {
+                Some(1)
+            }
+        }
+    }
+
+    /// Its name in an outcome.
+    fn metric(self) -> &'static str {
+        match self {
+            Field::GroupUse | Field::TaskUse => "usage_usec",
+            Field::Periods => "nr_periods",
+            Field::ThrottledPeriods => "nr_throttled",
+            Field::ThrottledTime => "throttled_usec",
+            Field::Completions => "completions",
+            Field::LatencyP50 => "latency_ns.p50",
+            Field::LatencyP99 => "latency_ns.p99",
+            Field::LatencyMax => "latency_ns.max",
+            Field::LongestStall => "longest_stall_ns",
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Field::GroupUse | Field::TaskUse => "use",
+            Field::Periods => "periods",
+            Field::ThrottledPeriods => "throttled periods",
+            Field::ThrottledTime => "throttled time",
+            Field::Completions => "requests done",
+            Field::LatencyP50 => "latency p50",
+            Field::LatencyP99 => "latency p99",
+            Field::LatencyMax => "latency max",
+            Field::LongestStall => "longest stall",
+        })
+    }
+}
+
+fn of_group(group: &GroupOutcome) -> Vec<(Field, u64)> {
+    vec![
+        (Field::GroupUse, group.usage_usec),
+        (Field::Periods, group.nr_periods),
+        (Field::ThrottledPeriods, group.nr_throttled),
+        (Field::ThrottledTime, group.throttled_usec),
+    ]
+}
+
+fn of_task(task: &TaskOutcome) -> Vec<(Field, u64)> {
+    vec![
+        (Field::TaskUse, task.usage_usec),
+        (Field::Completions, task.completions),
+        (Field::LatencyP50, task.latency_ns.p50),
+        (Field::LatencyP99, task.latency_ns.p99),
+        (Field::LatencyMax, task.latency_ns.max),
+        (Field::LongestStall, task.longest_stall_ns),
+    ]
+}
+
+fn add(
+    deviations: &mut Vec<Deviation>,
+    of: &str,
+    reference: &[(Field, u64)],
+    found: &[(Field, u64)],
+    tasks: u64,
+    tolerances: &Tolerances,
+) {
+    for (&(field, reference), &(_, found)) in reference.iter().zip(found) {
+        let difference = reference.abs_diff(found);
+        // A share of the larger of the two, so that it does not matter which is called the reference.
+        let larger = reference.max(found);
+        let tolerance = tolerances.width(field, tasks).map(|width| {
+            let share = u128::from(larger) * u128::from(width.percent) / 100;
+            width.amount.max(share as u64)
+        });
+        let ratio = tolerance.map_or(0.0, |tolerance| difference as f64 / tolerance.max(1) as f64);
+        let table = if field.is_of_group() { "groups" } else { "tasks" };
+        let path = format!("{table}.{of}.{}", field.metric());
+        let of = of.to_owned();
+        deviations.push(Deviation {
+            path,
+            of,
+            field,
+            reference,
+            found,
+            difference,
+            tolerance,
+            ratio,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Percentiles, ReleaseOutcome};
+    use std::collections::BTreeMap;
+
+    const TICK_NS: u64 = 4_000_000;
+
+    fn run(group: GroupOutcome, task: TaskOutcome) -> Outcome {
+        Outcome {
+            scenario: "s".to_owned(),
+            world: "model".to_owned(),
+            kernel: "6.18".to_owned(),
+            generation: "G3".to_owned(),
+            seed: 1,
+            simulated_ns: 10_000_000_000,
+            groups: BTreeMap::from([("/limited".to_owned(), group)]),
+            tasks: BTreeMap::from([("hog".to_owned(), task)]),
+            release: ReleaseOutcome::default(),
+            events: 0,
+        }
+    }
+
+    fn group() -> GroupOutcome {
+        GroupOutcome {
+            usage_usec: 2_000_000,
+            nr_periods: 100,
+            nr_throttled: 99,
+            throttled_usec: 8_000_000,
+            ..GroupOutcome::default()
+        }
+    }
+
+    fn task() -> TaskOutcome {
+        TaskOutcome {
+            count: 1,
+            usage_usec: 2_000_000,
+            completions: 1000,
+            latency_ns: Percentiles { p50: 1_000_000, p99: 80_000_000, max: 100_000_000 },
+            longest_stall_ns: 84_000_000,
+            ..TaskOutcome::default()
+        }
+    }
+
+    /// What is beyond its tolerance when one number of a run is another.
+    fn beyond(
+        tolerances: &Tolerances,
+        change: impl Fn(&mut GroupOutcome, &mut TaskOutcome),
+    ) -> Vec<Field> {
+        let (mut other_group, mut other_task) = (group(), task());
+        change(&mut other_group, &mut other_task);
+        let deviations = compare(&run(group(), task()), &run(other_group, other_task), tolerances);
+        deviations.iter().filter(|d| d.is_beyond()).map(|d| d.field).collect()
+    }
+
+    #[test]
+    fn exact_runs_are_held_to_a_share_or_an_amount_whichever_is_more() {
+        let exact = Tolerances::exact(TICK_NS);
+        assert_eq!(beyond(&exact, |_, _| {}), []);
+        assert_eq!(beyond(&exact, |g, _| g.usage_usec = 1_980_000), []);
+        assert_eq!(beyond(&exact, |g, _| g.usage_usec = 1_979_999), [Field::GroupUse]);
+        assert_eq!(beyond(&exact, |g, _| g.nr_periods = 101), []);
+        assert_eq!(beyond(&exact, |g, _| g.nr_periods = 98), [Field::Periods]);
+        assert_eq!(beyond(&exact, |g, _| g.nr_throttled = 98), []);
+        assert_eq!(beyond(&exact, |g, _| g.nr_throttled = 97), [Field::ThrottledPeriods]);
+        assert_eq!(beyond(&exact, |g, _| g.throttled_usec = 7_760_000), []);
+        assert_eq!(beyond(&exact, |g, _| g.throttled_usec = 7_759_999), [Field::ThrottledTime]);
+        assert_eq!(beyond(&exact, |_, t| t.completions = 980), []);
+        assert_eq!(beyond(&exact, |_, t| t.completions = 979), [Field::Completions]);
+        assert_eq!(beyond(&exact, |_, t| t.latency_ns.p50 = 5_000_000), []);
+        assert_eq!(beyond(&exact, |_, t| t.latency_ns.p50 = 5_000_001), [Field::LatencyP50]);
+        assert_eq!(beyond(&exact, |_, t| t.latency_ns.p99 = 85_000_000), [Field::LatencyP99]);
+        assert_eq!(beyond(&exact, |_, t| t.latency_ns.max = 95_000_000), []);
+        assert_eq!(beyond(&exact, |_, t| t.latency_ns.max = 94_000_000), [Field::LatencyMax]);
+        assert_eq!(beyond(&exact, |_, t| t.longest_stall_ns = 79_000_000), [Field::LongestStall]);
+        assert_eq!(beyond(&exact, |_, t| t.usage_usec = 0), [], "told, not held");
+    }
+
+    #[test]
+    fn parallel_runs_are_held_to_use_and_throttled_periods_only() {
+        let parallel = Tolerances::parallel(TICK_NS);
+        assert_eq!(beyond(&parallel, |g, _| g.usage_usec = 1_940_000), []);
+        assert_eq!(beyond(&parallel, |g, _| g.usage_usec = 1_939_000), [Field::GroupUse]);
+        assert_eq!(beyond(&parallel, |g, _| g.nr_throttled = 90), []);
+        assert_eq!(beyond(&parallel, |g, _| g.nr_throttled = 89), [Field::ThrottledPeriods]);
+        let everything_else = |g: &mut GroupOutcome, t: &mut TaskOutcome| {
+            (g.nr_periods, g.throttled_usec) = (0, 0);
+            *t = TaskOutcome::default();
+        };
+        assert_eq!(beyond(&parallel, everything_else), []);
+    }
+
+    #[test]
+    fn small_counts_may_differ_by_what_the_end_cuts_off() {
+        let exact = Tolerances::exact(TICK_NS);
+        let pair = |count, completions: [u64; 2]| {
+            let [a, b] = completions.map(|completions| {
+                run(group(), TaskOutcome { count, completions, ..TaskOutcome::default() })
+            });
+            compare(&a, &b, &exact).iter().any(Deviation::is_beyond)
+        };
+        assert!(!pair(1, [5, 6]));
+        assert!(pair(1, [5, 7]));
+        assert!(!pair(5, [5, 8]), "three of five");
+        assert!(pair(5, [5, 9]));
+    }
+
+    #[test]
+    fn what_only_one_run_has_is_compared_with_nothing() {
+        let (mut a, b) = (run(group(), task()), run(group(), task()));
+        a.groups.clear();
+        let deviations = compare(&a, &b, &Tolerances::exact(TICK_NS));
+        let worst = worst(&deviations).unwrap();
+        assert_eq!((worst.path.as_str(), worst.reference), ("groups./limited.usage_usec", 0));
+        assert!((worst.ratio - 100.0).abs() < 1e-9, "{worst:?}");
+    }
+
+    #[test]
+    fn every_path_leads_to_the_number_compared() {
+        let a = run(group(), task());
+        for deviation in compare(&a, &a, &Tolerances::exact(TICK_NS)) {
+            let number = a.metric(&deviation.path).unwrap();
+            assert_eq!(number as u64, deviation.reference, "{}", deviation.path);
+        }
+    }
+
+    #[test]
+    fn it_does_not_matter_which_is_the_reference() {
+        let mut other = group();
+        other.usage_usec = 2_020_100;
+        let (a, b) = (run(group(), task()), run(other, task()));
+        let exact = Tolerances::exact(TICK_NS);
+        let [there, back] = [compare(&a, &b, &exact), compare(&b, &a, &exact)];
+        for (there, back) in there.iter().zip(&back) {
+            assert_eq!(there.ratio.to_bits(), back.ratio.to_bits(), "{}", there.path);
+        }
+        assert!(there.iter().all(|deviation| !deviation.is_beyond()));
+    }
+}
