@@ -4,8 +4,10 @@
 //! killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
 
 mod program;
+mod real;
 mod shrink;
 
+pub use real::real;
 pub use shrink::minimize;
 
 use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};

@@ -43,13 +43,14 @@ pub fn minimize(
 /// Leaves out its `ix`-th thing; `None` when there are no more.
 type Pass = fn(&Workload, usize) -> Option<Workload>;
 
-const PASSES: [Pass; 14] = [
+const PASSES: [Pass; 17] = [
     without_expectations,
     without_task,
     without_intervention,
     without_source,
     without_softirq,
     with_one_instance,
+    with_an_instance_less,
     without_block,
     without_instruction,
     without_lock,
@@ -58,6 +59,8 @@ const PASSES: [Pass; 14] = [
     plain_group,
     plain_task,
     plain_machine,
+    rounder_instruction,
+    rounder_time,
 ];
 
 fn changed(workload: &Workload, change: impl FnOnce(&mut Workload)) -> Workload {
@@ -125,6 +128,14 @@ fn with_one_instance(workload: &Workload, ix: usize) -> Option<Workload> {
     Some(changed(workload, |w| {
         let count = &mut w.tasks[ix].count;
         *count = (*count).min(1);
+    }))
+}
+
+fn with_an_instance_less(workload: &Workload, ix: usize) -> Option<Workload> {
+    workload.tasks.get(ix)?;
+    Some(changed(workload, |w| {
+        let count = &mut w.tasks[ix].count;
+        *count = (*count).min(1.max(count.saturating_sub(1)));
     }))
 }
 
@@ -368,6 +379,42 @@ fn plain_machine(workload: &Workload, ix: usize) -> Option<Workload> {
     })
 }
 
+/// A length that is easier to read.
+fn rounder_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (task, at) = place(workload, ix)?;
+    Some(changed(workload, |w| match &mut w.tasks[task].program[at] {
+        Op::User(Span::Fixed(ns))
+        | Op::Kernel(Span::Fixed(ns))
+        | Op::IrqOff(Span::Fixed(ns))
+        | Op::Sleep(Span::Fixed(ns))
+        | Op::Every { period_ns: ns } => *ns = rounder(*ns),
+        _ => {}
+    }))
+}
+
+/// The same for the length of the whole, when tasks start, and when something is done from outside.
+fn rounder_time(workload: &Workload, ix: usize) -> Option<Workload> {
+    let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
+    (ix <= tasks + interventions).then(|| {
+        changed(workload, |w| {
+            let ns = if ix == 0 {
+                &mut w.duration_ns
+            } else if ix <= tasks {
+                &mut w.tasks[ix - 1].start_ns
+            } else {
+                &mut w.interventions[ix - tasks - 1].at_ns
+            };
+            *ns = rounder(*ns);
+        })
+    })
+}
+
+/// Two significant digits, rounded up.
+fn rounder(ns: u64) -> u64 {
+    let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(1));
+    ns.checked_next_multiple_of(unit).unwrap_or(ns)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,6 +449,19 @@ mod tests {
             tried % 3 == 0
         });
         assert!(tried > 50);
+    }
+
+    #[test]
+    fn lengths_become_round() {
+        assert_eq!([0, 7, 1_234_567, 99_100_001].map(rounder), [0, 7, 1_300_000, 100_000_000]);
+        let long = |workload: &Workload| {
+            let ops = workload.tasks.iter().flat_map(|task| &task.program);
+            ops.filter(|op| matches!(op, Op::User(Span::Fixed(1_000_000..)))).count() > 0
+        };
+        let seed = (0..40).find(|&seed| long(&random::real(seed))).unwrap();
+        let small = minimize(&random::real(seed), 10_000, long);
+        let [Op::User(Span::Fixed(ns))] = small.tasks[0].program[..] else { panic!("{small:?}") };
+        assert_eq!(ns, rounder(ns));
     }
 
     #[test]

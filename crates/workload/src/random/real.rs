@@ -1,0 +1,302 @@
+//! Small random workloads that a real kernel can be made to run and that a model can be held against: one
+//! CPU, groups up to four deep, up to twelve tasks.
+//!
+//! What depends on who wins a race is left out: lengths are odd, so that nothing coincides, and nothing is so
+//! short that the work of the kernel itself, which no workload speaks of, is a good part of it. So
+//! is what a program cannot bring about: interrupts off, kernel threads, other machines than there are.
+
+use super::Dice;
+use crate::build::{Act, Change, Group, Source, Task};
+use crate::dist::{Domain, Stream};
+use crate::model::{Class, Distribution, LockKind, Signal, Workload};
+use crate::step::{
+    Step, begin, done, every, forever, kernel, lock, move_to, nice, read_lock, recv, repeat, send,
+    sleep, syscall, unlock, user, write_lock, yield_now,
+};
+use cpumax_limit::Limit;
+use std::time::Duration;
+
+/// Shortest stretch of work or sleep, ns.
+const SHORTEST_NS: u64 = 100_000;
+/// Most groups and their greatest depth.
+const MAX_GROUPS: u64 = 6;
+const MAX_DEPTH: usize = 4;
+const MAX_KINDS: u64 = 5;
+const MAX_TASKS: u64 = 12;
+/// Most interventions.
+const MAX_CHANGES: u64 = 3;
+
+const INODE: &str = "inode";
+const RWSEM: &str = "rwsem";
+const CHANNEL: &str = "channel";
+
+/// What programs may refer to.
+struct Context<'a> {
+    paths: &'a [String],
+    inode: bool,
+    rwsem: bool,
+    /// A source or a task feeds the channel.
+    fed: bool,
+}
+
+/// The small workload of that seed for one CPU of a real machine.
+///
+/// # Panics
+/// When the generator makes something that the checks refuse, which is a bug in either.
+pub fn real(seed: u64) -> Workload {
+    // Other streams than those of the large workloads.
+    let mut dice = Dice(Stream::new(seed, Domain::Workload, 1));
+    let duration_ns = dice.range(400_000_000, 1_200_000_000);
+    let mut draft = Workload::builder(format!("case-{seed}"))
+        .shows("A small random workload.")
+        .duration(Duration::from_nanos(duration_ns));
+    let groups = groups(&mut dice);
+    for group in &groups {
+        draft = draft.with_group(group.clone());
+    }
+    let mut paths: Vec<String> = groups.iter().map(|group| group.path.clone()).collect();
+    if dice.one_in(3) {
+        paths.push("/".to_owned());
+    }
+    let context = Context {
+        paths: &paths,
+        inode: dice.one_in(3),
+        rwsem: dice.one_in(4),
+        fed: dice.one_in(3),
+    };
+    if context.inode {
+        draft = draft.lock(INODE, LockKind::Mutex);
+    }
+    if context.rwsem {
+        draft = draft.lock(RWSEM, LockKind::Rwsem);
+    }
+    if context.fed {
+        draft = draft.channel(CHANNEL);
+        if dice.one_in(2) {
+            let between = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
+            draft = draft.source(Source::every("source", CHANNEL, between));
+        } else {
+            draft = draft.task(feeder(&mut dice, &context));
+        }
+    }
+    let kinds = dice.range(1, MAX_KINDS);
+    let mut spare = MAX_TASKS - 1 - kinds;
+    let mut names = Vec::new();
+    for ix in 0..kinds {
+        let more = dice.range(0, spare.min(3));
+        spare -= more;
+        let name = format!("task{ix}");
+        draft = draft.task(task(&mut dice, &context, &name, 1 + more as u32));
+        names.push(name);
+    }
+    for _ in 0..dice.range(0, MAX_CHANGES) {
+        let at_ns = odd(dice.range(duration_ns / 10, duration_ns * 9 / 10));
+        let act = act(&mut dice, &groups, &paths, &names);
+        draft = draft.change(Change::at(Duration::from_nanos(at_ns), act));
+    }
+    draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
+}
+
+/// Away from every round number, and from those of other lengths that are near.
+fn odd(ns: u64) -> u64 {
+    ns / 10_000 * 10_000 + 1_237 + ns % 7_919
+}
+
+fn length(dice: &mut Dice, most_ns: u64) -> Duration {
+    Duration::from_nanos(odd(dice.time_ns(most_ns).max(SHORTEST_NS)))
+}
+
+/// At least one group with a limit; mostly a chain, sometimes with branches.
+fn groups(dice: &mut Dice) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for ix in 0..dice.range(1, MAX_GROUPS) {
+        let below = dice.pick(&groups).filter(|_| !dice.one_in(3)).map(|group| group.path.clone());
+        let below = below.filter(|path| path.matches('/').count() < MAX_DEPTH).unwrap_or_default();
+        let mut group = Group::new(format!("{below}/g{ix}"));
+        if ix == 0 || dice.one_in(2) {
+            group = group.limit(random_limit(dice));
+        }
+        if dice.one_in(4) {
+            group = group.weight(dice.choose([20, 50, 200, 500]));
+        }
+        groups.push(group);
+    }
+    groups
+}
+
+fn random_limit(dice: &mut Dice) -> Limit {
+    let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
+    let quota_us = period_us * dice.range(5, 90) / 100;
+    let burst_us = if dice.one_in(8) { quota_us / 2 } else { 0 };
+    super::limit(quota_us, period_us, burst_us)
+}
+
+/// Puts tokens in the channel now and then.
+fn feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
+    let group = dice.pick(context.paths).map_or("/", |path| path);
+    let period = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
+    let work = length(dice, 1_000_000);
+    Task::new("feeder").group(group).program([forever([
+        every(period),
+        user(work),
+        send(CHANNEL, 1),
+    ])])
+}
+
+fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task {
+    let mut task = Task::new(name).count(count);
+    if let Some(path) = dice.pick(context.paths) {
+        task = task.group(path);
+    }
+    if dice.one_in(5) {
+        task = task.nice(dice.choose([-10, -5, 5, 10]));
+    }
+    if dice.one_in(10) {
+        task = task.class(Class::Idle);
+    }
+    if dice.one_in(4) {
+        task = task.start(length(dice, 50_000_000));
+    }
+    if count > 1 && dice.one_in(3) {
+        task = task.stagger(length(dice, 5_000_000));
+    }
+    let body = match dice.0.below(4) {
+        // The simplest are the likeliest to say something when they disagree.
+        0 => vec![user(Duration::from_secs(10))],
+        1 => vec![kernel(lengths(dice, 90_000_000)), done()],
+        _ => body(dice, context),
+    };
+    task.program([forever(body)])
+}
+
+/// Fixed, or drawn anew each time.
+fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
+    let high = length(dice, most_ns);
+    if dice.one_in(3) {
+        let high_ns = high.as_nanos() as u64;
+        let low_ns = odd((high_ns / 2).max(SHORTEST_NS)).min(high_ns);
+        return Distribution::Uniform { low_ns, high_ns }.into();
+    }
+    high.into()
+}
+
+/// A request: some waiting, some work.
+fn body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    match dice.0.below(4) {
+        0 => steps.push(every(Duration::from_nanos(odd(dice.range(2_000_000, 60_000_000))))),
+        1 => steps.extend([sleep(lengths(dice, 30_000_000)), begin()]),
+        2 if context.fed => steps.push(recv(CHANNEL, 1)),
+        _ => steps.push(begin()),
+    }
+    for _ in 0..dice.range(1, 4) {
+        work(dice, context, &mut steps);
+    }
+    // Time in every round, whatever was drawn.
+    steps.push(user(length(dice, 5_000_000)));
+    steps.push(done());
+    steps
+}
+
+fn work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
+    match dice.0.below(12) {
+        0..3 => steps.push(user(lengths(dice, 20_000_000))),
+        3..6 => steps.push(kernel(lengths(dice, 20_000_000))),
+        6 => {
+            let (first, second) = (length(dice, 4_000_000), length(dice, 4_000_000));
+            steps.push(repeat(dice.range(2, 5), [user(first), kernel(second)]));
+        }
+        7 if context.inode => {
+            let held = length(dice, 8_000_000);
+            steps.push(syscall([lock(INODE), kernel(held), unlock(INODE)]));
+        }
+        8 if context.rwsem => {
+            let take = if dice.one_in(2) { read_lock(RWSEM) } else { write_lock(RWSEM) };
+            let held = length(dice, 8_000_000);
+            steps.push(syscall([take, kernel(held), unlock(RWSEM)]));
+        }
+        9 if dice.one_in(4) => steps.push(yield_now()),
+        10 if dice.one_in(3) => {
+            if let Some(path) = dice.pick(context.paths) {
+                steps.push(move_to("self", path));
+            }
+        }
+        11 if dice.one_in(3) => steps.push(nice("self", dice.choose([-5, 0, 5]))),
+        _ => steps.push(sleep(lengths(dice, 10_000_000))),
+    }
+}
+
+fn act(dice: &mut Dice, groups: &[Group], paths: &[String], names: &[String]) -> Act {
+    let group = dice.pick(groups).map_or("/g0", |group| &group.path).to_owned();
+    let kind = dice.pick(names).map_or("task0", |name| name).to_owned();
+    match dice.0.below(8) {
+        0..3 => Act::Limit(group, random_limit(dice)),
+        3 => Act::Limit(group, Limit::UNLIMITED),
+        4 => Act::Weight(group, dice.choose([20, 100, 500])),
+        5 => Act::Move(kind, dice.pick(paths).map_or("/", |path| path).to_owned()),
+        6 => Act::Nice(kind, dice.choose([-10, 0, 10])),
+        _ => Act::Signal(kind, Signal::Kill),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, Op};
+    use crate::{parse, print};
+
+    #[test]
+    fn they_are_small_valid_and_can_be_printed() {
+        let (mut deepest, mut most) = (0, 0);
+        for seed in 0..2000 {
+            let workload = real(seed);
+            assert_eq!(workload, real(seed), "the seed decides all");
+            let tasks: u32 = workload.tasks.iter().map(|task| task.count).sum();
+            let depth = |path: &str| if path == "/" { 0 } else { path.matches('/').count() };
+            deepest = workload.groups.iter().map(|g| depth(&g.path)).fold(deepest, usize::max);
+            most = most.max(tasks);
+            assert!(u64::from(tasks) <= MAX_TASKS && deepest <= MAX_DEPTH, "{seed}");
+            assert_eq!(workload.machine.cpus, 1);
+            let text = print(&workload);
+            let read = parse(&text, "case.toml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert_eq!(read.tasks, workload.tasks);
+        }
+        assert_eq!(deepest, MAX_DEPTH);
+        assert!(most > 10, "{most}");
+    }
+
+    #[test]
+    fn every_part_of_the_language_that_is_meant_occurs() {
+        let mut seen = [false; 8];
+        for workload in (0..300).map(real) {
+            for op in workload.tasks.iter().flat_map(|task| &task.program) {
+                match op {
+                    Op::Lock { .. } => seen[0] = true,
+                    Op::Move { .. } => seen[1] = true,
+                    Op::Recv { .. } => seen[2] = true,
+                    Op::Every { .. } => seen[3] = true,
+                    Op::SetNice { .. } => seen[4] = true,
+                    Op::Yield => seen[5] = true,
+                    _ => {}
+                }
+            }
+            for intervention in &workload.interventions {
+                match intervention.action {
+                    Action::WriteLimit { .. } => seen[6] = true,
+                    Action::Signal { .. } => seen[7] = true,
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(seen, [true; 8]);
+    }
+
+    #[test]
+    fn nothing_is_round() {
+        for op in (0..300).map(real).flat_map(|w| w.tasks).flat_map(|task| task.program) {
+            if let Op::User(crate::Span::Fixed(ns)) | Op::Kernel(crate::Span::Fixed(ns)) = op {
+                assert!(ns == 10_000_000_000 || !ns.is_multiple_of(1_000_000), "{ns}");
+            }
+        }
+    }
+}
