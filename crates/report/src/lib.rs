@@ -5,10 +5,12 @@
 
 mod chrome;
 mod histogram;
+mod matrix;
 mod table;
 mod units;
 
 pub use chrome::ChromeTrace;
 pub use histogram::histogram;
+pub use matrix::{Matrix, MatrixCell, Tally, markdown, matrix, svg};
 pub use table::{Quota, ReplayRow, groups, list, replay, tasks};
 pub use units::{cpus, duration, percent};

@@ -1,0 +1,309 @@
+//! A matrix of workloads and kernels: in each cell how far two worlds are apart, as a table for a terminal,
+//! as Markdown, and as a picture ([`svg`]).
+//!
+//! Numbers are multiples of the tolerance: 1 is its edge. What was not compared has its reason below.
+
+mod svg;
+
+use crate::units::duration;
+use anstyle::{AnsiColor, Style};
+use cpumax_outcome::Deviation;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+pub use svg::svg;
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const NEAR: Style = AnsiColor::Yellow.on_default();
+const FAR: Style = AnsiColor::Red.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Disagreements of one cell that are told below the matrix.
+const TOLD: usize = 3;
+
+/// What two worlds made of workloads on kernels.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Matrix {
+    /// Names of the kernels.
+    pub columns: Vec<String>,
+    /// Name of each workload, and a cell for each kernel.
+    pub rows: Vec<(String, Vec<MatrixCell>)>,
+}
+
+/// One workload on one kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MatrixCell {
+    /// It was run in both worlds.
+    Held {
+        /// Difference over tolerance of the worst number, of all seeds.
+        ratio: f64,
+        /// Seeds with which something is beyond its tolerance.
+        beyond: u64,
+        /// Seeds in all.
+        seeds: u64,
+        /// What is beyond its tolerance, worst first, with the seed that shows it most.
+        deviations: Vec<Deviation>,
+    },
+    /// A world cannot run it: why.
+    Refused(String),
+    /// It did not come to its end: why.
+    Failed(String),
+    /// It was not tried (yet).
+    Open,
+}
+
+/// How many cells came out how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Everything within its tolerance.
+    pub agree: u64,
+    /// Something beyond it.
+    pub differ: u64,
+    /// Not run, because a world cannot.
+    pub refused: u64,
+    /// Not run to its end.
+    pub failed: u64,
+}
+
+impl Matrix {
+    /// Counts the cells.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for cell in self.rows.iter().flat_map(|(_, cells)| cells) {
+            match cell {
+                MatrixCell::Held { beyond: 0, .. } => tally.agree += 1,
+                MatrixCell::Held { .. } => tally.differ += 1,
+                MatrixCell::Refused(_) => tally.refused += 1,
+                MatrixCell::Failed(_) => tally.failed += 1,
+                MatrixCell::Open => {}
+            }
+        }
+        tally
+    }
+}
+
+impl Tally {
+    /// In a sentence.
+    pub fn sentence(&self) -> String {
+        let held = self.agree + self.differ;
+        let share = if held == 0 { 0.0 } else { self.agree as f64 / held as f64 };
+        let mut text = format!("{} of {held} agree ({:.1} %)", self.agree, share * 100.0);
+        for (count, what) in [(self.refused, "cannot be run there"), (self.failed, "failed")] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        text
+    }
+}
+
+/// The matrix as text with colours (ANSI), and below it what disagrees and what could not be run.
+pub fn matrix(matrix: &Matrix) -> String {
+    let name_width = matrix.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..matrix.columns.len())
+        .map(|column| {
+            let cells = matrix.rows.iter().filter_map(|(_, cells)| cells.get(column));
+            let widest = cells.map(|cell| text(cell).chars().count()).max().unwrap_or(0);
+            widest.max(matrix.columns[column].chars().count())
+        })
+        .collect();
+    let mut out = " ".repeat(name_width);
+    for (name, &width) in matrix.columns.iter().zip(&widths) {
+        let _ = write!(out, "  {name:>width$}");
+    }
+    out.push('\n');
+    for (name, cells) in &matrix.rows {
+        let _ = write!(out, "{name:name_width$}");
+        for (cell, &width) in cells.iter().zip(&widths) {
+            let (style, text) = (style(cell), text(cell));
+            let _ = write!(out, "  {style}{text:>width$}{style:#}");
+        }
+        out.push('\n');
+    }
+    let below = [disagreements(matrix), reasons(matrix)].concat();
+    if !below.is_empty() {
+        out.push('\n');
+    }
+    for line in below {
+        let _ = writeln!(out, "{line}");
+    }
+    out
+}
+
+/// The matrix as a Markdown table, and below it what disagrees and what could not be run.
+pub fn markdown(matrix: &Matrix) -> String {
+    let mut out = format!("| | {} |\n", matrix.columns.join(" | "));
+    let _ = writeln!(out, "|---|{}", "---|".repeat(matrix.columns.len()));
+    for (name, cells) in &matrix.rows {
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|cell| match cell {
+                MatrixCell::Held { beyond: 1.., .. } => format!("**{}**", text(cell)),
+                _ => text(cell),
+            })
+            .collect();
+        let _ = writeln!(out, "| `{name}` | {} |", cells.join(" | "));
+    }
+    for lines in [disagreements(matrix), reasons(matrix)] {
+        if !lines.is_empty() {
+            out.push('\n');
+        }
+        for line in lines {
+            let _ = writeln!(out, "- {line}");
+        }
+    }
+    out
+}
+
+/// `0.4`; `2.3 (3/20)` when it depends on the seed.
+fn text(cell: &MatrixCell) -> String {
+    match cell {
+        MatrixCell::Held { ratio, beyond: 0, .. } => format!("{ratio:.1}"),
+        MatrixCell::Held { ratio, seeds: 1, .. } => far(*ratio),
+        MatrixCell::Held { ratio, beyond, seeds, .. } => {
+            format!("{} ({beyond}/{seeds})", far(*ratio))
+        }
+        MatrixCell::Refused(_) => "-".to_owned(),
+        MatrixCell::Failed(_) => "failed".to_owned(),
+        MatrixCell::Open => String::new(),
+    }
+}
+
+/// A ratio above 1, which does not become 1.0.
+fn far(ratio: f64) -> String {
+    match ratio {
+        ..1.05 => "1.1".to_owned(),
+        ..99.5 => format!("{ratio:.1}"),
+        _ => format!("{ratio:.0}"),
+    }
+}
+
+fn style(cell: &MatrixCell) -> Style {
+    match cell {
+        MatrixCell::Held { ratio, .. } if *ratio <= 1.0 => GOOD,
+        MatrixCell::Held { ratio, .. } if *ratio <= 3.0 => NEAR,
+        MatrixCell::Held { .. } | MatrixCell::Failed(_) => FAR,
+        MatrixCell::Refused(_) | MatrixCell::Open => DIM,
+    }
+}
+
+fn disagreements(matrix: &Matrix) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, cells) in &matrix.rows {
+        for (kernel, cell) in matrix.columns.iter().zip(cells) {
+            let MatrixCell::Held { deviations, .. } = cell else { continue };
+            let told: Vec<String> = deviations.iter().take(TOLD).map(sentence).collect();
+            if !told.is_empty() {
+                lines.push(format!("{name} on {kernel}: {}", told.join("; ")));
+            }
+        }
+    }
+    lines
+}
+
+/// `/limited use 200ms, not 210ms (2.5)`: the reference first, then what is held against it.
+fn sentence(deviation: &Deviation) -> String {
+    let Deviation { of, field, ratio, .. } = deviation;
+    let amount = |number: u64| match field.unit_ns() {
+        Some(ns) => duration(number.saturating_mul(ns)),
+        None => number.to_string(),
+    };
+    let (reference, found) = (amount(deviation.reference), amount(deviation.found));
+    format!("{of} {field} {reference}, not {found} ({})", far(*ratio))
+}
+
+/// Each reason once for a workload, with the kernels it holds for.
+fn reasons(matrix: &Matrix) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, cells) in &matrix.rows {
+        let mut kernels: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (kernel, cell) in matrix.columns.iter().zip(cells) {
+            let reason = match cell {
+                MatrixCell::Refused(reason) => format!("cannot be run: {reason}"),
+                MatrixCell::Failed(reason) => format!("failed: {reason}"),
+                MatrixCell::Held { .. } | MatrixCell::Open => continue,
+            };
+            kernels.entry(reason).or_default().push(kernel);
+        }
+        for (reason, kernels) in kernels {
+            let all = kernels.len() == matrix.columns.len();
+            let on = if all { String::new() } else { format!(" on {}", kernels.join(", ")) };
+            lines.push(format!("{name}{on} {reason}"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use cpumax_outcome::Field;
+
+    pub(crate) fn example() -> Matrix {
+        let deviation = Deviation {
+            path: "groups./limited.usage_usec".to_owned(),
+            of: "/limited".to_owned(),
+            field: Field::GroupUse,
+            reference: 200_000,
+            found: 210_000,
+            difference: 10_000,
+            tolerance: Some(2_000),
+            ratio: 5.0,
+        };
+        let held = |ratio, beyond, seeds, deviations| MatrixCell::Held {
+            ratio,
+            beyond,
+            seeds,
+            deviations,
+        };
+        let refused = || MatrixCell::Refused("it needs 8 CPUs <here>".to_owned());
+        Matrix {
+            columns: vec!["6.12".to_owned(), "7.3".to_owned()],
+            rows: vec![
+                (
+                    "nested".to_owned(),
+                    vec![held(0.44, 0, 1, vec![]), held(5.0, 1, 1, vec![deviation])],
+                ),
+                ("fibtest-8".to_owned(), vec![refused(), refused()]),
+                (
+                    "hog".to_owned(),
+                    vec![held(1.01, 3, 20, vec![]), MatrixCell::Failed("it hung".to_owned())],
+                ),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_cell_is_a_multiple_of_the_tolerance_and_the_rest_is_told_below() {
+        let plain = anstream::adapter::strip_str(&matrix(&example())).to_string();
+        let expected = "                 6.12     7.3
+nested            0.4     5.0
+fibtest-8           -       -
+hog        1.1 (3/20)  failed
+
+nested on 7.3: /limited use 200ms, not 210ms (5.0)
+fibtest-8 cannot be run: it needs 8 CPUs <here>
+hog on 7.3 failed: it hung
+";
+        assert_eq!(plain, expected);
+    }
+
+    #[test]
+    fn cells_are_counted() {
+        let tally = example().tally();
+        assert_eq!(tally, Tally { agree: 1, differ: 2, refused: 2, failed: 1 });
+        let sentence = "1 of 3 agree (33.3 %), 2 cannot be run there, 1 failed";
+        assert_eq!(tally.sentence(), sentence);
+        assert_eq!(Tally::default().sentence(), "0 of 0 agree (0.0 %)");
+    }
+
+    #[test]
+    fn markdown_is_a_table_and_lists() {
+        let text = markdown(&example());
+        assert!(
+            text.starts_with("| | 6.12 | 7.3 |\n|---|---|---|\n| `nested` | 0.4 | **5.0** |\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n\n- nested on 7.3: "), "{text}");
+    }
+}
