@@ -1,12 +1,16 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_recording::Selector;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// One kernel of each generation and the first of some that differ inside one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
+
+/// The kernels that the model is held against.
+pub const COMPARED_KERNELS: &str = "6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,6 +48,24 @@ Examples:
   cpumax lab fetch                      (get all of them; a few hundred megabytes)
   cpumax lab fetch 6.12 7.3             (get two)";
 
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  cpumax compare nested ancestor-leak --kernel 6.12,6.18,7.3
+  cpumax compare --all --kernel 7.3 --seeds 1..5 --json cells.json --svg matrix.svg
+  cpumax compare ancestor-leak --on model --kernel 6.18,7.2 --against 7.3
+
+In a cell stands how far the worst number of all is off, as a multiple of what it may be. Exit status 1 when \
+that is more than 1 anywhere.";
+
+const SEARCH_EXAMPLES: &str = "\
+Examples:
+  cpumax search --kernel 6.18 --cases 500             where the model and the kernel differ
+  cpumax search --kernel 6.18 --against 7.2           where two kernels differ
+  cpumax search --kernel 7.2 --against 7.3 --on model where their models do
+  cpumax search --kernel 7.3 --log 7.3.log            can be stopped and goes on from there
+
+Exit status 1 when something was found.";
+
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in every
@@ -66,6 +88,12 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Tell what is in a recording: threads, groups, CPU use, what was lost
     Inspect(InspectArgs),
+    /// Hold the model against real kernels, or one kernel against another
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareArgs),
+    /// Try random scenarios until two worlds differ, and make those small
+    #[command(after_help = SEARCH_EXAMPLES)]
+    Search(SearchArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
         /// Print this scenario's file: a start for one of your own
@@ -216,6 +244,101 @@ pub struct FetchArgs {
     pub keyring: Option<PathBuf>,
 }
 
+/// Where a kernel is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorldName {
+    /// The model of it
+    Model,
+    /// The kernel itself, in a virtual machine
+    Vm,
+}
+
+impl fmt::Display for WorldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            WorldName::Model => "model",
+            WorldName::Vm => "vm",
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Names of built-in scenarios, or scenario files
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub scenarios: Vec<String>,
+    /// Every built-in scenario
+    #[arg(long, conflicts_with = "scenarios")]
+    pub all: bool,
+    /// Also the random cases from A to B, as `cpumax search` numbers them
+    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    pub cases: Option<Seeds>,
+    /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3
+    #[arg(short, long, value_name = "LIST", default_value = COMPARED_KERNELS)]
+    pub kernel: String,
+    /// Where these kernels are run
+    #[arg(long, value_enum, default_value_t = WorldName::Vm)]
+    pub on: WorldName,
+    /// Hold each of them against this kernel in the same world, instead of against its own model
+    #[arg(long, value_name = "KERNEL")]
+    pub against: Option<String>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Compare with each seed from A to B instead of one
+    #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
+    pub seeds: Option<Seeds>,
+    /// Several CPUs side by side, and wider tolerances
+    #[arg(long)]
+    pub parallel: bool,
+    /// Write every comparison as JSON; - for standard output, without the matrix
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Write the matrix as a picture
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// Write the matrix as a Markdown table
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub markdown: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// The kernel
+    #[arg(short, long)]
+    pub kernel: String,
+    /// The kernel it is held against; without it, its own model
+    #[arg(long, value_name = "KERNEL")]
+    pub against: Option<String>,
+    /// Where these kernels are run
+    #[arg(long, value_enum, default_value_t = WorldName::Vm)]
+    pub on: WorldName,
+    /// How many cases
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..1_000_000))]
+    pub cases: u64,
+    /// Which cases: each seed has its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..1_000_000_000))]
+    pub seed: u64,
+    /// Only what is off by more than so many times its tolerance
+    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
+    pub beyond: f64,
+    /// How many of each kind of disagreement to make small and keep
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub shrink: u64,
+    /// Make small and keep only what goes away when all limits are taken off
+    #[arg(long)]
+    pub limits_only: bool,
+    /// Comparisons that may be made to shrink one
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    pub attempts: u64,
+    /// Folder for what is found
+    #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
+    pub keep: PathBuf,
+    /// Note every case here; the same search with the same log goes on where it was
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+}
+
 /// From the first to the last, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seeds {
@@ -237,6 +360,14 @@ fn seeds(text: &str) -> Result<Seeds, String> {
         None => Err("its end is before its start".to_owned()),
         Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
         Some(_) => Ok(Seeds { first, last }),
+    }
+}
+
+/// A finite number from 1.
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
+        _ => Err("give a number from 1, such as 2.5".to_owned()),
     }
 }
 

@@ -1,9 +1,11 @@
 //! One file for each subcommand.
 
+pub mod compare;
 pub mod inspect;
 pub mod kernels;
 pub mod lab;
 pub mod replay;
 pub mod run;
 pub mod scenarios;
+pub mod search;
 pub mod shell;

@@ -14,6 +14,7 @@ mod output;
 mod recorded;
 mod runs;
 mod scenario;
+mod worlds;
 
 use clap::Parser;
 use failure::Failure;
@@ -33,6 +34,8 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Run(args) => command::run::run(&args),
         args::Command::Replay(args) => command::replay::replay(&args),
         args::Command::Inspect(args) => command::inspect::inspect(&args),
+        args::Command::Compare(args) => command::compare::compare(&args),
+        args::Command::Search(args) => command::search::search(&args),
         args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),
         args::Command::Lab(command) => command::lab::lab(&command),

@@ -1,0 +1,134 @@
+//! One workload in two worlds, and whether they agree.
+
+use crate::world::{Answer, Run};
+use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
+use cpumax_workload::Workload;
+use serde::{Deserialize, Serialize};
+
+/// One workload with one seed in two worlds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Name of the workload.
+    pub scenario: String,
+    /// Seed of both runs.
+    pub seed: u64,
+    /// The world that is the reference.
+    pub reference: String,
+    /// The world that was held against it.
+    pub against: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// What the two were compared by, worst first; empty unless both were run.
+    pub deviations: Vec<Deviation>,
+    /// What the reference found.
+    pub conditions: Conditions,
+    /// Where a run was not quite what the workload says.
+    pub notes: Vec<String>,
+    /// Both outcomes, the reference first.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What came of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything is within its tolerance; how near to its edge the worst came, 0 to 1.
+    Agrees(f64),
+    /// Something is beyond its tolerance; how many times as far as it may be the worst is.
+    Differs(f64),
+    /// A world cannot do what the workload asks for: what.
+    Refused(String),
+    /// A run did not come to its end: why.
+    Failed(String),
+}
+
+impl Verdict {
+    /// Whether both were run and are too far apart.
+    pub fn differs(&self) -> bool {
+        matches!(self, Verdict::Differs(_))
+    }
+
+    /// Difference over tolerance of the worst number, if both were run.
+    pub fn ratio(&self) -> Option<f64> {
+        match self {
+            Verdict::Agrees(ratio) | Verdict::Differs(ratio) => Some(*ratio),
+            Verdict::Refused(_) | Verdict::Failed(_) => None,
+        }
+    }
+}
+
+/// What two worlds are to be held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// One CPU whose time depends on nothing outside.
+    Exact,
+    /// Several CPUs side by side.
+    Parallel,
+}
+
+impl Cell {
+    /// The two answers to a job, held against each other.
+    pub fn of(
+        workload: &Workload,
+        seed: u64,
+        mode: Mode,
+        (reference, first): (&str, Answer),
+        (against, second): (&str, Answer),
+    ) -> Cell {
+        let mut cell = Cell {
+            scenario: workload.name.clone(),
+            seed,
+            reference: reference.to_owned(),
+            against: against.to_owned(),
+            verdict: Verdict::Agrees(0.0),
+            deviations: Vec::new(),
+            conditions: Conditions::default(),
+            notes: Vec::new(),
+            outcomes: Vec::new(),
+        };
+        match (first, second) {
+            (Answer::Done(first), Answer::Done(second)) => {
+                cell.hold(workload, mode, *first, *second);
+            }
+            (Answer::Failed(reason), _) => cell.verdict = failed(reference, &reason),
+            (_, Answer::Failed(reason)) => cell.verdict = failed(against, &reason),
+            (Answer::Refused(reason), _) | (_, Answer::Refused(reason)) => {
+                cell.verdict = Verdict::Refused(reason);
+            }
+        }
+        cell
+    }
+
+    fn hold(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
+        let hz = first.conditions.hz.unwrap_or(workload.machine.hz).max(1);
+        let tick_ns = 1_000_000_000 / u64::from(hz);
+        let tolerances = match mode {
+            Mode::Exact => Tolerances::exact(tick_ns),
+            Mode::Parallel => Tolerances::parallel(tick_ns),
+        };
+        let mut deviations = compare(&first.outcome, &second.outcome, &tolerances);
+        let unmeasured = |path: &str| {
+            let names = first.not_measured.iter().chain(&second.not_measured);
+            names.into_iter().any(|name| {
+                path == name || path.strip_suffix(name.as_str()).is_some_and(|p| p.ends_with('.'))
+            })
+        };
+        deviations.retain(|deviation| !unmeasured(&deviation.path));
+        let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
+        self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
+        deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        self.deviations = deviations;
+        self.conditions = first.conditions;
+        self.notes = first.notes.into_iter().chain(second.notes).collect();
+        self.outcomes = vec![first.outcome, second.outcome];
+    }
+
+    /// The number that is furthest beyond its tolerance, if any is.
+    pub fn worst(&self) -> Option<&Deviation> {
+        self.deviations.first().filter(|deviation| deviation.is_beyond())
+    }
+}
+
+fn failed(world: &str, reason: &str) -> Verdict {
+    Verdict::Failed(format!("{world}: {reason}"))
+}

@@ -1,0 +1,14 @@
+//! The same workloads in two worlds, held against each other ([`matrix`]), and the search for workloads on which
+//! the two differ ([`search`]).
+//!
+//! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real one. The first
+//! of two is the reference; what it found about itself (phases, tick, preemption) the other is told.
+
+pub mod cell;
+pub mod found;
+pub mod matrix;
+pub mod search;
+pub mod world;
+
+pub use cell::{Cell, Verdict};
+pub use world::{Answer, Error, Job, Model, Run, World};

@@ -1,0 +1,69 @@
+//! Many workloads in two worlds: one column of a matrix of workloads and kernels.
+
+use crate::cell::{Cell, Mode};
+use crate::world::{Answer, Each, Error, Job, World};
+use cpumax_outcome::Conditions;
+use cpumax_workload::Workload;
+use std::ops::ControlFlow;
+
+/// One comparison to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    /// What is run in both worlds.
+    pub workload: &'a Workload,
+    /// Seed of every random stream of both.
+    pub seed: u64,
+}
+
+/// Runs every pair in the reference, then in the other world under the conditions that the reference
+/// found; `each` is given the cells in order, as they are finished.
+///
+/// # Errors
+/// When one of the worlds can do no more jobs, or was interrupted.
+pub fn column(
+    pairs: &[Pair<'_>],
+    mode: Mode,
+    reference: &mut dyn World,
+    against: &mut dyn World,
+    mut each: impl FnMut(Cell),
+) -> Result<(), Error> {
+    let (first, second) = (reference.label(), against.label());
+    let jobs: Vec<Job<'_>> =
+        pairs.iter().map(|p| Job { workload: p.workload, seed: p.seed, observed: None }).collect();
+    let mut broken = Ok(());
+    let held: Each<'_> = &mut |index, answer| {
+        let Pair { workload, seed } = pairs[index];
+        match other(against, workload, seed, &answer) {
+            Ok(other) => each(Cell::of(workload, seed, mode, (&first, answer), (&second, other))),
+            Err(error) => {
+                broken = Err(error);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let ran = reference.run(&jobs, held);
+    broken?;
+    ran
+}
+
+/// The same job in the other world; what the reference did not run need not be run there.
+fn other(
+    against: &mut dyn World,
+    workload: &Workload,
+    seed: u64,
+    answer: &Answer,
+) -> Result<Answer, Error> {
+    let observed: Option<&Conditions> = match answer {
+        Answer::Done(run) => Some(&run.conditions),
+        Answer::Refused(reason) | Answer::Failed(reason) => {
+            return Ok(Answer::Refused(reason.clone()));
+        }
+    };
+    let mut other = None;
+    against.run(&[Job { workload, seed, observed }], &mut |_, answer| {
+        other = Some(answer);
+        ControlFlow::Continue(())
+    })?;
+    Ok(other.unwrap_or_else(|| Answer::Failed("it did not answer".to_owned())))
+}

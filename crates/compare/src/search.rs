@@ -1,0 +1,263 @@
+//! The search for workloads on which two worlds differ: small random ones are run in both, and what disagrees
+//! is made as small as it can be.
+//!
+//! Cases are numbered; a number, a kernel and a version of the program make a run. What was tried stands in a
+//! log, one line for each case, so that a search that was stopped goes on where it was.
+
+mod log;
+
+pub use log::{Line, Log};
+
+use crate::cell::{Cell, Mode, Verdict};
+use crate::matrix::{Pair, column};
+use crate::world::{Error, World};
+use cpumax_limit::Limit;
+use cpumax_outcome::{Deviation, Field};
+use cpumax_workload::random;
+use cpumax_workload::{Action, Intervention, Preempt, Workload};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Cases run in one go: a virtual machine boots once for them.
+const BATCH: u64 = 16;
+/// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as large
+/// as it was.
+const STRONG: f64 = 5.0;
+
+/// What is searched.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Number of the first case.
+    pub first: u64,
+    /// How many cases.
+    pub cases: u64,
+    /// A case disagrees when its worst number is this many times as far off as it may be; from 1.
+    pub beyond: f64,
+    /// Of each kind of disagreement, this many are shrunk and kept.
+    pub kept_of_kind: u64,
+    /// Comparisons that may be made to shrink one.
+    pub attempts: u64,
+    /// Only what goes away with all limits is shrunk and kept.
+    pub limits_only: bool,
+    /// Whether both run with the same preemption and without a high-resolution tick: for two kernels, whose
+    /// defaults differ.
+    pub level: bool,
+}
+
+/// What comes of it, as it comes.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A case was run in both worlds, or had been in an earlier search.
+    Case(&'a Line),
+    /// A disagreement is being shrunk; so many comparisons have been made.
+    Shrinking(u64),
+    /// A disagreement was shrunk.
+    Found(&'a Found),
+}
+
+/// A disagreement, shrunk.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Number of the case.
+    pub case: u64,
+    /// What is left of it.
+    pub workload: Workload,
+    /// What it shows.
+    pub cell: Cell,
+}
+
+/// What kind of disagreement it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Kind {
+    /// The worst number.
+    pub field: Field,
+    /// Whether the reference has more of it.
+    pub reference_has_more: bool,
+    /// Whether it goes away with all limits: it is not about who is served first.
+    pub needs_limits: bool,
+}
+
+/// The workload of a case.
+pub fn workload(case: u64, level: bool) -> Workload {
+    let mut workload = random::real(case);
+    if level {
+        workload.machine.hrtick = Some(false);
+        workload.machine.preempt = Some(Preempt::Lazy);
+    }
+    workload
+}
+
+/// Runs all cases that the log does not have yet.
+///
+/// # Errors
+/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then has
+/// all cases but those of the last batch.
+pub fn search(
+    plan: &Plan,
+    log: &mut Log,
+    reference: &mut dyn World,
+    against: &mut dyn World,
+    mut event: impl FnMut(Event<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut shrunk: BTreeMap<Kind, u64> = BTreeMap::new();
+    for line in log.lines() {
+        if let Some(kind) = line.kind.filter(|_| line.kept) {
+            *shrunk.entry(kind).or_default() += 1;
+        }
+        event(Event::Case(line))?;
+    }
+    let mut next = log.next_case(plan.first);
+    let end = plan.first.saturating_add(plan.cases);
+    while next < end {
+        let cases = next..end.min(next + BATCH);
+        for (case, cell) in cases.clone().zip(batch(plan, cases.clone(), reference, against)?) {
+            let mut line = Line::of(case, &cell);
+            line.kind = kind(plan, case, &cell, reference, against)?;
+            if let Some(kind) = line.kind.filter(|kind| kind.needs_limits || !plan.limits_only)
+                && shrunk.get(&kind).copied().unwrap_or(0) < plan.kept_of_kind
+            {
+                let found = shrink(plan, case, (&cell, kind), reference, against, &mut event)?;
+                *shrunk.entry(kind).or_default() += 1;
+                line.kept = true;
+                event(Event::Found(&found))?;
+            }
+            event(Event::Case(&line))?;
+            log.append(line)?;
+        }
+        next = cases.end;
+    }
+    Ok(())
+}
+
+fn batch(
+    plan: &Plan,
+    cases: std::ops::Range<u64>,
+    reference: &mut dyn World,
+    against: &mut dyn World,
+) -> Result<Vec<Cell>, Error> {
+    let workloads: Vec<Workload> = cases.clone().map(|case| workload(case, plan.level)).collect();
+    let pairs: Vec<Pair<'_>> =
+        workloads.iter().zip(cases).map(|(workload, seed)| Pair { workload, seed }).collect();
+    let mut cells = Vec::new();
+    column(&pairs, Mode::Exact, reference, against, |cell| cells.push(cell))?;
+    Ok(cells)
+}
+
+/// The kind of a cell's worst disagreement, if it is far enough.
+fn kind(
+    plan: &Plan,
+    case: u64,
+    cell: &Cell,
+    reference: &mut dyn World,
+    against: &mut dyn World,
+) -> Result<Option<Kind>, Error> {
+    let Some(worst) = cell.worst().filter(|worst| worst.ratio > plan.beyond) else {
+        return Ok(None);
+    };
+    let mut unlimited = workload(case, plan.level);
+    if !drop_limits(&mut unlimited) {
+        return Ok(Some(kind_of(worst, false)));
+    }
+    let free = one(&unlimited, case, reference, against)?;
+    let needs_limits = strength(&free, kind_of(worst, true)) <= 1.0;
+    Ok(Some(kind_of(worst, needs_limits)))
+}
+
+/// False if there was none.
+fn drop_limits(workload: &mut Workload) -> bool {
+    let had = is_limited(workload);
+    for group in &mut workload.groups {
+        group.limit = Limit::UNLIMITED;
+    }
+    workload.interventions.retain(|at| !matches!(at.action, Action::WriteLimit { .. }));
+    had
+}
+
+fn is_limited(workload: &Workload) -> bool {
+    let from_the_start = workload.groups.iter().any(|group| group.limit.quota_ns().is_some());
+    let later = |at: &Intervention| matches!(at.action, Action::WriteLimit { limit, .. } if limit.quota_ns().is_some());
+    from_the_start || workload.interventions.iter().any(later)
+}
+
+fn kind_of(deviation: &Deviation, needs_limits: bool) -> Kind {
+    let reference_has_more = deviation.reference > deviation.found;
+    Kind { field: deviation.field, reference_has_more, needs_limits }
+}
+
+/// The strongest disagreement of this kind in a cell, as a ratio.
+fn strength(cell: &Cell, kind: Kind) -> f64 {
+    let same = cell.deviations.iter().filter(|d| kind_of(d, kind.needs_limits) == kind);
+    same.map(|deviation| deviation.ratio).fold(0.0, f64::max)
+}
+
+fn one(
+    workload: &Workload,
+    seed: u64,
+    reference: &mut dyn World,
+    against: &mut dyn World,
+) -> Result<Cell, Error> {
+    let mut made = None;
+    let pair = Pair { workload, seed };
+    column(&[pair], Mode::Exact, reference, against, |cell| made = Some(cell))?;
+    made.ok_or_else(|| Error::World {
+        world: reference.label(),
+        reason: "it did not answer".to_owned(),
+    })
+}
+
+/// Leaves out one thing after the other as long as the two disagree in the same way.
+fn shrink(
+    plan: &Plan,
+    case: u64,
+    (cell, kind): (&Cell, Kind),
+    reference: &mut dyn World,
+    against: &mut dyn World,
+    event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
+) -> Result<Found, Error> {
+    let enough = strength(cell, kind).min(STRONG.max(plan.beyond));
+    let mut failed = None;
+    let mut smallest = cell.clone();
+    let mut tried = 0;
+    let small = random::minimize(&workload(case, plan.level), plan.attempts, |candidate| {
+        if failed.is_some() || kind.needs_limits && !is_limited(candidate) {
+            return false;
+        }
+        tried += 1;
+        let made =
+            event(Event::Shrinking(tried)).and_then(|()| one(candidate, case, reference, against));
+        match made {
+            Ok(made) if strength(&made, kind) >= enough => {
+                smallest = made;
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Found { case, workload: small, cell: smallest }),
+    }
+}
+
+impl Line {
+    fn of(case: u64, cell: &Cell) -> Line {
+        let reason = match &cell.verdict {
+            Verdict::Refused(reason) | Verdict::Failed(reason) => Some(reason.clone()),
+            Verdict::Agrees(_) | Verdict::Differs(_) => None,
+        };
+        Line {
+            case,
+            // As many digits as matter: what is written reads back the same.
+            ratio: cell.verdict.ratio().map(|ratio| (ratio * 1000.0).round() / 1000.0),
+            kind: None,
+            path: cell.worst().map(|worst| worst.path.clone()),
+            reason,
+            refused: matches!(cell.verdict, Verdict::Refused(_)),
+            kept: false,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and the model.
+
+use cpumax_machine::kernel::Kernel;
+use cpumax_machine::{Options, run};
+use cpumax_outcome::{Conditions, Outcome};
+use cpumax_workload::{Domain, Stream, Workload};
+use std::ops::ControlFlow;
+use std::panic::{self, AssertUnwindSafe};
+
+/// One run that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// What is run.
+    pub workload: &'a Workload,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// What the run that this one will be held against found; a real kernel cannot be told.
+    pub observed: Option<&'a Conditions>,
+}
+
+/// What came of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It was run.
+    Done(Box<Run>),
+    /// It asks for something that this world cannot do: what.
+    Refused(String),
+    /// It was not run to its end: why.
+    Failed(String),
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// What it yielded.
+    pub outcome: Outcome,
+    /// What it found.
+    pub conditions: Conditions,
+    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their last parts.
+    pub not_measured: Vec<String>,
+    /// Where it is not quite what the workload says.
+    pub notes: Vec<String>,
+}
+
+/// Why a world can do no more jobs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller said stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// It does not work (any more).
+    #[error("{world}: {reason}")]
+    World {
+        /// Which.
+        world: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of a search that cannot be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Takes the number of a job, counted from 0, and what came of it; may stop the rest.
+pub type Each<'a> = &'a mut dyn FnMut(usize, Answer) -> ControlFlow<()>;
+
+/// Whatever can run jobs.
+pub trait World {
+    /// What it is called, e.g. `model 6.18`.
+    fn label(&self) -> String;
+
+    /// Runs jobs in order and hands over each answer as it comes.
+    ///
+    /// # Errors
+    /// When it was interrupted, by `each` or otherwise, and when it can do no more jobs.
+    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error>;
+}
+
+/// The model of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Model {
+    kernel: Kernel,
+    stop: fn() -> bool,
+}
+
+impl Model {
+    /// The model of this kernel; `stop` is asked now and then whether to go on.
+    pub fn new(kernel: Kernel, stop: fn() -> bool) -> Model {
+        Model { kernel, stop }
+    }
+
+    fn answer(&self, job: &Job<'_>) -> Result<Answer, Error> {
+        let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
+        let options = Options {
+            kernel: self.kernel,
+            seed: job.seed,
+            check: false,
+            step_every_tick: false,
+            observed: Some(&conditions),
+        };
+        let mut progress =
+            |_| if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let run = || run(job.workload, &options, None, Some(&mut progress));
+        // The model's assertions are always on; one that fails is a finding, not the end of a search.
+        let ran = panic::catch_unwind(AssertUnwindSafe(run));
+        match ran {
+            Ok(Ok(outcome)) => Ok(Answer::Done(Box::new(Run {
+                outcome,
+                conditions,
+                not_measured: Vec::new(),
+                notes: Vec::new(),
+            }))),
+            Ok(Err(cpumax_machine::Error::Interrupted(_))) => Err(Error::Interrupted),
+            Ok(Err(error)) => Ok(Answer::Failed(error.to_string())),
+            Err(_) => Ok(Answer::Failed("the model contradicts itself".to_owned())),
+        }
+    }
+}
+
+/// Phases of the period timers, by chance on every kernel: two models are compared with the same ones.
+fn phases(workload: &Workload, seed: u64) -> Conditions {
+    let mut conditions = Conditions::default();
+    for (index, group) in workload.groups.iter().enumerate().skip(1) {
+        let period_ns = group.limit.period_ns();
+        let phase_ns = match workload.machine.timer_phase_ns {
+            Some(phase_ns) => phase_ns % period_ns,
+            None => Stream::new(seed, Domain::Group, index as u64).below(period_ns),
+        };
+        conditions.first_edge_ns.insert(group.path.clone(), phase_ns);
+    }
+    conditions
+}
+
+impl World for Model {
+    fn label(&self) -> String {
+        format!("model {}", self.kernel.version)
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
+        for (index, job) in jobs.iter().enumerate() {
+            if (self.stop)() || each(index, self.answer(job)?).is_break() {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+}

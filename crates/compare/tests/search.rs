@@ -1,0 +1,86 @@
+//! The search finds, without being told where to look, what is known to differ between kernels.
+
+use cpumax_compare::search::{Event, Found, Log, Plan, search};
+use cpumax_compare::{Model, World, found};
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_outcome::Field;
+
+const PLAN: Plan = Plan {
+    first: 1,
+    cases: 48,
+    beyond: 3.0,
+    kept_of_kind: 2,
+    attempts: 3000,
+    limits_only: true,
+    level: true,
+};
+
+fn model(kernel: &str) -> Model {
+    Model::new(parse_kernels(kernel).expect("is a kernel")[0], || false)
+}
+
+/// What a search finds, and how many cases it ran.
+fn find(plan: &Plan, log: &mut Log, kernel: &str, against: &str) -> (Vec<Found>, usize) {
+    let mut all = Vec::new();
+    let mut cases = 0;
+    search(plan, log, &mut model(kernel), &mut model(against), |event| {
+        match event {
+            Event::Found(found) => all.push(found.clone()),
+            Event::Case(_) => cases += 1,
+            Event::Shrinking(_) => {}
+        }
+        Ok(())
+    })
+    .expect("the model does not break");
+    (all, cases)
+}
+
+#[test]
+fn a_kernel_agrees_with_itself() {
+    let (found, cases) = find(&PLAN, &mut Log::none(), "7.2", "7.2");
+    assert_eq!((found.len(), cases), (0, 48));
+}
+
+#[test]
+fn what_is_found_is_small_and_can_be_run_again() {
+    let (found, _) = find(&PLAN, &mut Log::none(), "6.18", "7.2");
+    assert!(!found.is_empty(), "7.2 lets several threads of one child run far beyond the quota");
+    for found in &found {
+        let text = found::text(found, "cpumax search");
+        let read = cpumax_workload::parse(&text, "found.toml")
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert!(text.ends_with(&cpumax_workload::print(&read)), "{text}");
+        assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond), "{text}");
+    }
+    let leak = found.iter().any(|found| {
+        found
+            .cell
+            .deviations
+            .iter()
+            .any(|deviation| deviation.field == Field::GroupUse && deviation.is_beyond())
+    });
+    assert!(leak, "a group's use differs");
+}
+
+#[test]
+fn a_search_that_was_stopped_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    let open = || Log::open(&path, "6.18 against 7.2").expect("opens");
+    let plan = Plan { cases: 16, kept_of_kind: 0, ..PLAN };
+    let (_, first) = find(&plan, &mut open(), "6.18", "7.2");
+    assert_eq!(first, 16);
+    let before = open().lines().to_vec();
+    let more = Plan { cases: 32, ..plan };
+    let (_, all) = find(&more, &mut open(), "6.18", "7.2");
+    assert_eq!(all, 32, "those of before are told again");
+    assert_eq!(open().lines()[..16], before);
+    let mut whole = Log::none();
+    find(&more, &mut whole, "6.18", "7.2");
+    assert_eq!(open().lines(), whole.lines(), "as if it had not been stopped");
+}
+
+#[test]
+fn worlds_have_names() {
+    assert_eq!(model("6.18.3").label(), "model 6.18");
+}

@@ -1,0 +1,172 @@
+//! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario by scenario.
+
+use crate::args::{CompareArgs, Seeds, WorldName};
+use crate::builtin;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::json::JsonArray;
+use crate::output;
+use crate::scenario;
+use crate::worlds::{self, Asked};
+use anyhow::{Context, bail};
+use cpumax_compare::cell::Mode;
+use cpumax_compare::matrix::{Pair, column};
+use cpumax_compare::{Cell, Verdict};
+use cpumax_report::{Matrix, MatrixCell};
+use cpumax_workload::{Workload, random};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    let workloads = workloads(args)?;
+    let asked = worlds::kernels(&args.kernel, args.on)?;
+    let against = against(args)?;
+    let json = args.json.as_deref().map(JsonArray::create).transpose()?;
+    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
+    let pairs: Vec<Pair<'_>> = workloads
+        .iter()
+        .flat_map(|workload| (seeds.first..=seeds.last).map(move |seed| Pair { workload, seed }))
+        .collect();
+
+    let _watched = interrupt::Watched::begin();
+    let bar = progress(pairs.len() * asked.len());
+    let mut columns: Vec<Vec<Cell>> = Vec::new();
+    for kernel in &asked {
+        bar.set_message(kernel.name.clone());
+        let mut cells = Vec::new();
+        let mut reference = worlds::world(kernel, args.on)?;
+        let mut other = match &against {
+            Some(against) => worlds::world(against, args.on)?,
+            None => Box::new(worlds::model(kernel)),
+        };
+        let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
+        column(&pairs, mode, &mut *reference, &mut *other, |cell| {
+            cells.push(cell);
+            bar.inc(1);
+        })
+        .map_err(worlds::failure)?;
+        columns.push(cells);
+    }
+    bar.finish_and_clear();
+
+    let matrix = matrix(&workloads, &asked, &columns);
+    let shown = json.as_ref().is_none_or(|json| !json.is_stdout());
+    if let Some(json) = json {
+        json.write(columns.iter().flatten())?;
+    }
+    let title = title(args, against.as_ref());
+    if let Some(path) = &args.svg {
+        write_file(path, &cpumax_report::svg(&matrix, &title))?;
+    }
+    if let Some(path) = &args.markdown {
+        write_file(path, &cpumax_report::markdown(&matrix))?;
+    }
+    if shown {
+        let mut out = output::stdout();
+        let tally = matrix.tally();
+        let text = cpumax_report::matrix(&matrix);
+        write!(out, "{title}\n\n{text}\n{}\n", tally.sentence()).and_then(|()| out.flush())?;
+    }
+    let tally = matrix.tally();
+    if tally.differ + tally.failed > 0 { Err(Failure::Unexpected) } else { Ok(()) }
+}
+
+fn title(args: &CompareArgs, against: Option<&Asked>) -> String {
+    let against = match (against, args.on) {
+        (Some(other), WorldName::Model) => {
+            format!("The models of these kernels against that of {}", other.name)
+        }
+        (Some(other), WorldName::Vm) => format!("These kernels against {}", other.name),
+        (None, _) => "Real kernels against the model".to_owned(),
+    };
+    format!("{against}; 1 is the edge of the tolerance")
+}
+
+fn against(args: &CompareArgs) -> anyhow::Result<Option<Asked>> {
+    let Some(list) = &args.against else {
+        if args.on == WorldName::Model {
+            bail!("the model would be compared with itself: give another kernel with --against");
+        }
+        return Ok(None);
+    };
+    let mut kernels = worlds::kernels(list, args.on)?;
+    match (kernels.pop(), kernels.is_empty()) {
+        (Some(kernel), true) => Ok(Some(kernel)),
+        _ => bail!("--against takes one kernel"),
+    }
+}
+
+fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
+    let mut workloads = args
+        .scenarios
+        .iter()
+        .map(|name| scenario::load(name))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    if args.all {
+        for built_in in builtin::ALL {
+            workloads.push(cpumax_workload::parse(built_in.text, built_in.name)?);
+        }
+    }
+    if let Some(Seeds { first, last }) = args.cases {
+        workloads.extend((first..=last).map(random::real));
+    }
+    if workloads.is_empty() {
+        bail!("nothing to compare: give scenarios, --all or --cases");
+    }
+    Ok(workloads)
+}
+
+fn matrix(workloads: &[Workload], asked: &[Asked], columns: &[Vec<Cell>]) -> Matrix {
+    let row = |workload: &Workload| {
+        let cells = columns.iter().map(|cells| {
+            let same: Vec<&Cell> =
+                cells.iter().filter(|cell| cell.scenario == workload.name).collect();
+            summed_up(&same)
+        });
+        (workload.name.clone(), cells.collect())
+    };
+    Matrix {
+        columns: asked.iter().map(|kernel| kernel.name.clone()).collect(),
+        rows: workloads.iter().map(row).collect(),
+    }
+}
+
+/// The cells of all seeds as one.
+fn summed_up(cells: &[&Cell]) -> MatrixCell {
+    let held: Vec<(&Cell, f64)> =
+        cells.iter().filter_map(|cell| Some((*cell, cell.verdict.ratio()?))).collect();
+    for cell in cells {
+        if let Verdict::Failed(reason) = &cell.verdict {
+            return MatrixCell::Failed(reason.clone());
+        }
+    }
+    let Some(&(worst, ratio)) = held.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
+        let refused = cells.iter().find_map(|cell| match &cell.verdict {
+            Verdict::Refused(reason) => Some(reason.clone()),
+            _ => None,
+        });
+        return refused.map_or(MatrixCell::Open, MatrixCell::Refused);
+    };
+    MatrixCell::Held {
+        ratio,
+        beyond: held.iter().filter(|(cell, _)| cell.verdict.differs()).count() as u64,
+        seeds: held.len() as u64,
+        deviations: worst.deviations.iter().filter(|d| d.is_beyond()).cloned().collect(),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Draws nothing when standard error is not a terminal.
+fn progress(cells: usize) -> ProgressBar {
+    let bar = ProgressBar::new(cells as u64);
+    let template = "{bar:40} {pos} of {len} comparisons, now on {msg}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,166 @@
+//! `cpumax search`: small random scenarios in two worlds, until some are found on which the two differ.
+
+use crate::args::{SearchArgs, WorldName};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, BAD, BOLD};
+use crate::worlds::{self, Asked};
+use anyhow::{Context, bail};
+use cpumax_compare::found;
+use cpumax_compare::search::{Event, Found, Line, Log, Plan, search as run};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Cases of one seed: those of the next follow.
+const CASES_MAX: u64 = 1_000_000;
+
+pub fn search(args: &SearchArgs) -> Result<(), Failure> {
+    let asked = one(worlds::kernels(&args.kernel, args.on)?, "--kernel")?;
+    let against = match &args.against {
+        Some(list) => Some(one(worlds::kernels(list, args.on)?, "--against")?),
+        None if args.on == WorldName::Model => {
+            return Err(Failure::Input(anyhow::anyhow!(
+                "the model would be compared with itself: give another kernel with --against"
+            )));
+        }
+        None => None,
+    };
+    let plan = Plan {
+        first: args.seed.saturating_mul(CASES_MAX),
+        cases: args.cases,
+        beyond: args.beyond,
+        kept_of_kind: args.shrink,
+        attempts: args.attempts,
+        limits_only: args.limits_only,
+        level: against.is_some(),
+    };
+    let mut reference = worlds::world(&asked, args.on)?;
+    let mut other = match &against {
+        Some(against) => worlds::world(against, args.on)?,
+        None => Box::new(worlds::model(&asked)),
+    };
+    let search = format!(
+        "cpumax {} search --on {} --kernel {} --against {} --seed {} --beyond {}",
+        env!("CARGO_PKG_VERSION"),
+        args.on,
+        asked.name,
+        other.label(),
+        args.seed,
+        args.beyond
+    );
+    let mut log = match &args.log {
+        Some(path) => Log::open(path, &search).map_err(worlds::failure)?,
+        None => Log::none(),
+    };
+    fs::create_dir_all(&args.keep)
+        .with_context(|| format!("cannot make {}", args.keep.display()))?;
+    let _watched = interrupt::Watched::begin();
+    let mut telling = Telling::new(args, &asked, against.as_ref());
+    let ended = run(&plan, &mut log, &mut *reference, &mut *other, |event| telling.event(&event));
+    telling.bar.finish_and_clear();
+    telling.summary()?;
+    ended.map_err(worlds::failure)?;
+    if telling.disagreed == 0 { Ok(()) } else { Err(Failure::Unexpected) }
+}
+
+fn one(mut kernels: Vec<Asked>, option: &str) -> anyhow::Result<Asked> {
+    match (kernels.pop(), kernels.is_empty()) {
+        (Some(kernel), true) => Ok(kernel),
+        _ => bail!("{option} takes one kernel"),
+    }
+}
+
+/// What is told while it goes on, and counted for the end.
+struct Telling<'a> {
+    args: &'a SearchArgs,
+    command: String,
+    bar: ProgressBar,
+    cases: u64,
+    disagreed: u64,
+    refused: BTreeMap<String, u64>,
+    failed: BTreeMap<String, u64>,
+    kept: Vec<PathBuf>,
+}
+
+impl<'a> Telling<'a> {
+    fn new(args: &'a SearchArgs, asked: &Asked, against: Option<&Asked>) -> Telling<'a> {
+        let against = against.map_or(String::new(), |other| format!(" --against {}", other.name));
+        let on = if args.on == WorldName::Vm { "" } else { " --on model" };
+        let command =
+            format!("cpumax search --kernel {}{against}{on} --seed {}", asked.name, args.seed);
+        let bar = ProgressBar::new(args.cases);
+        let template = "{bar:40} {pos} of {len} cases, {msg}{eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Telling {
+            args,
+            command,
+            bar,
+            cases: 0,
+            disagreed: 0,
+            refused: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Result<(), cpumax_compare::Error> {
+        match event {
+            Event::Case(line) => self.case(line),
+            Event::Shrinking(attempts) => {
+                self.bar.set_message(format!("shrinking one for the {attempts}th time, "));
+            }
+            Event::Found(found) => self.found(found)?,
+        }
+        if interrupt::requested() { Err(cpumax_compare::Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn case(&mut self, line: &Line) {
+        self.cases += 1;
+        self.bar.inc(1);
+        self.disagreed += u64::from(line.kind.is_some());
+        self.bar.set_message(format!("{} disagree, ", self.disagreed));
+        if let Some(reason) = &line.reason {
+            let counts = if line.refused { &mut self.refused } else { &mut self.failed };
+            *counts.entry(reason.clone()).or_default() += 1;
+        }
+    }
+
+    fn found(&mut self, found: &Found) -> Result<(), cpumax_compare::Error> {
+        let path = self.args.keep.join(found::file_name(found));
+        write(&path, &found::text(found, &self.command))?;
+        let worst = found.cell.worst();
+        let what = worst.map_or(String::new(), |worst| {
+            format!("{} {}, {:.1} times the tolerance", worst.of, worst.field, worst.ratio)
+        });
+        self.bar.suspend(|| {
+            anstream::println!("case {}: {what}: {}", found.case, path.display());
+        });
+        self.kept.push(path);
+        Ok(())
+    }
+
+    fn summary(&self) -> anyhow::Result<()> {
+        let mut out = output::stdout();
+        let disagreed = output::styled(if self.disagreed > 0 { BAD } else { BOLD }, self.disagreed);
+        writeln!(out, "{} cases, {disagreed} disagree, {} kept", self.cases, self.kept.len())?;
+        for (counts, what) in [(&self.refused, "could not be run"), (&self.failed, "failed")] {
+            for (reason, count) in counts {
+                writeln!(out, "{count} {what}: {reason}")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// Whole or not at all, whenever the program is ended.
+fn write(path: &Path, text: &str) -> Result<(), cpumax_compare::Error> {
+    let partial = path.with_extension("partial");
+    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
+        cpumax_compare::Error::File { path: path.display().to_string(), reason: error.to_string() }
+    })
+}

@@ -1,0 +1,117 @@
+//! `cpumax compare` and `cpumax search` from outside: what they tell, write and end with.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn cpumax(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .args(args)
+        .current_dir(root())
+        .output()
+        .expect("the command can be started")
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_was_found_still_differs_and_nothing_else_does() {
+    let found = |name: &str| format!("scenarios/found/{name}.toml");
+    for (name, kernel, against, differs) in [
+        ("ancestor-leak", "6.18", "7.2", true),
+        ("ancestor-leak", "6.18", "6.19", false),
+        ("boundary-skip", "6.18", "7.3", true),
+        ("boundary-skip", "7.2", "7.3", false),
+    ] {
+        let args = ["compare", &found(name), "--on", "model", "--kernel", kernel];
+        let output = cpumax(&[&args[..], &["--against", against]].concat());
+        let status = i32::from(differs);
+        assert_eq!(output.status.code(), Some(status), "{name}\n{}", said(&output));
+        let last = said(&output).lines().last().unwrap_or_default().to_owned();
+        assert_eq!(last, if differs { "0 of 1 agree (0.0 %)" } else { "1 of 1 agree (100.0 %)" });
+    }
+}
+
+#[test]
+fn every_found_scenario_can_be_run() {
+    let folder = root().join("scenarios/found");
+    let files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("the folder is part of the repository")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    assert!(files.len() >= 2, "{files:?}");
+    for file in files {
+        let output = cpumax(&["run", file.to_str().expect("a name in ASCII"), "--kernel", "7.3"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = std::fs::read_to_string(&file).expect("it can be read");
+        assert!(
+            text.starts_with("# Found by "),
+            "{}: its head tells where it is from",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn a_matrix_is_told_as_json_picture_and_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name in ASCII").to_owned();
+    let (json, svg, markdown) = (path("cells.json"), path("matrix.svg"), path("matrix.md"));
+    let args = ["compare", "nested", "tick-quantum", "--on", "model", "--kernel", "6.12,6.18"];
+    let more = ["--against", "6.17", "--seeds", "1..2", "--json", &json, "--svg", &svg];
+    let output = cpumax(&[&args[..], &more, &["--markdown", &markdown]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let read = |path: &str| std::fs::read_to_string(path).expect("it was written");
+    let cells: serde_json::Value = serde_json::from_str(&read(&json)).expect("is JSON");
+    let cells = cells.as_array().expect("is an array");
+    assert_eq!(cells.len(), 2 * 2 * 2, "scenarios, kernels, seeds");
+    assert_eq!(cells[0]["outcomes"].as_array().map(Vec::len), Some(2));
+    assert!(cells[0]["deviations"].as_array().is_some_and(|numbers| numbers.len() >= 10));
+    assert_eq!(read(&svg).matches("<title>").count(), 4);
+    assert!(read(&markdown).contains("| `nested` |"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    for (args, message) in [
+        (&["compare", "--on", "model"][..], "nothing to compare"),
+        (&["compare", "nested", "--on", "model"], "--against"),
+        (&["compare", "nested", "--on", "model", "--against", "6.1..7.3"], "--against takes one"),
+        (&["compare", "nestd", "--on", "model", "--against", "6.1"], "nested"),
+        (&["search", "--on", "model", "--kernel", "6.18"], "--against"),
+        (&["search", "--kernel", "6.18", "--beyond", "0.5"], "a number from 1"),
+    ] {
+        let output = cpumax(args);
+        let erred = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {erred}");
+        assert!(erred.contains(message), "{args:?}: {erred}");
+    }
+}
+
+#[test]
+fn a_search_keeps_what_it_finds_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name in ASCII").to_owned();
+    let (log, keep) = (path("log"), path("found"));
+    let search = |cases: &str| {
+        let args = ["search", "--on", "model", "--kernel", "6.18", "--against", "7.2"];
+        let more = ["--beyond", "3", "--limits-only", "--shrink", "1", "--cases", cases];
+        cpumax(&[&args[..], &more, &["--log", &log, "--keep", &keep]].concat())
+    };
+    let first = search("8");
+    assert_eq!(first.status.code(), Some(1), "{}", said(&first));
+    let kept =
+        |output: &Output| said(output).lines().filter(|line| line.starts_with("case ")).count();
+    assert!(kept(&first) >= 1, "{}", said(&first));
+    let again = search("8");
+    assert_eq!(kept(&again), 0, "nothing is left to do: {}", said(&again));
+    assert!(said(&again).starts_with("8 cases, "), "{}", said(&again));
+    let files = std::fs::read_dir(&keep).expect("it was made").count();
+    assert_eq!(files, kept(&first), "no partial file is left");
+}
