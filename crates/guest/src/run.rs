@@ -270,10 +270,16 @@ impl Run {
         const FIXED_NS: u64 = 1_000_000;
         let world = self.world;
         let now: Vec<_> = initial(&world.workload).take_while(|start| start.at_ns == 0).collect();
-        let to_do = self.groups.len() + if self.born { now.len() } else { 0 };
+        let to_do = 2 * self.groups.len() + if self.born { now.len() } else { 0 };
         let lead_ns = FIXED_NS + EACH_NS * to_do as u64;
         sys::sleep_until(self.start_ns - lead_ns);
         let before = collect::counters(self)?;
+        // The workload's limits are written when it begins: that fills the pools and arms the timers.
+        for (group, spec) in self.groups.iter().zip(&world.workload.groups) {
+            if spec.limit.quota_ns().is_some() {
+                self.place.hierarchy.write_limit(group, spec.limit, spec.limit)?;
+            }
+        }
         let (now_ns, now_stamp) = work::pair();
         let ahead_ns = self.start_ns.saturating_sub(now_ns);
         world.start_stamp.store(now_stamp + world.speed.stamps(ahead_ns), Relaxed);
