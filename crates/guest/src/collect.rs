@@ -6,7 +6,7 @@ use crate::protocol::{Job, Report};
 use crate::run::{Error, Run};
 use crate::sys;
 use crate::task::SLACK_NS;
-use crate::world::{FREE, Fault, LIVE, Phase, Tally, World};
+use crate::world::{FREE, Fault, LIVE, Phase, Slot, Tally, World};
 use cpumax_limit::CpuStat;
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome, Percentiles, ReleaseOutcome, TaskOutcome};
 use std::collections::BTreeMap;
@@ -177,7 +177,8 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", slot.pid.load(Relaxed)));
         let used_ns = stat.ok().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         tally.usage_us.fetch_add(used_ns.unwrap_or(0) / 1000, Relaxed);
-        if slot.state.load(Relaxed) == LIVE {
+        let has_begun = slot.go.load(Relaxed) != 0;
+        if slot.state.load(Relaxed) == LIVE && has_begun {
             add_unfinished(world, slot, ended_ns);
         }
         slot.fold(tally);
@@ -202,13 +203,13 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         .collect()
 }
 
-/// The wait that a task is in when the run ends.
-fn add_unfinished(world: &World, slot: &crate::world::Slot, ended_ns: u64) {
+/// The wait that a task is in when the run, or its life, ends.
+pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
     let phase = slot.phase.load(Relaxed);
     let since_ns = world.since_start_ns(slot.last_stamp.load(Relaxed));
     let waited_ns = ended_ns.saturating_sub(since_ns + slot.needs_ns.load(Relaxed));
     let counts = phase == Phase::Ready as u32 || phase == Phase::Blocked as u32;
-    if counts && since_ns > 0 && waited_ns > SLACK_NS {
+    if counts && waited_ns > SLACK_NS {
         slot.stall_ns.fetch_max(waited_ns, Relaxed);
         if phase == Phase::Ready as u32 {
             slot.wait_ns.fetch_add(waited_ns, Relaxed);

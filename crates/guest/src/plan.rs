@@ -84,9 +84,10 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     }
     for lock in 0..workload.locks.len() as LockIx {
         let made = lock_made(workload, &plan, lock)?;
+        plan.lists |= matches!(made, LockMade::Pipe { .. });
         plan.locks.push(made);
     }
-    check_kills(workload)?;
+    check_kills(workload, &plan)?;
     plan.inner = crate::cgroup::has_inner_tasks(workload, |group| lives_in(workload, group));
     let started: u64 = workload.tasks.iter().map(|spec| u64::from(spec.count)).sum();
     let forks = workload.tasks.iter().any(|spec| has(spec, |op| matches!(op, Op::Fork { .. })));
@@ -323,12 +324,13 @@ fn lock_made(workload: &Workload, plan: &Plan, lock: LockIx) -> Result<LockMade,
     })
 }
 
-/// A killed process leaves what user space has locked as it was.
-fn check_kills(workload: &Workload) -> Result<(), String> {
+/// A killed process leaves what user space has locked as it was; the kernel's own locks it releases.
+fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
         let spec = &workload.tasks[kind as usize];
-        if has(spec, |op| matches!(op, Op::Lock { .. })) {
+        let stays = |lock: LockIx| plan.locks[lock as usize] != LockMade::Inode;
+        if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
             return Err(format!(
                 "task {name:?} takes locks and is killed: what it holds would stay locked"

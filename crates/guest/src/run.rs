@@ -17,6 +17,7 @@ use crate::timers::{Header, Timers, at_or_after};
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
 use crate::{call::Call, collect, kernel, sys};
+use cpumax_limit::Limit;
 use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
 use std::os::fd::IntoRawFd;
@@ -274,11 +275,9 @@ impl Run {
         let lead_ns = FIXED_NS + EACH_NS * to_do as u64;
         sys::sleep_until(self.start_ns - lead_ns);
         let before = collect::counters(self)?;
-        // The workload's limits are written when it begins: that fills the pools and arms the timers.
-        for (group, spec) in self.groups.iter().zip(&world.workload.groups) {
-            if spec.limit.quota_ns().is_some() {
-                self.place.hierarchy.write_limit(group, spec.limit, spec.limit)?;
-            }
+        let groups = self.groups.iter().zip(&world.workload.groups);
+        for (group, spec) in groups.filter(|(_, spec)| spec.limit.quota_ns().is_some()) {
+            fill_pool(&self.place.hierarchy, group, spec.limit)?;
         }
         let (now_ns, now_stamp) = work::pair();
         let ahead_ns = self.start_ns.saturating_sub(now_ns);
@@ -323,6 +322,9 @@ impl Run {
                 && slot.pid.load(Relaxed) != 0
         };
         if let Some(slot) = self.world.slots.iter().find(is_it) {
+            let from = self.world.speed.stamps(start.at_ns);
+            let start_stamp = self.world.start_stamp.load(Relaxed);
+            slot.last_stamp.store(start_stamp + from, Relaxed);
             slot.go.store(1, Relaxed);
             sys::futex_wake(slot.go.as_ptr(), 1, u32::MAX);
         }
@@ -337,7 +339,7 @@ impl Run {
         slot.go.store(go, Relaxed);
         let v2 = self.place.hierarchy.version() == 2;
         let group = &self.groups[spec.group as usize];
-        let pid = World::start(slot, v2.then_some(group.dir_fd));
+        let pid = world.start(slot, v2.then_some(group.dir_fd));
         if pid < 0 {
             world.fail(crate::world::Fault::Start, pid);
             return;
@@ -347,6 +349,24 @@ impl Run {
         }
         apply_attributes(world, slot, spec);
     }
+}
+
+/// Writes a limit again, as the workload's limits are written when it begins: that fills the pool and arms the timer.
+/// A pool with a burst may have saved some by now, which it must not have; what is left of that is 1 ms, the least
+/// quota there is.
+fn fill_pool(hierarchy: &Hierarchy, group: &Group, limit: Limit) -> Result<(), String> {
+    const LEAST_NS: u64 = 1_000_000;
+    let mut now = limit;
+    if limit.burst_ns() > 0 {
+        let of = |quota_ns, burst_ns| {
+            Limit::new(quota_ns, limit.period_ns(), burst_ns).map_err(|error| error.to_string())
+        };
+        for next in [of(Some(LEAST_NS), 0)?, of(None, 0)?, of(None, limit.burst_ns())?] {
+            hierarchy.write_limit(group, now, next)?;
+            now = next;
+        }
+    }
+    hierarchy.write_limit(group, now, limit)
 }
 
 /// A task to be started from outside.

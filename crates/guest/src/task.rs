@@ -300,7 +300,7 @@ impl Task {
         slot.go.store(1, Relaxed);
         let mine = self.slot.attributes.load(Relaxed);
         slot.attributes.store(mine, Relaxed);
-        let pid = World::start(slot, None);
+        let pid = world.start(slot, None);
         if pid < 0 {
             world.fail(Fault::Start, pid);
             return;

@@ -131,7 +131,13 @@ impl World {
     }
 
     /// Starts the task in this slot, in a cgroup or in the caller's: its pid or an error.
-    pub fn start(slot: &Slot, cgroup: Option<i32>) -> isize {
+    pub fn start(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
+        // It wants to run from the moment it is there.
+        let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
+        let start_stamp = self.start_stamp.load(Relaxed);
+        slot.last_stamp.store(start_stamp.saturating_add(from), Relaxed);
+        slot.phase.store(Phase::Ready as u32, Relaxed);
+        slot.needs_ns.store(0, Relaxed);
         let ix = slot.ix;
         // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body obeys the head
         // of `sys`.
@@ -151,11 +157,13 @@ impl World {
         let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
         let tally = &self.tallies[slot.kind.load(Relaxed) as usize];
         tally.usage_us.fetch_add(us(usage.ru_utime) + us(usage.ru_stime), Relaxed);
-        slot.fold(tally);
         if slot.state.load(Relaxed) == LIVE {
             // It was killed: nobody else has noted its end.
-            tally.exit_at(self.now_ns());
+            let now_ns = self.now_ns();
+            crate::collect::add_unfinished(self, slot, now_ns);
+            tally.exit_at(now_ns);
         }
+        slot.fold(tally);
         slot.state.store(FREE, Release);
     }
 }
