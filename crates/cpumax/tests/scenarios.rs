@@ -8,7 +8,7 @@ use std::process::Command;
 const TOO_LARGE: &str = "profile-384";
 /// Too many events to verify everything after each one; a short piece of each is verified instead.
 const LONG: [&str; 4] = ["fibtest", "hackbench-3deep", "period-scaling", "profile-small"];
-const ALL_KERNELS: &str = "4.18..7.3";
+const ALL_KERNELS: &str = "4.18..7.3,pull";
 
 fn shipped() -> Vec<String> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
@@ -59,7 +59,8 @@ fn long_scenarios_show_what_they_say_on_every_kernel() {
 #[test]
 fn long_scenarios_keep_every_invariant_for_a_while() {
     for name in LONG {
-        let args = ["run", name, "--kernel", "G1,G2,G2a,G3,G4,G4F", "--check", "--for", "30ms"];
+        let args =
+            ["run", name, "--kernel", "G1,G2,G2a,G3,G4,G4F,pull", "--check", "--for", "30ms"];
         let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
             .args(args)
             .output()

@@ -8,6 +8,7 @@ pub(crate) mod distribute;
 pub(crate) mod limbo;
 pub(crate) mod period;
 pub(crate) mod pool;
+pub(crate) mod pull;
 pub mod rules;
 pub(crate) mod slack;
 pub(crate) mod stat;

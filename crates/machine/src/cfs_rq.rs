@@ -112,9 +112,4 @@ impl CfsRq {
             pelt: Pelt::default(),
         }
     }
-
-    /// Whether it or an ancestor is throttled (kernel: `throttled_hierarchy()`).
-    pub fn in_throttled_hierarchy(&self) -> bool {
-        self.bandwidth.throttle_count > 0
-    }
 }

@@ -73,6 +73,11 @@ impl Machine<'_> {
         let path = &self.workload.groups[rq.group.ix()].path;
         let place = || format!("{path} on cpu {}", rq.cpu.0);
         let silo = &rq.bandwidth;
+        if self.rules.pull {
+            self.check_parked(q).map_err(|what| format!("{}: {what}", place()))?;
+            self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
+            return self.check_sums(q).map_err(|what| format!("{}: {what}", place()));
+        }
         let mut throttled = 0;
         let mut up = q;
         while up.is_some() {
@@ -228,7 +233,11 @@ impl Machine<'_> {
                 silos.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
             let pool = &g.pool;
             let books = pool.refilled_ns - pool.discarded_ns - pool.charged_ns;
-            let there = left + i128::from(pool.runtime_ns);
+            if self.rules.pull {
+                let path = || &self.workload.groups[group.ix()].path;
+                self.check_waiting(group).map_err(|what| format!("{}: {what}", path()))?;
+            }
+            let there = left + i128::from(pool.runtime_ns) + self.elsewhere_ns(group);
             if books != there {
                 let path = &self.workload.groups[group.ix()].path;
                 return Err(format!(

@@ -34,6 +34,7 @@ struct Section {
     rqs: u64,
     ns: u64,
     remote: u64,
+    tasks: u64,
 }
 
 impl Default for Release {
@@ -60,7 +61,7 @@ impl Release {
     /// It ends; its length by the cost model, ns.
     pub fn end(&mut self) -> u64 {
         let section = std::mem::take(&mut self.section);
-        if section.rqs == 0 && section.remote == 0 {
+        if section.rqs == 0 && section.remote == 0 && section.tasks == 0 {
             return 0;
         }
         self.calls += 1;
@@ -92,7 +93,14 @@ impl Release {
     /// A task (or a group's entity) was put back, on that many levels.
     pub fn enqueued(&mut self, levels: u64) {
         self.tasks += 1;
+        self.section.tasks += 1;
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
+    }
+
+    /// Silos were looked at on the way to a task that is put back.
+    pub fn visited(&mut self, silos: u64) {
+        self.cfs_rqs += silos;
+        self.spend(silos * VISIT_NS);
     }
 
     /// A silo of some CPU got its grant and will be released by an interrupt.
@@ -115,6 +123,7 @@ impl Release {
             rqs: self.rqs,
             cfs_rqs: self.cfs_rqs,
             tasks: self.tasks,
+            spent_ns: self.spent_ns,
             irqoff_ns: IrqOff {
                 p50: at(0.50),
                 p99: at(0.99),

@@ -50,6 +50,8 @@ pub(crate) struct Cpu {
     pub tick_ns: u64,
     pub hrtick_ns: u64,
     pub ipi_ns: u64,
+    /// When a level's runtime is used up before the next tick (pull rules), ns or [`NEVER`].
+    pub exhausted_ns: u64,
     /// When the release of `csd` is processed, ns or [`NEVER`].
     pub csd_ns: u64,
     /// Run queues to release (kernel: `cfsb_csd_list`).
@@ -83,6 +85,7 @@ impl Cpu {
             tick_ns: NEVER,
             hrtick_ns: NEVER,
             ipi_ns: NEVER,
+            exhausted_ns: NEVER,
             csd_ns: NEVER,
             csd: VecDeque::new(),
             tick_phase_ns,
@@ -250,11 +253,13 @@ impl Machine<'_> {
         let tick_ns = self.next_tick_ns(cpu);
         self.catch_up_for_hrtick(cpu);
         let hrtick_ns = self.next_hrtick_ns(cpu);
+        let exhausted_ns = self.exhaustion_ns(cpu);
         let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
         c.tick_ns = tick_ns;
         c.hrtick_ns = hrtick_ns;
-        let irq_ns = tick_ns.min(hrtick_ns).min(c.ipi_ns).min(c.csd_ns);
+        c.exhausted_ns = exhausted_ns;
+        let irq_ns = tick_ns.min(hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
         let next_ns = work_done_ns.min(irq_ns);
         let slot = self.cpu_slot(cpu);
@@ -273,6 +278,9 @@ impl Machine<'_> {
             }
             if self.cpus[cpu].ipi_ns <= now {
                 self.cpus[cpu].ipi_ns = NEVER;
+            }
+            if self.cpus[cpu].exhausted_ns <= now {
+                self.exhausted(cpu);
             }
             if self.cpus[cpu].tick_ns <= now {
                 self.tick(cpu);

@@ -63,6 +63,7 @@ impl Machine<'_> {
         rq.pelt.frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
         let id = self.cfs_rqs.push(rq);
+        self.grow_parked();
         self.cfs_rqs[parent].first_child = id;
         self.groups[group].cfs_rqs[cpu.ix()] = id;
         id
@@ -152,6 +153,9 @@ impl Machine<'_> {
                 break;
             }
             self.update_share(q);
+            if self.rules.pull {
+                self.left_queue(q);
+            }
             dequeueing &= self.cfs_rqs[q].nr == 0;
             child = self.cfs_rqs[q].se;
             if child.is_none() {

@@ -123,6 +123,15 @@ pub(crate) struct Pool {
     pub refilled_ns: i128,
     pub discarded_ns: i128,
     pub charged_ns: i128,
+    /// Pull rules: raised whenever the pool gets something, so that a silo that was turned down knows by one
+    /// comparison whether asking again can help.
+    pub epoch: u64,
+    /// Pull rules: what ran without runtime, mostly in the kernel, and is not paid back yet, ns.
+    pub debt_ns: u64,
+    /// Pull rules: what each waiting CPU gets of the refill under way, ns.
+    pub share_ns: u64,
+    /// Pull rules: some silo was turned down since the last refill.
+    pub denied: bool,
 }
 
 /// The fields of `cpu.stat` that bandwidth control keeps.
@@ -202,6 +211,10 @@ impl Pool {
             refilled_ns: 0,
             discarded_ns: 0,
             charged_ns: 0,
+            epoch: 0,
+            debt_ns: 0,
+            share_ns: 0,
+            denied: false,
         }
     }
 }

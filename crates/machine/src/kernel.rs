@@ -31,6 +31,8 @@ pub enum Generation {
     G4,
     /// 7.3: on a flat run queue.
     G4F,
+    /// No kernel: rules of our own.
+    Own,
 }
 
 /// One entry of the history: from this version on, these rules hold.
@@ -63,6 +65,10 @@ const fn v(major: u16, minor: u16) -> Version {
 
 /// First version that is not known yet; asking for it or a later one is an error.
 pub const UNKNOWN_FROM: Version = v(7, 4);
+
+/// Not a version: the rules of our own, called `pull`.
+pub const PULL: Version = v(u16::MAX, 0);
+const PULL_NAME: &str = "pull";
 
 /// The history, oldest first.
 pub const RELEASES: &[Release] = &[
@@ -177,7 +183,7 @@ pub const RELEASES: &[Release] = &[
 ];
 
 impl Generation {
-    /// All, oldest first.
+    /// All of Linux, oldest first.
     pub const ALL: [Generation; 6] = [
         Generation::G1,
         Generation::G2,
@@ -196,6 +202,7 @@ impl Generation {
             Generation::G3 => v(6, 18),
             Generation::G4 => v(7, 2),
             Generation::G4F => v(7, 3),
+            Generation::Own => PULL,
         }
     }
 }
@@ -209,12 +216,16 @@ impl fmt::Display for Generation {
             Generation::G3 => "G3",
             Generation::G4 => "G4",
             Generation::G4F => "G4F",
+            Generation::Own => "own",
         })
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == PULL {
+            return f.pad(PULL_NAME);
+        }
         f.pad(&format!("{}.{}", self.major, self.minor))
     }
 }
@@ -224,7 +235,7 @@ impl fmt::Display for Version {
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
-        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, or a generation (G1, G2, G2a, G3, G4, G4F)"
+        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, G2, G2a, G3, G4, G4F), or {PULL_NAME}"
     )]
     Unreadable(String),
     /// Older than the oldest modelled.
@@ -273,6 +284,9 @@ impl Kernel {
     /// # Errors
     /// When it is older or newer than what is modelled.
     pub fn of(version: Version) -> Result<Kernel, KernelError> {
+        if version == PULL {
+            return Ok(Kernel { version, generation: Generation::Own, rules: &rules::PULL });
+        }
         if version >= UNKNOWN_FROM {
             return Err(KernelError::TooNew(version));
         }
@@ -286,6 +300,9 @@ impl Kernel {
 }
 
 fn one(text: &str) -> Result<Kernel, KernelError> {
+    if text.eq_ignore_ascii_case(PULL_NAME) {
+        return Kernel::of(PULL);
+    }
     match Generation::ALL.iter().find(|g| g.to_string().eq_ignore_ascii_case(text)) {
         Some(generation) => Kernel::of(generation.representative()),
         None => Kernel::of(text.parse()?),
@@ -314,7 +331,8 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
             "" => Kernel::of(RELEASES[RELEASES.len() - 1].from)?,
             high => one(high)?,
         };
-        if low.version > high.version {
+        // The rules of our own are no end of the history.
+        if low.version > high.version || high.version == PULL {
             return Err(KernelError::EmptyRange(part.to_owned()));
         }
         add(low);

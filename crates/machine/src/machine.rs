@@ -104,6 +104,8 @@ pub(crate) struct Machine<'a> {
     pub trace: Option<&'a mut dyn TraceSink>,
     /// A list that is walked while its original changes.
     pub scratch: Vec<CfsRqId>,
+    /// Pull rules: what they know of each run queue.
+    pub parked: Vec<crate::bandwidth::pull::Parked>,
     /// Lists of a balancer at work.
     pub balancing: Balancing,
 }
@@ -193,6 +195,7 @@ impl<'a> Machine<'a> {
             failed: None,
             trace,
             scratch: Vec::new(),
+            parked: Vec::new(),
             balancing: Balancing::default(),
         };
         machine.build(cpus);
@@ -223,6 +226,7 @@ impl<'a> Machine<'a> {
             let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns));
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
+            self.grow_parked();
         }
         self.write_initial_limits();
         self.build_realtime();

@@ -83,7 +83,7 @@ impl Machine<'_> {
         }
         let group = self.tasks[task].group;
         let leaf = self.cfs_rq(group, cpu);
-        if before.parked && !before.running && self.cfs_rqs[leaf].in_throttled_hierarchy() {
+        if before.parked && !before.running && !self.may_run_here(leaf) {
             // Still throttled where it comes: it stays parked, and no clock starts for it.
             let se = self.tasks[task].se;
             self.ses[se].q = leaf;
@@ -106,7 +106,7 @@ impl Machine<'_> {
                 q = self.cfs_rqs[q].parent;
             }
             // The next pick looks at the new levels.
-            if self.cfs_rqs[self.ses[self.tasks[task].se].q].in_throttled_hierarchy() {
+            if self.in_throttled_hierarchy(self.ses[self.tasks[task].se].q) {
                 self.resched(cpu, Resched::Now);
             }
         }

@@ -23,6 +23,9 @@ impl Machine<'_> {
         if prev.is_some() {
             self.put_prev(prev);
         }
+        if self.may_come_back(cpu) {
+            self.take_back(cpu);
+        }
         let next = self.pick_next(cpu, prev);
         if prev.is_some() {
             self.forget_prev(prev);
@@ -32,6 +35,9 @@ impl Machine<'_> {
         }
         // Picking charged and may have throttled what no longer runs.
         self.cpus[cpu].resched = Resched::No;
+        if self.may_come_back(cpu) {
+            self.resched(cpu, Resched::Lazy);
+        }
         if next == prev {
             self.end_wait(next);
             return;
@@ -102,6 +108,11 @@ impl Machine<'_> {
             if task.is_some() {
                 return task;
             }
+            if self.may_come_back(cpu) {
+                // The last that ran went to sleep while it was looked at.
+                self.take_back(cpu);
+                continue;
+            }
             if tried_balancing || !self.balance_newidle(cpu) {
                 return TaskId::NONE;
             }
@@ -158,7 +169,7 @@ impl Machine<'_> {
             }
         }
         if self.rules.work_test == WorkTest::EveryPick {
-            *throttled |= self.cfs_rqs[q].in_throttled_hierarchy();
+            *throttled |= self.in_throttled_hierarchy(q);
         }
         false
     }
@@ -221,8 +232,8 @@ impl Machine<'_> {
         let mut throttled = false;
         let mut q = self.ses[self.tasks[next].se].q;
         while q.is_some() {
-            throttled |= self.pay(q, 0);
-            if q == stop {
+            throttled |= if self.rules.pull { !self.admit(q) } else { self.pay(q, 0) };
+            if q == stop || throttled && self.rules.pull {
                 break;
             }
             q = self.cfs_rqs[q].parent;

@@ -100,6 +100,7 @@ impl Machine<'_> {
         }
         while let Some(q) = self.cpus[cpu].csd.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
+            self.return_mail(q);
         }
         self.cpus[cpu].csd_ns = crate::events::NEVER;
         match self.rules.offline {
@@ -152,6 +153,7 @@ impl Machine<'_> {
             self.touch(cpu, false);
             self.cfs_rqs[q].bandwidth.enabled = false;
             self.set_runtime(q, 1);
+            self.limit_changed(q);
             if self.cfs_rqs[q].bandwidth.throttled {
                 self.unthrottle(q);
             }
@@ -164,6 +166,7 @@ impl Machine<'_> {
                 self.charge(q);
                 self.touch(cpu, false);
                 self.cfs_rqs[q].bandwidth.enabled = self.cpus[cpu].online;
+                self.limit_changed(q);
             }
         }
     }

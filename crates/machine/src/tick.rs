@@ -9,6 +9,7 @@ use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::task::Segment;
 
 /// A high-resolution tick for a slice that is over already comes that much later, ns.
 const HRTICK_MIN_NS: u64 = 10_000;
@@ -146,6 +147,9 @@ impl Machine<'_> {
             if self.rules.queue == Queue::Cfs {
                 self.check_preempt_tick(q);
             }
+            if self.rules.pull {
+                self.top_up(q);
+            }
             q = self.cfs_rqs[q].parent;
         }
         let number = self.tick_number(cpu, self.now);
@@ -218,6 +222,17 @@ impl Machine<'_> {
         let over_ns = rq.exec_start_ns.saturating_add(left_ns);
         // A slice that ran out unnoticed, while nobody competed, ends right away.
         if over_ns > self.now { over_ns } else { self.now + HRTICK_MIN_NS }
+    }
+
+    /// The timer of the pull rules fires: a level's runtime is used up, now.
+    pub(crate) fn exhausted(&mut self, cpu: CpuId) {
+        self.cpus[cpu].exhausted_ns = NEVER;
+        let curr = self.cpus[cpu].curr;
+        // One whose work is done in this very instant may be about to sleep.
+        if curr.is_some() && self.tasks[curr].is_fair() && self.tasks[curr].segment != Segment::None
+        {
+            self.charge_path(self.ses[self.tasks[curr].se].q);
+        }
     }
 
     /// The slice timer fires: every level is charged and the CPU chooses again.

@@ -107,6 +107,9 @@ pub struct ReleaseOutcome {
     pub cfs_rqs: u64,
     /// Tasks put back on a run queue.
     pub tasks: u64,
+    /// All these sections together by the cost model, ns.
+    #[serde(default)]
+    pub spent_ns: u64,
     /// Length of each section by the cost model, ns.
     pub irqoff_ns: IrqOff,
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::{self, DIM};
-use cpumax_machine::kernel::{RELEASES, UNKNOWN_FROM, Version};
+use cpumax_machine::kernel::{Generation, PULL, RELEASES, UNKNOWN_FROM, Version};
 use serde::Serialize;
 use std::io::Write;
 
@@ -43,7 +43,17 @@ fn entries() -> Vec<Entry> {
         generation: release.generation.to_string(),
         changed: release.changed,
     };
-    RELEASES.iter().zip(ends).map(entry).collect()
+    RELEASES.iter().zip(ends).map(entry).chain([own()]).collect()
+}
+
+/// The rules that no kernel has.
+fn own() -> Entry {
+    Entry {
+        first: PULL.to_string(),
+        last: PULL.to_string(),
+        generation: Generation::Own.to_string(),
+        changed: "no kernel: CPUs fetch runtime and tasks themselves, see docs/proposal.md",
+    }
 }
 
 /// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to 7.0.

@@ -26,6 +26,12 @@ impl Machine<'_> {
         if !silo.enabled || rq.curr.is_none() {
             return NEVER;
         }
+        if self.rules.pull {
+            // A tick fills up what would not last until the next.
+            let ends_ns = self.runtime_ends_ns(q);
+            let soon_ns = self.tick_ns.min(self.slice_ns() as u64);
+            return if ends_ns == NEVER { NEVER } else { (ends_ns + 1).saturating_sub(soon_ns) };
+        }
         // Debt that grows is nobody's business, unless it grows between a grant and its release.
         if silo.throttled && !silo.csd_pending && !self.rules.throttled_may_take {
             return NEVER;
@@ -42,8 +48,11 @@ impl Machine<'_> {
         if !silo.enabled {
             return false;
         }
-        silo.runtime_remaining_ns -= ns as i64;
         self.groups[rq.group].pool.charged_ns += i128::from(ns);
+        if self.rules.pull {
+            return self.pay_pulling(q, ns);
+        }
+        silo.runtime_remaining_ns -= ns as i64;
         self.expire(q);
         let rq = &self.cfs_rqs[q];
         if rq.bandwidth.runtime_remaining_ns > 0 {
@@ -75,7 +84,9 @@ impl Machine<'_> {
 
     fn check_enqueue(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
-        if !rq.bandwidth.enabled || rq.curr.is_some() || rq.bandwidth.throttled {
+        // Where CPUs pull, runtime is taken when there is a use for it.
+        let takes = rq.bandwidth.enabled && !self.rules.pull;
+        if !takes || rq.curr.is_some() || rq.bandwidth.throttled {
             return;
         }
         self.pay(q, 0);

@@ -112,6 +112,10 @@ impl Machine<'_> {
 
     /// On its CPU: everything that was sent for release is released, in one irq-off section.
     pub(crate) fn csd_handler(&mut self, cpu: CpuId) {
+        if self.rules.pull {
+            self.mail_handler(cpu);
+            return;
+        }
         self.cpus[cpu].csd_ns = NEVER;
         self.release.begin();
         while let Some(q) = self.cpus[cpu].csd.pop_front() {

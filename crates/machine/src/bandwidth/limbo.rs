@@ -26,7 +26,7 @@ impl Machine<'_> {
             return;
         }
         let leaf = self.ses[self.tasks[task].se].q;
-        if !self.cfs_rqs[leaf].in_throttled_hierarchy() {
+        if self.may_run_here(leaf) {
             return;
         }
         let now = self.now;
@@ -40,8 +40,25 @@ impl Machine<'_> {
         self.emit(cpu, What::Park { task: task.0 });
     }
 
+    /// Whether no limit keeps a task from user mode. Where CPUs pull, asking may take runtime.
+    pub(crate) fn may_run_here(&mut self, leaf: CfsRqId) -> bool {
+        if self.rules.pull { self.admit_path(leaf) } else { !self.in_throttled_hierarchy(leaf) }
+    }
+
+    /// Whether the queue or an ancestor is throttled (kernel: `throttled_hierarchy()`).
+    pub(crate) fn in_throttled_hierarchy(&self, q: CfsRqId) -> bool {
+        if self.rules.pull {
+            return self.path_is_denied(q);
+        }
+        self.cfs_rqs[q].bandwidth.throttle_count > 0
+    }
+
     pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.tasks[task].parked = true;
+        if self.rules.pull {
+            self.hang_in_limbo(task, q);
+            return;
+        }
         self.cfs_rqs[q].bandwidth.limbo.push(task);
     }
 
@@ -62,7 +79,7 @@ impl Machine<'_> {
         }
         let mut parked = std::mem::take(&mut self.cfs_rqs[q].bandwidth.limbo);
         while let Some(task) = parked.pop() {
-            if self.rules.limbo_abortable && self.cfs_rqs[q].in_throttled_hierarchy() {
+            if self.rules.limbo_abortable && self.in_throttled_hierarchy(q) {
                 parked.push(task);
                 break;
             }

@@ -106,12 +106,15 @@ impl Machine<'_> {
 
     /// One pass of the timer, for that many periods. False: nobody needs it any more.
     fn one_period(&mut self, group: GroupId, periods: u64) -> bool {
-        let g = &mut self.groups[group];
-        if g.pool.quota_ns.is_none() {
+        if self.groups[group].pool.quota_ns.is_none() {
             return false;
         }
-        let throttled = !g.pool.throttled.is_empty();
-        let idle = g.pool.idle && !throttled;
+        if self.rules.pull {
+            self.count_debts(group);
+        }
+        let g = &mut self.groups[group];
+        let throttled = !g.pool.throttled.is_empty() || g.pool.denied;
+        let idle = g.pool.idle && !throttled && g.pool.debt_ns == 0;
         g.stat.nr_periods += periods;
         // Burst needs the refill even when the timer is about to stop.
         if idle && self.rules.refill == Refill::Set {
@@ -126,6 +129,11 @@ impl Machine<'_> {
             return true;
         }
         self.groups[group].stat.nr_throttled += periods;
+        if self.rules.pull {
+            self.hand_out(group);
+            self.groups[group].pool.idle = false;
+            return true;
+        }
         loop {
             let still_throttled = self.distribute(group);
             if !still_throttled || self.groups[group].pool.runtime_ns == 0 {

@@ -46,7 +46,10 @@ impl Machine<'_> {
                     g.stat.nr_bursts += 1;
                 }
                 let cap_ns = quota_ns + pool.burst_ns;
-                pool.discarded_ns += i128::from(pool.runtime_ns.saturating_sub(cap_ns));
+                let over_ns = pool.runtime_ns.saturating_sub(cap_ns);
+                let owed_ns = pool.debt_ns.min(over_ns);
+                pool.debt_ns -= owed_ns;
+                pool.discarded_ns += i128::from(over_ns - owed_ns);
                 pool.runtime_ns = pool.runtime_ns.min(cap_ns);
                 pool.runtime_snap_ns = pool.runtime_ns;
             }
@@ -54,6 +57,9 @@ impl Machine<'_> {
         if self.rules.slices_expire {
             pool.expires_ns = now + pool.period_ns;
             pool.expires_seq += 1;
+        }
+        if self.rules.pull {
+            self.repay(group);
         }
     }
 
@@ -100,7 +106,9 @@ impl Machine<'_> {
         let valid = !self.rules.slices_expire || silo.expires_seq == pool.expires_seq;
         if pool.quota_ns.is_some() && valid {
             pool.runtime_ns += surplus_ns as u64;
-            if pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty() {
+            if self.rules.pull {
+                self.gave_back(group, cpu);
+            } else if pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty() {
                 self.arm_slack_timer(group, cpu);
             }
         } else {
@@ -114,6 +122,12 @@ impl Machine<'_> {
         let change_ns = ns - rq.bandwidth.runtime_remaining_ns;
         rq.bandwidth.runtime_remaining_ns = ns;
         self.groups[rq.group].pool.discarded_ns -= i128::from(change_ns);
+    }
+
+    /// Without a limit nothing is owed.
+    fn forgive(&mut self, group: GroupId) {
+        let pool = &mut self.groups[group].pool;
+        pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
     }
 
     /// A limit is written: quota, period and burst at once, as the kernel does.
@@ -132,6 +146,9 @@ impl Machine<'_> {
         self.groups[group].windows.change_period(self.now, limit.period_ns());
         self.refill(group);
         let limited = limit.quota_ns().is_some();
+        if !limited {
+            self.forgive(group);
+        }
         if limited && !self.groups[group].pool.active {
             self.arm_period_timer(group);
         }
@@ -139,6 +156,7 @@ impl Machine<'_> {
             let cpu = self.cfs_rqs[q].cpu;
             self.cfs_rqs[q].bandwidth.enabled = limited && self.cpus[cpu].online;
             self.set_runtime(q, self.rules.limit_write_leaves_ns);
+            self.limit_changed(q);
             if self.cfs_rqs[q].bandwidth.throttled {
                 self.unthrottle(q);
             }

@@ -222,6 +222,9 @@ pub struct Rules {
     pub move_tests_preemption: bool,
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
+    /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups owe, silos
+    /// do not. `bandwidth/pull.rs`, docs/proposal.md; no kernel does this.
+    pub pull: bool,
 }
 
 /// 4.18, with the clock-drift fix that made slices expire: the earliest that is modelled.
@@ -256,6 +259,7 @@ pub const G1_4_18: Rules = Rules {
     limit_keeps_tick: false,
     move_tests_preemption: false,
     preempt: Preempt::Voluntary,
+    pull: false,
 };
 
 /// G1, expiring slices: 4.19.
@@ -331,3 +335,5 @@ pub const G4F: Rules = Rules {
     group_share: GroupShare::Concur,
     ..G4
 };
+/// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
+pub const PULL: Rules = Rules { pull: true, ..G4F };

@@ -51,6 +51,10 @@ impl Machine<'_> {
 
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
+        if self.rules.pull {
+            self.hand_out(group);
+            return;
+        }
         if self.refill_is_within(group, MIN_LEFT_NS) {
             return;
         }

@@ -40,11 +40,40 @@ impl Machine<'_> {
 
     /// A task parked in this silo: time counts from the first one on, at every level that is throttled.
     pub(crate) fn clock_parked(&mut self, leaf: CfsRqId) {
+        if self.rules.pull {
+            self.clock_parked_pulling(leaf);
+            return;
+        }
         let mut q = leaf;
-        while q.is_some() && self.cfs_rqs[q].in_throttled_hierarchy() {
+        while q.is_some() && self.in_throttled_hierarchy(q) {
             self.start_clocks(q);
             q = self.cfs_rqs[q].parent;
         }
+    }
+
+    /// Every level from the task's own to the highest that was turned down.
+    fn clock_parked_pulling(&mut self, leaf: CfsRqId) {
+        let now = self.now;
+        let mut from = leaf;
+        let mut q = leaf;
+        while q.is_some() {
+            let parent = self.cfs_rqs[q].parent;
+            if self.cfs_rqs[q].bandwidth.throttled {
+                self.clock_denied(q);
+                while from != parent {
+                    let silo = &mut self.cfs_rqs[from].bandwidth;
+                    silo.throttled_clock_self_ns = silo.throttled_clock_self_ns.min(now);
+                    from = self.cfs_rqs[from].parent;
+                }
+            }
+            q = parent;
+        }
+    }
+
+    /// The silo keeps tasks parked by its own limit.
+    pub(crate) fn clock_denied(&mut self, q: CfsRqId) {
+        let silo = &mut self.cfs_rqs[q].bandwidth;
+        silo.throttled_clock_ns = silo.throttled_clock_ns.min(self.now);
     }
 
     fn start_clocks(&mut self, q: CfsRqId) {

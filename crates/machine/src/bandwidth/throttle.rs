@@ -114,7 +114,7 @@ impl Machine<'_> {
     }
 
     /// The task that runs on a CPU is to park itself when it returns to user mode.
-    fn give_work_to_running(&mut self, cpu: CpuId) {
+    pub(crate) fn give_work_to_running(&mut self, cpu: CpuId) {
         let curr = self.cpus[cpu].curr;
         if curr.is_none() {
             return;

@@ -11,6 +11,10 @@ impl Machine<'_> {
     /// Releases a throttled silo, unless the generation refuses because it has no runtime (8.4: since 7.2
     /// what runs is charged first, and the 1 ns granted is gone).
     pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
+        if self.rules.pull {
+            self.reopen(q);
+            return;
+        }
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);
         }

@@ -187,7 +187,7 @@ impl Machine<'_> {
         let group = self.tasks[task].group;
         let source = self.ses[self.tasks[task].se].q;
         if self.rules.balance_test == BalanceTest::SourceOrDestination
-            && self.cfs_rqs[source].in_throttled_hierarchy()
+            && self.in_throttled_hierarchy(source)
         {
             return false;
         }
@@ -199,7 +199,7 @@ impl Machine<'_> {
             if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
                 && q.is_some()
             {
-                return self.cfs_rqs[q].in_throttled_hierarchy();
+                return self.in_throttled_hierarchy(q);
             }
             if group.ix() == 0 {
                 return false;

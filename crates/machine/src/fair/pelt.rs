@@ -103,8 +103,8 @@ impl Machine<'_> {
     pub(crate) fn pelt_freeze(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         let freezes = match self.rules.pelt_freeze {
-            PeltFreeze::Throttled => rq.in_throttled_hierarchy(),
-            PeltFreeze::ThrottledAndEmpty => rq.in_throttled_hierarchy() && rq.nr == 0,
+            PeltFreeze::Throttled => self.in_throttled_hierarchy(q),
+            PeltFreeze::ThrottledAndEmpty => self.in_throttled_hierarchy(q) && rq.nr == 0,
         };
         if freezes && !rq.pelt.frozen {
             self.pelt_update(q);

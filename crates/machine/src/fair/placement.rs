@@ -173,7 +173,7 @@ impl Machine<'_> {
         }
         let leaf = self.ses[se].q;
         let entity_unit = self.rules.unit == Unit::Entity;
-        if entity_unit && self.cfs_rqs[leaf].in_throttled_hierarchy() {
+        if entity_unit && self.in_throttled_hierarchy(leaf) {
             return;
         }
         let preempts = match self.rules.queue {

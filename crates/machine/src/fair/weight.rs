@@ -69,7 +69,7 @@ impl Machine<'_> {
         if rq.se.is_none() {
             return;
         }
-        if self.rules.unit == Unit::Entity && rq.in_throttled_hierarchy() {
+        if self.rules.unit == Unit::Entity && self.in_throttled_hierarchy(q) {
             return;
         }
         if rq.load == 0 && rq.pelt.load_avg == 0 {

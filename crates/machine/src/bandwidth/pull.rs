@@ -1,0 +1,378 @@
+//! Bandwidth control in which CPUs pull: rules of our own, argued in docs/proposal.md.
+//!
+//! A silo holds 0 to one slice of runtime and never owes; what runs without runtime is its group's debt. A
+//! silo that is turned down remembers the pool's epoch, so that asking again is one comparison; nothing
+//! else is marked, above or below it. Tasks that parked hang in a tree of their own, of which only what
+//! holds some is part. A refill mails shares to a few of the CPUs that wait, each of which does the same for
+//! a few more; and a CPU takes back, when it schedules, as many tasks as its runtime feeds.
+
+mod check;
+mod tree;
+
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, CpuId, GroupId, Id};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+use std::collections::VecDeque;
+
+/// The least that a waiting CPU is sent, if the pool has it, ns: less would not pay for its interrupt.
+const MIN_GRANT_NS: u64 = 100_000;
+/// CPUs that one interrupt handler tells.
+const FANOUT: u32 = 4;
+/// A group that owes more than that many quotas gets nothing until it owes less.
+const DARK_QUOTAS: u64 = 4;
+
+/// What of a silo only these rules need.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Parked {
+    /// Silos of child groups that hold parked tasks which this level does not keep from coming back.
+    children: VecDeque<CfsRqId>,
+    /// It is among its parent's `children`.
+    linked: bool,
+    /// Its group's list of waiting CPUs has it.
+    waiting: bool,
+    /// Where a group has both tasks and child groups parked, they come back in turn.
+    own_turn: bool,
+    /// The pool's epoch when it was turned down.
+    epoch: u64,
+    /// Runtime it got that has not yet brought back a task, ns.
+    feed_ns: i64,
+    /// Runtime sent to it and not opened yet, ns.
+    mail_ns: u64,
+}
+
+impl Machine<'_> {
+    fn holds_parked(&self, q: CfsRqId) -> bool {
+        !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
+    }
+
+    /// Turned down, and nothing came into the pool since.
+    fn is_denied(&self, q: CfsRqId) -> bool {
+        let rq = &self.cfs_rqs[q];
+        let parked = &self.parked[q.ix()];
+        let pool = &self.groups[rq.group].pool;
+        rq.bandwidth.throttled && parked.mail_ns == 0 && parked.epoch == pool.epoch
+    }
+
+    /// Whether some level from this one up has been turned down. Asks nobody.
+    pub(crate) fn path_is_denied(&self, mut q: CfsRqId) -> bool {
+        while q.is_some() {
+            if self.is_denied(q) {
+                return true;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        false
+    }
+
+    /// Whether a task may run in user mode here, as far as this level goes. Takes runtime if it must.
+    pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if !silo.enabled || silo.runtime_remaining_ns > 0 && !silo.throttled {
+            return true;
+        }
+        if self.is_denied(q) {
+            return false;
+        }
+        if self.cfs_rqs[q].curr.is_some() && self.cfs_rqs[q].exec_start_ns != self.now {
+            // What ran without runtime is owed, not taken off what comes now.
+            self.charge(q);
+            return self.admit(q);
+        }
+        self.open_mail(q);
+        if self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 {
+            self.take_slice(q);
+        }
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if silo.runtime_remaining_ns <= 0 {
+            self.deny(q);
+            return false;
+        }
+        if silo.throttled {
+            self.reopen(q);
+        }
+        true
+    }
+
+    /// The same of this level and all above it.
+    pub(crate) fn admit_path(&mut self, mut q: CfsRqId) -> bool {
+        while q.is_some() {
+            if !self.admit(q) {
+                return false;
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        true
+    }
+
+    /// A silo pays for what ran. True if it is out of runtime.
+    pub(crate) fn pay_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
+        let rq = &mut self.cfs_rqs[q];
+        if rq.bandwidth.throttled {
+            self.groups[rq.group].pool.debt_ns += ns;
+            return true;
+        }
+        rq.bandwidth.runtime_remaining_ns -= ns as i64;
+        rq.bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
+    }
+
+    /// At a tick: what would run out before the next one is filled up, so that only the end of a quota needs
+    /// a timer of its own.
+    pub(crate) fn top_up(&mut self, q: CfsRqId) {
+        let silo = &self.cfs_rqs[q].bandwidth;
+        let left_ns = silo.runtime_remaining_ns;
+        if silo.enabled && !silo.throttled && left_ns < (self.tick_ns as i64).min(self.slice_ns()) {
+            self.take_slice(q);
+        }
+    }
+
+    /// When the silo's runtime ends if what runs goes on.
+    pub(crate) fn runtime_ends_ns(&self, q: CfsRqId) -> u64 {
+        let rq = &self.cfs_rqs[q];
+        if !rq.bandwidth.enabled || rq.bandwidth.throttled || rq.curr.is_none() {
+            return NEVER;
+        }
+        rq.exec_start_ns + rq.bandwidth.runtime_remaining_ns.max(0) as u64
+    }
+
+    /// When a timer must stop what runs, because no tick comes before: or never.
+    pub(crate) fn exhaustion_ns(&self, cpu: CpuId) -> u64 {
+        let curr = self.cpus[cpu].curr;
+        if !self.rules.pull || curr.is_none() || !self.tasks[curr].is_fair() {
+            return NEVER;
+        }
+        let mut ends_ns = NEVER;
+        let mut q = self.ses[self.tasks[curr].se].q;
+        while q.is_some() {
+            // A level that holds none was not asked, as one below it has been turned down.
+            if self.cfs_rqs[q].bandwidth.runtime_remaining_ns > 0 {
+                ends_ns = ends_ns.min(self.runtime_ends_ns(q));
+            }
+            q = self.cfs_rqs[q].parent;
+        }
+        let tick_ns = self.tick_at_or_after(cpu, self.now, self.tick_interval_ns(cpu));
+        if ends_ns < tick_ns { ends_ns.max(self.now) } else { NEVER }
+    }
+
+    /// Takes what is missing to a slice.
+    fn take_slice(&mut self, q: CfsRqId) {
+        let before_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        self.take(q, self.slice_ns());
+        let left_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        if left_ns > 0 {
+            self.feed(q, left_ns - before_ns);
+        }
+    }
+
+    /// Runtime that brings back one task: a slice brings as many as it lets run for a whole slice of theirs.
+    fn feeds_one_ns(&self) -> i64 {
+        let (slice_ns, own_ns) = (self.slice_ns(), self.base_slice_ns as i64);
+        slice_ns / (slice_ns / own_ns.max(1)).max(1)
+    }
+
+    fn open_mail(&mut self, q: CfsRqId) {
+        let ns = std::mem::take(&mut self.parked[q.ix()].mail_ns);
+        self.cfs_rqs[q].bandwidth.runtime_remaining_ns += ns as i64;
+    }
+
+    /// Parked tasks below a silo may come back for that much of its runtime.
+    fn feed(&mut self, q: CfsRqId, ns: i64) {
+        self.parked[q.ix()].feed_ns += ns;
+        let open = !self.cfs_rqs[q].bandwidth.throttled;
+        if open && !self.parked[q.ix()].linked && self.holds_parked(q) {
+            self.link(q);
+        }
+    }
+
+    /// There is nothing to take: what runs here parks on its way to user mode, what it uses until then is
+    /// owed by the group.
+    fn deny(&mut self, q: CfsRqId) {
+        let rq = &mut self.cfs_rqs[q];
+        let (group, cpu) = (rq.group, rq.cpu);
+        let pool = &mut self.groups[group].pool;
+        pool.debt_ns += rq.bandwidth.runtime_remaining_ns.unsigned_abs();
+        rq.bandwidth.runtime_remaining_ns = 0;
+        pool.denied = true;
+        self.parked[q.ix()].epoch = pool.epoch;
+        if std::mem::replace(&mut rq.bandwidth.throttled, true) {
+            return;
+        }
+        let runs = rq.curr.is_some() && self.ses[rq.curr].on_rq;
+        self.unlink(q);
+        if self.holds_parked(q) {
+            self.clock_denied(q);
+            self.wait_for_runtime(q);
+        }
+        self.emit(cpu, What::Throttle { group: group.0 });
+        self.touch(cpu, false);
+        if runs {
+            self.give_work_to_running(cpu);
+        }
+    }
+
+    fn wait_for_runtime(&mut self, q: CfsRqId) {
+        if !std::mem::replace(&mut self.parked[q.ix()].waiting, true) {
+            self.groups[self.cfs_rqs[q].group].pool.throttled.push(q);
+        }
+    }
+
+    /// A silo has runtime again, or no limit.
+    pub(crate) fn reopen(&mut self, q: CfsRqId) {
+        let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        self.cfs_rqs[q].bandwidth.throttled = false;
+        self.clock_unthrottled(q);
+        if std::mem::take(&mut self.parked[q.ix()].waiting) {
+            self.groups[group].pool.throttled.retain(|&waiting| waiting != q);
+        }
+        self.emit(cpu, What::Unthrottle { group: group.0 });
+        self.release.released(1);
+        self.parked[q.ix()].feed_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        if self.holds_parked(q) {
+            self.link(q);
+        }
+        self.touch(cpu, false);
+    }
+
+    /// Sends shares of the pool to some of the CPUs that wait, first come, first served.
+    pub(crate) fn tell_waiting(&mut self, group: GroupId) {
+        let mut told = 0;
+        let mut at = 0;
+        while told < FANOUT {
+            let pool = &mut self.groups[group].pool;
+            if pool.runtime_ns == 0 || at == pool.throttled.len() {
+                break;
+            }
+            let q = pool.throttled[at];
+            at += 1;
+            self.parked[q.ix()].waiting = false;
+            if !self.holds_parked(q) {
+                continue;
+            }
+            let pool = &mut self.groups[group].pool;
+            let ns = pool.share_ns.max(MIN_GRANT_NS).min(pool.runtime_ns);
+            pool.runtime_ns -= ns;
+            pool.idle = false;
+            self.parked[q.ix()].mail_ns += ns;
+            told += 1;
+            self.send_mail(q);
+        }
+        self.groups[group].pool.throttled.drain(..at);
+    }
+
+    fn send_mail(&mut self, q: CfsRqId) {
+        let cpu = self.cfs_rqs[q].cpu;
+        let local = cpu == self.here;
+        if !local {
+            self.release.remote();
+        }
+        if std::mem::replace(&mut self.cfs_rqs[q].bandwidth.csd_pending, true) {
+            return;
+        }
+        let delay_ns = if local { 0 } else { self.workload.machine.ipi_ns };
+        let c = &mut self.cpus[cpu];
+        if c.csd.is_empty() {
+            c.csd_ns = self.now + delay_ns;
+        }
+        c.csd.push_back(q);
+        self.touch(cpu, false);
+    }
+
+    /// On its CPU: mail is opened, and others are told.
+    pub(crate) fn mail_handler(&mut self, cpu: CpuId) {
+        self.cpus[cpu].csd_ns = NEVER;
+        self.release.begin();
+        if let Some(q) = self.cpus[cpu].csd.pop_front() {
+            self.cfs_rqs[q].bandwidth.csd_pending = false;
+            self.charge(q);
+            if !self.cfs_rqs[q].bandwidth.throttled {
+                self.open_mail(q);
+            } else if !self.admit(q) && self.holds_parked(q) {
+                self.wait_for_runtime(q);
+            }
+            self.tell_waiting(self.cfs_rqs[q].group);
+        }
+        let cost_ns = self.release.end();
+        self.irq_section(cpu, cost_ns);
+        // One at a time: others can interrupt in between.
+        if !self.cpus[cpu].csd.is_empty() {
+            self.cpus[cpu].csd_ns = self.now + cost_ns;
+        }
+    }
+
+    /// In the timer's interrupt: shares of what came into the pool are sent out.
+    pub(crate) fn hand_out(&mut self, group: GroupId) {
+        self.release.begin();
+        self.tell_waiting(group);
+        let cost_ns = self.release.end();
+        if self.here.is_some() {
+            self.irq_section(self.here, cost_ns);
+        }
+    }
+
+    /// Before a refill pays back: what runs without runtime owes up to its last tick, whether that was an event
+    /// or not.
+    pub(crate) fn count_debts(&mut self, group: GroupId) {
+        for cpu in self.cpus.ids() {
+            let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()) else { return };
+            if q.is_some() && self.cfs_rqs[q].bandwidth.throttled && self.cfs_rqs[q].curr.is_some()
+            {
+                self.charge_to_last_tick(q);
+            }
+        }
+    }
+
+    /// A refill first pays back what the group owes: half of itself at most, all of it once that is too much.
+    pub(crate) fn repay(&mut self, group: GroupId) {
+        let slice_ns = self.slice_ns() as u64;
+        let pool = &mut self.groups[group].pool;
+        let quota_ns = pool.quota_ns.unwrap_or(0);
+        let dark = pool.debt_ns > quota_ns.saturating_mul(DARK_QUOTAS);
+        let most_ns = if dark { pool.runtime_ns } else { quota_ns / 2 };
+        let ns = pool.debt_ns.min(most_ns).min(pool.runtime_ns);
+        pool.debt_ns -= ns;
+        pool.runtime_ns -= ns;
+        pool.runtime_snap_ns = pool.runtime_ns;
+        pool.epoch += 1;
+        pool.denied = false;
+        let waiting = pool.throttled.len().max(1) as u64;
+        pool.share_ns = (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
+    }
+
+    /// What an idle silo gave back is for those who wait.
+    pub(crate) fn gave_back(&mut self, group: GroupId, cpu: CpuId) {
+        let slot = self.slack_slot(group);
+        let pool = &mut self.groups[group].pool;
+        pool.epoch += 1;
+        if pool.runtime_ns >= MIN_GRANT_NS && !pool.throttled.is_empty() {
+            pool.slack_cpu = cpu;
+            self.timers.set(slot, self.now);
+        }
+    }
+
+    /// Mail for a CPU that goes off line goes back to the pool.
+    pub(crate) fn return_mail(&mut self, q: CfsRqId) {
+        if !self.rules.pull {
+            return;
+        }
+        let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        self.groups[group].pool.runtime_ns += std::mem::take(&mut self.parked[q.ix()].mail_ns);
+        self.gave_back(group, cpu);
+    }
+
+    /// A limit starts or ends to hold for a silo: what was sent to it is worth nothing any more, and what is
+    /// parked below gets another chance.
+    pub(crate) fn limit_changed(&mut self, q: CfsRqId) {
+        if !self.rules.pull {
+            return;
+        }
+        let parked = &mut self.parked[q.ix()];
+        let ns = std::mem::take(&mut parked.mail_ns);
+        self.groups[self.cfs_rqs[q].group].pool.discarded_ns += i128::from(ns);
+        parked.feed_ns = 1;
+        if self.cfs_rqs[q].bandwidth.throttled {
+            self.reopen(q);
+        } else if !parked.linked && self.holds_parked(q) {
+            self.link(q);
+        }
+    }
+}

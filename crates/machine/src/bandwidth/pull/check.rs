@@ -1,0 +1,79 @@
+//! What always holds under the pull rules, for `--check` and the property tests. The reasons are in
+//! docs/proposal.md.
+
+use super::MIN_GRANT_NS;
+use crate::cpu::Resched;
+use crate::events::NEVER;
+use crate::ids::{CfsRqId, GroupId, Id};
+use crate::machine::Machine;
+
+impl Machine<'_> {
+    /// The invariants of one silo; see docs/proposal.md.
+    pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
+        let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
+        let silo = &rq.bandwidth;
+        let left_ns = silo.runtime_remaining_ns;
+        if silo.enabled && !(0..=self.slice_ns().max(1)).contains(&left_ns) {
+            return Err(format!("holds {left_ns} ns"));
+        }
+        if silo.throttled && (left_ns != 0 || parked.linked || !silo.enabled) {
+            return Err(format!("is throttled and open: {left_ns} ns, {parked:?}"));
+        }
+        let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
+        if listed != usize::from(parked.waiting) || parked.waiting && !silo.throttled {
+            return Err(format!("waits {listed} times, throttled {}", silo.throttled));
+        }
+        if parked.mail_ns > 0 && !silo.csd_pending {
+            return Err("has mail that nobody brings".to_owned());
+        }
+        let parent = rq.parent;
+        let hangs = parent.is_some() && self.parked[parent.ix()].children.contains(&q);
+        if hangs != parked.linked {
+            return Err(format!("linked {} but hangs {hangs}", parked.linked));
+        }
+        if !self.holds_parked(q) || parked.linked {
+            return Ok(());
+        }
+        // What is parked here is not on its way to the root: there must be somebody who takes it up.
+        let comes = if parent.is_none() {
+            self.cpus[rq.cpu].resched != Resched::No
+        } else if silo.throttled {
+            parked.waiting || silo.csd_pending
+        } else {
+            silo.enabled && parked.feed_ns <= 0 && rq.h_nr > 0
+        };
+        if comes { Ok(()) } else { Err(format!("parked tasks are forgotten: {parked:?}")) }
+    }
+
+    /// The same of a group: whoever waits is served while there is something to serve, or a timer will be.
+    pub(crate) fn check_waiting(&self, group: GroupId) -> Result<(), String> {
+        let pool = &self.groups[group].pool;
+        if pool.throttled.is_empty() {
+            return Ok(());
+        }
+        if !pool.active {
+            return Err(format!("{} wait and no timer runs", pool.throttled.len()));
+        }
+        let served = pool.runtime_ns < MIN_GRANT_NS
+            || self.timers.at(self.slack_slot(group)) != NEVER
+            || self.groups[group]
+                .cfs_rqs
+                .iter()
+                .any(|&q| q.is_some() && self.cfs_rqs[q].bandwidth.csd_pending);
+        if served {
+            Ok(())
+        } else {
+            Err(format!("{} ns lie idle while some wait", pool.runtime_ns))
+        }
+    }
+
+    /// Runtime that is neither in the pool nor in a silo: mail under way, less what is owed.
+    pub(crate) fn elsewhere_ns(&self, group: GroupId) -> i128 {
+        if !self.rules.pull {
+            return 0;
+        }
+        let silos = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
+        let mail_ns: i128 = silos.map(|q| i128::from(self.parked[q.ix()].mail_ns)).sum();
+        mail_ns - i128::from(self.groups[group].pool.debt_ns)
+    }
+}

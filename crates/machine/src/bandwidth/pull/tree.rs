@@ -1,0 +1,171 @@
+//! The tree of what is parked, and how tasks come back from it.
+//!
+//! Per CPU, a silo that holds parked tasks hangs below its parent's, up to the first that may give nothing:
+//! one that is throttled, which then waits in its group's list, or one whose runtime has brought back its
+//! due. What hangs below the root may come back, the children of each level in turn.
+
+use super::Parked;
+use crate::cpu::Resched;
+use crate::fair::Enqueue;
+use crate::ids::{CfsRqId, CpuId, Id, TaskId};
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+
+/// Tasks that come back in one section with interrupts off.
+const FEED_MOST: u32 = 16;
+
+impl Machine<'_> {
+    /// Every run queue has its counterpart in the tree.
+    pub(crate) fn grow_parked(&mut self) {
+        if self.rules.pull {
+            self.parked.resize(self.cfs_rqs.len(), Parked::default());
+        }
+    }
+
+    /// Hangs a silo that holds parked tasks below its parent, and so on up, until a level is met at which
+    /// they have to wait: for a grant, or for those who came back before them.
+    pub(super) fn link(&mut self, mut q: CfsRqId) {
+        loop {
+            let silo = &self.cfs_rqs[q].bandwidth;
+            if silo.throttled {
+                // Reopened, it has been linked.
+                if !self.admit(q) {
+                    self.wait_for_runtime(q);
+                }
+                return;
+            }
+            let asked = !silo.enabled || silo.runtime_remaining_ns > 0;
+            if !asked && !self.admit(q) {
+                self.wait_for_runtime(q);
+                return;
+            }
+            let limited = self.cfs_rqs[q].bandwidth.enabled;
+            if limited && self.parked[q.ix()].feed_ns <= 0 || self.parked[q.ix()].linked {
+                return;
+            }
+            let parent = self.cfs_rqs[q].parent;
+            if parent.is_none() {
+                let cpu = self.cfs_rqs[q].cpu;
+                self.resched(cpu, Resched::Lazy);
+                return;
+            }
+            self.parked[q.ix()].linked = true;
+            self.first_parked(parent);
+            self.parked[parent.ix()].children.push_back(q);
+            q = parent;
+        }
+    }
+
+    /// Before something is parked at a level: the first may come back if the level has any runtime.
+    fn first_parked(&mut self, q: CfsRqId) {
+        if !self.holds_parked(q) {
+            self.parked[q.ix()].feed_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        }
+    }
+
+    pub(super) fn unlink(&mut self, q: CfsRqId) {
+        if std::mem::take(&mut self.parked[q.ix()].linked) {
+            let parent = self.cfs_rqs[q].parent;
+            self.parked[parent.ix()].children.retain(|&child| child != q);
+        }
+    }
+
+    /// A task joins the parked ones of its silo.
+    pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
+        self.first_parked(q);
+        self.cfs_rqs[q].bandwidth.limbo.push(task);
+        self.link(q);
+    }
+
+    /// A task stopped to be queued: where others are parked one of them may take its place.
+    pub(crate) fn left_queue(&mut self, q: CfsRqId) {
+        if self.holds_parked(q) && !self.cfs_rqs[q].bandwidth.throttled {
+            self.feed(q, self.feeds_one_ns());
+        }
+    }
+
+    /// Whether parked tasks of this CPU may come back.
+    pub(crate) fn may_come_back(&self, cpu: CpuId) -> bool {
+        self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
+    }
+
+    /// The scheduler takes parked tasks back, as many as there is runtime to feed.
+    pub(crate) fn take_back(&mut self, cpu: CpuId) {
+        self.release.begin();
+        for _ in 0..FEED_MOST {
+            if !self.may_come_back(cpu) {
+                break;
+            }
+            self.take_one_back(cpu);
+        }
+        let cost_ns = self.release.end();
+        self.irq_section(cpu, cost_ns);
+    }
+
+    /// One task comes back, from the child whose turn it is at every level; or a child that has none to give
+    /// is forgotten.
+    fn take_one_back(&mut self, cpu: CpuId) {
+        let mut path = std::mem::take(&mut self.scratch);
+        path.clear();
+        let mut q = self.root(cpu);
+        let task = loop {
+            path.push(q);
+            let parked = &mut self.parked[q.ix()];
+            let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
+            parked.own_turn = !parked.own_turn || parked.children.is_empty();
+            if parked.own_turn && !limbo.is_empty() {
+                break limbo.remove(0);
+            }
+            match self.next_child(q) {
+                Some(child) => q = child,
+                None if self.cfs_rqs[q].bandwidth.limbo.is_empty() => break TaskId::NONE,
+                None => break self.cfs_rqs[q].bandwidth.limbo.remove(0),
+            }
+        };
+        self.release.visited(path.len() as u64 - 1);
+        let fed_ns = if task.is_some() { self.feeds_one_ns() } else { 0 };
+        for (level, &q) in path.iter().enumerate().skip(1).rev() {
+            let parked = &mut self.parked[q.ix()];
+            parked.feed_ns -= fed_ns;
+            let sated = self.cfs_rqs[q].bandwidth.enabled && parked.feed_ns <= 0;
+            if self.holds_parked(q) && !sated {
+                self.parked[q.ix()].linked = true;
+                self.parked[path[level - 1].ix()].children.push_back(q);
+            }
+        }
+        self.scratch = path;
+        if task.is_some() {
+            self.come_back(task);
+        } else if self.cfs_rqs[q].nr == 0 {
+            self.give_back(q);
+        }
+    }
+
+    /// The first child of a silo that has parked tasks and runtime to feed one; it is taken off the list.
+    fn next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
+        while let Some(child) = self.parked[q.ix()].children.pop_front() {
+            let parked = &mut self.parked[child.ix()];
+            parked.linked = false;
+            debug_assert!(!self.cfs_rqs[child].bandwidth.throttled, "a throttled silo is linked");
+            if !self.cfs_rqs[child].bandwidth.enabled || parked.feed_ns > 0 {
+                return Some(child);
+            }
+        }
+        None
+    }
+
+    fn come_back(&mut self, task: TaskId) {
+        self.tasks[task].parked = false;
+        let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
+        let mut q = self.ses[se].q;
+        let mut levels = 0;
+        while q.is_some() {
+            self.clock_unthrottled_self(q);
+            levels += 1;
+            q = self.cfs_rqs[q].parent;
+        }
+        self.release.enqueued(levels);
+        self.emit(cpu, What::Unpark { task: task.0 });
+        self.enqueue_task(task, Enqueue::WakeUp);
+    }
+}
