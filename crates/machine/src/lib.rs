@@ -11,6 +11,7 @@ mod fair;
 mod gather;
 mod group;
 mod ids;
+pub mod interleave;
 pub mod kernel;
 mod latency;
 mod lock;

@@ -286,17 +286,7 @@ impl<'a> Machine<'a> {
             }
             debug_assert!(next_ns >= self.now, "time runs backwards to {next_ns}, slot {slot}");
             self.now = next_ns;
-            self.events += 1;
-            if heap_ns < timer_ns {
-                self.slot = usize::MAX;
-                if let Some((_, event)) = self.heap.pop() {
-                    self.fire(event);
-                }
-            } else {
-                self.slot = slot;
-                self.timer_event(slot);
-            }
-            self.settle_touched();
+            self.process(if heap_ns < timer_ns { usize::MAX } else { slot });
             if self.check && self.failed.is_none() {
                 self.check_invariants();
             }
@@ -313,6 +303,19 @@ impl<'a> Machine<'a> {
         self.now = end_ns;
         self.close();
         Ok(())
+    }
+
+    /// Lets one event happen: that of a timer's slot, or the first of the heap, whose slot is the largest.
+    #[inline]
+    pub fn process(&mut self, slot: usize) {
+        self.events += 1;
+        self.slot = slot;
+        if slot != usize::MAX {
+            self.timer_event(slot);
+        } else if let Some((_, event)) = self.heap.pop() {
+            self.fire(event);
+        }
+        self.settle_touched();
     }
 
     fn timer_event(&mut self, slot: usize) {
@@ -353,7 +356,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Brings all counters up to the end of the run.
-    fn close(&mut self) {
+    pub fn close(&mut self) {
         for cpu in self.cpus.ids() {
             self.account_work(cpu);
             let curr = self.cpus[cpu].curr;
