@@ -258,7 +258,7 @@ impl Task {
 
     fn add_work(&mut self, call: &mut Call, span: cpumax_workload::Span) {
         let world = self.world;
-        let ns = self.draw(span);
+        let ns = self.work(span);
         call.work_ns += ns;
         let bytes = world.speed.read_bytes(ns, false);
         let (whole, rest) = (bytes / SCRATCH_BYTES, bytes % SCRATCH_BYTES);
@@ -408,6 +408,7 @@ impl Task {
                     waited_until_ns = waited_until_ns.max(at_ns);
                 }
                 Mark::Due { at_ns } => {
+                    self.owes_ns += world.speed.sleep_ns as i64;
                     self.request_start_ns = at_ns;
                     waited_until_ns = waited_until_ns.max(at_ns);
                 }
@@ -423,6 +424,6 @@ impl Task {
         }
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(waited_until_ns);
         self.last_stamp = self.last_stamp.max(since);
-        self.settle(call.work_ns);
+        self.settle_work(call.work_ns);
     }
 }

@@ -94,6 +94,9 @@ pub struct Calibration {
     pub user_turn_ps: u64,
     /// A system call that does nothing, ns.
     pub syscall_ns: u64,
+    /// CPU time of a sleep in itself, which the work behind it is shortened by, ns.
+    #[serde(default)]
+    pub sleep_ns: u64,
     /// One KiB read from the kernel's random number generator, which stands for kernel time, ps.
     pub kernel_kib_ps: u64,
     /// One KiB written to a file in memory, which stands for kernel time under an inode's lock, ps.

@@ -45,6 +45,8 @@ pub(crate) struct Task {
     pub started_ns: u64,
     pub activations: u64,
     pub last_stamp: u64,
+    /// CPU time that was taken beyond what the program says, which the next work is shorter by, ns.
+    pub owes_ns: i64,
     loops: [u64; LOOPS],
     depth: usize,
     held: [(u32, LockMode); HELD],
@@ -75,6 +77,7 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
         started_ns,
         activations: 0,
         last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
+        owes_ns: 0,
         loops: [0; LOOPS],
         depth: 0,
         held: [(0, LockMode::Read); HELD],
@@ -127,19 +130,17 @@ impl Task {
 
     fn user(&mut self, span: Span) {
         let speed = &self.world.speed;
-        let ns = self.draw(span);
-        self.set(Phase::Ready, ns);
-        let mut left_ns = ns;
+        let mut left_ns = self.work(span);
+        self.set(Phase::Ready, left_ns);
         while left_ns > 0 {
             let turns = speed.turns(left_ns);
             if turns <= speed.chunk_turns {
                 turn(turns);
-                self.settle(left_ns);
+                self.settle_work(left_ns);
                 return;
             }
             turn(speed.chunk_turns);
-            let chunk_ns = speed.turns_ns(speed.chunk_turns);
-            let done_ns = self.settle(chunk_ns);
+            let done_ns = self.settle(speed.chunk_ns);
             left_ns = left_ns.saturating_sub(done_ns);
             self.slot.needs_ns.store(left_ns, Relaxed);
         }
@@ -147,7 +148,7 @@ impl Task {
 
     /// Kernel time in a system call of its own.
     pub fn kernel_alone(&mut self, span: Span) {
-        let ns = self.draw(span);
+        let ns = self.work(span);
         self.set(Phase::Ready, ns);
         let world = self.world;
         let mut left = world.speed.read_bytes(ns, true);
@@ -165,7 +166,7 @@ impl Task {
                 _ => return world.fail(Fault::Call, got),
             };
         }
-        self.settle(ns);
+        self.settle_work(ns);
     }
 
     /// Kernel time under the lock of an inode, in a system call of its own.
@@ -183,7 +184,7 @@ impl Task {
         if written < 0 {
             world.fail(Fault::Call, written);
         }
-        self.settle(ns);
+        self.settle_work(ns);
     }
 
     /// A vector of that many bytes, as many as one call takes.
@@ -224,6 +225,7 @@ impl Task {
 
     /// Back from a sleep that was to end then.
     pub fn woken(&mut self, due_ns: u64) {
+        self.owes_ns += self.world.speed.sleep_ns as i64;
         self.request_start_ns = due_ns;
         let due = self.world.start_stamp.load(Relaxed) + self.world.speed.stamps(due_ns);
         self.last_stamp = self.last_stamp.max(due);
@@ -285,6 +287,9 @@ impl Task {
         let came_ns = token_ns(token, &world.clock, world.start_ns.load(Relaxed));
         self.request_start_ns = came_ns;
         let since_ns = came_ns.max(from_ns);
+        if came_ns > from_ns {
+            self.owes_ns += world.speed.sleep_ns as i64;
+        }
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(since_ns);
         self.last_stamp = self.last_stamp.max(since);
         self.settle(0);
@@ -339,6 +344,20 @@ impl Task {
         self.request_start_ns = now_ns;
         let (kind, group) = (self.slot.kind.load(Relaxed), self.slot.group.load(Relaxed));
         self.world.log.push(kind, group, latency_ns);
+    }
+
+    /// The length of work, less what the calls before it have taken.
+    pub fn work(&mut self, span: Span) -> u64 {
+        let ns = self.draw(span);
+        let left_ns = ns.saturating_add_signed(-self.owes_ns);
+        self.owes_ns = left_ns as i64 - ns as i64 + self.owes_ns;
+        left_ns
+    }
+
+    /// After work that needed `needed_ns`: what it took more, or less, is made up for by the next.
+    pub fn settle_work(&mut self, needed_ns: u64) {
+        let took_ns = self.settle(needed_ns);
+        self.owes_ns += took_ns as i64 - needed_ns as i64;
     }
 
     pub fn draw(&mut self, span: Span) -> u64 {

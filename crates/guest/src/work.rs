@@ -46,71 +46,88 @@ pub fn turn(turns: u64) {
 /// How fast this world works, ready for use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Speed {
-    /// One turn, fs.
-    turn_fs: u64,
-    /// One tick of the counter, fs.
-    pub stamp_fs: u64,
-    /// Turns between two looks at the clock.
-    pub chunk_turns: u64,
-    /// A byte of kernel time, fs, and what a call costs beside, ns.
-    read_byte_fs: u64,
+    stamp: Rate,
+    turn: Rate,
+    /// A byte of kernel time, and what a call costs beside, ns.
+    read_byte: Rate,
     read_call_ns: u64,
     /// The same for a write to a file in memory.
-    write_byte_fs: u64,
+    write_byte: Rate,
     write_call_ns: u64,
-    /// A request of a list of them, ns.
-    pub request_ns: u64,
+    /// Turns between two looks at the clock, and how long they take, ns.
+    pub chunk_turns: u64,
+    /// See there.
+    pub chunk_ns: u64,
+    /// CPU time of a sleep: going, being woken and coming back, ns.
+    pub sleep_ns: u64,
 }
 
 const FS_PER_NS: u64 = 1_000_000;
 
+/// How long one of many equal things takes; both ways without a division, which tasks have no time for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rate {
+    fs: u64,
+    /// ns for one, and how many in a ns, times 2^32.
+    ns: u64,
+    per_ns: u64,
+}
+
+impl Rate {
+    fn new(fs: u64) -> Rate {
+        let fs = fs.max(1);
+        let fixed = |up: u64, down: u64| ((u128::from(up) << 32) / u128::from(down)) as u64;
+        Rate { fs, ns: fixed(fs, FS_PER_NS), per_ns: fixed(FS_PER_NS, fs) }
+    }
+
+    fn ns(self, n: u64) -> u64 {
+        ((u128::from(n) * u128::from(self.ns)) >> 32) as u64
+    }
+
+    fn count(self, ns: u64) -> u64 {
+        ((u128::from(ns) * u128::from(self.per_ns)) >> 32) as u64
+    }
+}
+
 impl Speed {
     /// Length of time between two stamps, ns.
     pub fn ns(&self, stamps: u64) -> u64 {
-        (u128::from(stamps) * u128::from(self.stamp_fs) / u128::from(FS_PER_NS)) as u64
+        self.stamp.ns(stamps)
     }
 
     /// Stamps in a length of time.
     pub fn stamps(&self, ns: u64) -> u64 {
-        (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(self.stamp_fs.max(1))) as u64
+        self.stamp.count(ns)
     }
 
     /// Turns that take this long.
     pub fn turns(&self, ns: u64) -> u64 {
-        (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(self.turn_fs.max(1))) as u64
-    }
-
-    /// How long these turns take, ns.
-    pub fn turns_ns(&self, turns: u64) -> u64 {
-        (u128::from(turns) * u128::from(self.turn_fs) / u128::from(FS_PER_NS)) as u64
+        self.turn.count(ns)
     }
 
     /// Bytes to read for kernel time of this length, with the call's own cost in it or not.
     pub fn read_bytes(&self, ns: u64, whole_call: bool) -> usize {
-        let own_ns = if whole_call { self.read_call_ns } else { self.request_ns };
-        bytes(ns.saturating_sub(own_ns), self.read_byte_fs)
+        let own_ns = if whole_call { self.read_call_ns } else { 0 };
+        self.read_byte.count(ns.saturating_sub(own_ns)) as usize
     }
 
     /// Bytes to write to hold an inode's lock for this long.
     pub fn write_bytes(&self, ns: u64, whole_call: bool) -> usize {
-        let own_ns = if whole_call { self.write_call_ns } else { self.request_ns };
-        bytes(ns.saturating_sub(own_ns), self.write_byte_fs)
+        let own_ns = if whole_call { self.write_call_ns } else { 0 };
+        self.write_byte.count(ns.saturating_sub(own_ns)) as usize
     }
 
     /// As whoever asked is told.
     pub fn calibration(&self) -> Calibration {
         Calibration {
-            user_turn_ps: self.turn_fs / 1000,
+            user_turn_ps: self.turn.fs / 1000,
             syscall_ns: self.read_call_ns,
-            kernel_kib_ps: (self.read_byte_fs << 10) / 1000,
-            write_kib_ps: (self.write_byte_fs << 10) / 1000,
-            stamp_fs: self.stamp_fs,
+            sleep_ns: self.sleep_ns,
+            kernel_kib_ps: (self.read_byte.fs << 10) / 1000,
+            write_kib_ps: (self.write_byte.fs << 10) / 1000,
+            stamp_fs: self.stamp.fs,
         }
     }
-}
-
-fn bytes(ns: u64, byte_fs: u64) -> usize {
-    (u128::from(ns) * u128::from(FS_PER_NS) / u128::from(byte_fs.max(1))) as usize
 }
 
 /// Files that kernel work is done on.
@@ -146,15 +163,16 @@ pub fn memory_file() -> std::io::Result<i32> {
 
 /// Measures this world. The caller should be one whom nobody preempts.
 pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
-    let mut speed = Speed { stamp_fs: measure_stamp_fs(), ..Speed::default() };
+    let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
     let turns = |n: u64| shortest(&speed, || turn(n));
     let many = 20_000;
     // The first estimate says how many turns make a millisecond.
     let first_ns = turns(many).max(1);
     let n = (many * 1_000_000 / first_ns).max(2);
     let (one_ns, two_ns) = (turns(n), turns(2 * n));
-    speed.turn_fs = (two_ns.saturating_sub(one_ns) * FS_PER_NS / n).max(1);
+    speed.turn = Rate::new(two_ns.saturating_sub(one_ns) * FS_PER_NS / n);
     speed.chunk_turns = speed.turns(CHUNK_NS).max(1);
+    speed.chunk_ns = speed.turn.ns(speed.chunk_turns);
 
     let buffer = libc::iovec { iov_base: scratch.cast(), iov_len: SCRATCH_BYTES };
     let vector = [buffer; LONG_BUFFERS];
@@ -162,16 +180,13 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let write = |n: usize| sys::pwritev(files.memory, vector.as_ptr(), n);
     // The file gets its pages first.
     write(LONG_BUFFERS);
-    speed.read_byte_fs = byte_fs(&speed, read);
-    speed.write_byte_fs = byte_fs(&speed, write);
-    let beside_ns = |small_ns: u64, byte_fs: u64| {
-        small_ns.saturating_sub(SMALL_BYTES as u64 * byte_fs / FS_PER_NS)
-    };
+    speed.read_byte = Rate::new(byte_fs(&speed, read));
+    speed.write_byte = Rate::new(byte_fs(&speed, write));
     let read_ns = shortest(&speed, || sys::read(files.random, scratch, SMALL_BYTES));
-    speed.read_call_ns = beside_ns(read_ns, speed.read_byte_fs);
+    speed.read_call_ns = read_ns.saturating_sub(speed.read_byte.ns(SMALL_BYTES as u64));
     let write_ns = shortest(&speed, || sys::pwrite(files.memory, scratch, SMALL_BYTES, 0));
-    speed.write_call_ns = beside_ns(write_ns, speed.write_byte_fs);
-    speed.request_ns = speed.read_call_ns;
+    speed.write_call_ns = write_ns.saturating_sub(speed.write_byte.ns(SMALL_BYTES as u64));
+    speed.sleep_ns = sleep_cpu_ns();
     speed
 }
 
@@ -194,7 +209,19 @@ fn byte_fs(speed: &Speed, call: impl Fn(usize) -> isize) -> u64 {
     }
     times.sort_unstable();
     let bytes = ((LONG_BUFFERS - 1) * SCRATCH_BYTES) as u64;
-    (times[TRIES / 2] * FS_PER_NS / bytes).max(1)
+    times[TRIES / 2] * FS_PER_NS / bytes
+}
+
+/// CPU time that a sleep takes, ns.
+fn sleep_cpu_ns() -> u64 {
+    const SLEEPS: u64 = 64;
+    // Not in step with ticks or anything else.
+    const EACH_NS: u64 = 1_370_000;
+    let begin_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    for _ in 0..SLEEPS {
+        sys::sleep_for(EACH_NS);
+    }
+    (sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / SLEEPS
 }
 
 /// The shortest of several times, ns: the one that nothing interrupted.
