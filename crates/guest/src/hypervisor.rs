@@ -18,6 +18,9 @@ pub const PAUSE: &str = "pause";
 /// measured: a kernel works on long after it has started its first process.
 pub const SETTLE: &str = "CPUMAX_SETTLE_S";
 
+/// What the console shows after a stop, before the nanoseconds that it seemed to take.
+pub const STOPPED: &str = "cpumax-guest stopped for ns: ";
+
 const SELECTOR: u16 = 0x510;
 const DATA: u16 = 0x511;
 const STOPPER: u16 = 0x505;
@@ -42,20 +45,29 @@ pub fn jobs() -> io::Result<Option<String>> {
     if text != PAUSE.as_bytes() {
         return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
     }
+    sleep_to_whole_second();
+    let before_ns = monotonic_ns();
     out8(STOPPER, 1);
-    // QEMU may skip to the next timer while it stops; by the next whole second that makes no difference.
+    // QEMU sometimes skips to the next timer while it stops; the lab then saves another state.
+    eprintln!("{STOPPED}{}", monotonic_ns() - before_ns);
     sleep_to_whole_second();
     let text = read(JOBS)?.unwrap_or_default();
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a value that lives on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn sleep_to_whole_second() {
-    // SAFETY: both calls take a pointer to a value that lives on this stack.
+    let then_s = monotonic_ns() / 1_000_000_000 + 1;
+    let then = libc::timespec { tv_sec: then_s as i64, tv_nsec: 0 };
+    let none = std::ptr::null_mut();
+    // SAFETY: the pointer is to a value that lives on this stack.
     unsafe {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-        let then = libc::timespec { tv_sec: now.tv_sec + 1, tv_nsec: 0 };
-        let none = std::ptr::null_mut();
         libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const then, none);
     }
 }

@@ -97,6 +97,69 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The guest's kernel panicked.
+    #[error("the kernel panicked; the end of its console:\n{console}")]
+    Panic {
+        /// The last lines of its console.
+        console: String,
+    },
+    /// The guest said nothing for too long.
+    #[error(
+        "no answer from the virtual machine for {seconds} s; the end of its console:\n{console}"
+    )]
+    Hung {
+        /// How long the machine has been running, s.
+        seconds: u64,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// The machine ended, or QEMU did not do what it was told.
+    #[error("the virtual machine failed: {said}; the end of its console:\n{console}")]
+    Vm {
+        /// What QEMU says.
+        said: String,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// As the error inside, whose whole console is in a file.
+    #[error("{error}\n(more of it is in {})", path.display())]
+    Kept {
+        /// What went wrong.
+        error: Box<Error>,
+        /// Where the console is.
+        path: PathBuf,
+    },
+    /// The world cannot do what the scenario asks for.
+    #[error("{reason}")]
+    Refused {
+        /// What, and why not.
+        reason: String,
+    },
+    /// The guest failed, through no fault of the scenario.
+    #[error("the guest failed: {reason}")]
+    Guest {
+        /// What it says.
+        reason: String,
+    },
+    /// The guest is of another version than this program.
+    #[error("{} speaks version {theirs} of the protocol, not {ours}: build it again with make guest", path.display())]
+    OtherProtocol {
+        /// The guest.
+        path: PathBuf,
+        /// Its version.
+        theirs: u32,
+        /// This program's.
+        ours: u32,
+    },
+    /// The guest is not where it is looked for.
+    #[error("the guest program is not at {}; `make guest` builds it, and $CPUMAX_GUEST names another place", path.display())]
+    NoGuest {
+        /// Where it was looked for last.
+        path: PathBuf,
+    },
+    /// Somebody wants it to stop.
+    #[error("interrupted")]
+    Interrupted,
     /// No place to keep kernels.
     #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep kernels")]
     NoCache,

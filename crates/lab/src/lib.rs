@@ -1,7 +1,7 @@
 //! The lab: real kernels, fetched once and kept, booted in virtual machines, and scenarios run on them.
 //!
 //! `kernels.toml` at the top of the tree says which kernels there are ([`catalog`]); [`fetch`] gets
-//! them through the machine's own apt into the user's cache ([`cache`]).
+//! them through the machine's own apt into the user's cache ([`cache`]). [`Lab`] runs [`Job`]s on them.
 
 pub mod apt;
 pub mod cache;
@@ -9,5 +9,14 @@ pub mod catalog;
 pub mod config;
 mod error;
 pub mod fetch;
+mod guest;
+pub mod initramfs;
+mod qemu;
+mod qmp;
+mod runner;
+mod snapshot;
+pub mod vm;
 
 pub use error::Error;
+pub use qemu::Mode;
+pub use runner::{Job, Lab, Quiet, Step, Watch};

@@ -1,0 +1,141 @@
+//! The program that makes virtual machines: which arguments make the machine we want, and how to start it so
+//! that it never outlives us.
+//!
+//! Everything it reads it gets as open files (the initial file system and the jobs are in memory only), so
+//! that a killed cpumax leaves no file behind either.
+
+use crate::Error;
+use rustix::fs::MemfdFlags;
+use rustix::io::FdFlags;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+const PROGRAM: &str = "qemu-system-x86_64";
+const PACKAGE: &str = "qemu-system-x86";
+
+/// How time passes in a machine, and with how many CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// One CPU, and time is the number of instructions it has executed: what is measured does not depend on the
+    /// host, and is the same to the byte in every run. Idle time costs nothing.
+    Exact,
+    /// This many CPUs, each on a thread of the host, and time is the host's.
+    Parallel {
+        /// 1 to 255.
+        cpus: u16,
+    },
+}
+
+impl Mode {
+    /// Number of CPUs.
+    pub fn cpus(self) -> u16 {
+        match self {
+            Mode::Exact => 1,
+            Mode::Parallel { cpus } => cpus,
+        }
+    }
+
+    /// E.g. `exact` or `parallel4`, for names of files.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Mode::Exact => "exact".to_owned(),
+            Mode::Parallel { cpus } => format!("parallel{cpus}"),
+        }
+    }
+}
+
+/// First line of what the program says of its version.
+///
+/// # Errors
+/// [`Error::Missing`] when it is not installed.
+pub fn version() -> Result<String, Error> {
+    let output = Command::new(PROGRAM).arg("--version").output();
+    let output = output.map_err(Error::start(PROGRAM, PACKAGE))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").to_owned())
+}
+
+/// The machine itself, without what it boots.
+pub fn machine(mode: Mode) -> Vec<String> {
+    let memory = format!("{}", 256 + 8 * u32::from(mode.cpus()));
+    let cpus = mode.cpus().to_string();
+    let mut arguments = vec!["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
+    arguments.extend(["-machine", "pc,usb=off", "-smp", &cpus, "-m", &memory]);
+    // A write to it stops the machine, see `hypervisor.rs` of the guest.
+    arguments.extend(["-device", "pvpanic", "-action", "panic=pause"]);
+    match mode {
+        Mode::Exact => arguments.extend([
+            "-accel",
+            "tcg,thread=single",
+            "-icount",
+            "shift=1,sleep=off",
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-seed",
+            "42",
+            "-cpu",
+            "max,-rdrand,-rdseed",
+        ]),
+        Mode::Parallel { .. } => arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+    }
+    arguments.into_iter().map(str::to_owned).collect()
+}
+
+/// What every kernel is told.
+pub fn kernel_arguments(mode: Mode) -> String {
+    let mut text = "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr norandmaps".to_owned();
+    // It uses up to a tenth of the one CPU on 6.17 to 7.1.
+    text.push_str(" damon_stat.enabled=N");
+    if mode == Mode::Exact {
+        // Instructions are counted, so this clock is exact; the watchdog would measure it against others.
+        text.push_str(" tsc=reliable");
+    }
+    text
+}
+
+/// A file in memory, to be passed to a machine.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn memory_file(name: &str, content: &[u8]) -> Result<OwnedFd, Error> {
+    let describe = Error::file("keep in memory", name.as_ref());
+    let made = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(std::io::Error::from);
+    let written = made.and_then(|fd| {
+        let mut file = std::fs::File::from(fd);
+        file.write_all(content)?;
+        Ok(OwnedFd::from(file))
+    });
+    written.map_err(describe)
+}
+
+/// The path by which a started machine opens a file that it was passed.
+pub fn path_of(file: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Starts a machine that dies with this thread, and passes it the files, under their own numbers.
+///
+/// # Errors
+/// [`Error::Missing`] when the program is not installed.
+pub fn start(arguments: &[String], passed: Vec<OwnedFd>) -> Result<Child, Error> {
+    let parent = getpid();
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // Ctrl-C is for us; we end the machine in our own way.
+    command.process_group(0);
+    let prepare = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(parent) {
+            return Err(std::io::Error::other("cpumax has ended"));
+        }
+        for file in &passed {
+            rustix::io::fcntl_setfd(file, FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no lock.
+    let command = unsafe { command.pre_exec(prepare) };
+    command.spawn().map_err(Error::start(PROGRAM, PACKAGE))
+}

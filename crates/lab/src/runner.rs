@@ -1,0 +1,279 @@
+//! Running scenarios on real kernels: one job in one machine, or many jobs in several machines at a time.
+//!
+//! ```no_run
+//! use cpumax_lab::{Job, Lab, Mode, Quiet};
+//! let lab = Lab::open()?;
+//! let scenario = std::fs::read_to_string("scenario.toml").unwrap();
+//! let job = Job::new("6.18", Mode::Exact, scenario, 1, 5_000_000_000);
+//! let report = lab.run(&job, &Quiet)?;
+//! println!("{:?} under {:?}", report.outcome.groups, report.conditions);
+//! # Ok::<(), cpumax_lab::Error>(())
+//! ```
+
+use crate::Error;
+use crate::cache::{Cache, Kernel};
+use crate::guest::Guest;
+use crate::qemu::{self, Mode};
+use crate::snapshot::{Boot, Snapshot};
+use crate::vm::{Patience, Vm};
+use cpumax_guest::protocol::{self, FromGuest, Ready, Report, ToGuest};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One scenario on one kernel with one seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Name of the kernel in `kernels.toml`, e.g. `6.12-rt`. Not looked at on the host.
+    pub kernel: String,
+    /// How time passes. Not looked at on the host.
+    pub mode: Mode,
+    /// Text of the scenario; [`cpumax_workload::print`] writes one.
+    pub scenario: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// As in [`protocol::Job`].
+    pub sample_periods: bool,
+    /// More for the kernel's command line, e.g. `preempt=full`. Each needs a boot of its own.
+    pub kernel_arguments: String,
+    /// How long to wait for the result, once the machine runs.
+    pub patience: Duration,
+}
+
+impl Job {
+    /// A job whose scenario takes `duration_ns`, with patience for that.
+    pub fn new(kernel: &str, mode: Mode, scenario: String, seed: u64, duration_ns: u64) -> Job {
+        Job {
+            kernel: kernel.to_owned(),
+            mode,
+            scenario,
+            seed,
+            sample_periods: false,
+            kernel_arguments: String::new(),
+            // Emulated, on a host that does other things as well, it takes several times as long.
+            patience: Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30,
+        }
+    }
+
+    /// As the guest is told it.
+    pub(crate) fn message(&self, exact: bool) -> ToGuest {
+        ToGuest::Job(protocol::Job {
+            scenario: self.scenario.clone(),
+            seed: self.seed,
+            exact,
+            sample_periods: self.sample_periods,
+        })
+    }
+}
+
+/// What a job is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Its machine boots for the first time.
+    Boots,
+    /// It runs.
+    Runs {
+        /// Time since the start of the run, ns.
+        now_ns: u64,
+        /// Length of the run, ns.
+        duration_ns: u64,
+    },
+    /// It is over, well or not.
+    Done,
+}
+
+/// Somebody who follows the jobs, and can stop them.
+pub trait Watch: Sync {
+    /// Whether to stop everything; asked ten times a second.
+    fn stopped(&self) -> bool {
+        false
+    }
+    /// A job, by its index, takes a step.
+    fn step(&self, _job: usize, _step: Step) {}
+}
+
+/// Nobody.
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet;
+
+impl Watch for Quiet {}
+
+/// Everything needed to run jobs: kernels, guest, QEMU.
+#[derive(Debug)]
+pub struct Lab {
+    cache: Cache,
+    guest: Guest,
+    qemu_version: String,
+}
+
+impl Lab {
+    /// With the user's kernels and the guest beside this program.
+    ///
+    /// # Errors
+    /// When QEMU or the guest is missing.
+    pub fn open() -> Result<Lab, Error> {
+        Lab::with(Cache::of_user()?)
+    }
+
+    /// With kernels that are kept elsewhere.
+    ///
+    /// # Errors
+    /// As [`Lab::open`].
+    pub fn with(cache: Cache) -> Result<Lab, Error> {
+        Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()? })
+    }
+
+    /// A kernel that is here.
+    ///
+    /// # Errors
+    /// As [`Cache::kernel`].
+    pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
+        self.cache.kernel(name)
+    }
+
+    /// What the guest says of itself and its world; boots if that has not been done yet.
+    ///
+    /// # Errors
+    /// What keeps it from booting.
+    pub fn ready(&self, kernel: &str, mode: Mode, watch: &dyn Watch) -> Result<Ready, Error> {
+        let kernel = self.kernel(kernel)?;
+        let boot = self.boot(&kernel, mode, "");
+        Ok(self.snapshot(&boot, 0, watch)?.ready)
+    }
+
+    /// Runs one job. In exact mode the same job gives the same report, to the byte.
+    ///
+    /// The outcome's `kernel` is the job's; its `generation` is empty.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the scenario asks for what this world does not have; a kernel that is not
+    /// here; a panic, a guest that hangs (which some scenarios bring about), an interruption.
+    pub fn run(&self, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
+        self.run_as(0, job, watch)
+    }
+
+    /// Runs jobs, `side_by_side` at a time (at least one). The results are in the order of the jobs; that of one
+    /// does not depend on the others.
+    pub fn run_all(
+        &self,
+        jobs: &[Job],
+        side_by_side: usize,
+        watch: &dyn Watch,
+    ) -> Vec<Result<Report, Error>> {
+        let next = AtomicUsize::new(0);
+        let results: Vec<Mutex<Option<Result<Report, Error>>>> =
+            jobs.iter().map(|_| Mutex::new(None)).collect();
+        let work = || {
+            while let index = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(job) = jobs.get(index)
+            {
+                let result = if watch.stopped() {
+                    Err(Error::Interrupted)
+                } else {
+                    self.run_as(index, job, watch)
+                };
+                watch.step(index, Step::Done);
+                *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            }
+        };
+        // Each machine dies with its thread, and these end only when all is done.
+        thread::scope(|scope| {
+            for _ in 1..side_by_side.min(jobs.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let result =
+            |slot: Mutex<Option<_>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.into_iter().map(|slot| result(slot).unwrap_or(Err(Error::Interrupted))).collect()
+    }
+
+    fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
+        let kernel = self.kernel(&job.kernel)?;
+        let boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
+        let snapshot = self.snapshot(&boot, index, watch)?;
+        let stop = || watch.stopped();
+        let mut line = serde_json::to_string(&job.message(job.mode == Mode::Exact))
+            .map_err(|error| Error::Guest { reason: error.to_string() })?;
+        line.push('\n');
+        let mut vm = snapshot.start(&boot, &line, &stop)?;
+        let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
+        let report = result(&mut vm, patience, index, watch);
+        let mut report = self.kept(report, &vm.console(), &boot)?;
+        report.outcome.kernel.clone_from(&job.kernel);
+        Ok(report)
+    }
+
+    fn boot<'a>(&'a self, kernel: &'a Kernel, mode: Mode, kernel_arguments: &'a str) -> Boot<'a> {
+        let guest = &self.guest.bytes;
+        Boot { kernel, mode, guest, kernel_arguments, qemu_version: &self.qemu_version }
+    }
+
+    fn snapshot(
+        &self,
+        boot: &Boot<'_>,
+        index: usize,
+        watch: &dyn Watch,
+    ) -> Result<Snapshot, Error> {
+        let told = || watch.step(index, Step::Boots);
+        let snapshot = Snapshot::of(boot, &self.cache, &|| watch.stopped(), &told)?;
+        let theirs = snapshot.ready.protocol;
+        if theirs != protocol::VERSION {
+            let path = self.guest.path.clone();
+            return Err(Error::OtherProtocol { path, theirs, ours: protocol::VERSION });
+        }
+        Ok(snapshot)
+    }
+
+    /// Keeps the console of a machine that failed.
+    fn kept<T>(
+        &self,
+        result: Result<T, Error>,
+        console: &str,
+        boot: &Boot<'_>,
+    ) -> Result<T, Error> {
+        let error = match result {
+            Err(error @ (Error::Panic { .. } | Error::Hung { .. } | Error::Vm { .. })) => error,
+            result => return result,
+        };
+        let folder = self.cache.folder().join("consoles");
+        let path = folder.join(format!("{}-{}.log", boot.kernel.name, boot.mode.name()));
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));
+        if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
+    }
+}
+
+/// Waits for the result of the only job.
+fn result(
+    vm: &mut Vm,
+    patience: Patience<'_>,
+    index: usize,
+    watch: &dyn Watch,
+) -> Result<Report, Error> {
+    loop {
+        if let Some(report) = answer(vm.next(patience)?, index, watch)? {
+            return Ok(report);
+        }
+    }
+}
+
+/// What a message of the guest means for the job it is at.
+pub(crate) fn answer(
+    message: FromGuest,
+    index: usize,
+    watch: &dyn Watch,
+) -> Result<Option<Report>, Error> {
+    match message {
+        FromGuest::Ready(_) => {}
+        FromGuest::Progress(protocol::Progress { now_ns, duration_ns }) => {
+            watch.step(index, Step::Runs { now_ns, duration_ns });
+        }
+        FromGuest::Result(report) => return Ok(Some(*report)),
+        FromGuest::Refused { reason } => return Err(Error::Refused { reason }),
+        FromGuest::Failed { reason } => return Err(Error::Guest { reason }),
+    }
+    Ok(None)
+}

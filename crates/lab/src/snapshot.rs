@@ -1,0 +1,275 @@
+//! Machines that have booted, kept as files: every run begins in the same state, and a boot is paid once.
+//!
+//! A file is good for one kernel, one guest and one QEMU; its name has a digest of all that. The guest stops
+//! itself where it waits for jobs (`hypervisor.rs` of the guest), so the state is that between two
+//! instructions, and not one of some moment of the host.
+
+use crate::Error;
+use crate::cache::{Cache, Kernel};
+use crate::initramfs;
+use crate::qemu::{self, Mode};
+use crate::vm::{Begin, Machine, Patience, Vm};
+use cpumax_guest::hypervisor::{PAUSE, SETTLE, STOPPED};
+use cpumax_guest::protocol::{FromGuest, Ready};
+use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Start-up work of the kernel goes on for about 12 s on 7.1 and later.
+const SETTLE_S: u64 = 16;
+/// A crash before `/init` was seen once in many boots.
+const BOOT_ATTEMPTS: u32 = 3;
+/// Boots for a state whose clock did not skip while it was saved. Without luck any other will do; it is
+/// only another one than elsewhere.
+const SAVE_ATTEMPTS: u32 = 6;
+/// Stopping takes less when the clock does not skip, ns.
+const MAX_STOP_NS: u64 = 20_000;
+/// Files kept for one kernel and mode: several guests may be in use at a time.
+const KEPT: usize = 3;
+
+/// A machine that has booted and waits for jobs.
+#[derive(Debug)]
+pub struct Snapshot {
+    state: File,
+    /// What its guest said of itself.
+    pub ready: Ready,
+}
+
+/// What a machine boots.
+#[derive(Debug, Clone, Copy)]
+pub struct Boot<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// How time passes.
+    pub mode: Mode,
+    /// The program that becomes `/init`.
+    pub guest: &'a [u8],
+    /// More for the kernel's command line.
+    pub kernel_arguments: &'a str,
+    /// What QEMU says of its version.
+    pub qemu_version: &'a str,
+}
+
+impl Snapshot {
+    /// The one that is kept, or a new one. `told` is called before something boots.
+    ///
+    /// # Errors
+    /// What keeps the machine from booting, or its state from being kept.
+    pub fn of(
+        boot: &Boot<'_>,
+        cache: &Cache,
+        stop: &dyn Fn() -> bool,
+        told: &dyn Fn(),
+    ) -> Result<Snapshot, Error> {
+        let folder = cache.folder().join("snapshots");
+        let stem = format!("{}-{}-", boot.kernel.name, boot.mode.name());
+        let state = folder.join(format!("{stem}{}.vm", boot.digest()));
+        if let Some(kept) = Snapshot::kept(&state)? {
+            return Ok(kept);
+        }
+        fs::create_dir_all(&folder).map_err(Error::file("make", &folder))?;
+        let lock_path = state.with_extension("lock");
+        let _alone = lock(&lock_path, stop)?;
+        if let Some(kept) = Snapshot::kept(&state)? {
+            return Ok(kept);
+        }
+        told();
+        boot.make(&folder, &state, stop)?;
+        prune(&folder, &stem);
+        let made = Snapshot::kept(&state)?;
+        made.ok_or_else(|| Error::file("read", &state)(io::ErrorKind::NotFound.into()))
+    }
+
+    fn kept(state: &Path) -> Result<Option<Snapshot>, Error> {
+        let file = match File::open(state) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(Error::file("read", state))?,
+        };
+        let path = state.with_extension("json");
+        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let ready = serde_json::from_str(&text);
+        let ready = ready.map_err(|error| Error::Malformed { path, reason: error.to_string() })?;
+        Ok(Some(Snapshot { state: file, ready }))
+    }
+
+    /// A machine in this state that has these jobs to do.
+    ///
+    /// # Errors
+    /// When QEMU cannot restore it.
+    pub fn start(self, boot: &Boot<'_>, jobs: &str, stop: &dyn Fn() -> bool) -> Result<Vm, Error> {
+        let (reader, mut writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
+        let arguments = boot.arguments();
+        let machine = boot.machine(&[], &arguments, jobs);
+        let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
+        let mut state = self.state;
+        // It ends when the state is read or the machine is gone; a machine that got half of it says so.
+        thread::spawn(move || io::copy(&mut state, &mut writer));
+        vm.resume(stop)?;
+        Ok(vm)
+    }
+}
+
+impl Boot<'_> {
+    fn arguments(&self) -> String {
+        format!("{SETTLE}={SETTLE_S} {}", self.kernel_arguments)
+    }
+
+    fn machine<'a>(
+        &'a self,
+        initramfs: &'a [u8],
+        arguments: &'a str,
+        jobs: &'a str,
+    ) -> Machine<'a> {
+        let image = &self.kernel.image;
+        Machine { mode: self.mode, image, initramfs, kernel_arguments: arguments, jobs }
+    }
+
+    /// Of everything that the state depends on.
+    fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        let origin = &self.kernel.origin;
+        let mut part = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_le_bytes());
+            digest.update(bytes);
+        };
+        part(origin.release.as_bytes());
+        part(origin.package_version.as_bytes());
+        for (package, sum) in &origin.packages {
+            part(package.as_bytes());
+            part(sum.as_bytes());
+        }
+        part(self.guest);
+        part(self.qemu_version.as_bytes());
+        part(qemu::machine(self.mode).join(" ").as_bytes());
+        part(qemu::kernel_arguments(self.mode).as_bytes());
+        part(self.arguments().as_bytes());
+        let start =
+            digest.finalize().iter().take(8).fold(0, |sum: u64, &b| sum << 8 | u64::from(b));
+        format!("{start:016x}")
+    }
+
+    /// Boots and saves; a boot that fails before the guest speaks is tried again.
+    fn make(&self, folder: &Path, state: &Path, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        let initramfs = initramfs::build([("init", self.guest)]);
+        let mut attempt = 1;
+        loop {
+            let exact = self.mode == Mode::Exact && attempt < SAVE_ATTEMPTS;
+            match self.attempt(&initramfs, folder, state, exact, stop) {
+                Ok(false) => attempt += 1,
+                Ok(true) => return Ok(()),
+                Err(Error::Panic { .. } | Error::Vm { .. }) if attempt < BOOT_ATTEMPTS => {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Boots once; `false` when `exact` is wanted and the clock skipped.
+    fn attempt(
+        &self,
+        initramfs: &[u8],
+        folder: &Path,
+        state: &Path,
+        exact: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let (mut reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
+        let mut partial = tempfile::Builder::new().prefix(".partial-").tempfile_in(folder);
+        let partial =
+            partial.as_mut().map_err(|error| Error::file("write in", folder)(again(error)))?;
+        let arguments = self.arguments();
+        let machine = self.machine(initramfs, &arguments, PAUSE);
+        let mut vm = Vm::start(&machine, Begin::Boot)?;
+        let deadline = Instant::now() + boot_time(self.mode);
+        let patience = Patience { deadline, stop };
+        let ready = loop {
+            if let FromGuest::Ready(ready) = vm.next(patience)? {
+                break ready;
+            }
+        };
+        vm.wait_until_stopped(patience)?;
+        let written = thread::scope(|scope| {
+            let copy = scope.spawn(|| io::copy(&mut reader, partial.as_file_mut()));
+            let saved = vm
+                .save(writer, stop)
+                .and_then(|()| if exact { skipped(&mut vm, patience) } else { Ok(false) });
+            // Closes the pipe, which ends the copy.
+            drop(vm);
+            let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+            // When the disk is full the copy knows it, the machine only that nobody listens.
+            copied.map_err(Error::file("write in", folder)).and(saved)
+        });
+        if written? {
+            return Ok(false);
+        }
+        let path = state.with_extension("json");
+        let text = serde_json::to_string(&ready).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
+        fs::hard_link(partial.path(), state).map_err(Error::file("make", state))?;
+        Ok(true)
+    }
+}
+
+/// Lets the machine go on, and reads from its console whether its clock skipped while it was stopped.
+fn skipped(vm: &mut Vm, patience: Patience<'_>) -> Result<bool, Error> {
+    vm.resume(patience.stop)?;
+    loop {
+        let console = vm.console();
+        let told = console.split_once(STOPPED).and_then(|(_, rest)| rest.split_once('\n'));
+        if let Some((text, _)) = told {
+            return Ok(text
+                .trim()
+                .parse()
+                .map_or(true, |stopped_ns: u64| stopped_ns > MAX_STOP_NS));
+        }
+        vm.look(patience)?;
+    }
+}
+
+/// The same error once more, for one that is only borrowed.
+fn again(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
+
+/// More than any boot takes, on a host that is busy with other things as well.
+fn boot_time(mode: Mode) -> Duration {
+    Duration::from_secs(240 + 8 * u64::from(mode.cpus()))
+}
+
+fn lock(path: &Path, stop: &dyn Fn() -> bool) -> Result<File, Error> {
+    let file = File::create(path).map_err(Error::file("write", path))?;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if !stop() => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(_) if stop() => return Err(Error::Interrupted),
+            Err(error) => return Err(Error::file("lock", path)(error.into())),
+        }
+    }
+}
+
+/// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.
+fn prune(folder: &Path, stem: &str) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let is_state = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        name.starts_with(stem) && path.extension().is_some_and(|extension| extension == "vm")
+    };
+    let age = |path: &PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
+    let mut states: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_state).collect();
+    states.sort_by_key(|path| std::cmp::Reverse(age(path)));
+    for path in states.iter().skip(KEPT) {
+        for extension in ["vm", "json", "lock"] {
+            // It can be removed by the next one as well.
+            let _ = fs::remove_file(path.with_extension(extension));
+        }
+    }
+}

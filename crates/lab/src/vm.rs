@@ -1,0 +1,398 @@
+//! A running virtual machine: its console, the lines its guest says, and its end, by whatever cause.
+//!
+//! It dies with the thread that started it, so it stays on that thread. What it says is read by threads
+//! of its own, which end when it does.
+
+use crate::Error;
+use crate::qemu::{self, Mode};
+use crate::qmp::{self, Monitor, Said};
+use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is kept of a console: its end.
+const CONSOLE_BYTES: usize = 64 << 10;
+/// Lines of the console that an error tells.
+const TOLD_LINES: usize = 15;
+/// How often somebody who waits looks whether to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A monitor answers at once unless the program hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a machine is made of.
+#[derive(Debug, Clone)]
+pub struct Machine<'a> {
+    /// How time passes in it.
+    pub mode: Mode,
+    /// The kernel.
+    pub image: &'a Path,
+    /// Its first file system, as [`crate::initramfs::build`] makes it.
+    pub initramfs: &'a [u8],
+    /// More for the kernel's command line; what the kernel does not know becomes environment of `/init`.
+    pub kernel_arguments: &'a str,
+    /// What the guest finds instead of messages on its serial line.
+    pub jobs: &'a str,
+}
+
+/// Where a machine begins.
+#[derive(Debug)]
+pub enum Begin {
+    /// By booting.
+    Boot,
+    /// In the state that comes from this reader of a pipe.
+    Restore(io::PipeReader),
+}
+
+/// How long to wait, and whether to go on at all.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// When to give up.
+    pub deadline: Instant,
+    /// Whether somebody wants everything to stop.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+/// What came from a machine.
+#[derive(Debug)]
+enum Heard {
+    Guest(String),
+    Monitor(String),
+}
+
+/// A machine that runs, or is stopped.
+#[derive(Debug)]
+pub struct Vm {
+    child: Child,
+    heard: Receiver<Heard>,
+    /// What was heard while something else was waited for.
+    kept: VecDeque<FromGuest>,
+    monitor: Monitor,
+    console: Arc<Mutex<Tail>>,
+    complaints: Arc<Mutex<Tail>>,
+    events: Vec<String>,
+    started: Instant,
+    /// A machine dies with the thread that started it.
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Vm {
+    /// Starts a machine.
+    ///
+    /// # Errors
+    /// When QEMU is missing or cannot be started.
+    pub fn start(machine: &Machine<'_>, begin: Begin) -> Result<Vm, Error> {
+        let [(console, its_console), (guest, its_guest), (monitor, its_monitor)] =
+            [pair()?, pair()?, pair()?];
+        let mut arguments = qemu::machine(machine.mode);
+        let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        for (name, socket) in [("console", &its_console), ("guest", &its_guest)] {
+            add("-chardev", format!("socket,id={name},fd={}", socket.as_raw_fd()));
+            add("-serial", format!("chardev:{name}"));
+        }
+        add("-chardev", format!("socket,id=monitor,fd={}", its_monitor.as_raw_fd()));
+        add("-mon", "chardev=monitor,mode=control".to_owned());
+        let jobs = qemu::memory_file("jobs", machine.jobs.as_bytes())?;
+        add(
+            "-fw_cfg",
+            format!("name={},file={}", cpumax_guest::hypervisor::JOBS, qemu::path_of(&jobs)),
+        );
+        let initramfs = qemu::memory_file("initramfs", machine.initramfs)?;
+        add("-kernel", machine.image.display().to_string());
+        add("-initrd", qemu::path_of(&initramfs));
+        let kernel = qemu::kernel_arguments(machine.mode);
+        add("-append", format!("{kernel} {}", machine.kernel_arguments));
+        let mut passed =
+            vec![its_console.into(), its_guest.into(), its_monitor.into(), jobs, initramfs];
+        if let Begin::Restore(pipe) = begin {
+            arguments.extend(["-S".to_owned(), "-incoming".to_owned()]);
+            arguments.push(format!("fd:{}", pipe.as_raw_fd()));
+            passed.push(OwnedFd::from(pipe));
+        }
+        let mut child = qemu::start(&arguments, passed)?;
+        let console = Tail::follow(console);
+        let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
+        let (sender, heard) = sync_channel(64);
+        read_lines(guest, sender.clone(), Heard::Guest);
+        let reader = monitor.try_clone().map_err(Error::file("open", "monitor".as_ref()))?;
+        read_lines(reader, sender, Heard::Monitor);
+        let mut vm = Vm {
+            child,
+            heard,
+            kept: VecDeque::new(),
+            monitor: Monitor { socket: monitor },
+            console,
+            complaints,
+            events: Vec::new(),
+            started: Instant::now(),
+            on_this_thread: PhantomData,
+        };
+        vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
+        Ok(vm)
+    }
+
+    /// The next thing the guest says.
+    ///
+    /// # Errors
+    /// A panic, an end, a machine that says nothing for too long, or a wish to stop.
+    pub fn next(&mut self, patience: Patience<'_>) -> Result<FromGuest, Error> {
+        loop {
+            if let Some(message) = self.kept.pop_front() {
+                return Ok(message);
+            }
+            self.hear(patience)?;
+        }
+    }
+
+    /// Waits until the guest has stopped the machine.
+    ///
+    /// # Errors
+    /// As [`Vm::next`].
+    pub fn wait_until_stopped(&mut self, patience: Patience<'_>) -> Result<(), Error> {
+        while !self.events.iter().any(|event| event == "STOP") {
+            self.hear(patience)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the state of the stopped machine into a pipe.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    pub fn save(&mut self, pipe: io::PipeWriter, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        let passed = self.monitor.pass(&pipe, "state");
+        passed.map_err(|error| self.fault(&format!("its monitor takes no file: {error}")))?;
+        drop(pipe);
+        self.answer_to("getfd", stop)?;
+        // Memory is all there is to it; the default would take minutes on purpose.
+        self.ask("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }), stop)?;
+        self.ask("migrate", &json!({ "uri": "fd:state" }), stop)?;
+        loop {
+            let state = self.ask("query-migrate", &Value::Null, stop)?;
+            match state.pointer("/status").and_then(Value::as_str) {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => {
+                    let why = state.pointer("/error-desc").and_then(Value::as_str).unwrap_or("");
+                    return Err(self.fault(&format!("its state cannot be saved: {why}")));
+                }
+                _ => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    /// Takes in what there is, or waits a moment for it.
+    ///
+    /// # Errors
+    /// As [`Vm::next`].
+    pub fn look(&mut self, patience: Patience<'_>) -> Result<(), Error> {
+        let moment = Patience { deadline: Instant::now() + LOOK_EVERY, ..patience };
+        match self.hear(moment) {
+            Err(Error::Hung { .. }) if Instant::now() < patience.deadline => Ok(()),
+            heard => heard.map(drop),
+        }
+    }
+
+    /// Waits until the state it was given is there, and lets it go on.
+    ///
+    /// # Errors
+    /// When the state is not one of such a machine.
+    pub fn resume(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        loop {
+            let state = self.ask("query-status", &Value::Null, stop)?;
+            if state.pointer("/status").and_then(Value::as_str) != Some("inmigrate") {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.ask("cont", &Value::Null, stop).map(drop)
+    }
+
+    /// The last that the console showed.
+    pub fn console(&self) -> String {
+        self.console.lock().unwrap_or_else(PoisonError::into_inner).text()
+    }
+
+    fn send(&mut self, command: &str, arguments: &Value) -> Result<(), Error> {
+        let sent = self.monitor.send(command, arguments);
+        sent.map_err(|error| self.fault(&format!("its monitor does not listen: {error}")))
+    }
+
+    /// Sends a command and waits for the answer.
+    fn ask(
+        &mut self,
+        command: &str,
+        value: &Value,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Value, Error> {
+        self.send(command, value)?;
+        self.answer_to(command, stop)
+    }
+
+    fn answer_to(&mut self, command: &str, stop: &dyn Fn() -> bool) -> Result<Value, Error> {
+        let patience = Patience { deadline: Instant::now() + ANSWER_WITHIN, stop };
+        loop {
+            match self.hear(patience)? {
+                Some(Said::Done(value)) => return Ok(value),
+                Some(Said::Refused(why)) => {
+                    return Err(self.fault(&format!("it refuses to {command}: {why}")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes in the next thing it says, and gives back what the monitor answered.
+    fn hear(&mut self, patience: Patience<'_>) -> Result<Option<Said>, Error> {
+        loop {
+            if (patience.stop)() {
+                return Err(Error::Interrupted);
+            }
+            let left = patience.deadline.saturating_duration_since(Instant::now());
+            let heard = self.heard.recv_timeout(left.min(LOOK_EVERY));
+            match heard {
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => self.look_for_panic()?,
+                Err(RecvTimeoutError::Timeout) => return Err(self.hung()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Ok(Heard::Guest(line)) => {
+                    // Whatever else a serial line brings is not meant for us.
+                    if let Ok(message) = serde_json::from_str(&line) {
+                        self.kept.push_back(message);
+                    }
+                    return Ok(None);
+                }
+                Ok(Heard::Monitor(line)) => match qmp::read(&line) {
+                    Said::Event(event) => {
+                        self.events.push(event);
+                        self.look_for_panic()?;
+                        return Ok(None);
+                    }
+                    said => return Ok(Some(said)),
+                },
+            }
+        }
+    }
+
+    fn look_for_panic(&self) -> Result<(), Error> {
+        let console = self.console();
+        if console.contains("Kernel panic - not syncing") {
+            // The rest of what it has to say is on its way.
+            thread::sleep(LOOK_EVERY);
+            return Err(Error::Panic { console: last_lines(&self.console()) });
+        }
+        Ok(())
+    }
+
+    fn hung(&self) -> Error {
+        Error::Hung {
+            seconds: self.started.elapsed().as_secs(),
+            console: last_lines(&self.console()),
+        }
+    }
+
+    fn ended(&mut self) -> Error {
+        let _ = self.child.wait();
+        if let Err(panic) = self.look_for_panic() {
+            return panic;
+        }
+        let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let said = said.lines().next_back().unwrap_or("the machine has ended").to_owned();
+        Error::Vm { said, console: last_lines(&self.console()) }
+    }
+
+    fn fault(&self, said: &str) -> Error {
+        Error::Vm { said: said.to_owned(), console: last_lines(&self.console()) }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn pair() -> Result<(UnixStream, UnixStream), Error> {
+    UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))
+}
+
+/// Sends each line, without its end, until there is nothing more or nobody listens.
+fn read_lines(socket: UnixStream, sender: SyncSender<Heard>, wrap: fn(String) -> Heard) {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(socket);
+        loop {
+            let mut line = Vec::new();
+            let read = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+            if !matches!(read, Ok(1..)) {
+                return;
+            }
+            let text = String::from_utf8_lossy(&line).trim().to_owned();
+            if sender.send(wrap(text)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// The end of a text that may be long.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: VecDeque<u8>,
+}
+
+impl Tail {
+    /// Reads all there is, on a thread of its own.
+    fn follow(mut from: impl Read + Send + 'static) -> Arc<Mutex<Tail>> {
+        let tail = Arc::new(Mutex::new(Tail::default()));
+        let shared = Arc::clone(&tail);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).add(&buffer[..count]);
+            }
+        });
+        tail
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        let surplus = self.bytes.len().saturating_sub(CONSOLE_BYTES);
+        self.bytes.drain(..surplus);
+    }
+
+    fn text(&self) -> String {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).replace('\r', "")
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_a_long_console_is_kept() {
+        let mut tail = Tail::default();
+        for _ in 0..CONSOLE_BYTES {
+            tail.add(b"ab\r\n");
+        }
+        assert_eq!(tail.bytes.len(), CONSOLE_BYTES);
+        assert!(tail.text().ends_with("ab\n"));
+        let told = last_lines(&format!("{}\n\n", tail.text()));
+        assert_eq!(told.lines().count(), TOLD_LINES);
+    }
+}
