@@ -54,6 +54,8 @@ pub fn fetch(
     suites.dedup();
     fs::create_dir_all(cache.folder()).map_err(Error::file("make", cache.folder()))?;
     let _alone = lock(&cache.folder().join("fetch.lock"))?;
+    remove_stale(cache.folder());
+    remove_stale(&cache.folder().join("kernels"));
     told(Step::Lists(&suites));
     // The lists are larger than the kernels, and out of date when they are next asked for.
     let lists = tempfile::Builder::new().prefix(".apt-").tempdir_in(cache.folder());
@@ -73,6 +75,18 @@ pub fn fetch(
         told(Step::Here(&cache.kernel(&entry.name)?, false));
     }
     Ok(())
+}
+
+/// Removes what a fetch that was killed has left; nobody else fetches now.
+fn remove_stale(folder: &Path) {
+    let paths = files_of(folder).unwrap_or_default();
+    for path in paths {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if name.is_some_and(|name| name.starts_with(".partial-") || name.starts_with(".apt-")) {
+            // If it stays it only takes room.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
 }
 
 /// Held until it is dropped; two fetches at a time would overwrite each other's lists.

@@ -11,10 +11,11 @@ use crate::qemu::{self, Mode};
 use crate::vm::{Begin, Machine, Patience, Vm};
 use cpumax_guest::hypervisor::{PAUSE, SETTLE, STOPPED};
 use cpumax_guest::protocol::{FromGuest, Ready};
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, CWD, FlockOperation, linkat};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -179,61 +180,60 @@ impl Boot<'_> {
         stop: &dyn Fn() -> bool,
     ) -> Result<bool, Error> {
         let (mut reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
-        let mut partial = tempfile::Builder::new().prefix(".partial-").tempfile_in(folder);
-        let partial =
-            partial.as_mut().map_err(|error| Error::file("write in", folder)(again(error)))?;
+        // Without a name until it is whole: if we are killed, nothing is left of it.
+        let mut partial = tempfile::tempfile_in(folder).map_err(Error::file("write in", folder))?;
         let arguments = self.arguments();
         let machine = self.machine(initramfs, &arguments, PAUSE);
         let mut vm = Vm::start(&machine, Begin::Boot)?;
         let deadline = Instant::now() + boot_time(self.mode);
         let patience = Patience { deadline, stop };
-        let ready = loop {
-            if let FromGuest::Ready(ready) = vm.next(patience)? {
-                break ready;
-            }
-        };
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
-            let copy = scope.spawn(|| io::copy(&mut reader, partial.as_file_mut()));
-            let saved = vm
-                .save(writer, stop)
-                .and_then(|()| if exact { skipped(&mut vm, patience) } else { Ok(false) });
+            let copy = scope.spawn(|| io::copy(&mut reader, &mut partial));
+            let saved = vm.save(writer, stop).and_then(|()| greeting(&mut vm, exact, patience));
             // Closes the pipe, which ends the copy.
             drop(vm);
             let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
             // When the disk is full the copy knows it, the machine only that nobody listens.
             copied.map_err(Error::file("write in", folder)).and(saved)
         });
-        if written? {
-            return Ok(false);
-        }
+        let Some(ready) = written? else { return Ok(false) };
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
-        fs::hard_link(partial.path(), state).map_err(Error::file("make", state))?;
+        name(&mut partial, state).map_err(Error::file("make", state))?;
         Ok(true)
     }
 }
 
-/// Lets the machine go on, and reads from its console whether its clock skipped while it was stopped.
-fn skipped(vm: &mut Vm, patience: Patience<'_>) -> Result<bool, Error> {
-    vm.resume(patience.stop)?;
-    loop {
-        let console = vm.console();
-        let told = console.split_once(STOPPED).and_then(|(_, rest)| rest.split_once('\n'));
-        if let Some((text, _)) = told {
-            return Ok(text
-                .trim()
-                .parse()
-                .map_or(true, |stopped_ns: u64| stopped_ns > MAX_STOP_NS));
-        }
-        vm.look(patience)?;
+/// Gives a file without a name one; where the file system cannot, a copy of it gets the name.
+fn name(file: &mut File, path: &Path) -> io::Result<()> {
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW).is_ok() {
+        return Ok(());
     }
+    let beside = path.with_extension("copy");
+    file.seek(SeekFrom::Start(0))?;
+    io::copy(file, &mut File::create(&beside)?)?;
+    fs::rename(beside, path)
 }
 
-/// The same error once more, for one that is only borrowed.
-fn again(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), error.to_string())
+/// Lets the machine go on, and hears what its guest says of itself: `None` when `exact` is wanted and the clock
+/// skipped while it was stopped.
+fn greeting(vm: &mut Vm, exact: bool, patience: Patience<'_>) -> Result<Option<Ready>, Error> {
+    vm.resume(patience.stop)?;
+    let ready = loop {
+        match vm.next(patience)? {
+            FromGuest::Ready(ready) => break ready,
+            FromGuest::Failed { reason } => return Err(Error::Guest { reason }),
+            _ => {}
+        }
+    };
+    // The console showed it before the guest spoke.
+    let console = vm.console();
+    let stopped = console.split_once(STOPPED).and_then(|(_, rest)| rest.lines().next());
+    let stopped_ns = stopped.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    Ok((!exact || stopped_ns <= MAX_STOP_NS).then_some(ready))
 }
 
 /// More than any boot takes, on a host that is busy with other things as well.

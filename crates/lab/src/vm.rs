@@ -160,6 +160,9 @@ impl Vm {
     pub fn wait_until_stopped(&mut self, patience: Patience<'_>) -> Result<(), Error> {
         while !self.events.iter().any(|event| event == "STOP") {
             self.hear(patience)?;
+            if let Some(FromGuest::Failed { reason }) = self.kept.front() {
+                return Err(Error::Guest { reason: reason.clone() });
+            }
         }
         Ok(())
     }
@@ -186,18 +189,6 @@ impl Vm {
                 }
                 _ => thread::sleep(Duration::from_millis(20)),
             }
-        }
-    }
-
-    /// Takes in what there is, or waits a moment for it.
-    ///
-    /// # Errors
-    /// As [`Vm::next`].
-    pub fn look(&mut self, patience: Patience<'_>) -> Result<(), Error> {
-        let moment = Patience { deadline: Instant::now() + LOOK_EVERY, ..patience };
-        match self.hear(moment) {
-            Err(Error::Hung { .. }) if Instant::now() < patience.deadline => Ok(()),
-            heard => heard.map(drop),
         }
     }
 
