@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Most requests in a list.
 const REQUESTS: usize = 512;
+/// Most results that wait; the kernel makes room for twice as many.
+const EVENTS: u32 = 256;
 /// Moments and tokens of one call.
 const MARKS: usize = 256;
 /// Room for the head of `/proc/timer_list`.
@@ -94,19 +96,16 @@ impl Call {
         }
     }
 
-    /// Gets what lists need from the kernel.
-    ///
-    /// # Errors
-    /// It has no more contexts.
-    pub fn prepare(&mut self) -> Result<(), String> {
-        let result = sys::aio_setup(REQUESTS as u32, &mut self.context);
-        if result < 0 {
-            let error = std::io::Error::from_raw_os_error(-result as i32);
-            return Err(format!("io_setup: {error} (see fs.aio-max-nr)"));
+    /// Gets what lists need from the kernel, once: the kernel's error when it has no more of that.
+    pub fn prepare(&mut self) -> isize {
+        if self.context != 0 {
+            return 0;
         }
-        // SAFETY: the call takes numbers.
-        self.timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
-        Ok(())
+        let result = sys::aio_setup(EVENTS, &mut self.context);
+        if result >= 0 {
+            self.timer = sys::timer_create() as i32;
+        }
+        result
     }
 
     fn begin(&mut self) {
@@ -180,6 +179,10 @@ impl Task {
         }
         // SAFETY: this is the task of the slot.
         let call = unsafe { &mut (*self.slot.own.get()).call };
+        let prepared = call.prepare();
+        if prepared < 0 {
+            self.world.fail(Fault::List, prepared);
+        }
         call.begin();
         let from_ns = self.world.now_ns();
         while self.pc < end {

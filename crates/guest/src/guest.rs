@@ -14,6 +14,9 @@ use crate::work::{self, WorkFiles};
 /// Runs until there are no more jobs; the status to exit with.
 pub fn guest() -> i32 {
     let in_vm = std::process::id() == 1;
+    if !in_vm {
+        init::heed_signals();
+    }
     let mut line = match if in_vm { init::start() } else { Ok(Line::standard()) } {
         Ok(line) => line,
         Err(reason) => return init::end(in_vm, Some(&reason)),

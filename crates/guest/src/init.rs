@@ -4,6 +4,8 @@
 use crate::{hypervisor, sys};
 use std::ffi::CString;
 use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Jobs that came with the initramfs, a line each: so that a run does not depend on when somebody types.
 const JOBS: &str = "/jobs";
@@ -21,6 +23,27 @@ const QUIET: [(&str, &str); 8] = [
     ("/sys/module/damon_stat/parameters/enabled", "N"),
     ("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "0"),
 ];
+
+/// Somebody wants this process to end.
+static TERMINATED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_terminate(_: libc::c_int) {
+    TERMINATED.store(true, Relaxed);
+}
+
+/// On the host: an interrupt is for whoever gives the jobs, who then goes away; a request to end is heeded when
+/// everything has been removed.
+pub fn heed_signals() {
+    // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it has run.
+    unsafe {
+        for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_terminate as *const () as usize;
+        libc::sigaction(libc::SIGTERM, &raw const action, std::ptr::null_mut());
+    }
+}
 
 /// The line to whoever gives jobs.
 pub struct Line {
@@ -87,7 +110,7 @@ impl Line {
         let got = sys::read(self.input, bytes.as_mut_ptr(), bytes.len());
         match got {
             1.. => self.pending.extend_from_slice(&bytes[..got as usize]),
-            _ if got == -(libc::EINTR as isize) => {}
+            _ if got == -(libc::EINTR as isize) && !TERMINATED.load(Relaxed) => {}
             _ => self.ended = true,
         }
     }
@@ -101,7 +124,14 @@ impl Line {
             let input = if self.input == 0 && !self.ended { self.input } else { -1 };
             let mut polled = [poll(fd), poll(input)];
             // SAFETY: there are two elements.
-            unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+            let found = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+            if TERMINATED.load(Relaxed) {
+                self.ended = true;
+                return None;
+            }
+            if found < 0 {
+                continue;
+            }
             if polled[0].revents != 0 {
                 let mut bytes = [0u8; 4096];
                 let got = sys::read(fd, bytes.as_mut_ptr(), bytes.len());

@@ -92,8 +92,7 @@ fn timer_requests() -> bool {
     if sys::aio_setup(1, &mut context) < 0 {
         return false;
     }
-    // SAFETY: the call takes numbers.
-    let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+    let fd = sys::timer_create() as i32;
     sys::timer_arm(fd, false, 1);
     let mut expirations = 0u64;
     let request = Iocb::new(AIO_PREAD, fd, &raw mut expirations as u64, 8);

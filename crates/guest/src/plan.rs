@@ -354,3 +354,72 @@ pub fn longest_ns(workload: &Workload, span: Span) -> u64 {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_workload::parse;
+
+    /// The plan for a task with this program, in a limited group, on a kernel of one of both sorts.
+    fn of(stops_anywhere: bool, program: &str, more: &str) -> Result<Plan, String> {
+        let text = format!(
+            "duration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[lock]]\nname = \"l\"\n\
+             kind = \"rwsem\"\n[[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{{ forever = [{program}] }}]\n{more}"
+        );
+        let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+        plan(&workload, Facts { stops_anywhere, timer_requests: true, cpus: 1 })
+    }
+
+    const HELD: &str = "{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"1ms\" }, { unlock = \"l\" }] }";
+
+    #[test]
+    fn a_lock_around_kernel_time_is_an_inode() {
+        let plan = of(false, HELD, "").unwrap();
+        assert_eq!(plan.locks, [LockMade::Inode]);
+        assert!(!plan.lists, "one write needs no list");
+    }
+
+    #[test]
+    fn several_readers_need_more_than_an_inode() {
+        let reader = HELD.replace("write", "read");
+        let more = format!(
+            "[[task]]\nname = \"r\"\ncount = 3\nprogram = [{{ forever = [{{ user = \"1ms\" }}, {reader}] }}]\n"
+        );
+        let plan = of(false, HELD, &more).unwrap();
+        assert_eq!(plan.locks, [LockMade::Pipe { readers: 3 }]);
+        assert!(plan.lists);
+    }
+
+    #[test]
+    fn a_lock_outside_of_calls_is_a_queue() {
+        let held = "{ lock = \"l\", mode = \"write\" }, { user = \"1ms\" }, { unlock = \"l\" }";
+        assert_eq!(of(false, held, "").unwrap().locks, [LockMade::Futex]);
+    }
+
+    #[test]
+    fn what_no_call_does_is_refused_where_a_call_must_be_one() {
+        for (program, why) in [
+            ("{ syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }", "come first"),
+            ("{ syscall = [{ kernel = \"1ms\" }, { yield = true }] }", "`yield`"),
+        ] {
+            let refused = of(false, program, "").unwrap_err();
+            assert!(refused.contains(why) && refused.contains("\"t\""), "{refused}");
+            assert_eq!(of(true, program, "").unwrap().whole_calls, [false]);
+        }
+    }
+
+    #[test]
+    fn what_user_space_cannot_bring_about_is_refused_by_name() {
+        let refused = of(true, "{ irqoff = \"1ms\" }", "").unwrap_err();
+        assert!(refused.contains("interrupts off"), "{refused}");
+        let kthread = "[[task]]\nname = \"k\"\nclass = \"kthread\"\ngroup = \"/g\"\nprogram = [{ kernel = \"1ms\" }]\n";
+        let refused = of(true, "{ user = \"1ms\" }", kthread).unwrap_err();
+        assert!(refused.contains("\"k\"") && refused.contains("kernel thread"), "{refused}");
+        let outside = kthread.replace("group = \"/g\"\n", "");
+        assert_eq!(of(true, "{ user = \"1ms\" }", &outside).unwrap().notes.len(), 1);
+        let kill = "[[at]]\ntime = \"10ms\"\ntask = \"t\"\nsignal = \"kill\"\n";
+        let held = "{ lock = \"l\", mode = \"write\" }, { user = \"1ms\" }, { unlock = \"l\" }";
+        assert!(of(true, held, kill).unwrap_err().contains("stay locked"));
+        assert!(of(false, HELD, kill).is_ok(), "the kernel releases an inode's lock");
+    }
+}

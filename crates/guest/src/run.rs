@@ -132,7 +132,7 @@ fn make_world(
     for ix in 0..plan.tasks {
         // SAFETY: the end of each part is within, or one beyond, the memory.
         let stack = unsafe { stacks.add((ix + 1) * STACK_BYTES) };
-        slots.push(make_slot(ix, stack, place, plan.lists)?);
+        slots.push(make_slot(ix, stack, place));
     }
     let tallies = workload.tasks.iter().map(|_| Tally::default()).collect();
     let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
@@ -183,18 +183,15 @@ fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize,
     Ok(longest.min(work::MAX_CALL_BYTES))
 }
 
-fn make_slot(ix: usize, stack: *mut u8, place: &Place, lists: bool) -> Result<Slot, String> {
+fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
     let buffer = libc::iovec { iov_base: place.scratch.cast(), iov_len: SCRATCH_BYTES };
-    let mut own = Own { vector: [buffer; VECTOR], call: Call::new() };
-    if lists {
-        own.call.prepare()?;
-    }
+    let own = Own { vector: [buffer; VECTOR], call: Call::new() };
     // The stack's first pages, so that they need not be found during the run.
     for page in 1..=4 {
         // SAFETY: the pages are part of the stack, on which nobody is yet.
         unsafe { stack.sub(page * 4096).write_volatile(0) };
     }
-    Ok(Slot {
+    Slot {
         ix,
         state: AtomicU32::new(FREE),
         pid: AtomicI32::new(0),
@@ -212,7 +209,7 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place, lists: bool) -> Result<Sl
         wait_ns: AtomicU64::new(0),
         stack,
         own: UnsafeCell::new(own),
-    })
+    }
 }
 
 /// From here on nobody keeps the caller waiting, and orphans come to it.
@@ -335,6 +332,10 @@ impl Run {
         let spec = &world.workload.tasks[start.kind as usize];
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
         slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
+        if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
+            // SAFETY: the task has not begun. What fails here will fail there, and be told.
+            unsafe { &mut (*slot.own.get()).call }.prepare();
+        }
         slot.start_at_ns.store(start.at_ns, Relaxed);
         slot.go.store(go, Relaxed);
         let v2 = self.place.hierarchy.version() == 2;

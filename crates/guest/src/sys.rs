@@ -139,6 +139,12 @@ pub fn sleep_for(ns: u64) -> isize {
     call(Sysno::clock_nanosleep, [clock, 0, (&raw const time) as usize, 0, 0, 0])
 }
 
+/// `timerfd_create(2)` by `CLOCK_MONOTONIC`.
+pub fn timer_create() -> isize {
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    call(Sysno::timerfd_create, [clock, libc::TFD_CLOEXEC as usize, 0, 0, 0, 0])
+}
+
 /// Arms a timer of `timerfd_create(2)`.
 pub fn timer_arm(fd: c_int, absolute: bool, ns: u64) -> isize {
     let it = [timespec_of(0), timespec_of(ns.max(1))];

@@ -350,7 +350,7 @@ impl Task {
     pub fn work(&mut self, span: Span) -> u64 {
         let ns = self.draw(span);
         let left_ns = ns.saturating_add_signed(-self.owes_ns);
-        self.owes_ns = left_ns as i64 - ns as i64 + self.owes_ns;
+        self.owes_ns += left_ns as i64 - ns as i64;
         left_ns
     }
 

@@ -1,0 +1,257 @@
+//! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing behind. Where
+//! there are no control groups that we may make, there is nothing to be seen.
+
+use cpumax_guest::protocol::{FromGuest, Job, Report, ToGuest};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+struct Guest {
+    process: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Guest {
+    /// A guest that is ready; `None` where it cannot be.
+    fn start() -> Option<Guest> {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_cpumax-guest"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the guest starts");
+        let input = process.stdin.take();
+        let output = BufReader::new(process.stdout.take().expect("it has an output"));
+        let mut guest = Guest { process, input, output };
+        match guest.next() {
+            FromGuest::Ready(ready) if may_make_groups() => {
+                assert_eq!(ready.world, "host");
+                assert!(ready.hz >= 100 && ready.calibration.user_turn_ps > 0, "{ready:?}");
+                Some(guest)
+            }
+            other => {
+                eprintln!("skipped, no control groups here: {other:?}");
+                None
+            }
+        }
+    }
+
+    fn say(&mut self, message: &ToGuest) {
+        let line = serde_json::to_string(message).expect("is JSON");
+        let input = self.input.as_mut().expect("is open");
+        writeln!(input, "{line}").expect("the guest listens");
+    }
+
+    fn next(&mut self) -> FromGuest {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the guest talks");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    fn job(&mut self, scenario: &str) -> FromGuest {
+        self.say(&ToGuest::Job(Job { scenario: scenario.to_owned(), seed: 1, ..Job::default() }));
+        self.next()
+    }
+
+    fn run(&mut self, scenario: &str) -> Report {
+        match self.job(scenario) {
+            FromGuest::Result(report) => *report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn groups(&self) -> Vec<String> {
+        let name = format!("cpumax-{}", self.process.id());
+        let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"];
+        let paths = tops.map(|top| format!("{top}/{name}"));
+        paths.into_iter().filter(|path| Path::new(path).exists()).collect()
+    }
+
+    /// Waits for its end and sees that nothing is left.
+    fn ended(mut self) {
+        let begin = Instant::now();
+        while self.process.try_wait().expect("it can be waited for").is_none() {
+            assert!(begin.elapsed() < Duration::from_secs(10), "the guest does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(self.groups(), [""; 0]);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.process.wait();
+    }
+}
+
+fn may_make_groups() -> bool {
+    let tops = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+    let Some(top) = tops.iter().find(|top| Path::new(&format!("{top}/cgroup.procs")).exists())
+    else {
+        return false;
+    };
+    let probe = format!("{top}/cpumax-probe-{}", std::process::id());
+    let made = std::fs::create_dir(&probe).is_ok();
+    let _ = std::fs::remove_dir(&probe);
+    made
+}
+
+const LIMITED: &str = r#"
+duration = "450ms"
+[[group]]
+path = "/limited"
+max = "20000 100000"
+[[task]]
+name = "hog"
+count = 2
+group = "/limited"
+program = [{ forever = [{ user = "1s" }] }]
+"#;
+
+#[test]
+fn a_limit_holds_real_tasks_back() {
+    let Some(mut guest) = Guest::start() else { return };
+    let report = guest.run(LIMITED);
+    let limited = &report.outcome.groups["/limited"];
+    // A quota for each period that begins, and what two CPUs overrun; less where the machine is busy.
+    assert!((20_000..=130_000).contains(&limited.usage_usec), "{limited:?}");
+    assert!((4..=5).contains(&limited.nr_periods) && limited.nr_throttled >= 1, "{limited:?}");
+    assert_eq!(report.outcome.tasks["hog"].count, 2);
+    assert_eq!(report.conditions.first_tick_ns, Some(0));
+    assert!(report.conditions.first_edge_ns["/limited"] < 100_000_000);
+    guest.say(&ToGuest::Quit);
+    guest.ended();
+}
+
+const PARTS: &str = r#"
+duration = "2s"
+[[lock]]
+name = "shared"
+kind = "rwsem"
+[[channel]]
+name = "requests"
+[[channel]]
+name = "few"
+capacity = 3
+[[group]]
+path = "/a"
+[[group]]
+path = "/a/b"
+[[task]]
+name = "client"
+group = "/a"
+program = [{ loop = 20, do = [{ send = "requests", n = 3 }, { sleep = "1ms" }, { send = "few" }] }]
+[[task]]
+name = "server"
+group = "/a/b"
+program = [{ loop = 10, do = [{ recv = "requests", n = 6 }, { user = "100us" }, { done = true }] }]
+[[task]]
+name = "slow"
+program = [{ loop = 20, do = [{ recv = "few" }, { kernel = "200us" }, { done = true }] }]
+[[task]]
+name = "parent"
+group = "/a"
+program = [{ loop = 5, do = [{ fork = "child" }, { fork = "child" }, { wait = "children" }, { done = true }] }]
+[[task]]
+name = "child"
+count = 0
+program = [{ user = "300us" }, { move = "self", to = "/a/b" }, { done = true }]
+[[task]]
+name = "reader"
+count = 3
+program = [{ loop = 10, do = [
+  { syscall = [{ lock = "shared", mode = "read" }, { kernel = "50us" }, { unlock = "shared" }, { done = true }] },
+] }]
+[[task]]
+name = "writer"
+program = [{ loop = 10, do = [
+  { syscall = [{ every = "2ms" }, { lock = "shared", mode = "write" }, { kernel = "50us" }, { unlock = "shared" }, { done = true }] },
+] }]
+[[task]]
+name = "victim"
+program = [{ forever = [{ user = "1s" }] }]
+[[source]]
+name = "clock"
+channel = "requests"
+every = "50ms"
+count = 1
+[[at]]
+time = "100ms"
+task = "victim"
+signal = "kill"
+"#;
+
+#[test]
+fn every_part_of_a_program_is_executed() {
+    let Some(mut guest) = Guest::start() else { return };
+    let report = guest.run(PARTS);
+    let tasks = &report.outcome.tasks;
+    let done = |name: &str| (tasks[name].count, tasks[name].completions, tasks[name].exited);
+    assert_eq!(done("client"), (1, 0, 1), "{report:?}");
+    assert_eq!(done("server"), (1, 10, 1), "{report:?}");
+    assert_eq!(done("slow"), (1, 20, 1), "{report:?}");
+    assert_eq!(done("parent"), (1, 5, 1), "{report:?}");
+    assert_eq!(done("child"), (10, 10, 10), "{report:?}");
+    assert_eq!(done("reader"), (3, 30, 3), "{report:?}");
+    assert_eq!(done("writer"), (1, 10, 1), "{report:?}");
+    assert_eq!(done("victim"), (1, 0, 1), "{report:?}");
+    let killed_ns = tasks["victim"].finished_ns;
+    assert!((100_000_000..1_000_000_000).contains(&killed_ns), "{killed_ns}");
+    assert_eq!(report.outcome.groups["/a/b"].completions, 20, "the server's, and the children's");
+    assert_eq!(report.outcome.groups["/a"].completions, 25, "and the parent's");
+    let writer = tasks["writer"].latency_ns;
+    assert!(writer.p50 >= 30_000, "{writer:?}: kernel time is part of the request");
+    assert_eq!(report.locks["shared"], "pipe");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_the_next_job_runs() {
+    let Some(mut guest) = Guest::start() else { return };
+    let refused =
+        guest.job("duration = \"1s\"\n[[task]]\nname = \"t\"\nprogram = [{ irqoff = \"1ms\" }]\n");
+    assert!(
+        matches!(&refused, FromGuest::Refused { reason } if reason.contains("interrupts off")),
+        "{refused:?}"
+    );
+    let refused = guest.job("duration = 5");
+    assert!(matches!(refused, FromGuest::Refused { .. }), "{refused:?}");
+    assert_eq!(guest.run(LIMITED).outcome.world, "host");
+}
+
+/// Starts a long job and waits until its group is there.
+fn in_the_middle_of_a_job() -> Option<Guest> {
+    let mut guest = Guest::start()?;
+    let scenario = LIMITED.replace("450ms", "10min");
+    guest.say(&ToGuest::Job(Job { scenario, seed: 1, ..Job::default() }));
+    let begin = Instant::now();
+    while guest.groups().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "no group is made");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(700));
+    Some(guest)
+}
+
+#[test]
+fn nothing_is_left_when_whoever_gives_the_jobs_is_gone() {
+    let Some(mut guest) = in_the_middle_of_a_job() else { return };
+    guest.input = None;
+    guest.ended();
+}
+
+#[test]
+fn nothing_is_left_when_the_guest_is_told_to_end() {
+    let Some(guest) = in_the_middle_of_a_job() else { return };
+    let kill = |signal: &str| {
+        let pid = guest.process.id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
+        assert!(status.success());
+    };
+    kill("-INT");
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!guest.groups().is_empty(), "an interrupt is not for the guest");
+    kill("-TERM");
+    guest.ended();
+}
