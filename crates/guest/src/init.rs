@@ -79,6 +79,9 @@ impl Line {
     /// Says one line.
     pub fn say(&self, text: &str) {
         write_all(self.output, format!("{text}\n").as_bytes());
+        // A serial line is slow, and what it has not sent is lost when the machine powers off.
+        // SAFETY: takes a number; anything but a terminal is refused, and has nothing to wait for.
+        unsafe { libc::tcdrain(self.output) };
     }
 
     /// The next line, without its end. `None`: there are no more, or one is longer than `most_bytes`.
