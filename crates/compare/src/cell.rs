@@ -107,13 +107,8 @@ impl Cell {
             Mode::Parallel => Tolerances::parallel(tick_ns),
         };
         let mut deviations = compare(&first.outcome, &second.outcome, &tolerances);
-        let unmeasured = |path: &str| {
-            let names = first.not_measured.iter().chain(&second.not_measured);
-            names.into_iter().any(|name| {
-                path == name || path.strip_suffix(name.as_str()).is_some_and(|p| p.ends_with('.'))
-            })
-        };
-        deviations.retain(|deviation| !unmeasured(&deviation.path));
+        let unmeasured = first.not_measured.iter().chain(&second.not_measured);
+        deviations.retain(|deviation| !unmeasured.clone().any(|name| names(name, &deviation.path)));
         let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
         self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
         deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
@@ -129,6 +124,36 @@ impl Cell {
     }
 }
 
+/// Whether a name that a world gives for what it does not measure means this number: the path itself, the path of
+/// what it is in, or either with `*` for one group or kind of task.
+fn names(name: &str, path: &str) -> bool {
+    let Some((before, after)) = name.split_once('*') else {
+        return path
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    };
+    let rest = path.strip_prefix(before);
+    // Names of groups and tasks may have dots in them: the end of the path decides.
+    rest.is_some_and(|rest| after.is_empty() || rest.ends_with(after))
+}
+
 fn failed(world: &str, reason: &str) -> Verdict {
     Verdict::Failed(format!("{world}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_measured_may_be_one_number_or_many() {
+        let path = "groups./a.b.throttled_usec";
+        for name in [path, "groups", "groups.*.throttled_usec", "groups.*"] {
+            assert!(names(name, path), "{name}");
+        }
+        for name in ["group", "tasks.*.usage_usec", "groups.*.usage_usec", "groups./a.b.throttled"]
+        {
+            assert!(!names(name, path), "{name}");
+        }
+    }
 }

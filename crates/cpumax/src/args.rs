@@ -291,6 +291,9 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
+    /// Virtual machines side by side
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: u16,
     /// Write every comparison as JSON; - for standard output, without the matrix
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
@@ -331,6 +334,9 @@ pub struct SearchArgs {
     /// Comparisons that may be made to shrink one
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub attempts: u64,
+    /// Virtual machines side by side
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: u16,
     /// Folder for what is found
     #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
     pub keep: PathBuf,

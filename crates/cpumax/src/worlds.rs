@@ -1,9 +1,11 @@
 //! The worlds that workloads can be compared in: the model of a kernel, or the kernel itself in a virtual machine.
 
+mod vm;
+
 use crate::args::WorldName;
 use crate::failure::Failure;
 use crate::interrupt;
-use anyhow::bail;
+use cpumax_compare::cell::Mode;
 use cpumax_compare::{Error, Model, World};
 use cpumax_machine::kernel::{self, Kernel};
 
@@ -16,6 +18,17 @@ pub struct Asked {
     pub kernel: Kernel,
 }
 
+/// How worlds run what they are given.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// Where kernels are run.
+    pub on: WorldName,
+    /// One CPU, or several side by side.
+    pub mode: Mode,
+    /// Virtual machines at a time.
+    pub side_by_side: usize,
+}
+
 /// The kernels a list names.
 pub fn kernels(list: &str, on: WorldName) -> anyhow::Result<Vec<Asked>> {
     match on {
@@ -23,19 +36,15 @@ pub fn kernels(list: &str, on: WorldName) -> anyhow::Result<Vec<Asked>> {
             .into_iter()
             .map(|kernel| Asked { name: kernel.version.to_string(), kernel })
             .collect()),
-        WorldName::Vm => {
-            bail!("real kernels cannot be started yet: compare two models, --on model")
-        }
+        WorldName::Vm => vm::kernels(list),
     }
 }
 
 /// That kernel in that world.
-pub fn world(asked: &Asked, on: WorldName) -> anyhow::Result<Box<dyn World>> {
-    match on {
+pub fn world(asked: &Asked, how: How) -> anyhow::Result<Box<dyn World>> {
+    match how.on {
         WorldName::Model => Ok(Box::new(model(asked))),
-        WorldName::Vm => {
-            bail!("real kernels cannot be started yet: compare two models, --on model")
-        }
+        WorldName::Vm => Ok(Box::new(vm::Machine::new(asked, how)?)),
     }
 }
 

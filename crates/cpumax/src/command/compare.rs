@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::json::JsonArray;
 use crate::output;
 use crate::scenario;
-use crate::worlds::{self, Asked};
+use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
 use cpumax_compare::matrix::{Pair, column};
@@ -31,17 +31,18 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .collect();
 
     let _watched = interrupt::Watched::begin();
+    let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
+    let how = How { on: args.on, mode, side_by_side: args.jobs.into() };
     let bar = progress(pairs.len() * asked.len());
     let mut columns: Vec<Vec<Cell>> = Vec::new();
     for kernel in &asked {
         bar.set_message(kernel.name.clone());
         let mut cells = Vec::new();
-        let mut reference = worlds::world(kernel, args.on)?;
+        let mut reference = worlds::world(kernel, how)?;
         let mut other = match &against {
-            Some(against) => worlds::world(against, args.on)?,
+            Some(against) => worlds::world(against, how)?,
             None => Box::new(worlds::model(kernel)),
         };
-        let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
         column(&pairs, mode, &mut *reference, &mut *other, |cell| {
             cells.push(cell);
             bar.inc(1);

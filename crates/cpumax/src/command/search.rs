@@ -4,8 +4,9 @@ use crate::args::{SearchArgs, WorldName};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
-use crate::worlds::{self, Asked};
+use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
+use cpumax_compare::cell::Mode;
 use cpumax_compare::found;
 use cpumax_compare::search::{Event, Found, Line, Log, Plan, search as run};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -37,9 +38,10 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         limits_only: args.limits_only,
         level: against.is_some(),
     };
-    let mut reference = worlds::world(&asked, args.on)?;
+    let how = How { on: args.on, mode: Mode::Exact, side_by_side: args.jobs.into() };
+    let mut reference = worlds::world(&asked, how)?;
     let mut other = match &against {
-        Some(against) => worlds::world(against, args.on)?,
+        Some(against) => worlds::world(against, how)?,
         None => Box::new(worlds::model(&asked)),
     };
     let search = format!(

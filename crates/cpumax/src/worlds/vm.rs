@@ -1,0 +1,157 @@
+//! Real kernels in virtual machines, as a world.
+
+use super::{Asked, How};
+use crate::interrupt;
+use anyhow::bail;
+use cpumax_compare::cell::Mode;
+use cpumax_compare::world::Each;
+use cpumax_compare::{Answer, Error, Job, Run, World};
+use cpumax_lab::{Lab, Watch, catalog};
+use cpumax_machine::kernel::Kernel;
+use cpumax_workload::print;
+
+/// A kernel in virtual machines, one for each job.
+pub struct Machine {
+    lab: Lab,
+    name: String,
+    release: String,
+    how: How,
+}
+
+impl Machine {
+    /// That kernel; it must have been fetched.
+    pub fn new(asked: &Asked, how: How) -> anyhow::Result<Machine> {
+        let lab = Lab::open()?;
+        let release = lab.kernel(&asked.name)?.origin.release;
+        Ok(Machine { lab, name: asked.name.clone(), release, how })
+    }
+
+    fn mode(&self, job: &Job<'_>) -> cpumax_lab::Mode {
+        match self.how.mode {
+            Mode::Exact => cpumax_lab::Mode::Exact,
+            Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: job.workload.machine.cpus },
+        }
+    }
+
+    /// Job of the lab's own kind.
+    fn job(&self, job: &Job<'_>) -> cpumax_lab::Job {
+        let duration_ns = job.workload.duration_ns;
+        cpumax_lab::Job::new(&self.name, self.mode(job), print(job.workload), job.seed, duration_ns)
+    }
+
+    fn error(&self, error: &cpumax_lab::Error) -> Error {
+        Error::World { world: self.label(), reason: error.to_string() }
+    }
+}
+
+impl World for Machine {
+    fn label(&self) -> String {
+        format!("vm {}", self.release)
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
+        let side_by_side = self.how.side_by_side.max(1);
+        for (chunk, jobs) in jobs.chunks(side_by_side).enumerate() {
+            let asked: Vec<cpumax_lab::Job> = jobs.iter().map(|job| self.job(job)).collect();
+            let reports = self.lab.run_all(&asked, side_by_side, &Keyboard);
+            for (index, report) in reports.into_iter().enumerate() {
+                let answer = match report {
+                    Ok(report) => Answer::Done(Box::new(Run {
+                        outcome: report.outcome,
+                        conditions: report.conditions,
+                        not_measured: report.not_measured,
+                        notes: report.notes,
+                    })),
+                    Err(error) => self.answer(&error)?,
+                };
+                if each(chunk * side_by_side + index, answer).is_break() {
+                    return Err(Error::Interrupted);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// What an error means: for this job only, or for all.
+    fn answer(&self, error: &cpumax_lab::Error) -> Result<Answer, Error> {
+        use cpumax_lab::Error as Lab;
+        match error {
+            Lab::Interrupted => Err(Error::Interrupted),
+            Lab::Refused { reason } => Ok(Answer::Refused(reason.clone())),
+            Lab::Kept { .. }
+            | Lab::Panic { .. }
+            | Lab::Hung { .. }
+            | Lab::Vm { .. }
+            | Lab::Guest { .. } => {
+                let text = error.to_string();
+                Ok(Answer::Failed(text.lines().next().unwrap_or_default().to_owned()))
+            }
+            other => Err(self.error(other)),
+        }
+    }
+}
+
+/// Ctrl-C stops the machines.
+struct Keyboard;
+
+impl Watch for Keyboard {
+    fn stopped(&self) -> bool {
+        interrupt::requested()
+    }
+}
+
+/// The kernels of `kernels.toml` that a list names; a range is of those without a flavour of their own.
+pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
+    let mut names: Vec<&str> = Vec::new();
+    for part in list.split(',').map(str::trim) {
+        let Some((low, high)) = part.split_once("..") else {
+            names.push(&catalog::find(part)?.name);
+            continue;
+        };
+        let place = |name: &str, otherwise: usize| -> anyhow::Result<usize> {
+            if name.is_empty() {
+                return Ok(otherwise);
+            }
+            let found = catalog::find(name)?;
+            Ok(catalog::all()
+                .iter()
+                .position(|entry| entry.name == found.name)
+                .unwrap_or(otherwise))
+        };
+        let (low, high) = (place(low, 0)?, place(high, catalog::all().len().saturating_sub(1))?);
+        let Some(range) = catalog::all().get(low..=high).filter(|range| !range.is_empty()) else {
+            bail!("kernel range '{part}' is empty: its end is before its start");
+        };
+        names.extend(range.iter().filter(|e| !e.name.contains('-')).map(|e| e.name.as_str()));
+    }
+    let mut kernels: Vec<Asked> = Vec::new();
+    for name in names {
+        if kernels.iter().all(|kernel| kernel.name != name) {
+            let version = catalog::find(name)?.version().parse()?;
+            kernels.push(Asked { name: name.to_owned(), kernel: Kernel::of(version)? });
+        }
+    }
+    Ok(kernels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &str) -> Vec<String> {
+        kernels(list).unwrap().into_iter().map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn lists_and_ranges_are_of_kernels_that_there_are() {
+        assert_eq!(names("6.12,6.12-rt, 6.12"), ["6.12", "6.12-rt"]);
+        assert_eq!(names("7.1..7.3"), ["7.1", "7.2", "7.3"]);
+        assert!(names("..").len() > 5);
+        for list in ["", "5.4", "7.3..7.1", "6.1,"] {
+            assert!(kernels(list).is_err(), "{list}");
+        }
+        assert_eq!(kernels("6.12-rt").unwrap()[0].kernel.version.to_string(), "6.12");
+    }
+}
