@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest run test lint fmt bench recordings deps
+.PHONY: help guest run test conformance lint fmt bench recordings deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +23,19 @@ guest: deps ## Build the static program that runs scenarios with real processes
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
 
-test: deps ## Run every test of the workspace
+# Which kernels and how many random cases `make conformance` compares. About three seconds for each case and kernel.
+CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
+CONFORMANCE_CASES ?= --cases 1000000..1000059
+
+conformance: guest ## Hold the model against all real kernels again: docs/conformance.md
+	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
+	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
+		--markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
+	cat docs/conformance.md
+
+comma := ,
+
+test: deps guest ## Run every test of the workspace
 	$(CARGO) test --workspace $(LEFT_OUT)
 
 lint: deps ## Formatting and clippy, warnings are errors

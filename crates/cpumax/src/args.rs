@@ -300,7 +300,7 @@ pub struct CompareArgs {
     /// Write the matrix as a picture
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
-    /// Write the matrix as a Markdown table
+    /// Write the matrix as a document in Markdown, with the kernels and the date
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
 }

@@ -1,5 +1,7 @@
 //! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario by scenario.
 
+mod document;
+
 use crate::args::{CompareArgs, Seeds, WorldName};
 use crate::builtin;
 use crate::failure::Failure;
@@ -52,7 +54,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
 
-    let matrix = matrix(&workloads, &asked, &columns);
+    let matrix = matrix_of(&workloads, &asked, &columns);
     let shown = json.as_ref().is_none_or(|json| !json.is_stdout());
     if let Some(json) = json {
         json.write(columns.iter().flatten())?;
@@ -62,7 +64,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         write_file(path, &cpumax_report::svg(&matrix, &title))?;
     }
     if let Some(path) = &args.markdown {
-        write_file(path, &cpumax_report::markdown(&matrix))?;
+        let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
+        let text = document::text(args, &title, &workloads, cases, &asked, &columns);
+        write_file(path, &text)?;
     }
     if shown {
         let mut out = output::stdout();
@@ -119,7 +123,7 @@ fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-fn matrix(workloads: &[Workload], asked: &[Asked], columns: &[Vec<Cell>]) -> Matrix {
+fn matrix_of(workloads: &[Workload], asked: &[Asked], columns: &[Vec<Cell>]) -> Matrix {
     let row = |workload: &Workload| {
         let cells = columns.iter().map(|cells| {
             let same: Vec<&Cell> =

@@ -1,0 +1,82 @@
+//! A comparison as a document: when, with what, the matrix of scenarios, and what came of the random cases.
+
+use super::matrix_of;
+use crate::args::CompareArgs;
+use crate::worlds::Asked;
+use cpumax_compare::Cell;
+use cpumax_report::{Matrix, MatrixCell, markdown};
+use cpumax_workload::Workload;
+use std::fmt::Write;
+use std::time::SystemTime;
+
+/// The document, in Markdown. `columns` has the cells of each kernel, `cases` of the workloads at the end are random.
+pub fn text(
+    args: &CompareArgs,
+    title: &str,
+    workloads: &[Workload],
+    cases: usize,
+    asked: &[Asked],
+    columns: &[Vec<Cell>],
+) -> String {
+    let (scenarios, cases) = workloads.split_at(workloads.len().saturating_sub(cases));
+    let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let mut out = format!(
+        "# {title}\n\nMade by `{}` (cpumax {}) on {}. How to read it: [compare.md](compare.md).\n\n",
+        command(args),
+        env!("CARGO_PKG_VERSION"),
+        today.get(..10).unwrap_or_default(),
+    );
+    out.push_str("| kernel | what ran | scenarios | random cases |\n|---|---|---|---|\n");
+    for (kernel, cells) in asked.iter().zip(columns) {
+        let ran = cells.first().map_or("-", |cell| cell.reference.as_str());
+        let tally = |workloads: &[Workload]| {
+            let matrix =
+                matrix_of(workloads, std::slice::from_ref(kernel), std::slice::from_ref(cells));
+            if workloads.is_empty() { "-".to_owned() } else { matrix.tally().sentence() }
+        };
+        let (scenarios, cases) = (tally(scenarios), tally(cases));
+        let _ = writeln!(out, "| {} | {ran} | {scenarios} | {cases} |", kernel.name);
+    }
+    if !scenarios.is_empty() {
+        let matrix = markdown(&matrix_of(scenarios, asked, columns));
+        let _ = write!(out, "\n## Scenarios\n\n{matrix}");
+    }
+    let disagree = disagreeing(matrix_of(cases, asked, columns));
+    if !disagree.rows.is_empty() {
+        let _ = write!(out, "\n## Random cases that disagree\n\n{}", markdown(&disagree));
+    }
+    out
+}
+
+/// Only the rows in which something is beyond its tolerance, or failed.
+fn disagreeing(mut matrix: Matrix) -> Matrix {
+    let bad = |cell: &MatrixCell| {
+        matches!(cell, MatrixCell::Held { beyond: 1.., .. } | MatrixCell::Failed(_))
+    };
+    matrix.rows.retain(|(_, cells)| cells.iter().any(bad));
+    matrix
+}
+
+/// The command again, without where its output goes.
+fn command(args: &CompareArgs) -> String {
+    let mut text = "cpumax compare".to_owned();
+    let mut add = |word: String| {
+        let _ = write!(text, " {word}");
+    };
+    args.scenarios.iter().for_each(|name| add(name.clone()));
+    if args.all {
+        add("--all".to_owned());
+    }
+    if let Some(cases) = args.cases {
+        add(format!("--cases {}..{}", cases.first, cases.last));
+    }
+    add(format!("--kernel {} --on {}", args.kernel, args.on));
+    if let Some(against) = &args.against {
+        add(format!("--against {against}"));
+    }
+    match args.seeds {
+        Some(seeds) => add(format!("--seeds {}..{}", seeds.first, seeds.last)),
+        None => add(format!("--seed {}", args.seed)),
+    }
+    text
+}

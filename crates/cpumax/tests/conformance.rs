@@ -1,0 +1,61 @@
+//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md. Where there is no
+//! QEMU, no guest (`make guest`) or none of the kernels (`cpumax lab fetch`), that is said and nothing is tested.
+
+use std::process::Command;
+
+const KERNELS: &str = "6.12,6.18,7.3";
+const SCENARIOS: [&str; 12] = [
+    "ancestor-leak",
+    "blocked-while-throttled",
+    "burst",
+    "exhausted-at-sleep",
+    "full-quota",
+    "nested",
+    "small-quota",
+    "tick-quantum",
+    "tick-quantum-1000",
+    "two-children",
+    "unlimited",
+    "waking-task",
+];
+/// Differences that are known, and explained in docs/conformance.md: scenario, kernel, and how many times the tolerance at most.
+const KNOWN: [(&str, &str, f64); 0] = [];
+
+#[test]
+fn the_model_agrees_with_real_kernels() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .arg("compare")
+        .args(SCENARIOS)
+        .args(["--kernel", KERNELS, "--json", "-"])
+        .output()
+        .expect("the command can be started");
+    let erred = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) {
+        println!("nothing was compared with real kernels: {erred}");
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {erred}", output.status);
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let cells = cells.as_array().expect("is an array");
+    assert_eq!(cells.len(), SCENARIOS.len() * 3);
+    let wrong: Vec<String> = cells.iter().filter_map(unexpected).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// What is beyond its tolerance and not known to be.
+fn unexpected(cell: &serde_json::Value) -> Option<String> {
+    let scenario = cell["scenario"].as_str().expect("a name");
+    let kernel = cell["outcomes"][0]["kernel"].as_str().unwrap_or("?");
+    if let Some(ratio) = cell["verdict"]["agrees"].as_f64() {
+        assert!(ratio <= 1.0);
+        return None;
+    }
+    let known = KNOWN.iter().find(|(name, on, _)| *name == scenario && *on == kernel);
+    let ratio = cell["verdict"]["differs"].as_f64();
+    if let (Some(ratio), Some((_, _, most))) = (ratio, known)
+        && ratio <= *most
+    {
+        return None;
+    }
+    Some(format!("{scenario} on {kernel}: {} {}", cell["verdict"], cell["deviations"][0]))
+}
