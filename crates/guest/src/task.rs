@@ -67,6 +67,7 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     let kind = slot.kind.load(Relaxed) as usize;
     let number = slot.number.load(Relaxed);
     let started_ns = slot.start_at_ns.load(Relaxed);
+    let is_forked = world.workload.tasks[kind].count == 0;
     let mut task = Task {
         world,
         slot,
@@ -77,7 +78,8 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
         started_ns,
         activations: 0,
         last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
-        owes_ns: 0,
+        // What it takes to be forked and to exit.
+        owes_ns: if is_forked { world.speed.child_ns as i64 } else { 0 },
         loops: [0; LOOPS],
         depth: 0,
         held: [(0, LockMode::Read); HELD],
@@ -105,11 +107,7 @@ impl Task {
             Op::Every { period_ns } => self.every(period_ns),
             Op::Lock { lock, mode } => self.lock(lock, mode),
             Op::Unlock { lock } => self.unlock(lock),
-            Op::Send { channel, n } => {
-                self.set(Phase::Asleep, 0);
-                self.world.channels[channel as usize].send(n, self.world.now_ns());
-                self.settle_waited();
-            }
+            Op::Send { channel, n } => self.send(channel, n),
             Op::Recv { channel, n } => self.receive(channel, n),
             Op::Fork { kind } => self.fork(kind),
             Op::WaitChildren => self.wait_children(),
@@ -131,7 +129,7 @@ impl Task {
     fn user(&mut self, span: Span) {
         let speed = &self.world.speed;
         let mut left_ns = self.work(span);
-        self.set(Phase::Ready, left_ns);
+        self.set(Phase::Ready, left_ns.min(speed.chunk_ns));
         while left_ns > 0 {
             let turns = speed.turns(left_ns);
             if turns <= speed.chunk_turns {
@@ -142,7 +140,7 @@ impl Task {
             turn(speed.chunk_turns);
             let done_ns = self.settle(speed.chunk_ns);
             left_ns = left_ns.saturating_sub(done_ns);
-            self.slot.needs_ns.store(left_ns, Relaxed);
+            self.slot.needs_ns.store(left_ns.min(speed.chunk_ns), Relaxed);
         }
     }
 
@@ -273,6 +271,20 @@ impl Task {
         }
     }
 
+    fn send(&mut self, channel: u32, n: u64) {
+        let channel = &self.world.channels[channel as usize];
+        if channel.credits[0] < 0 {
+            self.set(Phase::Ready, 0);
+            channel.send(n, self.world.now_ns());
+            self.settle_work(0);
+        } else {
+            // It may have waited for room.
+            self.set(Phase::Asleep, 0);
+            channel.send(n, self.world.now_ns());
+            self.settle_waited();
+        }
+    }
+
     fn receive(&mut self, channel: u32, n: u64) {
         let world = self.world;
         let from_ns = world.now_ns();
@@ -287,12 +299,15 @@ impl Task {
         let came_ns = token_ns(token, &world.clock, world.start_ns.load(Relaxed));
         self.request_start_ns = came_ns;
         let since_ns = came_ns.max(from_ns);
-        if came_ns > from_ns {
-            self.owes_ns += world.speed.sleep_ns as i64;
-        }
+        let waited = came_ns > from_ns;
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(since_ns);
         self.last_stamp = self.last_stamp.max(since);
-        self.settle(0);
+        if waited {
+            self.owes_ns += world.speed.sleep_ns as i64;
+            self.settle(0);
+        } else {
+            self.settle_work(0);
+        }
     }
 
     fn fork(&mut self, kind: u32) {
@@ -314,6 +329,7 @@ impl Task {
         if mine != attributes_of(spec) {
             apply_attributes(world, slot, spec);
         }
+        self.settle_work(0);
     }
 
     fn wait_children(&mut self) {
@@ -324,6 +340,7 @@ impl Task {
             let pid = sys::wait_child(0, &raw mut usage);
             if pid > 0 {
                 self.world.reaped(pid as i32, &usage);
+                self.owes_ns += self.world.speed.reap_ns as i64;
             } else if pid != -(libc::EINTR as isize) {
                 break;
             }

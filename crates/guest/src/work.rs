@@ -60,6 +60,10 @@ pub struct Speed {
     pub chunk_ns: u64,
     /// CPU time of a sleep: going, being woken and coming back, ns.
     pub sleep_ns: u64,
+    /// CPU time of a task that does nothing but exit, ns.
+    pub child_ns: u64,
+    /// CPU time of waiting for it, ns.
+    pub reap_ns: u64,
 }
 
 const FS_PER_NS: u64 = 1_000_000;
@@ -187,6 +191,7 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let write_ns = shortest(&speed, || sys::pwrite(files.memory, scratch, SMALL_BYTES, 0));
     speed.write_call_ns = write_ns.saturating_sub(speed.write_byte.ns(SMALL_BYTES as u64));
     speed.sleep_ns = sleep_cpu_ns();
+    [speed.child_ns, speed.reap_ns] = child_cpu_ns(&speed).unwrap_or_default();
     speed
 }
 
@@ -222,6 +227,38 @@ fn sleep_cpu_ns() -> u64 {
         sys::sleep_for(EACH_NS);
     }
     (sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / SLEEPS
+}
+
+/// CPU time of a task that does nothing but exit, and of waiting for it, ns.
+fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
+    extern "C" fn exit_at_once(_: usize) -> ! {
+        sys::exit(0)
+    }
+    const CHILDREN: u64 = 16;
+    const STACK_BYTES: usize = 16 << 10;
+    let low = memory(STACK_BYTES).ok()?;
+    // SAFETY: the end of the memory is one beyond it.
+    let stack = unsafe { low.add(STACK_BYTES) };
+    let (mut used_us, mut start_stamps) = (0, 0);
+    let begin_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    for _ in 0..CHILDREN {
+        let mut tid = 0;
+        let begin = stamp();
+        // SAFETY: the stack is used by one child at a time, as each is waited for.
+        if unsafe { sys::start(stack, None, &raw mut tid, exit_at_once, 0) } < 0 {
+            return None;
+        }
+        start_stamps += stamp() - begin;
+        // SAFETY: all zeroes is a value of it.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        sys::wait_child(0, &raw mut usage);
+        used_us += usage.ru_utime.tv_usec as u64 + usage.ru_stime.tv_usec as u64;
+    }
+    let own_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns;
+    // SAFETY: nobody is left who uses it.
+    unsafe { libc::munmap(low.cast(), STACK_BYTES) };
+    let waiting_ns = own_ns.saturating_sub(speed.ns(start_stamps));
+    Some([used_us * 1000 / CHILDREN, waiting_ns / CHILDREN])
 }
 
 /// The shortest of several times, ns: the one that nothing interrupted.
