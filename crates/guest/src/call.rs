@@ -405,11 +405,7 @@ impl Task {
         for mark in &call.marks[..call.n_marks] {
             match *mark {
                 Mark::Begin { text } => self.request_start_ns = time(text),
-                Mark::Done { text } => {
-                    let at_ns = time(text);
-                    self.done(at_ns);
-                    waited_until_ns = waited_until_ns.max(at_ns);
-                }
+                Mark::Done { text } => self.done(time(text)),
                 Mark::Due { at_ns } => {
                     self.owes_ns += world.speed.sleep_ns as i64;
                     self.request_start_ns = at_ns;

@@ -207,6 +207,26 @@ fn every_part_of_a_program_is_executed() {
 }
 
 #[test]
+fn work_is_as_long_as_it_says_wherever_it_stands() {
+    let Some(mut guest) = Guest::start() else { return };
+    let ways = [
+        "{ user = \"1ms\" }",
+        "{ kernel = \"1ms\" }",
+        "{ syscall = [{ begin = true }, { kernel = \"1ms\" }, { done = true }] }",
+        "{ syscall = [{ kernel = \"500us\" }, { done = true }, { kernel = \"500us\" }] }",
+    ];
+    for way in ways {
+        let scenario = format!(
+            "duration = \"600ms\"\n[[group]]\npath = \"/a\"\n[[task]]\nname = \"t\"\ngroup = \"/a\"\n\
+             program = [{{ loop = 100, do = [{way}] }}]\n"
+        );
+        let used_us = guest.run(&scenario).outcome.tasks["t"].usage_usec;
+        // A busy machine makes work dearer, but not twice as dear.
+        assert!((75_000..170_000).contains(&used_us), "{way}: {used_us} us for 100 ms of work");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_and_the_next_job_runs() {
     let Some(mut guest) = Guest::start() else { return };
     let refused =
