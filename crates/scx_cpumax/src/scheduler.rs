@@ -10,8 +10,12 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
 
@@ -35,6 +39,8 @@ pub struct Options {
     pub park_at_enqueue: bool,
     /// Cures to leave out, as bits of `enum cure`.
     pub without: u32,
+    /// Widen the window of the race between a refill and a park, ns.
+    pub park_delay_ns: u32,
     /// Show what libbpf has to say.
     pub verbose: bool,
 }
@@ -62,6 +68,9 @@ pub struct Scheduler<'obj> {
 static LIBBPF_LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LOG_LINES_MAX: usize = 4000;
 
+const STATE: &str = "/sys/kernel/sched_ext/state";
+/// With as many cgroups and tasks as there may be, on a slow machine.
+const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
 const EXIT_KIND_DONE: i32 = 1;
 const EXIT_KIND_UNREGISTERED: i32 = 64;
 const EXIT_CODE_RESTART: i64 = 1 << 48;
@@ -81,7 +90,35 @@ impl<'obj> Scheduler<'obj> {
             .cpumax_ops
             .attach_struct_ops()
             .map_err(|error| explain_attach(&skel, &error))?;
-        Ok(Self { skel, link: Some(link) })
+        let this = Self { skel, link: Some(link) };
+        this.wait_until_enabled()?;
+        Ok(this)
+    }
+
+    /// Newer kernels attach first and enable then; what goes wrong there is only in the exit record.
+    fn wait_until_enabled(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if let Ending::Ejected(reason) | Ending::Restart(reason) = self.ending() {
+                let data = self.skel.maps.bss_data.as_deref().expect("the program has data");
+                bail!(
+                    "{}",
+                    refusal_of(data).unwrap_or_else(|| format!(
+                        "the kernel did not accept the scheduler: {reason}"
+                    ))
+                );
+            }
+            if fs::read_to_string(STATE).is_ok_and(|state| state.trim() == "enabled") {
+                return Ok(());
+            }
+            if start.elapsed() > ENABLE_TIME_MAX {
+                bail!(
+                    "the kernel has not put the scheduler in charge for {} s",
+                    ENABLE_TIME_MAX.as_secs()
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Whether it is still in charge, and if not, why.
@@ -157,6 +194,7 @@ fn configure(
     rodata.llc_of_cpu[..topology.llc_of_cpu.len()].copy_from_slice(&topology.llc_of_cpu);
     rodata.slice_ns = options.slice_ns;
     rodata.without = options.without;
+    rodata.park_delay_ns = options.park_delay_ns;
     rodata.park_at_enqueue = options.park_at_enqueue;
     debug_assert!(topology.cpu_count <= CPUS_MAX);
     // A group takes its record and a cache line for each CPU.
@@ -184,14 +222,22 @@ fn check_kernel() -> Result<()> {
     }
     if !Path::new("/sys/kernel/sched_ext").exists() {
         bail!(
-            "this kernel ({}) has no sched_ext: it needs 6.18 or newer built with CONFIG_SCHED_CLASS_EXT=y",
+            "this kernel ({}) has no sched_ext: it needs 6.19 or newer built with CONFIG_SCHED_CLASS_EXT=y",
             kernel_release()
         );
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         bail!("this kernel ({}) has no BTF: it needs CONFIG_DEBUG_INFO_BTF=y", kernel_release());
     }
-    let state = fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default();
+    // On 6.18, which lacks this function, tasks came by the boundary but were not parked there: limits would not hold.
+    let btf = Btf::from_vmlinux().context("the kernel's BTF cannot be read")?;
+    if btf.type_by_name::<Func<'_>>("scx_bpf_task_set_slice").is_none() {
+        bail!(
+            "this kernel ({}) cannot park tasks on their way to user mode: it needs 6.19 or newer",
+            kernel_release()
+        );
+    }
+    let state = fs::read_to_string(STATE).unwrap_or_default();
     if state.trim() != "disabled" {
         let name = fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
         bail!(
@@ -226,13 +272,14 @@ fn capture_libbpf_log(verbose: bool) {
 /// Makes one message of what libbpf said while it failed to load.
 fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
     let log = LIBBPF_LOG.lock().expect("no one panics with it").concat();
-    if let Some(missing) =
-        log.lines().find(|line| line.contains("(ksym)") && line.contains("failed"))
-    {
+    let unresolved = |line: &str| {
+        let (_, rest) = line.split_once("kfunc '")?;
+        Some(rest.split_once("' is referenced but wasn't resolved")?.0.to_owned())
+    };
+    if let Some(missing) = log.lines().find_map(unresolved) {
         return anyhow!(
-            "this kernel ({}) lacks a function that is needed: {}",
-            kernel_release(),
-            missing.trim()
+            "this kernel ({}) does not offer {missing} to BPF, which is needed",
+            kernel_release()
         );
     }
     let tail: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -246,16 +293,16 @@ fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
 /// Makes one message of why the loaded program was not put in charge.
 fn explain_attach(skel: &MainSkel<'_>, error: &libbpf_rs::Error) -> anyhow::Error {
     let data = skel.maps.bss_data.as_deref().expect("the program has data");
-    if let Some(refusal) = crate::refusal::describe(
-        data.refusal.kind,
-        data.refusal.error,
-        data.refusal.group_id,
-        data.refusal.level,
-    ) {
+    if let Some(refusal) = refusal_of(data) {
         return anyhow!("{refusal}");
     }
-    let message = text(&data.exit_record.message);
-    anyhow!("the kernel did not accept the scheduler: {error} {message}")
+    anyhow!("the kernel did not accept the scheduler: {error} {}", text(&data.exit_record.message))
+}
+
+/// Which cgroup could not be represented, if that was the reason.
+fn refusal_of(data: &skeleton::types::bss) -> Option<String> {
+    let refusal = &data.refusal;
+    crate::refusal::describe(refusal.kind, refusal.error, refusal.group_id, refusal.level)
 }
 
 /// A C string in a fixed field.

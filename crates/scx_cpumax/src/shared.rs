@@ -64,6 +64,7 @@ pub struct Task {
     pub hopped: u32,
     pub slot: u32,
     pub boundary_visits: u64,
+    pub hops: u64,
     pub parks: u64,
     pub parked_ns: u64,
     pub boundary_ns: u64,

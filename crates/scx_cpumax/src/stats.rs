@@ -65,8 +65,9 @@ pub struct TaskStat {
     pub tid: u32,
     pub comm: String,
     pub parked: bool,
-    /// How often it came by the boundary, and how often it stayed.
+    /// How often it came by the boundary, how often that took two hops, and how often it stayed.
     pub boundary_visits: u64,
+    pub hops: u64,
     pub parks: u64,
     pub parked_usec: u64,
     /// From arriving at the boundary to being parked.
@@ -198,6 +199,7 @@ fn task_stat(scheduler: &Scheduler<'_>, tid: u32) -> Option<TaskStat> {
             .to_owned(),
         parked: task.parked != 0,
         boundary_visits: task.boundary_visits,
+        hops: task.hops,
         parks: task.parks,
         parked_usec: task.parked_ns / 1000,
         boundary_usec: task.boundary_ns / 1000,

@@ -46,6 +46,7 @@ const volatile u32 nr_cpus = 1;
 const volatile u64 tick_ns = 4000000;
 const volatile bool park_at_enqueue = false; /* for comparison only: parks whoever is queued, lock holders too */
 const volatile u32 without = 0;		     /* cures to leave out, so that tests can show what they cure */
+const volatile u32 park_delay_ns = 0;		     /* tests widen the window of the refill race with it */
 enum cure {
 	CURE_REFILL_RACE = 1 << 0,
 	CURE_SECOND_SLOT = 1 << 1,

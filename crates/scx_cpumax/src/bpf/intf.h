@@ -89,6 +89,7 @@ struct cbw_task {
 	u32 slot;	/* of the two task_work slots, the one to try first */
 
 	u64 boundary_visits;
+	u64 hops; /* visits after which migration was still disabled at the first attempt to park */
 	u64 parks;
 	u64 parked_ns;
 	u64 boundary_ns;   /* from the visit to the park */

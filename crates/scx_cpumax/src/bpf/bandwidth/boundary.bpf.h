@@ -231,6 +231,17 @@ static __always_inline bool cbw_cannot_migrate(struct task_struct *p)
 	return p->migration_disabled > (p == bpf_get_current_task_btf());
 }
 
+static __noinline int cbw_delay(u64 until)
+{
+	int i;
+
+	bpf_for(i, 0, 1 << 20) {
+		if (bpf_ktime_get_ns() >= until)
+			break;
+	}
+	return 0;
+}
+
 static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)
 {
 	cbw_group_t *g = cbw_group_at(cbw_where_to_wait((u64)l, cpu)), *at;
@@ -239,14 +250,17 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 
 	if (!g)
 		return false;
-	cbw_activate(g);
 	/* Counted before the pool is looked at again: either the refill is seen here, or the count is seen by the refill. */
 	__sync_fetch_and_add(&g->nr_parked, 1);
 	if (!cbw_out(g, cpu) && !(without & CURE_REFILL_RACE)) {
 		__sync_fetch_and_add(&g->nr_parked, -1);
 		return false;
 	}
+	/* A timer that stops looks at the count once more after it has said so. */
+	cbw_activate(g);
 	now = bpf_ktime_get_ns();
+	if (park_delay_ns)
+		cbw_delay(now + park_delay_ns);
 	t->parked_at_ns = now;
 	t->parked = (u64)g;
 	t->parks++;
@@ -279,6 +293,7 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 		return CBW_RUN;
 	if (t->at_boundary && !t->hopped && cbw_cannot_migrate(p) && !(without & CURE_SECOND_HOP)) {
 		t->hopped = 1;
+		t->hops++;
 		return CBW_HEAD;
 	}
 	t->at_boundary = 0;

@@ -58,8 +58,8 @@ static __always_inline s64 cbw_scale(s64 a, u64 b, u64 c)
 
 static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 quota_ns, u64 burst_ns)
 {
-	u64 old = g->quota_ns, now = bpf_ktime_get_ns();
-	s64 pool = cbw_read(g->pool_ns), changed;
+	u64 old = g->quota_ns, old_period = g->period_ns, now = bpf_ktime_get_ns();
+	s64 pool = cbw_read(g->pool_ns), changed, left, new_left;
 	int i;
 
 	if (quota_ns == CBW_UNLIMITED) {
@@ -80,16 +80,24 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 		cbw_write(g->refill_at_ns, now + period_ns);
 	} else {
 		/*
-		 * The part of the quota that was used stays used: no windfall, however often the limit is written, and no stall
-		 * after it has been lowered.
+		 * The pool is worth the time it would take to earn it, and how far that is ahead of or behind the clock stays the
+		 * same: no windfall, however often the limit is written, and no stall beyond the refill that was due anyway.
 		 */
+		left = old_period;
+		new_left = period_ns;
+		if (cbw_read(g->timer_active) && cbw_read(g->refill_at_ns) > now) {
+			left = cbw_read(g->refill_at_ns) - now;
+			if (new_left > left)
+				new_left = left;
+		}
 		bpf_for(i, 0, 16) {
 			pool = cbw_read(g->pool_ns);
-			changed = min_s64(cbw_scale(pool, quota_ns, old), quota_ns + burst_ns);
+			changed = cbw_scale(pool, old_period, old) - left + new_left;
+			changed = min_s64(cbw_scale(changed, quota_ns, period_ns), quota_ns + burst_ns);
 			if (__sync_val_compare_and_swap(&g->pool_ns, pool, changed) == pool)
 				break;
 		}
-		g->pool_after_refill_ns = min_s64(cbw_scale(g->pool_after_refill_ns, quota_ns, old), quota_ns + burst_ns);
+		g->pool_after_refill_ns = quota_ns;
 		if (cbw_read(g->refill_at_ns) > now + period_ns)
 			cbw_write(g->refill_at_ns, now + period_ns);
 	}

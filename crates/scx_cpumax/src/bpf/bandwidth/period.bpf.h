@@ -180,7 +180,10 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 			bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, BPF_F_TIMER_ABS);
 			return 0;
 		}
-		cbw_write(g->timer_active, 0);
+		__sync_lock_test_and_set(&g->timer_active, 0);
+		if (!cbw_read(g->nr_parked) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
+			return 0;
+		bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, BPF_F_TIMER_ABS);
 		return 0;
 	}
 	next = cbw_read(g->refill_at_ns);
@@ -195,7 +198,7 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 		if (idle) {
 			__sync_lock_test_and_set(&g->timer_active, 0);
 			/* Somebody may have taken in between and seen the timer active. */
-			if (!cbw_read(g->taken) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
+			if ((!cbw_read(g->taken) && !cbw_read(g->nr_parked)) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
 				return 0;
 		}
 	}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks that wait at the boundary: who never waits there, what can be done to those who do, and how they get away.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::guest::{Checked, Group, Scheduler, wait_until};
+
+/// As `enum cure` has them.
+const WITHOUT_REFILL_RACE: &str = "--without=1";
+const WITHOUT_SECOND_SLOT: &str = "--without=2";
+const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
+const WITHOUT_SECOND_HOP: &str = "--without=16";
+
+/// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
+fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
+    let scheduler = Scheduler::start(args)?;
+    let (limited, free) = (Group::new("limited", "20000 100000"), Group::new("free", "max"));
+    let _loads = (
+        limited.load(&["writer", "/tmp/locked", "24"]),
+        free.load(&["peer", "/tmp/locked", "1000"]),
+    );
+    sleep(Duration::from_secs(12));
+    scheduler.stop()?;
+    let read = |name: &str| {
+        fs::read_to_string(name).unwrap_or_default().trim().parse::<u64>().unwrap_or(0)
+    };
+    let result = (read("/tmp/locked.wait_us"), read("/tmp/locked.kernel_us"));
+    for name in ["/tmp/locked.wait_us", "/tmp/locked.kernel_us"] {
+        let _ = fs::remove_file(name);
+    }
+    Ok(result)
+}
+
+pub fn lock_holder() -> Checked {
+    let (wait, kernel) = lock_wait(&[])?;
+    let (wait_parked, kernel_parked) = lock_wait(&["--park-at-enqueue"])?;
+    let said = format!(
+        "waited {wait} us for a holder that needed {kernel} us; parked at enqueue {wait_parked} us for {kernel_parked} us"
+    );
+    if kernel == 0 || wait > kernel * 12 / 10 + 20_000 {
+        return Err(said);
+    }
+    if wait_parked < wait * 2 {
+        return Err(format!(
+            "parking at enqueue makes no difference, so this shows nothing: {said}"
+        ));
+    }
+    Ok(said)
+}
+
+/// Whatever is done to a parked task is done as soon as a period ends, or sooner.
+pub fn obey() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let group = Group::new("p", "10000 200000");
+    let limit = Duration::from_millis(1500);
+    let hold = |what: &str, took: Duration| {
+        if took > limit { Err(format!("{what} took {took:?}")) } else { Ok(()) }
+    };
+    for round in 0..4 {
+        let load = group.load(&["hog"]);
+        wait_until(10, || group.number("parked") > 0)
+            .map_err(|()| "nothing was ever parked".to_owned())?;
+        match round {
+            0 => hold("affinity", load.set_cpus(&[1]))?,
+            1 => {
+                // SAFETY: plain numbers.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, load.pid() as u32, 10) };
+                load.signal(libc::SIGSTOP);
+                let stopped = || {
+                    fs::read_to_string(format!("/proc/{}/stat", load.pid()))
+                        .is_ok_and(|stat| stat.contains(") T "))
+                };
+                let start = Instant::now();
+                wait_until(5, stopped).map_err(|()| "SIGSTOP was never obeyed".to_owned())?;
+                hold("SIGSTOP", start.elapsed())?;
+                load.signal(libc::SIGCONT);
+            }
+            2 => {
+                // To a group without a limit: it runs at once.
+                let free = Group::new("free", "max");
+                let before = load.cpu_us();
+                free.set("cgroup.procs", &load.pid().to_string());
+                sleep(Duration::from_millis(600));
+                let ran = load.cpu_us() - before;
+                if ran < 400_000 {
+                    return Err(format!(
+                        "moved to a group without a limit it ran {ran} us in 600 ms"
+                    ));
+                }
+                // And back: it is stopped again.
+                group.set("cgroup.procs", &load.pid().to_string());
+                sleep(Duration::from_millis(400));
+                let before = load.cpu_us();
+                sleep(Duration::from_secs(1));
+                let ran = load.cpu_us() - before;
+                if ran > 80_000 {
+                    return Err(format!("moved back it ran {ran} us in a second"));
+                }
+            }
+            _ => {}
+        }
+        hold("SIGKILL", load.kill())?;
+    }
+    wait_until(3, || group.number("parked") == 0)
+        .map_err(|()| format!("counted as parked for ever: {}", group.stat()))?;
+    scheduler.stop()?;
+    Ok(String::new())
+}
+
+/// The longest of some changes of affinity of a parked task, and how often it took two hops to park.
+fn slowest_affinity(args: &[&str]) -> Result<(Duration, u64), String> {
+    let scheduler = Scheduler::start(args)?;
+    let group = Group::new("hop", "5000 1000000");
+    let load = group.load(&["hog"]);
+    let mut slowest = Duration::ZERO;
+    for round in 0..4 {
+        wait_until(10, || group.number("parked") > 0)
+            .map_err(|()| "nothing was ever parked".to_owned())?;
+        slowest = slowest.max(load.set_cpus(&[round % 2]));
+        sleep(Duration::from_millis(300));
+    }
+    let hops = group.stat()["tasks"][0]["hops"].as_u64().unwrap_or(0);
+    load.kill();
+    scheduler.stop()?;
+    Ok((slowest, hops))
+}
+
+/// A task is parked with migration enabled: its affinity changes at once.
+pub fn second_hop() -> Checked {
+    let (with, without) = (slowest_affinity(&[])?, slowest_affinity(&[WITHOUT_SECOND_HOP])?);
+    let said = format!(
+        "affinity of a parked task: {:?} after {} hops; without: {:?}",
+        with.0, with.1, without.0
+    );
+    if with.0 > Duration::from_millis(300) || with.1 == 0 || without.1 > 0 {
+        Err(said)
+    } else {
+        Ok(said)
+    }
+}
+
+/// How many visits to the boundary could not be arranged in some seconds.
+fn refused_visits(args: &[&str]) -> Result<(u64, u64), String> {
+    let scheduler = Scheduler::start(args)?;
+    let group = Group::new("slot", "2000 10000");
+    let _loads = group.hogs(3);
+    sleep(Duration::from_secs(4));
+    let result = (group.number("refused"), group.number("parks"));
+    scheduler.stop()?;
+    Ok(result)
+}
+
+/// With one slot the kernel refuses a visit while the last one's callback has not returned.
+pub fn second_slot() -> Checked {
+    let ((with, parks), (without, _)) =
+        (refused_visits(&[])?, refused_visits(&[WITHOUT_SECOND_SLOT])?);
+    let said = format!("{with} refused in {parks} parks, with one slot {without}");
+    if with > 0 || without == 0 { Err(said) } else { Ok(said) }
+}
+
+/// How much of the quota is used: what a task does not get that waits although there is runtime again is lost.
+fn used(args: &[&str]) -> Result<(f64, u64), String> {
+    let scheduler = Scheduler::start(args)?;
+    // Used up shortly before the period ends, so that parking and refill meet; the timer stays on the CPU where it began.
+    let group = Group::new("race", "8000 10000");
+    let load = group.load_on(0, &["hog"]);
+    sleep(Duration::from_secs(1));
+    load.set_cpus(&[1]);
+    sleep(Duration::from_secs(1));
+    let rate = group.rate(Duration::from_secs(8));
+    let parks = group.number("parks");
+    scheduler.stop()?;
+    Ok((rate / 0.8, parks))
+}
+
+pub fn refill_race() -> Checked {
+    let delay = "--park-delay-us=4000";
+    let ((with, parks), (without, _)) = (used(&[delay])?, used(&[delay, WITHOUT_REFILL_RACE])?);
+    let said = format!(
+        "{:.1} % of the quota used in {parks} parks, without the second look {:.1} %",
+        with * 100.0,
+        without * 100.0
+    );
+    if with < 0.85 { Err(said) } else { Ok(said) }
+}
+
+/// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty seconds.
+pub fn watchdog() -> Checked {
+    sixty_four(&[], Duration::from_secs(120))
+}
+
+/// The same without the cure: the kernel throws the scheduler out.
+pub fn watchdog_barks() -> Checked {
+    match sixty_four(&[WITHOUT_WATCHDOG_PASS], Duration::from_secs(60)) {
+        Ok(said) => Err(format!("it was not thrown out: {said}")),
+        Err(said) if said.contains("failed to run for") => Ok(said),
+        Err(said) => Err(said),
+    }
+}
+
+fn sixty_four(args: &[&str], time: Duration) -> Checked {
+    let group = Group::new("dog", "max");
+    let mut scheduler = Scheduler::start(args)?;
+    let _load = group.load(&["hogs", "64"]);
+    sleep(Duration::from_secs(3));
+    group.set("cpu.max", "1000 1000000");
+    sleep(time);
+    scheduler.still_in_charge()?;
+    let stat = group.stat();
+    scheduler.stop()?;
+    if stat["watchdog_passes"].as_u64() == Some(0) && stat["parks"].as_u64() < Some(64) {
+        return Err(format!("nothing was parked for long: {stat}"));
+    }
+    Ok(format!(
+        "{} parks, {} passes, {} us used",
+        stat["parks"], stat["watchdog_passes"], stat["usage_usec"]
+    ))
+}
+
+/// CPUs go and come while tasks are parked.
+pub fn hotplug() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let group = Group::new("plug", "40000 100000");
+    let _loads = group.hogs(6);
+    let mut slowest = Duration::ZERO;
+    for round in 0..12 {
+        let file = format!("/sys/devices/system/cpu/cpu{}/online", 1 + round % 3);
+        for value in ["0", "1"] {
+            sleep(Duration::from_millis(150));
+            let start = Instant::now();
+            fs::write(&file, value).map_err(|error| format!("{file}: {error}"))?;
+            slowest = slowest.max(start.elapsed());
+        }
+    }
+    let rate = group.rate(Duration::from_secs(4));
+    scheduler.stop()?;
+    let said = format!("slowest change {slowest:?}, {rate:.3} CPUs used of 0.4 afterwards");
+    if slowest > Duration::from_secs(3) || (rate / 0.4 - 1.0).abs() > 0.03 {
+        Err(said)
+    } else {
+        Ok(said)
+    }
+}

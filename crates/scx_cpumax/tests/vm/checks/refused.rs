@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What cannot be is refused in one message, and the machine goes on under the fair class.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::guest::{CGROUPS, Checked, Group, Scheduler, state, wait_until};
+
+/// The loader is killed: the kernel goes back to the fair class, and that enforces the limit.
+pub fn loader_dies() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let group = Group::new("orphan", "20000 100000");
+    let _loads = group.hogs(2);
+    sleep(Duration::from_secs(1));
+    scheduler.signal(libc::SIGKILL);
+    drop(scheduler.wait());
+    wait_until(10, || state().starts_with("disabled"))
+        .map_err(|()| format!("sched_ext is {}", state()))?;
+    sleep(Duration::from_secs(1));
+    let rate = group.rate(Duration::from_secs(3));
+    if (rate / 0.2 - 1.0).abs() > 0.1 {
+        Err(format!("{rate:.3} CPUs used of 0.2"))
+    } else {
+        Ok(String::new())
+    }
+}
+
+pub fn refusals() -> Checked {
+    // Another scheduler, here another of the same.
+    let first = Scheduler::start(&[])?;
+    let second = Scheduler::start_alone(&["--socket", "/run/second.sock"]);
+    if !second.contains("is loaded (enabled): stop it first") {
+        return Err(format!("a second scheduler: {second}"));
+    }
+    // Groups that there is no room for cannot be made while it runs.
+    let deep = (1..=33).map(|level| format!("d{level}")).collect::<Vec<_>>();
+    let mut path = CGROUPS.to_owned();
+    let mut refused_at = 0;
+    for (level, name) in deep.iter().enumerate() {
+        let _ = fs::write(format!("{path}/cgroup.subtree_control"), "+cpu");
+        path = format!("{path}/{name}");
+        if fs::create_dir(&path).is_err() {
+            refused_at = level + 1;
+            break;
+        }
+    }
+    // Made without the controller, switching that on is what is refused.
+    let last = format!(
+        "{}/cgroup.subtree_control",
+        path.rsplit_once('/').map_or("", |(parent, _)| parent)
+    );
+    if refused_at == 0 && fs::read_to_string(&last).unwrap_or_default().contains("cpu") {
+        return Err("a group 33 levels deep was taken".to_owned());
+    }
+    first.stop()?;
+    // And if they are there already, it does not load.
+    let _ = fs::create_dir(&path);
+    let _ = fs::write(&last, "+cpu");
+    let late = Scheduler::start_alone(&[]);
+    if !late.contains("33 levels below the root") {
+        return Err(format!("depth 33: {late}"));
+    }
+    let few = Scheduler::start_alone(&["--max-groups", "16"]);
+    if !few.contains("--max-groups") && !few.contains("levels") {
+        return Err(format!("more groups than room: {few}"));
+    }
+    Ok(String::new())
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Random groups, moves, limits, affinities, kills, stops, forks and hotplug; afterwards nothing is lost and sums add up.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::guest::{Checked, Group, Load, Scheduler, wait_until};
+
+/// Small and repeatable: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+const LIMITS: &[&str] = &[
+    "max",
+    "1000 100000",
+    "5000 20000",
+    "20000 100000",
+    "150000 100000",
+    "1000 1000",
+    "50000 1000000",
+];
+const KINDS: &[&[&str]] = &[&["hog"], &["reads"], &["sleeper", "500"], &["forks"]];
+
+/// `CPUMAX_STORM_SECONDS` cannot reach the machine, so the length is that of a check; an hour is many of them.
+pub fn storm() -> Checked {
+    let mut scheduler = Scheduler::start(&[])?;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut groups: Vec<Group> = Vec::new();
+    let mut loads: Vec<Load> = Vec::new();
+    let start = Instant::now();
+    let mut steps = 0;
+    while start.elapsed() < Duration::from_secs(60) {
+        steps += 1;
+        step(&mut random, &mut groups, &mut loads, steps);
+        scheduler.still_in_charge()?;
+        sleep(Duration::from_millis(random.below(30)));
+    }
+    for cpu in 1..4 {
+        let _ = fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), "1");
+    }
+    // Nobody is lost: without limits everybody moves on.
+    for group in &groups {
+        group.set("cpu.max", "max");
+    }
+    for load in &loads {
+        load.signal(libc::SIGCONT);
+    }
+    for group in &groups {
+        wait_until(5, || group.number("parked") == 0)
+            .map_err(|()| format!("parked for ever: {}", group.stat()))?;
+    }
+    let slow = loads.into_iter().map(Load::kill).max().unwrap_or_default();
+    if slow > Duration::from_secs(5) {
+        return Err(format!("a task took {slow:?} to die"));
+    }
+    scheduler.stop()?;
+    Ok(format!("{steps} steps"))
+}
+
+fn step(random: &mut Random, groups: &mut Vec<Group>, loads: &mut Vec<Load>, steps: u64) {
+    let limit = LIMITS[random.below(LIMITS.len() as u64) as usize];
+    let pick = |random: &mut Random, n: usize| random.below(n.max(1) as u64) as usize;
+    match random.below(10) {
+        0 if groups.len() < 12 => {
+            let path = match groups.len() {
+                n if n > 2 && random.below(2) == 0 => {
+                    let parent = groups[pick(random, n)].0.clone();
+                    // A group with processes of its own cannot hand the controller down.
+                    if parent.contains('/') {
+                        format!("s{steps}")
+                    } else {
+                        format!("p{}/c{steps}", pick(random, 3))
+                    }
+                }
+                _ => format!("s{steps}"),
+            };
+            groups.push(Group::new(&path, limit));
+        }
+        1 | 2 if loads.len() < 24 && !groups.is_empty() => {
+            let at = pick(random, groups.len());
+            loads.push(groups[at].load(KINDS[pick(random, KINDS.len())]));
+        }
+        3 | 4 if !groups.is_empty() => {
+            let at = pick(random, groups.len());
+            groups[at].set("cpu.max", limit);
+        }
+        5 if !loads.is_empty() && !groups.is_empty() => {
+            let (from, to) = (pick(random, loads.len()), pick(random, groups.len()));
+            let _ = fs::write(groups[to].file("cgroup.procs"), loads[from].pid().to_string());
+        }
+        6 if !loads.is_empty() => {
+            let at = pick(random, loads.len());
+            let cpus: Vec<usize> =
+                if random.below(2) == 0 { vec![0, 1, 2, 3] } else { vec![pick(random, 4), 0] };
+            loads[at].set_cpus(&cpus);
+        }
+        7 if !loads.is_empty() => {
+            let at = pick(random, loads.len());
+            loads[at].signal(if random.below(2) == 0 { libc::SIGSTOP } else { libc::SIGCONT });
+        }
+        8 if !loads.is_empty() => {
+            let at = pick(random, loads.len());
+            let load = loads.swap_remove(at);
+            load.signal(libc::SIGCONT);
+            load.kill();
+        }
+        9 if random.below(4) == 0 => {
+            let value = if random.below(2) == 0 { "0" } else { "1" };
+            let _ = fs::write(
+                format!("/sys/devices/system/cpu/cpu{}/online", 1 + pick(random, 3)),
+                value,
+            );
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The first process of the virtual machine: sets it up, carries out the checks that the command line names, powers off.
+//!
+//! Also what the checks are made of: groups, loads in them, the scheduler, and what all of them say.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::checks::CHECKS;
+
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+const SOCKET: &str = "/run/scx_cpumax.sock";
+
+/// What a check comes to: nothing to say, or what is wrong.
+pub type Checked = Result<String, String>;
+
+/// Never returns: the machine is off afterwards.
+pub fn main() -> ! {
+    for (kind, at) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/tmp"),
+        ("tmpfs", "/run"),
+        ("cgroup2", CGROUPS),
+        ("tracefs", "/sys/kernel/tracing"),
+    ] {
+        mount(kind, at);
+    }
+    let _ = fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+cpu");
+    // An initramfs without device nodes leaves the first process without a console.
+    if let Ok(console) = File::options().read(true).write(true).open("/dev/ttyS0") {
+        for descriptor in 0..3 {
+            // SAFETY: copies an open descriptor over the standard ones.
+            unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&console), descriptor) };
+        }
+    }
+    // Its thread would use up to a tenth of the one CPU.
+    let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
+    let mut port = File::options().write(true).open("/dev/ttyS1").expect("the second serial port");
+    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let names = command_line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("cpumax.checks="))
+        .unwrap_or_default();
+    for name in names.split(',') {
+        let Some(check) = CHECKS.iter().find(|check| check.name == name) else {
+            let _ = writeln!(port, "FAIL {name}: no such check");
+            continue;
+        };
+        let before = kernel_complaints().len();
+        let outcome = panic::catch_unwind(check.run)
+            .unwrap_or_else(|_| Err("panicked, see the console".to_owned()));
+        kill_all();
+        let complaints = kernel_complaints();
+        let outcome = match outcome {
+            Ok(_) if complaints.len() > before && !check.ends_badly => {
+                Err(format!("the kernel complained: {}", complaints[before..].join(" / ")))
+            }
+            other => other,
+        };
+        let _ = match outcome {
+            Ok(said) if said.starts_with("skipped") => writeln!(port, "SKIP {name}: {said}"),
+            Ok(said) if said.is_empty() => writeln!(port, "PASS {name}"),
+            Ok(said) => writeln!(port, "PASS {name} ({said})"),
+            Err(wrong) => writeln!(port, "FAIL {name}: {wrong}"),
+        };
+    }
+    // SAFETY: flushes, and takes the machine down.
+    unsafe {
+        libc::tcdrain(std::os::fd::AsRawFd::as_raw_fd(&port));
+        libc::sync();
+        libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF);
+    }
+    loop {
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn mount(kind: &str, at: &str) {
+    let _ = fs::create_dir_all(at);
+    let text = |text: &str| std::ffi::CString::new(text).expect("no zero in it");
+    let (kind, at) = (text(kind), text(at));
+    // SAFETY: three C strings that live through the call.
+    unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
+}
+
+/// Warnings and worse in the kernel's log.
+fn kernel_complaints() -> Vec<String> {
+    let mut buffer = vec![0_u8; 1 << 20];
+    // SAFETY: reads the whole log (action 3) into a buffer of the length given.
+    let length = unsafe { libc::klogctl(3, buffer.as_mut_ptr().cast(), buffer.len() as i32) };
+    buffer.truncate(length.max(0) as usize);
+    let text = String::from_utf8_lossy(&buffer).into_owned();
+    let bad = [
+        "WARNING:",
+        "BUG:",
+        "Oops",
+        "RCU stall",
+        "rcu_preempt detected",
+        "soft lockup",
+        "runnable task stall",
+        "blocked for more",
+    ];
+    let bad = |line: &&str| {
+        bad.iter().any(|word| line.contains(word))
+            || (line.contains("sched_ext:")
+                && line.contains("disabled (")
+                && !line.contains("unregistered from user"))
+    };
+    text.lines().filter(bad).map(str::to_owned).collect()
+}
+
+/// Ends whatever a check left running, and removes its groups.
+fn kill_all() {
+    for _ in 0..100 {
+        // SAFETY: everybody but this first process, which cannot be killed anyway.
+        unsafe { libc::kill(-1, libc::SIGCONT) };
+        // SAFETY: the same.
+        let none = unsafe { libc::kill(-1, libc::SIGKILL) } != 0;
+        let mut status = 0;
+        // SAFETY: takes in whoever has ended.
+        while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
+        if none {
+            break;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    for _ in 0..20 {
+        if remove_groups(Path::new(CGROUPS)) {
+            break;
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
+fn remove_groups(dir: &Path) -> bool {
+    let children: Vec<PathBuf> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    children.iter().all(|child| remove_groups(child) && fs::remove_dir(child).is_ok())
+}
+
+/// A running scheduler.
+pub struct Scheduler {
+    child: Child,
+}
+
+impl Scheduler {
+    /// Starts it and waits until it is in charge.
+    pub fn start(args: &[&str]) -> Result<Self, String> {
+        let log = File::create("/tmp/scx.log").expect("a log");
+        let child = Command::new("/scx_cpumax")
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        let mut this = Self { child };
+        let patience = Instant::now();
+        while !state().starts_with("enabled") || UnixStream::connect(SOCKET).is_err() {
+            if let Ok(Some(status)) = this.child.try_wait() {
+                return Err(format!("it ended with {status}: {}", Self::log()));
+            }
+            if patience.elapsed() > Duration::from_secs(90) {
+                return Err(format!("it is not in charge after 90 s: {}", Self::log()));
+            }
+            sleep(Duration::from_millis(100));
+        }
+        Ok(this)
+    }
+
+    /// Starts one that is expected to end by itself; returns how it did.
+    pub fn start_alone(args: &[&str]) -> String {
+        let output = Command::new("/scx_cpumax").args(args).output().expect("it starts");
+        format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
+    }
+
+    fn log() -> String {
+        fs::read_to_string("/tmp/scx.log").unwrap_or_default().trim().replace('\n', " / ")
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child has not been waited for.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Ends it as ctrl-C does; wrong if it had ended before.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.still_in_charge()?;
+        self.signal(libc::SIGINT);
+        let status = self.child.wait().map_err(|error| error.to_string())?;
+        wait_until(5, || state().starts_with("disabled"))
+            .map_err(|()| format!("still {} after its end", state()))?;
+        if status.success() { Ok(()) } else { Err(format!("{status}: {}", Self::log())) }
+    }
+
+    pub fn still_in_charge(&mut self) -> Result<(), String> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(format!("it ended with {status}: {}", Self::log()));
+        }
+        if state().starts_with("enabled") {
+            Ok(())
+        } else {
+            Err(format!("{}: {}", state().trim(), Self::log()))
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> String {
+        let status =
+            self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        format!("{status}: {}", Self::log())
+    }
+}
+
+pub fn state() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_else(|_| "absent".to_owned())
+}
+
+/// Waits up to so many seconds.
+pub fn wait_until(seconds: u64, mut condition: impl FnMut() -> bool) -> Result<(), ()> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > Duration::from_secs(seconds) {
+            return Err(());
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A cgroup, made with its parents.
+#[derive(Clone)]
+pub struct Group(pub String);
+
+impl Group {
+    pub fn new(path: &str, max: &str) -> Self {
+        let mut at = PathBuf::from(CGROUPS);
+        for part in path.split('/') {
+            if at != Path::new(CGROUPS) {
+                let _ = fs::write(at.join("cgroup.subtree_control"), "+cpu");
+            }
+            at.push(part);
+            let _ = fs::create_dir(&at);
+        }
+        let group = Self(path.to_owned());
+        group.set("cpu.max", max);
+        group
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        Path::new(CGROUPS).join(&self.0).join(name)
+    }
+
+    pub fn set(&self, file: &str, value: &str) {
+        fs::write(self.file(file), value)
+            .unwrap_or_else(|error| panic!("{}/{file} <- {value}: {error}", self.0));
+    }
+
+    pub fn usage_us(&self) -> u64 {
+        let text = fs::read_to_string(self.file("cpu.stat")).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok()).unwrap_or(0)
+    }
+
+    /// CPUs used over so long a time, as it really was.
+    pub fn rate(&self, time: Duration) -> f64 {
+        let (start, before) = (Instant::now(), self.usage_us());
+        sleep(time);
+        (self.usage_us() - before) as f64 / start.elapsed().as_micros() as f64
+    }
+
+    /// A load in the group: `/init load ARGS...`.
+    pub fn load(&self, args: &[&str]) -> Load {
+        self.spawn(args, None)
+    }
+
+    /// A load that has never run on another CPU.
+    pub fn load_on(&self, cpu: usize, args: &[&str]) -> Load {
+        self.spawn(args, Some(cpu))
+    }
+
+    fn spawn(&self, args: &[&str], cpu: Option<usize>) -> Load {
+        let mut command = Command::new("/init");
+        command.arg("load").args(args).stdin(Stdio::null());
+        if let Some(cpu) = cpu {
+            // SAFETY: the child only sets its affinity between fork and exec; this process has one thread.
+            unsafe {
+                command.pre_exec(move || {
+                    set_cpus(0, &[cpu]);
+                    Ok(())
+                });
+            }
+        }
+        let child = command.spawn().unwrap_or_else(|error| panic!("load {args:?}: {error}"));
+        // Only now into the group: under a small limit starting a program takes very long.
+        self.set("cgroup.procs", &child.id().to_string());
+        Load { child }
+    }
+
+    pub fn hogs(&self, count: usize) -> Vec<Load> {
+        (0..count).map(|_| self.load(&["hog"])).collect()
+    }
+
+    /// What the scheduler says about it.
+    pub fn stat(&self) -> serde_json::Value {
+        let answer = ask(&format!("{{\"group\":\"/{}\",\"tasks\":true}}", self.0));
+        answer["groups"][0].clone()
+    }
+
+    pub fn number(&self, field: &str) -> u64 {
+        self.stat()[field].as_u64().unwrap_or_else(|| panic!("{}: no number {field}", self.0))
+    }
+}
+
+pub fn ask(request: &str) -> serde_json::Value {
+    let mut stream = UnixStream::connect(SOCKET).expect("the socket answers");
+    writeln!(stream, "{request}").expect("it listens");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("it answers");
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+}
+
+/// A running load.
+pub struct Load {
+    child: Child,
+}
+
+impl Load {
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child has not been waited for.
+        unsafe { libc::kill(self.pid(), signal) };
+    }
+
+    /// CPU time used so far, from its own accounting.
+    pub fn cpu_us(&self) -> u64 {
+        let text =
+            fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap_or_default();
+        text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000
+    }
+
+    /// Kills it; returns how long it took to be gone.
+    pub fn kill(self) -> Duration {
+        let start = Instant::now();
+        drop(self);
+        start.elapsed()
+    }
+
+    /// Sets the CPUs it may run on; returns how long that took.
+    pub fn set_cpus(&self, cpus: &[usize]) -> Duration {
+        let start = Instant::now();
+        set_cpus(self.pid(), cpus);
+        start.elapsed()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Of a process, or of the caller for 0.
+fn set_cpus(pid: i32, cpus: &[usize]) {
+    // SAFETY: a set of plain bits, filled by its own functions.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &cpu in cpus {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        assert_eq!(
+            libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set),
+            0,
+            "affinity"
+        );
+    }
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Boots one machine for each group of checks and reads their results from its second serial port.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::checks::{CHECKS, Check, Set};
+
+const QEMU: &str = "qemu-system-x86_64";
+const BOOT_TIME_MAX: Duration = Duration::from_secs(60);
+const SCX_CPUMAX: &str = env!("CARGO_BIN_EXE_scx_cpumax");
+
+pub fn main(args: &[String]) -> ExitCode {
+    let all = env::var("CPUMAX_SCX_SET").is_ok_and(|set| set == "all");
+    let names: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = |check: &&Check| {
+        if names.is_empty() {
+            all || check.set == Set::Quick
+        } else {
+            names.iter().any(|name| check.name.contains(name.as_str()))
+        }
+    };
+    let checks: Vec<&Check> = CHECKS.iter().filter(wanted).collect();
+    if args.iter().any(|arg| arg == "--list") {
+        for check in &checks {
+            println!("{}: test", check.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let kernels = kernels();
+    if let Some(reason) = reason_to_skip(&kernels) {
+        println!("{} checks of scx_cpumax on real kernels are SKIPPED: {reason}", checks.len());
+        println!(
+            "\ntest result: ok. 0 passed; 0 failed; {} ignored; 0 measured; 0 filtered out\n",
+            checks.len()
+        );
+        return ExitCode::SUCCESS;
+    }
+    let mut tally = Tally::default();
+    let shown = if all { &kernels[..] } else { &kernels[kernels.len() - 1..] };
+    for kernel in shown {
+        for machine in machines(&checks) {
+            run_machine(kernel, &machine, &mut tally, true);
+        }
+    }
+    tally.finish()
+}
+
+/// Checks that can share a machine: those of as many CPUs.
+fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
+    let mut machines: Vec<Vec<&Check>> = Vec::new();
+    for check in checks {
+        let fits = |other: &&Check| (other.cpus, other.alone) == (check.cpus, false);
+        match machines.iter_mut().find(|machine| !check.alone && machine.iter().all(fits)) {
+            Some(machine) => machine.push(check),
+            None => machines.push(vec![check]),
+        }
+    }
+    machines
+}
+
+fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool) {
+    let dir = tempfile::tempdir().expect("a directory for the machine");
+    let initrd = dir.path().join("initrd");
+    fs::write(&initrd, initramfs()).expect("the initramfs can be written");
+    let results = dir.path().join("results");
+    let console = dir.path().join("console");
+    let first = checks[0];
+    let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+    let limit = Duration::from_secs(
+        60 + first.cpus as u64 * 2 + checks.iter().map(|check| check.patience_s).sum::<u64>(),
+    );
+    println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
+    let started = Instant::now();
+    let mut command = Command::new(QEMU);
+    command.args(["-accel", "tcg,thread=multi"]);
+    command.args([
+        "-cpu",
+        "max,-rdrand,-rdseed",
+        "-m",
+        if first.cpus > 8 { "3072" } else { "1024" },
+    ]);
+    command.args([
+        "-smp",
+        &first.cpus.to_string(),
+        "-nodefaults",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+    ]);
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(&initrd);
+    command.arg("-append").arg(format!(
+        "console=ttyS0 panic=-1 nokaslr norandmaps cpumax.checks={}",
+        names.join(",")
+    ));
+    for file in [&console, &results] {
+        let mut port = OsString::from("file:");
+        port.push(file);
+        command.arg("-serial").arg(port);
+    }
+    // The machine goes when this program goes, however that is.
+    let mut machine =
+        die_with_parent(&mut command).stdin(Stdio::null()).spawn().expect("QEMU starts");
+    while started.elapsed() < limit && matches!(machine.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let _ = machine.kill();
+    let _ = machine.wait();
+    let said = fs::read(&results)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
+    if said.is_empty() && again && started.elapsed() < BOOT_TIME_MAX {
+        // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
+        println!("# it did not boot; once more");
+        return run_machine(kernel, checks, tally, false);
+    }
+    let mut missing: BTreeSet<&str> = names.iter().copied().collect();
+    for line in said.lines() {
+        let line = line.trim_end();
+        match line.split_once(' ') {
+            Some(("PASS", rest)) => {
+                missing.remove(rest.split(' ').next().unwrap_or(""));
+                tally.passed += 1;
+                println!("test {rest} ... ok");
+            }
+            Some(("FAIL", rest)) => {
+                missing.remove(rest.split([' ', ':']).next().unwrap_or(""));
+                tally.failed.push(rest.to_owned());
+                println!("test {rest} ... FAILED");
+            }
+            Some(("SKIP", rest)) => {
+                missing.remove(rest.split([' ', ':']).next().unwrap_or(""));
+                tally.skipped += 1;
+                println!("test {rest} ... SKIPPED");
+            }
+            _ => println!("  | {line}"),
+        }
+    }
+    if env::var_os("CPUMAX_SCX_CONSOLE").is_some() {
+        print!("{}", String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()));
+    }
+    for name in missing {
+        tally.failed.push(format!(
+            "{name}: the machine said nothing about it in {:.0?}",
+            started.elapsed()
+        ));
+        println!("test {name} ... FAILED (no word of it)");
+        let said = fs::read(&console)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(80)..]
+            .iter()
+            .for_each(|line| println!("  > {}", line.trim_end()));
+    }
+}
+
+fn die_with_parent(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: prctl is safe to call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        })
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    skipped: usize,
+    failed: Vec<String>,
+}
+
+impl Tally {
+    fn finish(self) -> ExitCode {
+        self.failed.iter().for_each(|failure| println!("failed: {failure}"));
+        let verdict = if self.failed.is_empty() { "ok" } else { "FAILED" };
+        println!(
+            "\ntest result: {verdict}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out\n",
+            self.passed,
+            self.failed.len(),
+            self.skipped
+        );
+        if self.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn reason_to_skip(kernels: &[PathBuf]) -> Option<String> {
+    if !cfg!(target_arch = "x86_64") {
+        return Some("they boot x86-64 kernels".to_owned());
+    }
+    if Command::new(QEMU).arg("--version").stdout(Stdio::null()).status().is_err() {
+        return Some(format!("{QEMU} is not installed"));
+    }
+    kernels.is_empty().then(|| {
+        "no kernel from 7.0 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
+    })
+}
+
+/// The kernels to test on, oldest first.
+fn kernels() -> Vec<PathBuf> {
+    if let Some(named) = env::var_os("CPUMAX_SCX_KERNELS") {
+        return env::split_paths(&named).filter(|path| path.is_file()).collect();
+    }
+    let cache = env::var_os("CPUMAX_CACHE")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(env::var_os("XDG_CACHE_HOME")?).join("cpumax")))
+        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache/cpumax")));
+    let Some(cache) = cache else { return Vec::new() };
+    let mut found: Vec<(Vec<u32>, PathBuf)> = fs::read_dir(cache.join("kernels"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            Some((version(&entry.file_name().to_string_lossy())?, entry.path().join("vmlinuz")))
+        })
+        .filter(|(version, path)| {
+            version.first().is_some_and(|&major| major >= 7) && path.is_file()
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The numbers of `7.3`; nothing for other names, such as those of kernels with other options.
+fn version(name: &str) -> Option<Vec<u32>> {
+    name.split('.').map(|number| number.parse().ok()).collect()
+}
+
+/// This program, the scheduler, and the libraries of both.
+fn initramfs() -> Vec<u8> {
+    let me = env::current_exe().expect("this program has a path");
+    let mut files: Vec<(String, PathBuf)> = vec![
+        ("/init".to_owned(), me.clone()),
+        ("/scx_cpumax".to_owned(), PathBuf::from(SCX_CPUMAX)),
+    ];
+    for program in [me.as_path(), Path::new(SCX_CPUMAX)] {
+        for library in libraries(program) {
+            if !files.iter().any(|(name, _)| *name == library) {
+                files.push((library.clone(), PathBuf::from(library)));
+            }
+        }
+    }
+    let mut archive = Archive::default();
+    let mut made = BTreeSet::new();
+    for dir in ["/proc", "/sys", "/dev", "/tmp", "/run"] {
+        made.insert(dir.to_owned());
+        archive.add(dir, 0o040_755, &[]);
+    }
+    for (name, path) in files {
+        let mut parents: Vec<&Path> =
+            Path::new(&name).ancestors().skip(1).filter(|dir| *dir != Path::new("/")).collect();
+        parents.reverse();
+        for dir in parents {
+            let dir = dir.to_string_lossy().into_owned();
+            if made.insert(dir.clone()) {
+                archive.add(&dir, 0o040_755, &[]);
+            }
+        }
+        let mode = fs::metadata(&path).map_or(0o755, |meta| meta.permissions().mode() & 0o777);
+        archive.add(
+            &name,
+            0o100_000 | mode,
+            &fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        );
+    }
+    archive.finish()
+}
+
+/// The libraries that the dynamic linker says a program needs.
+fn libraries(program: &Path) -> Vec<String> {
+    let output = Command::new("ldd").arg(program).output().expect("ldd is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
+}
+
+/// A cpio archive in the `newc` form.
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    inode: u32,
+}
+
+impl Archive {
+    fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
+        let name = name.trim_start_matches('/');
+        self.inode += 1;
+        let fields =
+            [self.inode, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            write!(self.bytes, "{field:08x}").expect("memory takes it");
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(data);
+        self.pad();
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.add("TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
