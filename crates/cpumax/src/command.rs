@@ -7,5 +7,7 @@ pub mod lab;
 pub mod replay;
 pub mod run;
 pub mod scenarios;
+pub mod sched;
 pub mod search;
 pub mod shell;
+pub mod stat;

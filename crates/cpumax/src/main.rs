@@ -39,6 +39,8 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),
         args::Command::Lab(command) => command::lab::lab(&command),
+        args::Command::Sched(args) => command::sched::sched(&args),
+        args::Command::Stat(args) => command::stat::stat(&args),
         args::Command::Completions { shell } => command::shell::completions(shell),
         args::Command::Man { folder } => command::shell::man(&folder),
     }

@@ -1,0 +1,39 @@
+//! `cpumax sched`: starts the `sched_ext` scheduler, a program of its own, in the place of this one.
+
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+const PROGRAM: &str = "scx_cpumax";
+
+#[derive(Debug, Args)]
+pub struct SchedArgs {
+    /// Handed on to `scx_cpumax`; `cpumax sched -- --help` lists what it takes
+    #[arg(last = true, value_name = "ARGS")]
+    pub args: Vec<OsString>,
+}
+
+/// Does not return if the scheduler can be started.
+pub fn sched(args: &SchedArgs) -> Result<(), Failure> {
+    let program = find().with_context(|| {
+        format!("{PROGRAM} is neither beside cpumax nor in PATH: build it with `cargo build --release -p {PROGRAM}`")
+    })?;
+    let error = Command::new(&program).args(&args.args).exec();
+    Err(anyhow!(error).context(format!("{}", program.display())).into())
+}
+
+/// Beside this program, or in `PATH`.
+fn find() -> Option<PathBuf> {
+    let beside = env::current_exe().ok().and_then(|me| Some(me.parent()?.to_owned()));
+    let path = env::var_os("PATH").unwrap_or_default();
+    beside
+        .into_iter()
+        .chain(env::split_paths(&path))
+        .map(|dir| dir.join(PROGRAM))
+        .find(|program| program.is_file())
+}
