@@ -66,6 +66,11 @@ Examples:
 
 Exit status 1 when something was found.";
 
+const WEIGH_EXAMPLES: &str = "\
+Examples:
+  cpumax weigh                                      every built-in scenario but the largest
+  cpumax weigh profile-384 --kernel 6.12,6.18,7.2,7.3,pull --for 2s --seeds 1..1";
+
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in every
@@ -94,6 +99,9 @@ pub enum Command {
     /// Try random scenarios until two worlds differ, and make those small
     #[command(after_help = SEARCH_EXAMPLES)]
     Search(SearchArgs),
+    /// Weigh the rules of kernels against each other: use, stalls, latencies, the price of releases
+    #[command(after_help = WEIGH_EXAMPLES)]
+    Weigh(WeighArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
         /// Print this scenario's file: a start for one of your own
@@ -168,6 +176,28 @@ pub struct RunArgs {
     /// Draw how long interrupts were off when throttled tasks were put back
     #[arg(long)]
     pub histogram: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WeighArgs {
+    /// Names of built-in scenarios, or scenario files [default: all built-in ones but profile-384]
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub scenarios: Vec<String>,
+    /// Kernels to weigh; the last one is held against another
+    #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
+    pub kernel: String,
+    /// The kernel that the last one is held against
+    #[arg(long, value_name = "KERNEL", default_value = "7.3")]
+    pub against: String,
+    /// Seeds to take the mean over [default: 1..3]
+    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    pub seeds: Option<Seeds>,
+    /// Simulate this long instead, e.g. 10s
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Threads to use; results do not depend on it [default: one for each CPU]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
 }
 
 /// How a recording is read.

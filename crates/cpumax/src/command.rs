@@ -11,3 +11,4 @@ pub mod sched;
 pub mod search;
 pub mod shell;
 pub mod stat;
+pub mod weigh;

@@ -35,6 +35,7 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Replay(args) => command::replay::replay(&args),
         args::Command::Inspect(args) => command::inspect::inspect(&args),
         args::Command::Compare(args) => command::compare::compare(&args),
+        args::Command::Weigh(args) => command::weigh::weigh(&args),
         args::Command::Search(args) => command::search::search(&args),
         args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
         args::Command::Kernels { json } => command::kernels::kernels(json),

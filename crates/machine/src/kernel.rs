@@ -31,7 +31,7 @@ pub enum Generation {
     G4,
     /// 7.3: on a flat run queue.
     G4F,
-    /// No kernel: rules of our own.
+    /// No release.
     Own,
 }
 
@@ -66,9 +66,40 @@ const fn v(major: u16, minor: u16) -> Version {
 /// First version that is not known yet; asking for it or a later one is an error.
 pub const UNKNOWN_FROM: Version = v(7, 4);
 
-/// Not a version: the rules of our own, called `pull`.
-pub const PULL: Version = v(u16::MAX, 0);
-const PULL_NAME: &str = "pull";
+/// Not versions: rules that no release has, by name.
+pub const UNRELEASED: &[Unreleased] = &[
+    Unreleased {
+        version: v(u16::MAX, 0),
+        name: "tasks-sync",
+        rules: &rules::TASKS_SYNC,
+        changed: "6.18 with the release of 6.2: the back-port that docs/calibration.md is about",
+    },
+    Unreleased {
+        version: PULL,
+        name: "pull",
+        rules: &rules::PULL,
+        changed: "rules of our own: CPUs fetch runtime and tasks themselves, see docs/proposal.md",
+    },
+];
+/// The rules of our own.
+pub const PULL: Version = v(u16::MAX, 1);
+
+/// A kernel that was never released.
+#[derive(Debug, Clone, Copy)]
+pub struct Unreleased {
+    /// Stands for it where a version is asked for.
+    pub version: Version,
+    /// What `--kernel` takes.
+    pub name: &'static str,
+    /// Its rules.
+    pub rules: &'static Rules,
+    /// What it is.
+    pub changed: &'static str,
+}
+
+fn unreleased(version: Version) -> Option<&'static Unreleased> {
+    UNRELEASED.iter().find(|kernel| kernel.version == version)
+}
 
 /// The history, oldest first.
 pub const RELEASES: &[Release] = &[
@@ -223,8 +254,8 @@ impl fmt::Display for Generation {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == PULL {
-            return f.pad(PULL_NAME);
+        if let Some(kernel) = unreleased(*self) {
+            return f.pad(kernel.name);
         }
         f.pad(&format!("{}.{}", self.major, self.minor))
     }
@@ -235,7 +266,7 @@ impl fmt::Display for Version {
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
-        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, G2, G2a, G3, G4, G4F), or {PULL_NAME}"
+        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, G2, G2a, G3, G4, G4F), tasks-sync or pull"
     )]
     Unreadable(String),
     /// Older than the oldest modelled.
@@ -284,8 +315,8 @@ impl Kernel {
     /// # Errors
     /// When it is older or newer than what is modelled.
     pub fn of(version: Version) -> Result<Kernel, KernelError> {
-        if version == PULL {
-            return Ok(Kernel { version, generation: Generation::Own, rules: &rules::PULL });
+        if let Some(kernel) = unreleased(version) {
+            return Ok(Kernel { version, generation: Generation::Own, rules: kernel.rules });
         }
         if version >= UNKNOWN_FROM {
             return Err(KernelError::TooNew(version));
@@ -300,8 +331,9 @@ impl Kernel {
 }
 
 fn one(text: &str) -> Result<Kernel, KernelError> {
-    if text.eq_ignore_ascii_case(PULL_NAME) {
-        return Kernel::of(PULL);
+    let unreleased = UNRELEASED.iter().find(|kernel| kernel.name.eq_ignore_ascii_case(text));
+    if let Some(kernel) = unreleased {
+        return Kernel::of(kernel.version);
     }
     match Generation::ALL.iter().find(|g| g.to_string().eq_ignore_ascii_case(text)) {
         Some(generation) => Kernel::of(generation.representative()),
@@ -331,8 +363,8 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
             "" => Kernel::of(RELEASES[RELEASES.len() - 1].from)?,
             high => one(high)?,
         };
-        // The rules of our own are no end of the history.
-        if low.version > high.version || high.version == PULL {
+        // What was never released is no end of the history.
+        if low.version > high.version || high.version >= UNKNOWN_FROM {
             return Err(KernelError::EmptyRange(part.to_owned()));
         }
         add(low);

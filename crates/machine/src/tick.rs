@@ -158,7 +158,7 @@ impl Machine<'_> {
             self.reweight_flat_curr(cpu);
         }
         #[cfg(test)]
-        self.count_tick(cpu, before);
+        self.count_tick(cpu, &before);
     }
 
     fn refresh_shares(&mut self, mut q: CfsRqId) {
@@ -270,7 +270,7 @@ mod tests {
             seen
         }
 
-        pub(super) fn count_tick(&mut self, cpu: CpuId, before: Vec<i128>) {
+        pub(super) fn count_tick(&mut self, cpu: CpuId, before: &[i128]) {
             self.ticks.0 += 1;
             let shares =
                 (self.tick_number(cpu, self.now) + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS);

@@ -9,6 +9,7 @@ use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::Outcome;
 use cpumax_workload::Workload;
+use std::fmt::Write as _;
 
 /// What a task does; each ends by itself.
 const PROGRAMS: [&str; 4] = [
@@ -54,9 +55,10 @@ fn workload(tree: usize, programs: [usize; 3], intervention: &str) -> Workload {
     text += "[[lock]]\nname = \"l\"\nkind = \"mutex\"\n";
     for (task, (&program, group)) in programs.iter().zip(members).enumerate() {
         let program = PROGRAMS[program];
-        text += &format!(
-            "[[task]]\nname = \"t{task}\"\ngroup = \"{group}\"\nstart = \"{}us\"\nprogram = [{program}]\n",
-            task * 40
+        let start_us = task * 40;
+        let _ = write!(
+            text,
+            "[[task]]\nname = \"t{task}\"\ngroup = \"{group}\"\nstart = \"{start_us}us\"\nprogram = [{program}]\n"
         );
     }
     text += intervention;

@@ -4,15 +4,16 @@
 //! `CPUMAX_SEEDS=FROM..TO` tries those seeds instead of the few that every test run can afford, and
 //! `CPUMAX_KERNEL=NAME` one kernel instead of all.
 
-use cpumax_machine::kernel::{Kernel, PULL, RELEASES};
+use cpumax_machine::kernel::{Kernel, RELEASES, UNRELEASED};
 use cpumax_machine::{Options, run};
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Workload, random};
 use std::ops::Range;
 
 fn kernels() -> impl Iterator<Item = Kernel> {
-    let releases = RELEASES.iter().map(|release| release.from).chain([PULL]);
-    let kernels = releases.map(|version| Kernel::of(version).expect("every release is a kernel"));
+    let releases = RELEASES.iter().map(|release| release.from);
+    let all = releases.chain(UNRELEASED.iter().map(|kernel| kernel.version));
+    let kernels = all.map(|version| Kernel::of(version).expect("every release is a kernel"));
     let only = std::env::var("CPUMAX_KERNEL").ok();
     kernels.filter(move |k| only.as_ref().is_none_or(|only| *only == k.version.to_string()))
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::{self, DIM};
-use cpumax_machine::kernel::{Generation, PULL, RELEASES, UNKNOWN_FROM, Version};
+use cpumax_machine::kernel::{Generation, RELEASES, UNKNOWN_FROM, UNRELEASED, Version};
 use serde::Serialize;
 use std::io::Write;
 
@@ -43,17 +43,13 @@ fn entries() -> Vec<Entry> {
         generation: release.generation.to_string(),
         changed: release.changed,
     };
-    RELEASES.iter().zip(ends).map(entry).chain([own()]).collect()
-}
-
-/// The rules that no kernel has.
-fn own() -> Entry {
-    Entry {
-        first: PULL.to_string(),
-        last: PULL.to_string(),
+    let unreleased = UNRELEASED.iter().map(|kernel| Entry {
+        first: kernel.name.to_owned(),
+        last: kernel.name.to_owned(),
         generation: Generation::Own.to_string(),
-        changed: "no kernel: CPUs fetch runtime and tasks themselves, see docs/proposal.md",
-    }
+        changed: kernel.changed,
+    });
+    RELEASES.iter().zip(ends).map(entry).chain(unreleased).collect()
 }
 
 /// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to 7.0.

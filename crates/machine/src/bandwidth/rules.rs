@@ -335,5 +335,8 @@ pub const G4F: Rules = Rules {
     group_share: GroupShare::Concur,
     ..G4
 };
+/// Task-based throttle with the synchronous release of 6.2, as the back-port to 5.15 whose release was measured
+/// (docs/calibration.md).
+pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
 pub const PULL: Rules = Rules { pull: true, ..G4F };

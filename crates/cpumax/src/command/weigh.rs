@@ -1,0 +1,234 @@
+//! `cpumax weigh`: what the rules of each kernel give and cost, scenario by scenario, and where the last
+//! kernel of the list does worse than the one it is held against. The table of docs/proposal.md.
+
+use crate::args::{Running, WeighArgs};
+use crate::builtin;
+use crate::failure::Failure;
+use crate::output::{self, BOLD};
+use crate::runs::{self, Job};
+use crate::scenario;
+use anyhow::bail;
+use cpumax_machine::kernel::{self, Kernel};
+use cpumax_outcome::Outcome;
+use cpumax_report::{cpus, duration, percent};
+use cpumax_workload::Workload;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Left to whoever names it: minutes instead of seconds.
+const TOO_LARGE: &str = "profile-384";
+/// Differences up to this are none, ns: interrupts take that long to arrive.
+const NOISE_NS: f64 = 100_000.0;
+/// Worse by more than this is told.
+const TOLERATED: f64 = 1.05;
+
+pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
+    let kernels = kernel::parse_kernels(&args.kernel)?;
+    let against = match kernel::parse_kernels(&args.against)?.as_slice() {
+        [one] if kernels.iter().any(|k| k.version == one.version) => *one,
+        _ => return Err(not_among(args).into()),
+    };
+    let workloads = workloads(args)?;
+    let seeds: Vec<u64> =
+        args.seeds.map_or_else(|| (1..=3).collect(), |s| (s.first..=s.last).collect());
+    let jobs: Vec<Job<'_>> = workloads
+        .iter()
+        .flat_map(|workload| kernels.iter().map(move |&kernel| (workload, kernel)))
+        .flat_map(|(workload, kernel)| seeds.iter().map(move |&seed| job(workload, kernel, seed)))
+        .collect();
+    let running = Running {
+        kernel: String::new(),
+        seed: 0,
+        json: None,
+        check: false,
+        jobs: args.jobs,
+        every_tick: false,
+    };
+    let outcomes = runs::all(&jobs, &running)?;
+    let mut rows = Vec::new();
+    let mut worse = Vec::new();
+    for (workload, outcomes) in workloads.iter().zip(outcomes.chunks(kernels.len() * seeds.len())) {
+        let weights: Vec<Weight> =
+            outcomes.chunks(seeds.len()).map(|runs| Weight::of(workload, runs)).collect();
+        for (at, (kernel, weight)) in kernels.iter().zip(&weights).enumerate() {
+            let name = if at == 0 { workload.name.clone() } else { String::new() };
+            rows.push(weight.row(name, kernel));
+        }
+        let base = kernels.iter().position(|k| k.version == against.version);
+        if let (Some(base), Some(own)) = (base, weights.last()) {
+            worse.extend(
+                own.worse_than(&weights[base]).map(|what| format!("{}: {what}", workload.name)),
+            );
+        }
+    }
+    write(args, &rows, &worse)
+}
+
+fn not_among(args: &WeighArgs) -> anyhow::Error {
+    anyhow::anyhow!("--against {} is not one of the kernels {}", args.against, args.kernel)
+}
+
+fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(), Failure> {
+    let header = [
+        "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqs off", "p99", "in all",
+        "back",
+    ];
+    let mut out = output::stdout();
+    write!(out, "{}", cpumax_report::list(&header, rows.iter().cloned(), output::width()))?;
+    writeln!(
+        out,
+        "\nCPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a task.\n\
+         p99: of latencies. even: least use of alike tasks to the mean. irqs off: longest section that releases,\n\
+         its p99, all of them in a second; back: tasks put back in a second. Means over seeds, but the longest."
+    )?;
+    let last = args.kernel.rsplit([',', '.']).next().unwrap_or_default();
+    let title = format!("Where {last} is worse than {} by more than 5 %:", args.against);
+    writeln!(out, "\n{}", output::styled(BOLD, &title))?;
+    if worse.is_empty() {
+        writeln!(out, "nowhere")?;
+    }
+    for what in worse {
+        writeln!(out, "{what}")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
+    let built_in = || builtin::ALL.iter().map(|b| b.name).filter(|&name| name != TOO_LARGE);
+    let names: Vec<&str> = match args.scenarios.as_slice() {
+        [] => built_in().collect(),
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let mut workloads = Vec::new();
+    for name in names {
+        let mut workload = scenario::load(name)?;
+        // Periods are the windows in which use is counted.
+        workload.machine.timer_phase_ns = Some(0);
+        if let Some(duration) = args.duration {
+            match u64::try_from(duration.as_nanos()) {
+                Ok(ns @ 1..=cpumax_workload::bounds::MAX_DURATION_NS) => workload.duration_ns = ns,
+                _ => bail!("--for takes more than nothing and at most a day"),
+            }
+        }
+        workloads.push(workload);
+    }
+    Ok(workloads)
+}
+
+fn job(workload: &Workload, kernel: Kernel, seed: u64) -> Job<'_> {
+    Job { workload, what_if: None, kernel, seed, trace: None }
+}
+
+/// What a kernel did with one workload, over all seeds.
+#[derive(Debug, Default)]
+struct Weight {
+    /// CPUs used by limited groups.
+    used: f64,
+    over_ns: f64,
+    stall_ns: f64,
+    p99_ns: f64,
+    completions: f64,
+    /// Least over mean use of task kinds that are alike; `None` where none are.
+    even: Option<f64>,
+    irqoff_max_ns: u64,
+    irqoff_p99_ns: f64,
+    /// Time in sections that release, ns, and tasks put back, in a second.
+    spent_ns: f64,
+    tasks: f64,
+}
+
+impl Weight {
+    fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
+        let n = runs.len().max(1) as f64;
+        let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;
+        let seconds = workload.duration_ns as f64 / 1e9;
+        let limited: Vec<(&str, u64)> = workload
+            .groups
+            .iter()
+            .filter_map(|g| Some((g.path.as_str(), g.limit.quota_ns()? + g.limit.burst_ns())))
+            .collect();
+        let groups = |o: &Outcome, of: &dyn Fn(&cpumax_outcome::GroupOutcome, u64) -> f64| {
+            limited
+                .iter()
+                .filter_map(|(path, quota)| Some(of(o.groups.get(*path)?, *quota)))
+                .collect::<Vec<_>>()
+        };
+        let over = |o: &Outcome| {
+            let over = groups(o, &|g, quota| g.max_period_usage_usec as f64 * 1e3 - quota as f64);
+            over.into_iter().fold(0.0, f64::max)
+        };
+        Weight {
+            used: mean(&|o| {
+                groups(o, &|g, _| g.usage_usec as f64).iter().sum::<f64>() / 1e6 / seconds
+            }),
+            over_ns: runs.iter().map(over).fold(0.0, f64::max),
+            stall_ns: mean(&|o| most(o.tasks.values().map(|t| t.longest_stall_ns))),
+            p99_ns: mean(&|o| most(o.tasks.values().map(|t| t.latency_ns.p99))),
+            completions: mean(&|o| o.tasks.values().map(|t| t.completions as f64).sum()),
+            even: even(workload, runs),
+            irqoff_max_ns: runs.iter().map(|o| o.release.irqoff_ns.max).max().unwrap_or(0),
+            irqoff_p99_ns: mean(&|o| o.release.irqoff_ns.p99 as f64),
+            spent_ns: mean(&|o| o.release.spent_ns as f64 / seconds),
+            tasks: mean(&|o| o.release.tasks as f64 / seconds),
+        }
+    }
+
+    fn row(&self, name: String, kernel: &Kernel) -> Vec<String> {
+        let ns = |ns: f64| if ns < 1.0 { "-".to_owned() } else { duration(ns as u64) };
+        vec![
+            name,
+            kernel.version.to_string(),
+            cpus(self.used.max(0.0)),
+            ns(self.over_ns),
+            ns(self.stall_ns),
+            ns(self.p99_ns),
+            self.even.map_or_else(|| "-".to_owned(), percent),
+            ns(self.irqoff_max_ns as f64),
+            ns(self.irqoff_p99_ns),
+            ns(self.spent_ns),
+            format!("{:.0}", self.tasks),
+        ]
+    }
+
+    fn worse_than(&self, base: &Weight) -> impl Iterator<Item = String> + use<> {
+        let later = |what: &str, own: f64, other: f64| {
+            (own > other * TOLERATED + NOISE_NS).then(|| {
+                format!("{what} {} instead of {}", duration(own as u64), duration(other as u64))
+            })
+        };
+        let less = |what: &str, own: f64, other: f64| {
+            (own * TOLERATED < other).then(|| format!("{what} {own:.2} instead of {other:.2}"))
+        };
+        [
+            less("CPUs used", self.used, base.used),
+            later("longest stall", self.stall_ns, base.stall_ns),
+            later("latency p99", self.p99_ns, base.p99_ns),
+            less("requests done", self.completions, base.completions),
+            less("evenness", self.even.unwrap_or(1.0), base.even.unwrap_or(1.0)),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+fn most(values: impl Iterator<Item = u64>) -> f64 {
+    values.max().unwrap_or(0) as f64
+}
+
+/// Among kinds of task with the same program, number and limits above: the least CPU time of one to the mean.
+fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
+    let mut alike: BTreeMap<(String, u32, usize), Vec<f64>> = BTreeMap::new();
+    for kind in &workload.tasks {
+        let path = &workload.groups[kind.group as usize].path;
+        let key = (format!("{:?}", kind.program), kind.count, path.matches('/').count());
+        let used: f64 =
+            runs.iter().filter_map(|o| Some(o.tasks.get(&kind.name)?.usage_usec as f64)).sum();
+        alike.entry(key).or_default().push(used);
+    }
+    let ratio = |used: &Vec<f64>| {
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        let least = used.iter().copied().fold(f64::INFINITY, f64::min);
+        (used.len() > 1 && mean > 0.0).then(|| least / mean)
+    };
+    alike.values().filter_map(ratio).reduce(f64::min)
+}
