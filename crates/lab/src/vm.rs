@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// What is kept of a console: its end.
 const CONSOLE_BYTES: usize = 64 << 10;
+/// The most that a user without rights may ask for.
+const PIPE_BYTES: usize = 1 << 20;
 /// Lines of the console that an error tells.
 const TOLD_LINES: usize = 15;
 /// How often somebody who waits looks whether to stop.
@@ -91,12 +93,13 @@ impl Vm {
     /// # Errors
     /// When QEMU is missing or cannot be started.
     pub fn start(machine: &Machine<'_>, begin: Begin) -> Result<Vm, Error> {
-        let [(console, its_console), (guest, its_guest), (monitor, its_monitor)] =
-            [pair()?, pair()?, pair()?];
+        let [(console, its_console), (guest, its_guest)] = [pipe()?, pipe()?];
+        let (monitor, its_monitor) =
+            UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))?;
         let mut arguments = qemu::machine(machine.mode);
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        for (name, socket) in [("console", &its_console), ("guest", &its_guest)] {
-            add("-chardev", format!("socket,id={name},fd={}", socket.as_raw_fd()));
+        for (name, pipe) in [("console", &its_console), ("guest", &its_guest)] {
+            add("-chardev", format!("file,id={name},path={}", qemu::path_of(pipe)));
             add("-serial", format!("chardev:{name}"));
         }
         add("-chardev", format!("socket,id=monitor,fd={}", its_monitor.as_raw_fd()));
@@ -312,14 +315,24 @@ impl Drop for Vm {
     }
 }
 
-fn pair() -> Result<(UnixStream, UnixStream), Error> {
-    UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))
+/// A pipe that takes all a guest says even when nobody reads for a while: a serial line that has to wait for its
+/// reader would wait as long as the host does, and no run would be like another. (A socket takes no more than a few
+/// hundred bytes that come one by one.)
+fn pipe() -> Result<(io::PipeReader, io::PipeWriter), Error> {
+    let (reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
+    // Without it, it takes 64 KiB.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE_BYTES);
+    Ok((reader, writer))
 }
 
 /// Sends each line, without its end, until there is nothing more or nobody listens.
-fn read_lines(socket: UnixStream, sender: SyncSender<Heard>, wrap: fn(String) -> Heard) {
+fn read_lines(
+    from: impl Read + Send + 'static,
+    sender: SyncSender<Heard>,
+    wrap: fn(String) -> Heard,
+) {
     thread::spawn(move || {
-        let mut reader = BufReader::new(socket);
+        let mut reader = BufReader::new(from);
         loop {
             let mut line = Vec::new();
             let read = reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
