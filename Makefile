@@ -65,6 +65,12 @@ deps:
 		else \
 			echo "no C linker: install gcc and libc6-dev (Debian, Ubuntu) or gcc and glibc-devel (Fedora)" >&2; exit 1; \
 		fi; }
+	@command -v qemu-system-x86_64 >/dev/null 2>&1 || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-x86; \
+		else \
+			echo "no QEMU, so no virtual machines: install qemu-system-x86 (Debian, Ubuntu)" >&2; \
+		fi; }
 	@{ $(HAVE_BPF); } || { \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends clang-19 libelf-dev zlib1g-dev pkg-config; \

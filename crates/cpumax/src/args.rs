@@ -31,6 +31,7 @@ Examples:
   cpumax run my-service.toml --kernel 6.12..7.3
   cpumax run fibtest --set '/limited:cpu.max=20000 100000' --set /limited:cpu.max.burst=20000
   cpumax run burst --seeds 1..20 --json results.json
+  cpumax run nested --on vm --kernel 6.12,7.3
   cpumax run rt-deadlock --kernel 6.1 --trace trace.json   (open it in the Perfetto UI)";
 
 const REPLAY_EXAMPLES: &str = "\
@@ -161,6 +162,12 @@ pub struct RunArgs {
     pub all: bool,
     #[command(flatten)]
     pub running: Running,
+    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root)
+    #[arg(long, value_enum, default_value_t = RunOn::Model)]
+    pub on: RunOn,
+    /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
+    #[arg(long, value_enum)]
+    pub mode: Option<VmMode>,
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
@@ -198,6 +205,26 @@ pub struct WeighArgs {
     /// Threads to use; results do not depend on it [default: one for each CPU]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+}
+
+/// Where scenarios are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunOn {
+    /// In the model
+    Model,
+    /// On a real kernel in a virtual machine; `cpumax lab list` shows which there are
+    Vm,
+    /// On this machine, with real processes in groups of their own
+    Host,
+}
+
+/// How time passes in a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum VmMode {
+    /// By instructions executed, on one CPU: the same result to the byte in every run
+    Exact,
+    /// As on the host, with as many CPUs as the scenario has
+    Parallel,
 }
 
 /// How a recording is read.

@@ -10,6 +10,7 @@ pub mod config;
 mod error;
 pub mod fetch;
 mod guest;
+mod host;
 pub mod initramfs;
 mod qemu;
 mod qmp;
@@ -18,5 +19,6 @@ mod snapshot;
 pub mod vm;
 
 pub use error::Error;
+pub use host::Host;
 pub use qemu::Mode;
 pub use runner::{Job, Lab, Quiet, Step, Watch};

@@ -1,6 +1,6 @@
 //! `cpumax run`: scenarios on kernels, tables of what came of it, and whether it is what must come of it.
 
-use crate::args::{RunArgs, Seeds};
+use crate::args::{RunArgs, RunOn, Seeds};
 use crate::builtin;
 use crate::change;
 use crate::expect::{self, Done, Verdict};
@@ -9,7 +9,7 @@ use crate::json::JsonArray;
 use crate::output::{self, BAD, BOLD, DIM, GOOD};
 use crate::runs::{self, Job};
 use crate::scenario;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
 use cpumax_report::Quota;
@@ -20,6 +20,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    if args.on != RunOn::Model {
+        return super::real::run(args);
+    }
+    if args.mode.is_some() {
+        return Err(anyhow!("--mode is about virtual machines: it goes with --on vm").into());
+    }
     let asked = kernel::parse_kernels(&args.running.kernel)?;
     let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| args.all);
     let names = args.scenarios.iter().map(String::as_str).chain(built_in);
@@ -60,6 +66,18 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if passed { Ok(()) } else { Err(Failure::Unexpected) }
 }
 
+/// The scenario of that name, changed as asked.
+pub fn workload(name: &str, args: &RunArgs) -> anyhow::Result<Workload> {
+    let mut workload = scenario::load(name)?;
+    for set in &args.set {
+        change::apply(&mut workload, set).with_context(|| workload.name.clone())?;
+    }
+    if let Some(duration) = args.duration {
+        workload.duration_ns = duration_ns(duration)?;
+    }
+    Ok(workload)
+}
+
 /// A scenario as it will be run.
 struct Plan {
     workload: Workload,
@@ -71,13 +89,7 @@ struct Plan {
 
 impl Plan {
     fn new(name: &str, args: &RunArgs, asked: &[Kernel]) -> anyhow::Result<Plan> {
-        let mut workload = scenario::load(name)?;
-        for set in &args.set {
-            change::apply(&mut workload, set).with_context(|| workload.name.clone())?;
-        }
-        if let Some(duration) = args.duration {
-            workload.duration_ns = duration_ns(duration)?;
-        }
+        let workload = workload(name, args)?;
         let changed = !args.set.is_empty() || args.duration.is_some();
         let references = if changed { Vec::new() } else { expect::references(&workload, asked)? };
         Ok(Plan { workload, references, changed })
@@ -258,7 +270,7 @@ fn write_failures(plans: &[Plan], verdicts: &[Vec<Verdict<'_>>]) -> anyhow::Resu
 }
 
 /// The groups that have a limit, or are given one on the way, and what share of a CPU it is.
-fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
+pub fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
     let rewritten = |index: usize| {
         workload.interventions.iter().any(|intervention| {
             matches!(intervention.action, Action::WriteLimit { group, .. } if group == index as GroupIx)

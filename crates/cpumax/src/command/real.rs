@@ -1,0 +1,301 @@
+//! `cpumax run --on vm` and `--on host`: scenarios on real kernels. What a scenario expects is not checked
+//! here: it speaks of the model, and `cpumax compare` holds the two against each other.
+
+use crate::args::{DEFAULT_KERNELS, RunArgs, RunOn, Seeds, VmMode, WorldName};
+use crate::builtin;
+use crate::command::run::{quotas, workload};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::json::JsonArray;
+use crate::output::{self, BAD, BOLD, DIM};
+use crate::worlds::{self, Asked};
+use anyhow::{anyhow, bail};
+use cpumax_guest::protocol::Report;
+use cpumax_lab::{Error, Host, Job, Lab, Mode, Step, Watch};
+use cpumax_machine::kernel::{Kernel, Version};
+use cpumax_outcome::Outcome;
+use cpumax_workload::{Workload, print};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+/// Of the kernels that are run by default, those that can be had.
+const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
+
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    check_options(args)?;
+    let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| args.all);
+    let names = args.scenarios.iter().map(String::as_str).chain(built_in);
+    let workloads = names.map(|name| workload(name, args)).collect::<anyhow::Result<Vec<_>>>()?;
+    let kernels = kernels(args)?;
+    let jobs = jobs(&workloads, &kernels, args)?;
+    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let reports = reports(&jobs, args)?;
+    let mut done: Vec<(&Planned<'_>, Result<Report, Error>)> = jobs.iter().zip(reports).collect();
+    if done.iter().any(|(_, report)| matches!(report, Err(Error::Interrupted))) {
+        return Err(Failure::Interrupted);
+    }
+    for (planned, report) in &mut done {
+        if let Ok(Report { outcome, .. }) = report {
+            outcome.kernel.clone_from(&planned.kernel.name);
+            outcome.generation = planned.kernel.kernel.generation.to_string();
+        }
+    }
+    let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
+    if let Some(json) = json {
+        let outcomes = done.iter().filter_map(|(_, report)| report.as_ref().ok());
+        json.write(outcomes.map(|report| &report.outcome))?;
+    }
+    if tables {
+        write(&workloads, &done)?;
+    }
+    failures(&done)
+}
+
+/// What only the model can do is not passed over in silence.
+fn check_options(args: &RunArgs) -> anyhow::Result<()> {
+    let only_model = [
+        ("--trace", args.trace.is_some()),
+        ("--histogram", args.histogram),
+        ("--check", args.running.check),
+    ];
+    if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
+        bail!("{option} looks into the model: it goes with --on model");
+    }
+    if args.on == RunOn::Host && args.mode.is_some() {
+        bail!("--mode is about virtual machines: it goes with --on vm");
+    }
+    Ok(())
+}
+
+fn kernels(args: &RunArgs) -> anyhow::Result<Vec<Asked>> {
+    let list = args.running.kernel.as_str();
+    let chosen = list != DEFAULT_KERNELS;
+    if args.on == RunOn::Vm {
+        let list = if chosen { list } else { DEFAULT_REAL_KERNELS };
+        return worlds::kernels(list, WorldName::Vm);
+    }
+    if chosen {
+        bail!("--on host runs on the kernel that is there: leave --kernel out");
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let version: Version = release.trim().parse()?;
+    Ok(vec![Asked { name: version.to_string(), kernel: Kernel::of(version)? }])
+}
+
+/// A job and what it is for.
+struct Planned<'a> {
+    workload: &'a Workload,
+    kernel: &'a Asked,
+    job: Job,
+}
+
+impl Planned<'_> {
+    fn name(&self) -> String {
+        format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.job.seed)
+    }
+}
+
+fn jobs<'a>(
+    workloads: &'a [Workload],
+    kernels: &'a [Asked],
+    args: &RunArgs,
+) -> anyhow::Result<Vec<Planned<'a>>> {
+    let one = Seeds { first: args.running.seed, last: args.running.seed };
+    let seeds = args.seeds.unwrap_or(one);
+    let mut jobs = Vec::new();
+    for workload in workloads {
+        let (mode, scenario) = (mode(workload, args.mode)?, print(workload));
+        for kernel in kernels {
+            for seed in seeds.first..=seeds.last {
+                let scenario = scenario.clone();
+                let job = Job::new(&kernel.name, mode, scenario, seed, workload.duration_ns);
+                jobs.push(Planned { workload, kernel, job });
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+fn mode(workload: &Workload, asked: Option<VmMode>) -> anyhow::Result<Mode> {
+    let cpus = workload.machine.cpus;
+    match asked {
+        Some(VmMode::Exact) if cpus > 1 => {
+            let name = &workload.name;
+            bail!("{name} has {cpus} CPUs, and --mode exact is for one: use --mode parallel")
+        }
+        Some(VmMode::Exact) => Ok(Mode::Exact),
+        None if cpus == 1 => Ok(Mode::Exact),
+        Some(VmMode::Parallel) | None => Ok(Mode::Parallel { cpus }),
+    }
+}
+
+fn reports(planned: &[Planned<'_>], args: &RunArgs) -> Result<Vec<Result<Report, Error>>, Failure> {
+    let _watched = interrupt::Watched::begin();
+    let progress = Progress::new(planned);
+    let jobs: Vec<Job> = planned.iter().map(|planned| planned.job.clone()).collect();
+    if args.on == RunOn::Host {
+        let host = Host::open()?;
+        let run = |(index, job)| {
+            let report = host.run(job, index, &progress);
+            progress.step(index, Step::Done);
+            report
+        };
+        return Ok(jobs.iter().enumerate().map(run).collect());
+    }
+    let lab = Lab::open()?;
+    // Told before the first machine boots.
+    for planned in planned {
+        lab.kernel(&planned.kernel.name)?;
+    }
+    Ok(lab.run_all(&jobs, side_by_side(&jobs, args), &progress))
+}
+
+/// As many machines as the host has CPUs for.
+fn side_by_side(jobs: &[Job], args: &RunArgs) -> usize {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    let most_cpus = jobs.iter().map(|job| usize::from(job.mode.cpus())).max().unwrap_or(1);
+    args.running.jobs.map_or(here / most_cpus, usize::from).max(1)
+}
+
+/// A bar for each machine that runs, and one for all of them; drawn on a terminal only.
+struct Progress {
+    all: MultiProgress,
+    total: ProgressBar,
+    names: Vec<String>,
+    bars: Mutex<Vec<Option<ProgressBar>>>,
+}
+
+impl Progress {
+    fn new(jobs: &[Planned<'_>]) -> Progress {
+        let all = MultiProgress::new();
+        let total =
+            all.add(styled_bar(jobs.len() as u64, "{bar:40} {pos} of {len} runs, {eta} left"));
+        let names = jobs.iter().map(Planned::name).collect();
+        Progress { all, total, names, bars: Mutex::new(vec![None; jobs.len()]) }
+    }
+}
+
+impl Watch for Progress {
+    fn stopped(&self) -> bool {
+        interrupt::requested()
+    }
+
+    fn step(&self, job: usize, step: Step) {
+        let mut bars = self.bars.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot) = bars.get_mut(job) else { return };
+        let bar = slot.get_or_insert_with(|| {
+            let bar = self.all.add(styled_bar(100, "{bar:40} {prefix} {msg}"));
+            bar.with_prefix(self.names[job].clone())
+        });
+        match step {
+            Step::Boots => bar.set_message("boots; this is kept for the next time"),
+            Step::Runs { now_ns, duration_ns } => {
+                bar.set_message("");
+                bar.set_length(duration_ns);
+                bar.set_position(now_ns);
+            }
+            Step::Done => {
+                bar.finish_and_clear();
+                *slot = None;
+                self.total.inc(1);
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.total.finish_and_clear();
+    }
+}
+
+fn styled_bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn write(
+    workloads: &[Workload],
+    done: &[(&Planned<'_>, Result<Report, Error>)],
+) -> anyhow::Result<()> {
+    let mut out = output::stdout();
+    for workload in workloads {
+        let of_it = done.iter().filter(|(planned, _)| std::ptr::eq(planned.workload, workload));
+        let reports: Vec<&Report> = of_it.filter_map(|(_, report)| report.as_ref().ok()).collect();
+        if reports.is_empty() {
+            continue;
+        }
+        let outcomes: Vec<Outcome> = reports.iter().map(|report| report.outcome.clone()).collect();
+        writeln!(out, "{}: {}\n", output::styled(BOLD, &workload.name), workload.shows)?;
+        let width = output::width();
+        for table in [
+            cpumax_report::groups(&outcomes, &quotas(workload), width),
+            cpumax_report::tasks(&outcomes, width),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            writeln!(out, "{table}")?;
+        }
+        let not_measured: BTreeSet<&str> =
+            reports.iter().flat_map(|report| &report.not_measured).map(String::as_str).collect();
+        let notes: BTreeSet<&str> =
+            reports.iter().flat_map(|report| &report.notes).map(String::as_str).collect();
+        if !not_measured.is_empty() {
+            let list = not_measured.into_iter().collect::<Vec<_>>().join(", ");
+            writeln!(out, "{}", output::styled(DIM, format!("Not measured: {list}")))?;
+        }
+        for note in notes {
+            writeln!(out, "{}", output::styled(DIM, note))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Tells what could not be run. A refusal is no failure unless there is nothing else.
+fn failures(done: &[(&Planned<'_>, Result<Report, Error>)]) -> Result<(), Failure> {
+    let mut failed = 0;
+    for (planned, report) in done {
+        let Err(error) = report else { continue };
+        let (label, style) = match error {
+            Error::Refused { .. } => ("refused:", DIM),
+            _ => ("error:", BAD),
+        };
+        failed += usize::from(!matches!(error, Error::Refused { .. }));
+        anstream::eprintln!("{} {}: {error}", output::styled(style, label), planned.name());
+    }
+    let run = done.iter().filter(|(_, report)| report.is_ok()).count();
+    match (failed, run) {
+        (0, 1..) => Ok(()),
+        (0, 0) => Err(anyhow!("none of the runs is possible there").into()),
+        (failed, _) => Err(anyhow!("{failed} of {} runs failed", done.len()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cpu_is_exact_and_more_are_parallel_unless_asked_otherwise() {
+        let with = |cpus| {
+            let text = builtin::find("nested")
+                .unwrap()
+                .text
+                .replace("[machine]\n", &format!("[machine]\ncpus = {cpus}\n"));
+            cpumax_workload::parse(&text, "a").unwrap()
+        };
+        assert_eq!(mode(&with(1), None).unwrap(), Mode::Exact);
+        assert_eq!(mode(&with(4), None).unwrap(), Mode::Parallel { cpus: 4 });
+        assert_eq!(mode(&with(1), Some(VmMode::Parallel)).unwrap(), Mode::Parallel { cpus: 1 });
+        let told = mode(&with(4), Some(VmMode::Exact)).unwrap_err().to_string();
+        assert!(told.contains("4 CPUs") && told.contains("--mode parallel"), "{told}");
+    }
+}

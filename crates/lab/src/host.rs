@@ -1,0 +1,140 @@
+//! The machine itself as a world: the guest is a subprocess, and talks over its standard input and output.
+//!
+//! The end of its input tells it to kill its tasks and to remove its groups, so that nothing is left when we
+//! end, by whatever cause. Therefore it is not killed before it has had time for that.
+
+use crate::Error;
+use crate::guest::Guest;
+use crate::runner::{Job, Watch, answer};
+use cpumax_guest::protocol::{self, FromGuest, MAX_LINE_BYTES, Report};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// More than killing tasks and removing groups takes.
+const CLEANING_TIME: Duration = Duration::from_secs(20);
+
+/// This machine.
+#[derive(Debug)]
+pub struct Host {
+    guest: Guest,
+}
+
+impl Host {
+    /// With the guest beside this program.
+    ///
+    /// # Errors
+    /// [`Error::NoGuest`].
+    pub fn open() -> Result<Host, Error> {
+        Ok(Host { guest: Guest::find()? })
+    }
+
+    /// Runs a job here, which needs root and disturbs whatever else runs. `index` is for `watch`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the scenario asks for what this machine does not have, [`Error::Guest`] for
+    /// want of rights, [`Error::Hung`], an interruption.
+    pub fn run(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
+        let mut process = Process::start(&self.guest)?;
+        process.send(job)?;
+        let deadline = Instant::now() + job.patience;
+        loop {
+            if watch.stopped() {
+                return Err(Error::Interrupted);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match process.said.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(FromGuest::Ready(ready)) if ready.protocol != protocol::VERSION => {
+                    let path = self.guest.path.clone();
+                    let (theirs, ours) = (ready.protocol, protocol::VERSION);
+                    return Err(Error::OtherProtocol { path, theirs, ours });
+                }
+                Ok(message) => {
+                    if let Some(report) = answer(message, index, watch)? {
+                        return Ok(report);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let seconds = job.patience.as_secs();
+                    return Err(Error::Guest { reason: format!("no answer for {seconds} s") });
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let reason = "it ended without an answer".to_owned();
+                    return Err(Error::Guest { reason });
+                }
+            }
+        }
+    }
+}
+
+/// A guest that runs; dropping it lets it clean up.
+struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Receiver<FromGuest>,
+}
+
+impl Process {
+    fn start(guest: &Guest) -> Result<Process, Error> {
+        let start = || Error::file("run", &guest.path);
+        let mut command = Command::new(&guest.path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C is for us; it would end the guest before it has cleaned up.
+        let mut child = command.process_group(0).spawn().map_err(start())?;
+        let input = child.stdin.take();
+        let (sender, said) = sync_channel(64);
+        if let Some(output) = child.stdout.take() {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(output);
+                while let Some(line) = line(&mut reader) {
+                    let message = serde_json::from_slice(&line);
+                    if message.is_ok_and(|message| sender.send(message).is_err()) {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Process { child, input, said })
+    }
+
+    fn send(&mut self, job: &Job) -> Result<(), Error> {
+        let text = serde_json::to_string(&job.message(false)).map_err(io::Error::other);
+        let sent = match (&mut self.input, text) {
+            (Some(input), Ok(text)) => writeln!(input, "{text}"),
+            (_, text) => text.map(drop),
+        };
+        // A guest that has ended says why on its output.
+        sent.or_else(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(Error::Guest { reason: error.to_string() }),
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let deadline = Instant::now() + CLEANING_TIME;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            // It must not wait for a reader either.
+            while self.said.try_recv().is_ok() {}
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Fails only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn line(reader: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    match reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+        Ok(1..) => Some(line),
+        _ => None,
+    }
+}
