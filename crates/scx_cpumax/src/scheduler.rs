@@ -90,8 +90,9 @@ impl<'obj> Scheduler<'obj> {
             .cpumax_ops
             .attach_struct_ops()
             .map_err(|error| explain_attach(&skel, &error))?;
-        let this = Self { skel, link: Some(link) };
+        let mut this = Self { skel, link: Some(link) };
         this.wait_until_enabled()?;
+        this.skel.maps.bss_data.as_deref_mut().expect("the program has data").cbw_in_charge = 1;
         Ok(this)
     }
 

@@ -67,6 +67,8 @@ const volatile u32 task_size = sizeof(struct cbw_task);
 #define CBW_PARK_DSQ (1ULL << 48)
 
 struct refusal refusal;
+/* Set by the loader when the scheduler is in charge: what runs before that cannot be throttled, and is not owed. */
+u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
 u64 cbw_next_dsq;
 

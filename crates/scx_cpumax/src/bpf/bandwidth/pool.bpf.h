@@ -71,6 +71,8 @@ static __always_inline bool cbw_charge(struct task_struct *p, struct cbw_task *t
 
 	t->exec_ns = exec;
 	t->charged_at_ns = bpf_ktime_get_ns();
+	if (!cbw_read(cbw_in_charge))
+		return true;
 	cbw_for_each_limited(i, l, g) {
 		cbw_cpu_t *c = cbw_cpu_of(g, cpu);
 
