@@ -70,6 +70,10 @@ pub fn main() -> ! {
             Ok(said) if said.starts_with("skipped") => writeln!(port, "SKIP {name}: {said}"),
             Ok(said) if said.is_empty() => writeln!(port, "PASS {name}"),
             Ok(said) => writeln!(port, "PASS {name} ({said})"),
+            // Debian's 7.1 hides a function that every scheduler with queues of its own needs.
+            Err(wrong) if wrong.contains("to BPF, which is needed") => {
+                writeln!(port, "SKIP {name}: {wrong}")
+            }
             Err(wrong) => writeln!(port, "FAIL {name}: {wrong}"),
         };
     }
