@@ -242,13 +242,15 @@ impl Machine<'_> {
         let now = self.now;
         self.tasks[task].exiting = true;
         self.tasks[task].mode = Mode::Kernel;
+        self.tasks[task].segment = Segment::None;
+        // Who is killed while it waits has waited until now.
+        self.end_stall(task);
         self.unlock_all(task);
         let cpu = self.tasks[task].cpu;
         self.emit(cpu, What::Exit { task: task.0 });
         self.remove_from_cpu(task);
         let t = &mut self.tasks[task];
         t.state = State::Exited;
-        t.segment = Segment::None;
         let (kind, parent) = (t.kind as usize, t.parent);
         self.kinds[kind].exited += 1;
         self.kinds[kind].last_exit_ns = now;
