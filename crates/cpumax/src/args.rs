@@ -100,7 +100,7 @@ pub enum Command {
     /// Try random scenarios until two worlds differ, and make those small
     #[command(after_help = SEARCH_EXAMPLES)]
     Search(SearchArgs),
-    /// Weigh the rules of kernels against each other: use, stalls, latencies, the price of releases
+    /// Weigh kernels against each other: use, stalls, latencies, the price of releases
     #[command(after_help = WEIGH_EXAMPLES)]
     Weigh(WeighArgs),
     /// List the built-in scenarios, or print one

@@ -253,7 +253,7 @@ impl Machine<'_> {
         let tick_ns = self.next_tick_ns(cpu);
         self.catch_up_for_hrtick(cpu);
         let hrtick_ns = self.next_hrtick_ns(cpu);
-        let exhausted_ns = self.exhaustion_ns(cpu);
+        let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
         let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
         c.tick_ns = tick_ns;
