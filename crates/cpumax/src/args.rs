@@ -117,9 +117,9 @@ pub enum Command {
     /// Real kernels in virtual machines: fetch them, list them
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(LabCommand),
-    /// Enforce cpu.max with the sched_ext scheduler: starts scx_cpumax (root)
+    /// Start the scheduler that enforces limits at the return to user mode (root)
     Sched(crate::command::sched::SchedArgs),
-    /// Tell what the sched_ext scheduler did to groups: who is throttled, for how long, what is owed
+    /// Tell what that scheduler did to groups: who is throttled, for how long, what is owed
     Stat(crate::command::stat::StatArgs),
     /// Print completions for a shell
     #[command(hide = true)]
