@@ -1,6 +1,7 @@
 //! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md. Where there is no
 //! QEMU, no guest (`make guest`) or none of the kernels (`cpumax lab fetch`), that is said and nothing is tested.
 
+use std::io::Write as _;
 use std::process::Command;
 
 const KERNELS: &str = "6.12,6.18,7.3";
@@ -44,7 +45,8 @@ fn the_model_agrees_with_real_kernels() {
         .expect("the command can be started");
     let erred = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(2) {
-        println!("nothing was compared with real kernels: {erred}");
+        // Past the test harness, which keeps what `println` says of a test that passes.
+        let _ = writeln!(std::io::stderr(), "nothing was compared with real kernels: {erred}");
         return;
     }
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {erred}", output.status);
