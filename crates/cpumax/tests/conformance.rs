@@ -44,7 +44,10 @@ fn the_model_agrees_with_real_kernels() {
         .output()
         .expect("the command can be started");
     let erred = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(2) {
+    let wanting = ["is not here yet", "make guest", "qemu-system-x86_64 is not installed"]
+        .iter()
+        .any(|s| erred.contains(s));
+    if output.status.code() == Some(2) && wanting {
         // Past the test harness, which keeps what `println` says of a test that passes.
         let _ = writeln!(std::io::stderr(), "nothing was compared with real kernels: {erred}");
         return;
