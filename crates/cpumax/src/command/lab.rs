@@ -103,7 +103,7 @@ fn row(kernel: &Listed) -> Vec<String> {
     }
     row.push(match &kernel.here {
         None => "no".to_owned(),
-        Some(Here { release, package_version, .. }) => format!("{release} ({package_version})"),
+        Some(Here { release, .. }) => release.clone(),
     });
     row
 }

@@ -70,7 +70,7 @@ fn not_among(args: &WeighArgs) -> anyhow::Error {
 
 fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(), Failure> {
     let header = [
-        "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqs off", "p99", "in all",
+        "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
         "back",
     ];
     let mut out = output::stdout();
@@ -78,7 +78,7 @@ fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(),
     writeln!(
         out,
         "\nCPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a task.\n\
-         p99: of latencies. even: least use of alike tasks to the mean. irqs off: longest section that releases,\n\
+         p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases,\n\
          its p99, all of them in a second; back: tasks put back in a second. Means over seeds, but the longest."
     )?;
     let last = args.kernel.rsplit([',', '.']).next().unwrap_or_default();
