@@ -76,8 +76,16 @@ fn group_cells(group: &GroupOutcome, run: &Outcome, quota: Option<&Quota>) -> Ve
         cell(of_quota, percent),
         throttled_periods(group),
         duration(group.throttled_usec.saturating_mul(1000)),
-        duration(group.max_period_usage_usec.saturating_mul(1000)),
+        most_in_a_period(group),
     ]
+}
+
+/// A dash where CPU time was used and none of it seen: a real kernel does not tell.
+fn most_in_a_period(group: &GroupOutcome) -> String {
+    if group.max_period_usage_usec == 0 && group.usage_usec > 0 {
+        return "-".to_owned();
+    }
+    duration(group.max_period_usage_usec.saturating_mul(1000))
 }
 
 /// `99% of 100`; a dash where no period passed.
