@@ -3,8 +3,12 @@
 use crate::events::NEVER;
 use crate::fair::timeline::Timeline;
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+use smallvec::SmallVec;
 
+/// Large machines have tens of thousands of these and are as fast as their memory: what queueing touches
+/// comes first, and what is touched together shares cache lines.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct CfsRq {
     pub group: GroupId,
     pub cpu: CpuId,
@@ -12,37 +16,39 @@ pub(crate) struct CfsRq {
     pub parent: CfsRqId,
     /// Its entity; none for a root queue.
     pub se: SeId,
-    pub first_child: CfsRqId,
-    pub next_sibling: CfsRqId,
 
     /// The child that runs: an entity queued here, taken out of the timeline.
     pub curr: SeId,
     /// The child that ran until the reschedule under way; may be picked again out of turn.
     pub prev: SeId,
-    /// From when on `curr` has not been charged, ns.
-    pub exec_start_ns: u64,
     /// Entities queued directly (running included).
     pub nr: u32,
     /// Tasks queued in the subtree (running and delayed ones included).
     pub h_nr: u32,
     /// Of these, those that are not delayed.
     pub h_runnable: u32,
+    pub first_child: CfsRqId,
+    pub next_sibling: CfsRqId,
+    /// From when on `curr` has not been charged, ns.
+    pub exec_start_ns: u64,
+    /// Its flags share the first line with what is above, the rest fills the second.
+    pub bandwidth: Silo,
 
-    pub timeline: Timeline,
     /// Sum of the weights of the entities queued directly, running included.
     pub load: u64,
+    pub pelt: Pelt,
+
+    /// EEVDF: zero of the sums. CFS: minimum vruntime.
+    pub base_vruntime: i64,
     /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime - base).
     pub sum_weight: i64,
     pub sum_weighted_vruntime: i128,
-    /// EEVDF: zero of the sums. CFS: minimum vruntime.
-    pub base_vruntime: i64,
-
-    pub bandwidth: Silo,
-    pub pelt: Pelt,
+    pub timeline: Timeline,
 }
 
 /// Bandwidth state of a group on one CPU.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub(crate) struct Silo {
     /// The group has a finite quota and the CPU is on line.
     pub enabled: bool,
@@ -54,19 +60,23 @@ pub(crate) struct Silo {
     pub throttle_count: u16,
     /// Runtime left, ns; negative is debt.
     pub runtime_remaining_ns: i64,
-    /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
-    pub expires_ns: u64,
-    pub expires_seq: u32,
-    /// Since when its own throttled time counts, ns, or [`NEVER`].
-    pub throttled_clock_ns: u64,
     /// Since when it counts as throttled by any limit, ns, or [`NEVER`].
     pub throttled_clock_self_ns: u64,
     /// Parked tasks, the one parked last at the end.
-    pub limbo: Vec<TaskId>,
+    pub limbo: Limbo,
+    /// Since when its own throttled time counts, ns, or [`NEVER`].
+    pub throttled_clock_ns: u64,
+    /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
+    pub expires_ns: u64,
+    pub expires_seq: u32,
 }
+
+/// Parked tasks; a few of them fit where a vector's pointer would be.
+pub(crate) type Limbo = SmallVec<[TaskId; 4]>;
 
 /// Load tracking of a group on one CPU. See `fair/pelt.rs`.
 #[derive(Debug, Clone, Default)]
+#[repr(C)]
 pub(crate) struct Pelt {
     pub load_avg: u64,
     /// Up to when `load_avg` is true, ns.
@@ -76,6 +86,8 @@ pub(crate) struct Pelt {
     pub published: u64,
     pub published_ns: u64,
 }
+
+const _: () = assert!(std::mem::offset_of!(CfsRq, load) == 128 && size_of::<CfsRq>() == 256);
 
 impl CfsRq {
     pub fn new(group: GroupId, cpu: CpuId, parent: CfsRqId, se: SeId) -> CfsRq {
@@ -107,7 +119,7 @@ impl CfsRq {
                 expires_seq: 0,
                 throttled_clock_ns: NEVER,
                 throttled_clock_self_ns: NEVER,
-                limbo: Vec::new(),
+                limbo: Limbo::new(),
             },
             pelt: Pelt::default(),
         }

@@ -14,7 +14,7 @@ impl Machine<'_> {
     pub(crate) fn check_invariants(&mut self) {
         let verdict = self.tasks.ids().try_for_each(|task| self.check_task(task));
         let verdict =
-            verdict.and_then(|()| self.cfs_rqs.ids().try_for_each(|q| self.check_cfs_rq(q)));
+            verdict.and_then(|()| self.used_cfs_rqs().try_for_each(|q| self.check_cfs_rq(q)));
         let verdict =
             verdict.and_then(|()| self.cpus.ids().try_for_each(|cpu| self.check_cpu(cpu)));
         let verdict = verdict.and_then(|()| self.check_groups());

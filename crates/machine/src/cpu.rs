@@ -251,7 +251,6 @@ impl Machine<'_> {
             c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
         }
         let tick_ns = self.next_tick_ns(cpu);
-        self.catch_up_for_hrtick(cpu);
         let hrtick_ns = self.next_hrtick_ns(cpu);
         let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
         let c = &mut self.cpus[cpu];

@@ -41,6 +41,22 @@ pub(crate) enum Dequeue {
     Move,
 }
 
+/// Run queues of one CPU that lie side by side.
+const RUN: u32 = 32;
+
+/// Where a CPU's next run queues and their entities go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Vacant {
+    rq: CfsRqId,
+    se: SeId,
+    left: u32,
+}
+
+impl Vacant {
+    /// No room yet.
+    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0 };
+}
+
 impl Machine<'_> {
     /// The group's run queue on a CPU, made if need be, its ancestors' too.
     pub(crate) fn cfs_rq(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
@@ -54,19 +70,46 @@ impl Machine<'_> {
         }
         let (parent_group, weight) = (g.parent, g.weight);
         let parent = self.cfs_rq(parent_group, cpu);
-        let id = CfsRqId::from_ix(self.cfs_rqs.len());
-        let se = self.ses.push(Se::new(Owner::Group(id), parent, weight, self.base_slice_ns));
+        let (id, se) = self.vacant_cfs_rq(cpu);
+        self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.base_slice_ns);
         let mut rq = CfsRq::new(group, cpu, parent, se);
         rq.next_sibling = self.cfs_rqs[parent].first_child;
         rq.pelt.updated_ns = self.now;
         rq.bandwidth.throttle_count = self.cfs_rqs[parent].bandwidth.throttle_count;
         rq.pelt.frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
-        let id = self.cfs_rqs.push(rq);
-        self.grow_parked();
+        self.cfs_rqs[id] = rq;
         self.cfs_rqs[parent].first_child = id;
         self.groups[group].cfs_rqs[cpu.ix()] = id;
         id
+    }
+
+    /// Room for a run queue and its entity. Each CPU gets its own in runs of a few, so that what a CPU uses
+    /// lies together.
+    fn vacant_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
+        if self.vacant[cpu.ix()].left == 0 {
+            let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
+            for _ in 0..RUN {
+                self.cfs_rqs.push(CfsRq::new(GroupId::NONE, cpu, CfsRqId::NONE, SeId::NONE));
+                self.ses.push(Se::new(
+                    Owner::Group(CfsRqId::NONE),
+                    CfsRqId::NONE,
+                    NICE_0_WEIGHT,
+                    0,
+                ));
+            }
+            self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN };
+            self.grow_parked();
+        }
+        let vacant = &mut self.vacant[cpu.ix()];
+        vacant.left -= 1;
+        let used = RUN - 1 - vacant.left;
+        (CfsRqId(vacant.rq.0 + used), SeId(vacant.se.0 + used))
+    }
+
+    /// All run queues but those that are only room.
+    pub(crate) fn used_cfs_rqs(&self) -> impl Iterator<Item = CfsRqId> {
+        self.cfs_rqs.iter().filter(|(_, rq)| rq.group.is_some()).map(|(q, _)| q)
     }
 
     /// Registers a task and its entity.
@@ -74,6 +117,13 @@ impl Machine<'_> {
         let id = TaskId::from_ix(self.tasks.len());
         task.se = self.ses.push(Se::new(Owner::Task(id), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns));
         self.tasks.push(task)
+    }
+
+    /// The run queue of an entity that is to be queued; mostly the one it was last on.
+    fn leaf(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
+        let q = self.ses[se].q;
+        let stays = q.is_some() && self.cfs_rqs[q].group == group && self.cfs_rqs[q].cpu == cpu;
+        if stays { q } else { self.cfs_rq(group, cpu) }
     }
 
     /// The queue on whose timeline an entity competes.
@@ -93,8 +143,8 @@ impl Machine<'_> {
     /// Puts a task, which is on no queue, on that of its group and CPU (kernel: `enqueue_task_fair()`).
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
-        let leaf = self.cfs_rq(group, cpu);
         let se = self.tasks[task].se;
+        let leaf = self.leaf(se, group, cpu);
         // Whoever runs there has another competitor: what the next tick finds may be another thing.
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
@@ -315,12 +365,17 @@ impl Machine<'_> {
     }
 
     /// Charges one level for what ran there since it was last charged (kernel: `update_curr()`).
+    #[inline]
     pub(crate) fn charge(&mut self, q: CfsRqId) {
+        let rq = &self.cfs_rqs[q];
+        if rq.curr.is_some() && rq.exec_start_ns != self.now {
+            self.charge_curr(q);
+        }
+    }
+
+    fn charge_curr(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);
-        if curr.is_none() || from == self.now {
-            return;
-        }
         rq.exec_start_ns = self.now;
         let ran_ns = self.now - from;
         let is_root = group.ix() == 0;

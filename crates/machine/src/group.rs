@@ -5,22 +5,24 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use std::collections::VecDeque;
 
+/// What queueing touches comes first and fits a cache line.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct Group {
     pub parent: GroupId,
-    /// Its run queue on each CPU, or none; empty until the first is made.
-    pub cfs_rqs: Vec<CfsRqId>,
     /// Groups in its subtree, itself included.
     pub subtree: u32,
-    pub weight: u64,
-    pub pool: Pool,
-    pub stat: Stat,
-    /// Sum of what its run queues published of their load. See `fair/weight.rs`.
-    pub load_avg: u64,
     /// Tasks queued in its subtree on all CPUs.
     pub h_nr: u32,
+    pub weight: u64,
+    /// Sum of what its run queues published of their load. See `fair/weight.rs`.
+    pub load_avg: u64,
     /// CPU time used by it and everything below it, ns.
     pub usage_ns: u64,
+    pub stat: Stat,
+    pub pool: Pool,
+    /// Its run queue on each CPU, or none; empty until the first is made.
+    pub cfs_rqs: Vec<CfsRqId>,
     /// The same by window of its period, while it is limited.
     pub windows: Windows,
     /// Latencies of the requests completed in its subtree.
@@ -90,6 +92,7 @@ impl Windows {
 
 /// The pool that a group's CPUs take their runtime from.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub(crate) struct Pool {
     /// ns; `None`: unlimited.
     pub quota_ns: Option<u64>,
@@ -136,13 +139,14 @@ pub(crate) struct Pool {
 
 /// The fields of `cpu.stat` that bandwidth control keeps.
 #[derive(Debug, Clone, Default)]
+#[repr(C)]
 pub(crate) struct Stat {
+    pub throttled_self_ns: u64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_ns: u64,
     pub nr_bursts: u64,
     pub burst_ns: u64,
-    pub throttled_self_ns: u64,
 }
 
 impl Machine<'_> {

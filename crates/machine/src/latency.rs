@@ -9,7 +9,7 @@ const EXACT: usize = 8192;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Latencies {
     exact: Vec<u64>,
-    rest: Option<Histogram<u32>>,
+    rest: Option<Box<Histogram<u32>>>,
     max_ns: u64,
     pub count: u64,
 }
@@ -32,7 +32,7 @@ impl Latencies {
     pub fn merge(&mut self, other: &Latencies) {
         if let Some(histogram) = &other.rest {
             // Both have the same bounds, so nothing can be out of range.
-            let _ = self.histogram().add(histogram);
+            let _ = self.histogram().add(&**histogram);
             self.max_ns = self.max_ns.max(other.max_ns);
             self.count += other.count;
         }
@@ -46,8 +46,9 @@ impl Latencies {
         let exact = std::mem::take(&mut self.exact);
         let histogram = self.rest.get_or_insert_with(|| {
             // Up to the longest run there is, a day; anything later counts as that.
-            Histogram::new_with_max(86_400_000_000_000, 3)
-                .expect("three digits up to a day are within what a histogram can hold")
+            let histogram = Histogram::new_with_max(86_400_000_000_000, 3)
+                .expect("three digits up to a day are within what a histogram can hold");
+            Box::new(histogram)
         });
         for ns in exact {
             histogram.saturating_record(ns);

@@ -7,6 +7,7 @@ use crate::cfs_rq::CfsRq;
 use crate::cost::Release;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
+use crate::fair::Vacant;
 use crate::fair::balance::Balancing;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
@@ -38,13 +39,14 @@ pub(crate) enum Event {
 
 /// Per kind of task: what its instances did, added up.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(crate) struct KindStat {
+    pub wait_ns: u64,
+    pub longest_stall_ns: u64,
     pub count: u64,
     pub exited: u64,
     pub last_exit_ns: u64,
     pub latencies: Latencies,
-    pub wait_ns: u64,
-    pub longest_stall_ns: u64,
 }
 
 pub(crate) struct SourceState {
@@ -72,6 +74,8 @@ pub(crate) struct Machine<'a> {
     pub nr_running: Vec<u32>,
     pub groups: Arena<GroupId, Group>,
     pub cfs_rqs: Arena<CfsRqId, CfsRq>,
+    /// Per CPU, room for more of these.
+    pub vacant: Vec<Vacant>,
     pub ses: Arena<SeId, Se>,
     pub tasks: Arena<TaskId, Task>,
     pub locks: Arena<LockId, Lock>,
@@ -169,6 +173,7 @@ impl<'a> Machine<'a> {
             nr_running: vec![0; cpus],
             groups: Arena::new(),
             cfs_rqs: Arena::new(),
+            vacant: vec![Vacant::NONE; cpus],
             ses: Arena::new(),
             tasks: Arena::new(),
             locks: Arena::new(),

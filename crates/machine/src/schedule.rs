@@ -20,14 +20,12 @@ impl Machine<'_> {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
         self.account_work(cpu);
-        if prev.is_some() {
-            self.put_prev(prev);
-        }
+        let queued = prev.is_some() && self.put_prev(prev);
         if self.may_come_back(cpu) {
             self.take_back(cpu);
         }
         let next = self.pick_next(cpu, prev);
-        if prev.is_some() {
+        if queued {
             self.forget_prev(prev);
         }
         if next.is_some() && self.tasks[next].is_fair() {
@@ -49,8 +47,9 @@ impl Machine<'_> {
         self.end_wait(self.cpus[cpu].curr);
     }
 
-    /// The running task is put back among those that wait, if it still wants to run.
-    fn put_prev(&mut self, prev: TaskId) {
+    /// The running task is put back among those that wait, if it still wants to run. True if it or a group of
+    /// it was queued again.
+    fn put_prev(&mut self, prev: TaskId) -> bool {
         let (class, state, se) =
             (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
         if state == State::Runnable && !self.tasks[prev].parked {
@@ -64,8 +63,9 @@ impl Machine<'_> {
                     self.cpus[cpu].rt_queue.push_front(prev);
                 }
             }
-            return;
+            return false;
         }
+        let mut queued = false;
         let mut child = se;
         let mut q = self.ses[se].q;
         let root = self.root(self.cfs_rqs[q].cpu);
@@ -82,11 +82,13 @@ impl Machine<'_> {
                 if on_timeline && self.ses[competitor].on_rq {
                     self.timeline_insert(q, competitor);
                     self.cfs_rqs[q].prev = competitor;
+                    queued = true;
                 }
             }
             child = self.cfs_rqs[q].se;
             q = self.cfs_rqs[q].parent;
         }
+        queued
     }
 
     fn forget_prev(&mut self, prev: TaskId) {

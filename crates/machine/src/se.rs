@@ -12,7 +12,9 @@ pub(crate) enum Owner {
     Group(CfsRqId),
 }
 
+/// Of a group's entity on a flat queue only the first half is used.
 #[derive(Debug, Clone)]
+#[repr(C, align(32))]
 pub(crate) struct Se {
     pub owner: Owner,
     /// The queue whose share it uses. In a flat queue a task competes on its CPU's root queue all the same.
@@ -85,11 +87,14 @@ impl Se {
 
     /// Changes the weight of an entity that is on no queue; its lag keeps its meaning in time.
     pub fn set_weight_off_queue(&mut self, weight: u64) {
+        self.vruntime_rest = 0;
+        if weight == self.weight {
+            return;
+        }
         self.vlag = rescale(self.vlag, self.weight, weight);
         if self.deadline_is_relative {
             self.deadline = rescale(self.deadline, self.weight, weight);
         }
-        self.vruntime_rest = 0;
         self.weight = weight;
     }
 

@@ -60,23 +60,19 @@ pub(crate) enum Code {
     Softirq(u32),
 }
 
+/// What parking, coming back and switching touch comes first and fits a cache line.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct Task {
-    /// Its kind in the workload; `u32::MAX` for a real-time kernel's timer threads.
-    pub kind: u32,
-    /// How many of its kind came before it.
-    pub instance: u32,
     pub se: SeId,
     pub group: GroupId,
     pub cpu: CpuId,
-    pub class: Class,
-    /// The class it goes back to when a lock it was boosted for is released (`PREEMPT_RT`).
-    pub boosted_from: Option<Class>,
-    pub nice: i8,
-    /// CPUs it may use: an index into the machine's masks.
-    pub mask: u32,
+    /// Its kind in the workload; `u32::MAX` for a real-time kernel's timer threads.
+    pub kind: u32,
 
     pub state: State,
+    pub class: Class,
+    pub nice: i8,
     pub mode: Mode,
     /// Inside an `EnterKernel` .. `ExitKernel` of its program.
     pub in_syscall: bool,
@@ -87,15 +83,27 @@ pub(crate) struct Task {
     pub kill_pending: bool,
     pub stop_pending: bool,
     pub exiting: bool,
+    pub segment: Segment,
     /// Spin locks held: it is not preempted.
     pub spinning: u16,
+    pub left_ns: u64,
+    /// Since when it is ready but not running, ns, or [`NEVER`].
+    pub ready_since_ns: u64,
+    /// Since when it wants to go on and does not, ns, or [`NEVER`].
+    pub stalled_since_ns: u64,
 
+    /// CPU time used, ns (real-time class included).
+    pub usage_ns: u64,
     pub code: Code,
     pub pc: u32,
+    /// CPUs it may use: an index into the machine's masks.
+    pub mask: u32,
+    /// How many of its kind came before it.
+    pub instance: u32,
+    /// The class it goes back to when a lock it was boosted for is released (`PREEMPT_RT`).
+    pub boosted_from: Option<Class>,
     /// Rounds left of the loops it is in, innermost last.
     pub loops: Vec<u64>,
-    pub segment: Segment,
-    pub left_ns: u64,
     /// Start of the request under way, ns.
     pub request_start_ns: u64,
     /// Start of the task, and how many periods of an `Every` have been begun.
@@ -108,13 +116,6 @@ pub(crate) struct Task {
     pub parent: TaskId,
     pub children: u32,
     pub random: Stream,
-
-    /// CPU time used, ns (real-time class included).
-    pub usage_ns: u64,
-    /// Since when it is ready but not running, ns, or [`NEVER`].
-    pub ready_since_ns: u64,
-    /// Since when it wants to go on and does not, ns, or [`NEVER`].
-    pub stalled_since_ns: u64,
 }
 
 impl Task {

@@ -191,19 +191,26 @@ impl Machine<'_> {
         }
     }
 
-    /// A slice that was renewed at a tick that was no event is renewed before its end is computed.
-    pub(crate) fn catch_up_for_hrtick(&mut self, cpu: CpuId) {
-        if self.hrtick && self.next_hrtick_ns(cpu) <= self.now + HRTICK_MIN_NS {
-            let se = self.tasks[self.cpus[cpu].curr].se;
-            let tq = self.timeline_of(self.ses[se].q);
-            self.charge_to_last_tick(tq);
+    /// When the running task's slice is over, where a timer watches it. A slice that was renewed at a tick that
+    /// was no event is renewed before its end is computed.
+    #[inline]
+    pub(crate) fn next_hrtick_ns(&mut self, cpu: CpuId) -> u64 {
+        if !self.hrtick {
+            return NEVER;
         }
+        let over_ns = self.slice_over_ns(cpu);
+        if over_ns > self.now + HRTICK_MIN_NS {
+            return over_ns;
+        }
+        let se = self.tasks[self.cpus[cpu].curr].se;
+        let tq = self.timeline_of(self.ses[se].q);
+        self.charge_to_last_tick(tq);
+        self.slice_over_ns(cpu)
     }
 
-    /// When the running task's slice is over, where a timer watches it.
-    pub(crate) fn next_hrtick_ns(&self, cpu: CpuId) -> u64 {
+    fn slice_over_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
-        if !self.hrtick || c.curr.is_none() || c.nr_running < 2 || !self.tasks[c.curr].is_fair() {
+        if c.curr.is_none() || c.nr_running < 2 || !self.tasks[c.curr].is_fair() {
             return NEVER;
         }
         let se = self.tasks[c.curr].se;

@@ -42,12 +42,14 @@ impl Machine<'_> {
     }
 
     /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+ only).
+    #[inline]
     pub(crate) fn pay(&mut self, q: CfsRqId, ns: u64) -> bool {
+        self.cfs_rqs[q].bandwidth.enabled && self.pay_limited(q, ns)
+    }
+
+    fn pay_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         let silo = &mut rq.bandwidth;
-        if !silo.enabled {
-            return false;
-        }
         self.groups[rq.group].pool.charged_ns += i128::from(ns);
         if self.rules.pull {
             return self.pay_pulling(q, ns);
@@ -105,15 +107,13 @@ impl Machine<'_> {
     }
 
     /// What ran is put back: a silo in debt is throttled (to 7.1).
+    #[inline]
     pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;
-        if self.rules.exhaustion == Exhaustion::Throttle
-            || !silo.enabled
-            || silo.throttled
-            || silo.runtime_remaining_ns > 0
-        {
-            return;
+        let stays =
+            self.rules.exhaustion == Exhaustion::Throttle || !silo.enabled || silo.throttled;
+        if !stays && silo.runtime_remaining_ns <= 0 {
+            self.throttle(q);
         }
-        self.throttle(q);
     }
 }

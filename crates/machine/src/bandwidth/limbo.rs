@@ -46,6 +46,7 @@ impl Machine<'_> {
     }
 
     /// Whether the queue or an ancestor is throttled (kernel: `throttled_hierarchy()`).
+    #[inline]
     pub(crate) fn in_throttled_hierarchy(&self, q: CfsRqId) -> bool {
         if self.rules.pull {
             return self.path_is_denied(q);
@@ -91,8 +92,11 @@ impl Machine<'_> {
             self.enqueue_task(task, Enqueue::WakeUp);
         }
         // Whatever parked meanwhile parked later.
-        parked.append(&mut self.cfs_rqs[q].bandwidth.limbo);
-        self.cfs_rqs[q].bandwidth.limbo = parked;
+        let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
+        if !limbo.is_empty() {
+            parked.append(limbo);
+        }
+        *limbo = parked;
     }
 
     fn levels(&self, mut q: CfsRqId) -> u64 {

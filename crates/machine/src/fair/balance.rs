@@ -134,8 +134,14 @@ impl Machine<'_> {
             return false;
         }
         // Of equally busy ones the first after the CPU that pulls.
-        let mut order = (to.0..domain.end).chain(domain.start..to.0.min(domain.end)).map(CpuId);
-        let Some(from) = order.find(|cpu| self.nr_running[cpu.ix()] == most) else { return false };
+        let in_range = |range: std::ops::Range<u32>| {
+            let range = range.start as usize..range.end as usize;
+            let at = self.nr_running[range.clone()].iter().position(|&nr| nr == most)?;
+            Some(CpuId::from_ix(range.start + at))
+        };
+        let first = to.0.clamp(domain.start, domain.end);
+        let from = in_range(first..domain.end).or_else(|| in_range(domain.start..first));
+        let Some(from) = from else { return false };
         let mut lists = std::mem::take(&mut self.balancing);
         self.find_movable(from, to, want, &mut lists);
         for &task in &lists.movable {

@@ -272,11 +272,15 @@ impl Machine<'_> {
     }
 
     /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time.
+    #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
-        let old = self.ses[se].weight;
-        if old == weight {
-            return;
+        if self.ses[se].weight != weight {
+            self.give_weight(se, weight);
         }
+    }
+
+    fn give_weight(&mut self, se: SeId, weight: u64) {
+        let old = self.ses[se].weight;
         if !self.ses[se].on_rq {
             self.ses[se].set_weight_off_queue(weight);
             return;

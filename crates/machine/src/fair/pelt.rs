@@ -60,21 +60,22 @@ fn decay(value: u64, periods: u64) -> u64 {
 
 impl Machine<'_> {
     /// Brings a queue's load average up to now. Called before its load changes.
+    #[inline]
     pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
         if self.cpus.len() == 1 {
             return;
         }
-        let now = self.now;
+        let pelt = &self.cfs_rqs[q].pelt;
+        let periods = (self.now - pelt.updated_ns) >> PERIOD_SHIFT;
+        if periods > 0 && !pelt.frozen {
+            self.pelt_pass(q, periods);
+        }
+    }
+
+    fn pelt_pass(&mut self, q: CfsRqId, periods: u64) {
         let rq = &mut self.cfs_rqs[q];
         let load = rq.load;
         let pelt = &mut rq.pelt;
-        if pelt.frozen {
-            return;
-        }
-        let periods = (now - pelt.updated_ns) >> PERIOD_SHIFT;
-        if periods == 0 {
-            return;
-        }
         pelt.updated_ns += periods << PERIOD_SHIFT;
         pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));
     }
@@ -100,19 +101,21 @@ impl Machine<'_> {
     }
 
     /// The hierarchy of this queue was throttled, or its last entity left while it was.
+    #[inline]
     pub(crate) fn pelt_freeze(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
-        let freezes = match self.rules.pelt_freeze {
-            PeltFreeze::Throttled => self.in_throttled_hierarchy(q),
-            PeltFreeze::ThrottledAndEmpty => self.in_throttled_hierarchy(q) && rq.nr == 0,
+        let may_freeze = match self.rules.pelt_freeze {
+            PeltFreeze::Throttled => true,
+            PeltFreeze::ThrottledAndEmpty => rq.nr == 0,
         };
-        if freezes && !rq.pelt.frozen {
+        if may_freeze && self.in_throttled_hierarchy(q) && !rq.pelt.frozen {
             self.pelt_update(q);
             self.cfs_rqs[q].pelt.frozen = true;
         }
     }
 
     /// Time goes on for its load, from now.
+    #[inline]
     pub(crate) fn pelt_unfreeze(&mut self, q: CfsRqId) {
         let now = self.now;
         let pelt = &mut self.cfs_rqs[q].pelt;

@@ -33,9 +33,13 @@ impl Machine<'_> {
     }
 
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
-        let after = (from.0..range.end).chain(range.start..from.0);
-        let mut unused = after.map(CpuId).filter(|cpu| self.nr_running[cpu.ix()] == 0);
-        unused.find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
+        let free_of = |range: std::ops::Range<u32>| {
+            let nr_running = &self.nr_running[range.start as usize..range.end as usize];
+            let unused = (range.start..).zip(nr_running).filter(|&(_, &nr)| nr == 0);
+            let mut unused = unused.map(|(cpu, _)| CpuId(cpu));
+            unused.find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
+        };
+        free_of(from.0..range.end).or_else(|| free_of(range.start..from.0))
     }
 
     /// The CPU with the fewest ready tasks; of equal ones the first after `from`.
@@ -46,9 +50,20 @@ impl Machine<'_> {
             let c = &self.cpus[*cpu];
             u64::from(c.nr_running) + c.rt_queue.len() as u64 + u64::from(self.runs_rt(*cpu))
         };
-        let allowed = order.clone().filter(|&cpu| self.may_use(task, cpu));
-        let fallback = || order.clone().find(|&cpu| self.cpus[cpu].online).unwrap_or(from);
-        allowed.min_by_key(busy).unwrap_or_else(fallback)
+        let (mut best, mut least) = (CpuId::NONE, u64::MAX);
+        for cpu in order.clone() {
+            // No less busy than that.
+            if u64::from(self.nr_running[cpu.ix()]) < least && self.may_use(task, cpu) {
+                let busy = busy(&cpu);
+                if busy < least {
+                    (best, least) = (cpu, busy);
+                }
+            }
+        }
+        if best.is_some() {
+            return best;
+        }
+        order.clone().find(|&cpu| self.cpus[cpu].online).unwrap_or(from)
     }
 
     fn runs_rt(&self, cpu: CpuId) -> bool {

@@ -4,6 +4,7 @@
 //! the entity that is wanted is near the front, so this touches less memory than a tree.
 
 use crate::ids::SeId;
+use smallvec::SmallVec;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -15,7 +16,7 @@ pub(crate) struct Node {
 /// Entities in order of key; of equal keys the one inserted first is first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
-    nodes: Vec<Node>,
+    nodes: SmallVec<[Node; 1]>,
 }
 
 impl Timeline {
@@ -33,15 +34,25 @@ impl Timeline {
 
     pub fn insert(&mut self, node: Node) {
         // Most arrivals are late ones: look from the back first.
-        let at = match self.nodes.last() {
-            Some(last) if last.key > node.key => self.nodes.partition_point(|n| n.key <= node.key),
-            _ => self.nodes.len(),
-        };
-        self.nodes.insert(at, node);
+        match self.nodes.last() {
+            Some(last) if last.key > node.key => {
+                let at = self.nodes.partition_point(|n| n.key <= node.key);
+                self.nodes.insert(at, node);
+            }
+            _ => self.nodes.push(node),
+        }
     }
 
     /// Takes out the entity, which was inserted with this key.
     pub fn remove(&mut self, key: i64, se: SeId) {
+        // Most that leave are alone.
+        if let [only] = self.nodes[..]
+            && only.se == se
+        {
+            debug_assert_eq!(only.key, key);
+            self.nodes.clear();
+            return;
+        }
         let from = self.nodes.partition_point(|n| n.key < key);
         let offset = self.nodes[from..].iter().position(|n| n.se == se);
         let at = from + offset.expect("an entity is removed with the key it was inserted with");
