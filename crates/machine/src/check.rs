@@ -209,6 +209,9 @@ impl Machine<'_> {
         if !c.online {
             return Err(format!("cpu {} is off line and runs {}", cpu.0, self.task_name(c.curr)));
         }
+        if self.rules.pull {
+            self.check_admitted(c.curr)?;
+        }
         if self.is_parked_or_stopped(c.curr)
             && task.is_fair()
             && c.resched == crate::cpu::Resched::No

@@ -104,6 +104,9 @@ pub(crate) struct Machine<'a> {
     /// Ticks that were events, and those of them that found nothing and had no other reason to come.
     #[cfg(test)]
     pub ticks: (u64, u64),
+    /// What is done wrong on purpose.
+    #[cfg(test)]
+    pub fault: Option<crate::bandwidth::pull::Fault>,
     pub failed: Option<Error>,
     pub trace: Option<&'a mut dyn TraceSink>,
     /// A list that is walked while its original changes.
@@ -197,6 +200,8 @@ impl<'a> Machine<'a> {
             events: 0,
             #[cfg(test)]
             ticks: (0, 0),
+            #[cfg(test)]
+            fault: None,
             failed: None,
             trace,
             scratch: Vec::new(),

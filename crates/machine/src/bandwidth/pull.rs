@@ -7,12 +7,14 @@
 //! a few more; and a CPU takes back, when it schedules, as many tasks as its runtime feeds.
 
 mod check;
+mod faults;
 mod tree;
 
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::machine::Machine;
 use cpumax_outcome::trace::What;
+pub(crate) use faults::Fault;
 use std::collections::VecDeque;
 
 /// The least that a waiting CPU is sent, if the pool has it, ns: less would not pay for its interrupt.
@@ -100,6 +102,9 @@ impl Machine<'_> {
             if !self.admit(q) {
                 return false;
             }
+            if self.has(Fault::AncestorsNotAsked) {
+                break;
+            }
             q = self.cfs_rqs[q].parent;
         }
         true
@@ -113,7 +118,10 @@ impl Machine<'_> {
             return true;
         }
         rq.bandwidth.runtime_remaining_ns -= ns as i64;
-        rq.bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
+        if self.has(Fault::RunsOn) {
+            return false;
+        }
+        self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
     }
 
     /// At a tick: what would run out before the next one is filled up, so that only the end of a quota needs
@@ -189,8 +197,11 @@ impl Machine<'_> {
     fn deny(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (group, cpu) = (rq.group, rq.cpu);
+        let owed_ns = rq.bandwidth.runtime_remaining_ns.unsigned_abs();
+        let forgiven = self.has(Fault::DebtForgiven);
+        let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[group].pool;
-        pool.debt_ns += rq.bandwidth.runtime_remaining_ns.unsigned_abs();
+        pool.debt_ns += if forgiven { 0 } else { owed_ns };
         rq.bandwidth.runtime_remaining_ns = 0;
         pool.denied = true;
         self.parked[q.ix()].epoch = pool.epoch;
@@ -211,6 +222,9 @@ impl Machine<'_> {
     }
 
     fn wait_for_runtime(&mut self, q: CfsRqId) {
+        if self.has(Fault::WaiterForgotten) {
+            return;
+        }
         if !std::mem::replace(&mut self.parked[q.ix()].waiting, true) {
             self.groups[self.cfs_rqs[q].group].pool.throttled.push(q);
         }
@@ -252,7 +266,9 @@ impl Machine<'_> {
             let ns = pool.share_ns.max(MIN_GRANT_NS).min(pool.runtime_ns);
             pool.runtime_ns -= ns;
             pool.idle = false;
-            self.parked[q.ix()].mail_ns += ns;
+            if !self.has(Fault::ShareLost) {
+                self.parked[q.ix()].mail_ns += ns;
+            }
             told += 1;
             self.send_mail(q);
         }
@@ -260,6 +276,9 @@ impl Machine<'_> {
     }
 
     fn send_mail(&mut self, q: CfsRqId) {
+        if self.has(Fault::MailNotSent) {
+            return;
+        }
         let cpu = self.cfs_rqs[q].cpu;
         let local = cpu == self.here;
         if !local {
@@ -289,7 +308,9 @@ impl Machine<'_> {
             } else if !self.admit(q) && self.holds_parked(q) {
                 self.wait_for_runtime(q);
             }
-            self.tell_waiting(self.cfs_rqs[q].group);
+            if !self.has(Fault::NobodyTellsOn) {
+                self.tell_waiting(self.cfs_rqs[q].group);
+            }
         }
         let cost_ns = self.release.end();
         self.irq_section(cpu, cost_ns);
@@ -324,6 +345,7 @@ impl Machine<'_> {
     /// A refill first pays back what the group owes: half of itself at most, all of it once that is too much.
     pub(crate) fn repay(&mut self, group: GroupId) {
         let slice_ns = self.slice_ns() as u64;
+        let unseen = self.has(Fault::RefillUnseen);
         let pool = &mut self.groups[group].pool;
         let quota_ns = pool.quota_ns.unwrap_or(0);
         let dark = pool.debt_ns > quota_ns.saturating_mul(DARK_QUOTAS);
@@ -332,7 +354,7 @@ impl Machine<'_> {
         pool.debt_ns -= ns;
         pool.runtime_ns -= ns;
         pool.runtime_snap_ns = pool.runtime_ns;
-        pool.epoch += 1;
+        pool.epoch += u64::from(!unseen);
         pool.denied = false;
         let waiting = pool.throttled.len().max(1) as u64;
         pool.share_ns = (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
@@ -341,8 +363,9 @@ impl Machine<'_> {
     /// What an idle silo gave back is for those who wait.
     pub(crate) fn gave_back(&mut self, group: GroupId, cpu: CpuId) {
         let slot = self.slack_slot(group);
+        let unseen = self.has(Fault::GiveBackUnseen);
         let pool = &mut self.groups[group].pool;
-        pool.epoch += 1;
+        pool.epoch += u64::from(!unseen);
         if pool.runtime_ns >= MIN_GRANT_NS && !pool.throttled.is_empty() {
             pool.slack_cpu = cpu;
             self.timers.set(slot, self.now);

@@ -4,8 +4,9 @@
 use super::MIN_GRANT_NS;
 use crate::cpu::Resched;
 use crate::events::NEVER;
-use crate::ids::{CfsRqId, GroupId, Id};
+use crate::ids::{CfsRqId, GroupId, Id, TaskId};
 use crate::machine::Machine;
+use crate::task::Mode;
 
 impl Machine<'_> {
     /// The invariants of one silo; see docs/proposal.md.
@@ -65,6 +66,16 @@ impl Machine<'_> {
         } else {
             Err(format!("{} ns lie idle while some wait", pool.runtime_ns))
         }
+    }
+
+    /// What runs in user mode has been asked for on all levels: it knows where it was turned down.
+    pub(crate) fn check_admitted(&self, curr: TaskId) -> Result<(), String> {
+        let task = &self.tasks[curr];
+        let told = task.throttle_work || task.mode == Mode::Kernel || !task.is_fair();
+        if told || !task.has_user_mode() || !self.path_is_denied(self.ses[task.se].q) {
+            return Ok(());
+        }
+        Err(format!("{} runs where a level above has been turned down", self.task_name(curr)))
     }
 
     /// Runtime that is neither in the pool nor in a silo: mail under way, less what is owed.

@@ -4,7 +4,8 @@
 //! one that is throttled, which then waits in its group's list, or one whose runtime has brought back its
 //! due. What hangs below the root may come back, the children of each level in turn.
 
-use super::Parked;
+use super::{Fault, Parked};
+use crate::cfs_rq::Limbo;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
@@ -46,7 +47,9 @@ impl Machine<'_> {
             let parent = self.cfs_rqs[q].parent;
             if parent.is_none() {
                 let cpu = self.cfs_rqs[q].cpu;
-                self.resched(cpu, Resched::Lazy);
+                if !self.has(Fault::CpuNotAsked) {
+                    self.resched(cpu, Resched::Lazy);
+                }
                 return;
             }
             self.parked[q.ix()].linked = true;
@@ -74,7 +77,9 @@ impl Machine<'_> {
     pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.first_parked(q);
         self.cfs_rqs[q].bandwidth.limbo.push(task);
-        self.link(q);
+        if !self.has(Fault::NotHung) {
+            self.link(q);
+        }
     }
 
     /// A task stopped to be queued: where others are parked one of them may take its place.
@@ -108,18 +113,20 @@ impl Machine<'_> {
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
         let mut q = self.root(cpu);
+        let last = self.has(Fault::LastParkedFirst);
+        let first = |limbo: &mut Limbo| limbo.remove(if last { limbo.len() - 1 } else { 0 });
         let task = loop {
             path.push(q);
             let parked = &mut self.parked[q.ix()];
             let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
             parked.own_turn = !parked.own_turn || parked.children.is_empty();
             if parked.own_turn && !limbo.is_empty() {
-                break limbo.remove(0);
+                break first(limbo);
             }
             match self.next_child(q) {
                 Some(child) => q = child,
                 None if self.cfs_rqs[q].bandwidth.limbo.is_empty() => break TaskId::NONE,
-                None => break self.cfs_rqs[q].bandwidth.limbo.remove(0),
+                None => break first(&mut self.cfs_rqs[q].bandwidth.limbo),
             }
         };
         self.release.visited(path.len() as u64 - 1);
