@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest run test conformance scx-test lint fmt bench recordings deps
+.PHONY: help guest run test conformance scx-test lint fmt bench peers recordings deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -49,7 +49,10 @@ fmt: deps ## Format all sources
 	$(CARGO) fmt --all
 
 bench: deps ## Measure speed: time, and instructions where valgrind is installed
-	$(CARGO) bench --workspace
+	$(CARGO) bench --workspace $(LEFT_OUT) --bench '*'
+
+peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
+	CARGO=$(CARGO) bench/peers/run
 
 recordings: deps ## Make the shipped recordings again (root, perf, and a machine that does nothing else)
 	$(CARGO) run --quiet --release -p cpumax-testload -- recordings --raw-dir target/recordings

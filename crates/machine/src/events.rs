@@ -8,8 +8,8 @@
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A 4-ary min-heap of events in order of time, then of insertion.
-#[derive(Debug, Clone)]
-pub(crate) struct Heap<E> {
+#[derive(Debug, Clone, Default)]
+pub struct Heap<E> {
     nodes: Vec<Node<E>>,
     inserted: u64,
 }
@@ -28,15 +28,17 @@ impl<E> Node<E> {
 }
 
 impl<E: Copy> Heap<E> {
+    /// One without events.
     pub fn new() -> Self {
         Heap { nodes: Vec::new(), inserted: 0 }
     }
 
-    /// Time of the first event.
+    /// Time of the first event, or [`u64::MAX`].
     pub fn next_ns(&self) -> u64 {
         self.nodes.first().map_or(NEVER, |n| n.time_ns)
     }
 
+    /// Puts in an event.
     pub fn push(&mut self, time_ns: u64, event: E) {
         self.inserted += 1;
         self.nodes.push(Node { time_ns, order: self.inserted, event });
@@ -51,6 +53,7 @@ impl<E: Copy> Heap<E> {
         }
     }
 
+    /// Takes out the first event, with its time.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let last = self.nodes.pop()?;
         if self.nodes.is_empty() {

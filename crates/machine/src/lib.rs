@@ -25,6 +25,9 @@ mod signal;
 mod task;
 mod tick;
 
+/// The queue of the events that fire once, for whoever wants to measure it by itself.
+pub use events::Heap as EventQueue;
+
 use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};
 use cpumax_workload::Workload;
 use std::ops::ControlFlow;

@@ -1,0 +1,57 @@
+//! Event queues and a plain M/M/1: cpumax beside SimCore, the engine of DSLab. `peers.py` does the same with
+//! SimPy, `run` runs both.
+//!
+//! Hold model: as many events pending as said; each that comes puts one in, a mean of 1 later. M/M/1: arrivals
+//! 0.8, service 1, so that a customer stays 5 on the average; two events a customer. Times are exponential,
+//! drawn by the same generator everywhere; CPU time, the best of three runs.
+
+mod model;
+mod ours;
+mod simcore_peer;
+
+use cpu_time::ProcessTime;
+
+const PENDING: [u32; 2] = [1_000, 20_000];
+const HOLDS: u64 = 3_000_000;
+const CUSTOMERS: u64 = 1_000_000;
+
+/// Exponential times with a mean of 1.
+pub struct Exponential(u64);
+
+impl Exponential {
+    pub fn new() -> Self {
+        Exponential(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub fn draw(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        -(((self.0 >> 11) + 1) as f64 / (1u64 << 53) as f64).ln()
+    }
+}
+
+fn main() {
+    println!("{:<10} {:<18} {:>12} {:>10}  {}", "who", "what", "events/s", "ns/event", "mean");
+    for pending in PENDING {
+        let what = format!("hold, {pending}");
+        row("cpumax", &what, HOLDS, || ours::hold(pending, HOLDS));
+        row("SimCore", &what, HOLDS, || simcore_peer::hold(pending, HOLDS));
+    }
+    row("cpumax", "M/M/1, queue", 2 * CUSTOMERS, || ours::mm1(CUSTOMERS));
+    row("SimCore", "M/M/1", 2 * CUSTOMERS, || simcore_peer::mm1(CUSTOMERS));
+    row("cpumax", "M/M/1, whole model", 2 * CUSTOMERS, || model::mm1(CUSTOMERS));
+}
+
+/// Runs three times; `of` yields what must come out alike for all: the mean time between holds, or in the system.
+fn row(who: &str, what: &str, events: u64, mut of: impl FnMut() -> f64) {
+    let mut best_ns = u128::MAX;
+    let mut mean = 0.0;
+    for _ in 0..3 {
+        let start = ProcessTime::now();
+        mean = of();
+        best_ns = best_ns.min(start.elapsed().as_nanos().max(1));
+    }
+    let rate = u128::from(events) * 1_000_000_000 / best_ns;
+    println!("{who:<10} {what:<18} {rate:>12} {:>10}  {mean:.2}", best_ns / u128::from(events));
+}

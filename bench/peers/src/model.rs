@@ -1,0 +1,29 @@
+//! As a workload of the whole model: a thread on a CPU that is woken for each customer, on 7.3.
+
+use cpumax_machine::{Options, kernel, run};
+
+const SCENARIO: &str = r#"
+name = "mm1"
+shows = "an M/M/1"
+[machine]
+cpus = 1
+[[source]]
+name = "customers"
+channel = "queue"
+every = { exponential = "1250us" }
+[[channel]]
+name = "queue"
+[[task]]
+name = "server"
+program = [{ forever = [{ recv = "queue" }, { user = { exponential = "1ms" } }, { done = true }] }]
+"#;
+
+pub fn mm1(customers: u64) -> f64 {
+    let mut workload = cpumax_workload::parse(SCENARIO, "mm1").expect("is a scenario");
+    workload.duration_ns = customers * 1_250_000;
+    let kernel = kernel::parse_kernels("7.3").expect("is a kernel")[0];
+    let options = Options { kernel, seed: 1, check: false, step_every_tick: false, observed: None };
+    let outcome = run(&workload, &options, None, None).expect("runs");
+    // The share of time that it serves: the queue is not seen from outside.
+    outcome.tasks["server"].usage_usec as f64 * 1e3 / workload.duration_ns as f64
+}
