@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::checks::{CHECKS, Check, Set};
+use crate::checks::{CHECKS, Check, Set, Time};
 
 const QEMU: &str = "qemu-system-x86_64";
 const BOOT_TIME_MAX: Duration = Duration::from_secs(60);
@@ -57,7 +57,9 @@ pub fn main(args: &[String]) -> ExitCode {
 fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
     let mut machines: Vec<Vec<&Check>> = Vec::new();
     for check in checks {
-        let fits = |other: &&Check| (other.cpus, other.alone) == (check.cpus, false);
+        let fits = |other: &&Check| {
+            (other.cpus, other.time, other.alone) == (check.cpus, check.time, false)
+        };
         match machines.iter_mut().find(|machine| !check.alone && machine.iter().all(fits)) {
             Some(machine) => machine.push(check),
             None => machines.push(vec![check]),
@@ -80,7 +82,19 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
     println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
     let started = Instant::now();
     let mut command = Command::new(QEMU);
-    command.args(["-accel", "tcg,thread=multi"]);
+    match first.time {
+        Time::Host => command.args(["-accel", "tcg,thread=multi"]),
+        Time::Instructions => command.args([
+            "-accel",
+            "tcg,thread=single",
+            "-icount",
+            "shift=1,sleep=off",
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-seed",
+            "42",
+        ]),
+    };
     command.args([
         "-cpu",
         "max,-rdrand,-rdseed",

@@ -37,7 +37,6 @@ pub fn rates() -> Checked {
     for (max, hogs, nominal) in [
         ("20000 100000", 1, 0.2),
         ("50000 100000", 2, 0.5),
-        ("20000 20000", 2, 1.0),
         ("2000 20000", 1, 0.1),
     ] {
         within(max, measure("r", max, hogs, 5), nominal, 1.5, &mut said)?;
