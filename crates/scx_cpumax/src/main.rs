@@ -118,7 +118,10 @@ fn run(args: &Args) -> Result<()> {
         match ending {
             Ending::StillRunning | Ending::Detached => return Ok(()),
             Ending::Restart(reason) => eprintln!("scx_cpumax: {reason}; loading again"),
-            Ending::Ejected(reason) => anyhow::bail!("the kernel ended the scheduler: {reason}"),
+            Ending::Ejected(reason) => {
+                eprintln!("{}", scheduler.dump());
+                anyhow::bail!("the kernel ended the scheduler: {reason}")
+            }
         }
     }
 }

@@ -71,6 +71,10 @@ const LIBBPF_LOG_LINES_MAX: usize = 4000;
 const STATE: &str = "/sys/kernel/sched_ext/state";
 /// With as many cgroups and tasks as there may be, on a slow machine.
 const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
+/// Each group's timer looks once a period, which is a second at most.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
+/// For many released tasks to have had a turn.
+const TURN_TIME: Duration = Duration::from_millis(500);
 const EXIT_KIND_DONE: i32 = 1;
 const EXIT_KIND_UNREGISTERED: i32 = 64;
 const EXIT_CODE_RESTART: i64 = 1 << 48;
@@ -137,9 +141,36 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
+    /// What every CPU and task was doing when the kernel threw the scheduler out.
+    pub fn dump(&self) -> String {
+        text(&self.skel.maps.bss_data.as_deref().expect("the program has data").exit_record.dump)
+    }
+
     /// Gives the machine back to the fair class.
     pub fn detach(&mut self) {
+        if self.ending() == Ending::StillRunning {
+            self.let_everybody_go();
+        }
         self.link = None;
+    }
+
+    /// Ends all limits, and gives those who waited at the boundary time to be in user mode once: the kernel frees a program
+    /// only when each task that it preempted has been there, which under small limits would take minutes.
+    fn let_everybody_go(&mut self) {
+        self.skel.maps.bss_data.as_deref_mut().expect("the program has data").cbw_in_charge = 0;
+        let start = Instant::now();
+        while start.elapsed() < RELEASE_TIME_MAX
+            && self.anyone_parked()
+        {
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(TURN_TIME);
+    }
+
+    fn anyone_parked(&self) -> bool {
+        let id = |key: Vec<u8>| Some(u64::from_ne_bytes(key.try_into().ok()?));
+        let groups = self.skel.maps.cbw_groups.keys().filter_map(id).filter_map(|id| self.group(id));
+        groups.into_iter().any(|group| group.nr_parked > 0)
     }
 
     /// The group of a cgroup, by its id.

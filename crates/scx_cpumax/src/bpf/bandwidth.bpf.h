@@ -67,7 +67,10 @@ const volatile u32 task_size = sizeof(struct cbw_task);
 #define CBW_PARK_DSQ (1ULL << 48)
 
 struct refusal refusal;
-/* Set by the loader when the scheduler is in charge: what runs before that cannot be throttled, and is not owed. */
+/*
+ * Set by the loader when the scheduler is in charge, and cleared before it ends: what runs before and after is neither
+ * throttled nor owed, and who is parked is let go.
+ */
 u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
 u64 cbw_next_dsq;
@@ -127,6 +130,11 @@ static __always_inline s64 min_s64(s64 a, s64 b)
 static __always_inline bool cbw_limited(cbw_group_t *g)
 {
 	return cbw_read(g->quota_ns) != CBW_UNLIMITED;
+}
+
+static __always_inline bool cbw_enforced(cbw_group_t *g)
+{
+	return cbw_limited(g) && cbw_read(cbw_in_charge);
 }
 
 static __always_inline cbw_cpu_t *cbw_cpu_of(cbw_group_t *g, u32 cpu)

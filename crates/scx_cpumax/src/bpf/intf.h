@@ -125,6 +125,7 @@ struct exit_record {
 	s64 code;
 	char reason[128];
 	char message[1024];
+	char dump[32768];
 };
 
 #endif

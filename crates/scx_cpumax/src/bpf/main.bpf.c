@@ -371,6 +371,7 @@ void BPF_PROG(cpumax_exit, struct scx_exit_info *info)
 	exit_record.code = info->exit_code;
 	bpf_probe_read_kernel_str(exit_record.reason, sizeof(exit_record.reason), info->reason);
 	bpf_probe_read_kernel_str(exit_record.message, sizeof(exit_record.message), info->msg);
+	bpf_probe_read_kernel_str(exit_record.dump, sizeof(exit_record.dump), info->dump);
 	__sync_fetch_and_add(&exit_record.recorded, 1);
 }
 
@@ -399,5 +400,6 @@ struct sched_ext_ops cpumax_ops = {
 	.exit = (void *)cpumax_exit,
 	.flags = OPS_ENQ_LAST | OPS_ENQ_MIGRATION_DISABLED,
 	.timeout_ms = 30000,
+	.exit_dump_len = 32768,
 	.name = "cpumax",
 };

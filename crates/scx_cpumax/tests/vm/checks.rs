@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The list of checks; what they do is in the modules below.
 
+mod costs;
 mod limits;
 mod parked;
 mod refused;
@@ -71,7 +72,7 @@ pub const CHECKS: &[Check] = &[
     quick("rates", limits::rates),
     quick("limits_set_before", limits::set_before),
     quick("lock_holder", parked::lock_holder),
-    quick("parked_tasks_obey", parked::obey),
+    Check { cpus: 2, ..quick("parked_tasks_obey", parked::obey) },
     quick("loader_dies", refused::loader_dies),
     Check { cpus: 4, ..exact("rates_of_many", limits::rates_of_many) },
     exact("burst", limits::burst),
@@ -83,5 +84,6 @@ pub const CHECKS: &[Check] = &[
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(exact("refusals", refused::refusals)),
+    exact("switch_costs", costs::switch_costs),
     parallel("storm", 4, storm::storm),
 ];

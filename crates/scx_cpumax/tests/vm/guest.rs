@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::checks::CHECKS;
 
 pub const CGROUPS: &str = "/sys/fs/cgroup";
+const END_TIME_MAX_S: u64 = 30;
 const SOCKET: &str = "/run/scx_cpumax.sock";
 
 /// What a check comes to: nothing to say, or what is wrong.
@@ -45,11 +46,7 @@ pub fn main() -> ! {
     // Its thread would use up to a tenth of the one CPU.
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
     let mut port = File::options().write(true).open("/dev/ttyS1").expect("the second serial port");
-    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let names = command_line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("cpumax.checks="))
-        .unwrap_or_default();
+    let names = argument("cpumax.checks").unwrap_or_default();
     for name in names.split(',') {
         let Some(check) = CHECKS.iter().find(|check| check.name == name) else {
             let _ = writeln!(port, "FAIL {name}: no such check");
@@ -63,6 +60,9 @@ pub fn main() -> ! {
         let outcome = match outcome {
             Ok(_) if complaints.len() > before && !check.ends_badly => {
                 Err(format!("the kernel complained: {}", complaints[before..].join(" / ")))
+            }
+            Err(wrong) if complaints.len() > before => {
+                Err(format!("{wrong}; the kernel complained: {}", complaints[before..].join(" / ")))
             }
             other => other,
         };
@@ -86,6 +86,13 @@ pub fn main() -> ! {
     loop {
         sleep(Duration::from_secs(1));
     }
+}
+
+/// What the kernel's command line says about a name.
+pub fn argument(name: &str) -> Option<String> {
+    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let value = |word: &str| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+    command_line.split_whitespace().find_map(value)
 }
 
 fn mount(kind: &str, at: &str) {
@@ -192,7 +199,9 @@ impl Scheduler {
     }
 
     fn log() -> String {
-        fs::read_to_string("/tmp/scx.log").unwrap_or_default().trim().replace('\n', " / ")
+        let log = fs::read_to_string("/tmp/scx.log").unwrap_or_default();
+        let lines = log.lines().filter(|line| line.starts_with("scx_cpumax: "));
+        lines.collect::<Vec<_>>().join(" / ")
     }
 
     pub fn signal(&self, signal: i32) {
@@ -204,7 +213,23 @@ impl Scheduler {
     pub fn stop(mut self) -> Result<(), String> {
         self.still_in_charge()?;
         self.signal(libc::SIGINT);
-        let status = self.child.wait().map_err(|error| error.to_string())?;
+        let mut ended = None;
+        let waited = wait_until(END_TIME_MAX_S, || {
+            ended = self.child.try_wait().ok().flatten();
+            ended.is_some()
+        });
+        let Some(status) = ended.filter(|_| waited.is_ok()) else {
+            // What each CPU does and who waits for what, for those who look at the console.
+            for what in ["l", "w"] {
+                let _ = fs::write("/proc/sysrq-trigger", what);
+                sleep(Duration::from_secs(1));
+            }
+            return Err(format!(
+                "it has not ended after {END_TIME_MAX_S} s, waits in {}; at work: {}",
+                stacks(self.child.id()),
+                at_work()
+            ));
+        };
         wait_until(5, || state().starts_with("disabled"))
             .map_err(|()| format!("still {} after its end", state()))?;
         if status.success() { Ok(()) } else { Err(format!("{status}: {}", Self::log())) }
@@ -215,10 +240,13 @@ impl Scheduler {
             return Err(format!("it ended with {status}: {}", Self::log()));
         }
         if state().starts_with("enabled") {
-            Ok(())
-        } else {
-            Err(format!("{}: {}", state().trim(), Self::log()))
+            return Ok(());
         }
+        let state = state();
+        let _ = wait_until(10, || matches!(self.child.try_wait(), Ok(Some(_))));
+        // All that the kernel wrote down about it, for those who look at the console.
+        eprintln!("{}", fs::read_to_string("/tmp/scx.log").unwrap_or_default());
+        Err(format!("{}: {}", state.trim(), Self::log()))
     }
 
     /// Waits for its end.
@@ -227,6 +255,46 @@ impl Scheduler {
             self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
         format!("{status}: {}", Self::log())
     }
+}
+
+/// Where in the kernel the threads of a process are.
+fn stacks(pid: u32) -> String {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stacks = threads.map(|thread| fs::read_to_string(thread.path().join("stack")));
+    stacks.flatten().map(|stack| stack.trim().replace('\n', " ")).collect::<Vec<_>>().join(" | ")
+}
+
+/// Names of what runs or could.
+fn at_work() -> String {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let stats = processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    let running = stats.filter(|stat| stat.contains(") R ") || stat.contains(") D "));
+    running.map(|stat| stat.chars().take(40).collect::<String>()).collect::<Vec<_>>().join(" | ")
+}
+
+/// A scheduler of somebody else's, from an object file; ended when it is dropped.
+pub struct Foreign(#[allow(dead_code, reason = "killed when it is dropped")] Load);
+
+impl Foreign {
+    pub fn start(object: &str) -> Result<Self, String> {
+        let child = Command::new("/init").args(["load", "scheduler", object]).spawn();
+        let this = Self(Load { child: child.map_err(|error| error.to_string())? });
+        wait_until(30, || state().starts_with("enabled"))
+            .map_err(|()| format!("{object} is not in charge: {}", state()))?;
+        Ok(this)
+    }
+
+    pub fn stop(self) -> Result<(), String> {
+        drop(self);
+        wait_until(30, || state().starts_with("disabled"))
+            .map_err(|()| format!("a scheduler that was ended is {}", state()))
+    }
+}
+
+/// The count that a load keeps at the beginning of a file.
+pub fn counted(path: &str) -> u64 {
+    let bytes = fs::read(path).unwrap_or_default();
+    bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 pub fn state() -> String {

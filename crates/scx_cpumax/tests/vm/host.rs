@@ -77,7 +77,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
     let first = checks[0];
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let limit = Duration::from_secs(
-        60 + first.cpus as u64 * 2 + checks.iter().map(|check| check.patience_s).sum::<u64>(),
+        60 + storm_s() + first.cpus as u64 * 2 + checks.iter().map(|check| check.patience_s).sum::<u64>(),
     );
     println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
     let started = Instant::now();
@@ -113,8 +113,9 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
     ]);
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(&initrd);
     command.arg("-append").arg(format!(
-        "console=ttyS0 panic=-1 nokaslr norandmaps cpumax.checks={}",
-        names.join(",")
+        "console=ttyS0 panic=-1 nokaslr norandmaps cpumax.checks={} cpumax.storm_s={}",
+        names.join(","),
+        env::var("CPUMAX_SCX_STORM_S").unwrap_or_default(),
     ));
     for file in [&console, &results] {
         let mut port = OsString::from("file:");
@@ -187,6 +188,11 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
     }
 }
 
+/// How long the storm is to be, where that is said.
+fn storm_s() -> u64 {
+    env::var("CPUMAX_SCX_STORM_S").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
+}
+
 fn die_with_parent(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
     // SAFETY: prctl is safe to call between fork and exec.
@@ -236,12 +242,7 @@ fn kernels() -> Vec<PathBuf> {
     if let Some(named) = env::var_os("CPUMAX_SCX_KERNELS") {
         return env::split_paths(&named).filter(|path| path.is_file()).collect();
     }
-    let cache = env::var_os("CPUMAX_CACHE")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("XDG_CACHE_HOME")?).join("cpumax")))
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache/cpumax")));
-    let Some(cache) = cache else { return Vec::new() };
-    let mut found: Vec<(Vec<u32>, PathBuf)> = fs::read_dir(cache.join("kernels"))
+    let mut found: Vec<(Vec<u32>, PathBuf)> = fs::read_dir(cache().join("kernels"))
         .into_iter()
         .flatten()
         .flatten()
@@ -256,6 +257,15 @@ fn kernels() -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
+/// Where `cpumax lab fetch` and `make scx-sources` put what they fetch.
+fn cache() -> PathBuf {
+    let folder = |name: &str| env::var_os(name).map(PathBuf::from);
+    folder("CPUMAX_CACHE")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("cpumax")))
+        .or_else(|| Some(folder("HOME")?.join(".cache/cpumax")))
+        .unwrap_or_else(|| PathBuf::from("/var/empty"))
+}
+
 /// The numbers of `7.3`; nothing for other names, such as those of kernels with other options.
 fn version(name: &str) -> Option<Vec<u32>> {
     name.split('.').map(|number| number.parse().ok()).collect()
@@ -268,6 +278,12 @@ fn initramfs() -> Vec<u8> {
         ("/init".to_owned(), me.clone()),
         ("/scx_cpumax".to_owned(), PathBuf::from(SCX_CPUMAX)),
     ];
+    // What was built from the kernel's own sources, see `make scx-sources`.
+    for path in fs::read_dir(cache().join("sources")).into_iter().flatten().flatten() {
+        if path.path().is_file() {
+            files.push((format!("/{}", path.file_name().to_string_lossy()), path.path()));
+        }
+    }
     for program in [me.as_path(), Path::new(SCX_CPUMAX)] {
         for library in libraries(program) {
             if !files.iter().any(|(name, _)| *name == library) {

@@ -21,6 +21,9 @@ pub fn main(args: &[String]) -> ! {
         Some("peer") => peer(&args[1], number(2)),
         Some("wakes") => wakes(number(1), &args[2]),
         Some("counts") => counts(&args[1]),
+        Some("pipe") => pipe(&args[1]),
+        Some("hackbench") => hackbench(&args[1], number(2)),
+        Some("scheduler") => scheduler(&args[1]),
         other => {
             eprintln!("no load {other:?}");
             process::exit(2);
@@ -137,6 +140,14 @@ fn wakes(us: u64, path: &str) -> ! {
 
 /// Counts in user mode, and keeps the count in a file that is shared memory.
 fn counts(path: &str) -> ! {
+    let count = shared_count(path);
+    loop {
+        add_one(count);
+    }
+}
+
+/// A number at the beginning of a file, in memory that children share.
+fn shared_count(path: &str) -> *mut u64 {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -156,10 +167,111 @@ fn counts(path: &str) -> ! {
             0,
         )
     };
-    let count = page.cast::<u64>();
+    page.cast()
+}
+
+fn add_one(count: *mut u64) {
+    // SAFETY: a number in a page that stays mapped; others may add to it too, hence the atomic.
+    unsafe { std::sync::atomic::AtomicU64::from_ptr(count) }
+        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Two processes that wake each other through pipes; a round trip counts as two messages.
+fn pipe(path: &str) -> ! {
+    let count = shared_count(path);
+    let (there, back) = (two_ends(false), two_ends(false));
+    // SAFETY: the child goes on with descriptors and memory that both have.
+    let (from, to) = if unsafe { libc::fork() } == 0 {
+        (there.0, back.1)
+    } else {
+        pass(there.1);
+        (back.0, there.1)
+    };
     loop {
-        // SAFETY: the page stays mapped.
-        unsafe { count.write_volatile(count.read_volatile() + 1) };
+        take(from);
+        add_one(count);
+        pass(to);
+    }
+}
+
+/// As many senders as receivers, each sender to each receiver in turn, through sockets.
+fn hackbench(path: &str, pairs: u64) -> ! {
+    let count = shared_count(path);
+    let sockets: Vec<(i32, i32)> = (0..pairs).map(|_| two_ends(true)).collect();
+    for &(from, _) in &sockets {
+        // SAFETY: as above.
+        if unsafe { libc::fork() } == 0 {
+            loop {
+                take(from);
+                add_one(count);
+            }
+        }
+    }
+    for _ in 1..pairs {
+        // SAFETY: as above.
+        if unsafe { libc::fork() } == 0 {
+            break;
+        }
+    }
+    loop {
+        sockets.iter().for_each(|&(_, to)| pass(to));
+    }
+}
+
+/// The ends to read from and to write to, of a pipe or a pair of sockets.
+fn two_ends(sockets: bool) -> (i32, i32) {
+    let mut ends = [0; 2];
+    // SAFETY: both fill in two descriptors.
+    let failed = unsafe {
+        if sockets {
+            libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr())
+        } else {
+            libc::pipe(ends.as_mut_ptr())
+        }
+    };
+    assert_eq!(failed, 0, "two ends");
+    (ends[0], ends[1])
+}
+
+fn take(from: i32) {
+    let mut message = [0_u8; 100];
+    // SAFETY: reads into an array of the length given.
+    if unsafe { libc::read(from, message.as_mut_ptr().cast(), message.len()) } <= 0 {
+        process::exit(0);
+    }
+}
+
+fn pass(to: i32) {
+    let message = [0_u8; 100];
+    // SAFETY: writes from an array of the length given.
+    if unsafe { libc::write(to, message.as_ptr().cast(), message.len()) } <= 0 {
+        process::exit(0);
+    }
+}
+
+/// Puts the scheduler of an object file in charge until it is killed.
+fn scheduler(path: &str) -> ! {
+    let attached = libbpf_rs::ObjectBuilder::default()
+        .open_file(path)
+        .and_then(libbpf_rs::OpenObject::load)
+        .and_then(|mut object| {
+            let mut links = Vec::new();
+            for mut map in object.maps_mut() {
+                if libbpf_rs::MapCore::map_type(&map) == libbpf_rs::MapType::StructOps {
+                    links.push(map.attach_struct_ops()?);
+                }
+            }
+            std::mem::forget(object);
+            Ok(links)
+        });
+    match attached {
+        Ok(_links) => loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        },
+        Err(error) => {
+            eprintln!("{path}: {error}");
+            process::exit(2);
+        }
     }
 }
 

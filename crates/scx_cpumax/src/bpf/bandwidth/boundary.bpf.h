@@ -51,7 +51,7 @@ static int cbw_boundary(struct bpf_map *map, void *key, void *value)
 		return 0;
 	t->requested = 0;
 	t->boundary_visits++;
-	if (cbw_exempt(p))
+	if (cbw_exempt(p) || !cbw_read(cbw_in_charge))
 		return 0;
 	l = cbw_task_limit(t);
 	if (!l)

@@ -125,7 +125,7 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 	s64 budget = CBW_RELEASE_BATCH;
 
 	CBW_USES_ARENA();
-	if (!older_than_ns && cbw_limited(g)) {
+	if (!older_than_ns && cbw_enforced(g)) {
 		s64 pool = cbw_read(g->pool_ns);
 
 		budget = pool > CBW_RELEASE_WORTH_NS ? (u64)pool / CBW_RELEASE_WORTH_NS : 1;
@@ -173,7 +173,7 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 	CBW_USES_ARENA();
 	if (!g)
 		return 0;
-	if (!cbw_limited(g)) {
+	if (!cbw_enforced(g)) {
 		cbw_close_throttled_time(g, now);
 		cbw_release(address, 0);
 		if (cbw_read(g->nr_parked)) {

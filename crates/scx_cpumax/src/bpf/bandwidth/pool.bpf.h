@@ -57,7 +57,7 @@ static __always_inline bool cbw_cpu_fill(cbw_group_t *g, cbw_cpu_t *c)
 
 static __always_inline bool cbw_out(cbw_group_t *g, u32 cpu)
 {
-	return cbw_limited(g) && cbw_cpu_of(g, cpu)->rem_ns <= 0 && cbw_read(g->pool_ns) <= 0;
+	return cbw_enforced(g) && cbw_cpu_of(g, cpu)->rem_ns <= 0 && cbw_read(g->pool_ns) <= 0;
 }
 
 /* Charges what p ran since the last time, at each limited level. Returns false if one of them is out of runtime. */
