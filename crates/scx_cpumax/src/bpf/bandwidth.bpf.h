@@ -13,7 +13,7 @@
  *   cgroup_move              cbw_task_move()
  *   init_task, exit_task     cbw_task_init() (its error must be returned), cbw_task_exit()
  *   running, tick, stopping  cbw_running(), cbw_tick(), cbw_stopping()
- *   quiescent                cbw_quiescent()
+ *   disable                  cbw_disable()
  *   set_cpumask              cbw_set_cpumask()
  *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
  *                            head of the local queue; CBW_PARKED it has been taken care of
@@ -207,10 +207,10 @@ static __always_inline bool cbw_wants_out(struct cbw_task *t)
 
 static __noinline int cbw_start(u64 address);
 static __noinline int cbw_poke(u64 address);
-static __always_inline void cbw_activate(cbw_group_t *g)
+/* Whether the period timer is running afterwards. */
+static __always_inline bool cbw_activate(cbw_group_t *g)
 {
-	if (!cbw_read(g->timer_active))
-		cbw_start((u64)g);
+	return cbw_read(g->timer_active) || cbw_start((u64)g);
 }
 
 #include "bandwidth/pool.bpf.h"

@@ -84,7 +84,12 @@ struct sched_ext_entity {
 	u64 slice;
 	u64 dsq_vtime;
 };
+struct thread_info {
+	u32 cpu;
+};
 struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
 	unsigned int flags;
 	unsigned short migration_disabled;
 	int pid;
@@ -135,7 +140,7 @@ struct sched_ext_ops {
 	void (*tick)(struct task_struct *p);
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
-	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	void (*disable)(struct task_struct *p);
 	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
@@ -158,7 +163,6 @@ struct sched_ext_ops {
 
 /* Their values moved between kernels: always through bpf_core_enum_value(). */
 enum scx_enq_flags { SCX_ENQ_WAKEUP = 1, SCX_ENQ_HEAD = 16, SCX_ENQ_CPU_SELECTED = 32, SCX_ENQ_LAST = 1ULL << 41 };
-enum scx_deq_flags { SCX_DEQ_SLEEP = 1 };
 enum scx_ent_flags { SCX_TASK_QUEUED = 1 };
 enum scx_dsq_id_flags { SCX_DSQ_LOCAL = 1ULL << 63 | 2 };
 enum scx_kick_flags { SCX_KICK_IDLE = 1, SCX_KICK_PREEMPT = 2 };
@@ -171,8 +175,8 @@ enum scx_public_consts { SCX_SLICE_DFL = 20000000 };
 #define KERNEL_CONST(type, name) bpf_core_enum_value(enum type, name)
 #define ENQ_WAKEUP KERNEL_CONST(scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_HEAD KERNEL_CONST(scx_enq_flags, SCX_ENQ_HEAD)
+#define ENQ_CPU_SELECTED KERNEL_CONST(scx_enq_flags, SCX_ENQ_CPU_SELECTED)
 #define ENQ_LAST KERNEL_CONST(scx_enq_flags, SCX_ENQ_LAST)
-#define DEQ_SLEEP KERNEL_CONST(scx_deq_flags, SCX_DEQ_SLEEP)
 #define TASK_QUEUED KERNEL_CONST(scx_ent_flags, SCX_TASK_QUEUED)
 #define DSQ_LOCAL KERNEL_CONST(scx_dsq_id_flags, SCX_DSQ_LOCAL)
 #define KICK_IDLE KERNEL_CONST(scx_kick_flags, SCX_KICK_IDLE)
@@ -215,6 +219,14 @@ KFUNC int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_tas
 KFUNC int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *tw, void *map__map,
 					     int (*callback)(struct bpf_map *map, void *key, void *value),
 					     void *aux__prog) KSYM;
+
+/* The kernel function of this name for one load. */
+static __always_inline s32 task_cpu(const struct task_struct *p)
+{
+	if (bpf_core_field_exists(p->thread_info.cpu))
+		return p->thread_info.cpu;
+	return scx_bpf_task_cpu(p);
+}
 
 /* Memory shared with the loader. Pointers into it are plain numbers to the verifier: no lookups, no reference counts. */
 #define __arena __attribute__((address_space(1)))

@@ -25,9 +25,12 @@ struct exit_record exit_record;
 #define OPS_ENQ_MIGRATION_DISABLED (1ULL << 4)
 #define EPOCH_SHIFT 26 /* ns: 67 ms */
 #define PREEMPT_LAG_NS 500000
+/* A turn is at most so far ahead: the kernel throws a scheduler out under which a task waits for 30 s, however small its weight. */
+#define AHEAD_MAX_NS 4000000000ULL
 
 /* Virtual time of each queue, and what runs on each CPU. */
 u64 llc_now[LLC_MAX];
+u64 epoch; /* moved on by ticks, which are closer together than epochs are */
 u64 cpu_vtime[8192];
 
 static __always_inline u32 llc_of(s32 cpu)
@@ -72,13 +75,21 @@ static __noinline int renew_share(u64 address, u64 epoch)
 	return 0;
 }
 
-static __always_inline u64 share_of(cbw_group_t *g, u64 now)
+static __always_inline u64 share_of(cbw_group_t *g)
 {
-	u64 epoch = now >> EPOCH_SHIFT;
+	u64 now = cbw_read(epoch);
 
-	if (g->share_epoch != (u32)epoch || !g->share)
-		renew_share((u64)g, epoch);
+	if (g->share_epoch != (u32)now || !g->share)
+		renew_share((u64)g, now);
 	return g->share ? g->share : 1;
+}
+
+/* A turn that was paid for and not used, because p was taken off the queue: its group gets it back. */
+static __always_inline void refund_turn(cbw_group_t *g, struct cbw_task *t)
+{
+	if (t->prepaid)
+		g->tag[t->queued_llc & (LLC_MAX - 1)] -= t->prepaid;
+	t->prepaid = 0;
 }
 
 static __always_inline u64 turn_ns(struct task_struct *p)
@@ -98,10 +109,13 @@ static __always_inline u64 take_turn(struct task_struct *p, struct cbw_task *t, 
 
 	if (!g || g->id != t->group_id)
 		return now;
-	cost = turn_ns(p) * SHARE_ALL / share_of(g, bpf_ktime_get_ns());
+	refund_turn(g, t);
+	cost = turn_ns(p) * SHARE_ALL / share_of(g);
 	vtime = g->tag[llc];
 	if ((s64)(vtime - (now - slice_ns)) < 0)
 		vtime = now - slice_ns;
+	else if ((s64)(vtime - now) > (s64)AHEAD_MAX_NS)
+		vtime = now + AHEAD_MAX_NS;
 	g->tag[llc] = vtime + cost;
 	t->prepaid = cost;
 	t->queued_llc = llc;
@@ -110,7 +124,7 @@ static __always_inline u64 take_turn(struct task_struct *p, struct cbw_task *t, 
 
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice)
 {
-	u32 llc = llc_of(scx_bpf_task_cpu(p));
+	u32 llc = llc_of(task_cpu(p));
 
 	*dsq = llc;
 	*vtime = take_turn(p, t, llc);
@@ -132,7 +146,7 @@ SEC("struct_ops/cpumax_enqueue")
 void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct cbw_task *t = cbw_task(p);
-	s32 cpu = scx_bpf_task_cpu(p), idle;
+	s32 cpu = task_cpu(p), idle;
 	u32 llc = llc_of(cpu);
 	u64 vtime;
 
@@ -157,7 +171,8 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	vtime = take_turn(p, t, llc);
 	scx_bpf_dsq_insert_vtime(p, llc, turn_ns(p), vtime, enq_flags);
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	/* Who wakes up has just found no idle CPU in select_cpu. */
+	idle = (enq_flags & ENQ_CPU_SELECTED) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, KICK_IDLE);
 	else if ((enq_flags & ENQ_WAKEUP) && (s64)(cpu_vtime[cpu & 8191] - vtime) > PREEMPT_LAG_NS)
@@ -192,6 +207,7 @@ void BPF_PROG(cpumax_tick, struct task_struct *p)
 	struct cbw_task *t = cbw_task(p);
 
 	CBW_USES_ARENA();
+	cbw_write(epoch, bpf_ktime_get_ns() >> EPOCH_SHIFT);
 	if (t)
 		cbw_tick(p, t);
 }
@@ -200,7 +216,7 @@ SEC("struct_ops/cpumax_running")
 void BPF_PROG(cpumax_running, struct task_struct *p)
 {
 	struct cbw_task *t = cbw_task(p);
-	s32 cpu = scx_bpf_task_cpu(p);
+	s32 cpu = task_cpu(p);
 	u64 vtime = p->scx.dsq_vtime;
 	u32 llc = llc_of(cpu);
 
@@ -224,26 +240,27 @@ void BPF_PROG(cpumax_stopping, struct task_struct *p, bool runnable)
 	CBW_USES_ARENA();
 	if (!t)
 		return;
-	cbw_stopping(p, t);
+	cbw_stopping(p, t, runnable);
 	g = cbw_group_at(t->group);
 	if (!g || g->id != t->group_id)
 		return;
 	/* The turn cost what was run of it. */
 	used = p->se.sum_exec_runtime - t->ran_from_ns;
 	if (!t->prepaid)
-		t->queued_llc = llc_of(scx_bpf_task_cpu(p));
+		t->queued_llc = llc_of(task_cpu(p));
 	g->tag[t->queued_llc & (LLC_MAX - 1)] += used * SHARE_ALL / (g->share ? g->share : SHARE_ALL) - t->prepaid;
 	t->prepaid = 0;
 }
 
-SEC("struct_ops/cpumax_quiescent")
-void BPF_PROG(cpumax_quiescent, struct task_struct *p, u64 deq_flags)
+/* p goes to another class. */
+SEC("struct_ops/cpumax_disable")
+void BPF_PROG(cpumax_disable, struct task_struct *p)
 {
 	struct cbw_task *t = cbw_task(p);
 
 	CBW_USES_ARENA();
 	if (t)
-		cbw_quiescent(t, deq_flags);
+		cbw_disable(t);
 }
 
 SEC("struct_ops/cpumax_set_cpumask")
@@ -297,6 +314,16 @@ void BPF_PROG(cpumax_cgroup_exit, struct cgroup *cgrp)
 SEC("struct_ops/cpumax_cgroup_move")
 void BPF_PROG(cpumax_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
 {
+	struct cbw_task *t = cbw_task(p);
+	cbw_group_t *g;
+
+	CBW_USES_ARENA();
+	if (!t)
+		return;
+	g = cbw_group_at(t->group);
+	if (g && g->id == t->group_id)
+		refund_turn(g, t);
+	t->prepaid = 0;
 	cbw_task_move(p, to->kn->id);
 }
 
@@ -383,7 +410,7 @@ struct sched_ext_ops cpumax_ops = {
 	.tick = (void *)cpumax_tick,
 	.running = (void *)cpumax_running,
 	.stopping = (void *)cpumax_stopping,
-	.quiescent = (void *)cpumax_quiescent,
+	.disable = (void *)cpumax_disable,
 	.set_cpumask = (void *)cpumax_set_cpumask,
 	.init_task = (void *)cpumax_init_task,
 	.exit_task = (void *)cpumax_exit_task,

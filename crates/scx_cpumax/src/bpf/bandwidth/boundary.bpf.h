@@ -184,7 +184,7 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 		return;
 	if (t->parked)
 		cbw_unpark(t, bpf_ktime_get_ns());
-	cpu = scx_bpf_task_cpu(p);
+	cpu = task_cpu(p);
 	t->charged_at_ns = bpf_ktime_get_ns();
 	at = l;
 	cbw_for_each_limited(i, at, g) {
@@ -205,21 +205,27 @@ static __always_inline void cbw_tick(struct task_struct *p, struct cbw_task *t)
 
 	if (!l)
 		return;
-	cpu = scx_bpf_task_cpu(p);
+	cpu = task_cpu(p);
 	if (!cbw_charge(p, t, l, cpu))
 		cbw_request(p, t, l);
 	else
 		cbw_arm_exhaustion(l, cpu);
 }
 
-static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task *t)
+static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task *t, bool runnable)
 {
 	cbw_group_t *l = cbw_task_limit(t);
 	u32 cpu;
 
+	/*
+	 * Asleep it may hold anything when it wakes up. That it is not runnable is not enough: the core takes a task off the
+	 * queue for a moment to change something about it, its being allowed to migrate for one.
+	 */
+	if (!runnable && p->__state)
+		t->at_boundary = 0;
 	if (!l)
 		return;
-	cpu = scx_bpf_task_cpu(p);
+	cpu = task_cpu(p);
 	cbw_charge(p, t, l, cpu);
 	t->charged_at_ns = 0;
 	cbw_give_back(l, cpu);
@@ -256,8 +262,11 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 		__sync_fetch_and_add(&g->nr_parked, -1);
 		return false;
 	}
-	/* A timer that stops looks at the count once more after it has said so. */
-	cbw_activate(g);
+	/* A timer that stops looks at the count once more after it has said so. Without one nobody waits. */
+	if (!cbw_activate(g)) {
+		__sync_fetch_and_add(&g->nr_parked, -1);
+		return false;
+	}
 	now = bpf_ktime_get_ns();
 	if (park_delay_ns)
 		cbw_delay(now + park_delay_ns);
@@ -300,7 +309,7 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	if (cbw_exempt(p) || (!(without & CURE_SECOND_HOP) && cbw_cannot_migrate(p)))
 		return CBW_RUN;
 	l = cbw_task_limit(t);
-	if (!l || !cbw_park(p, t, l, scx_bpf_task_cpu(p), enq_flags))
+	if (!l || !cbw_park(p, t, l, task_cpu(p), enq_flags))
 		return CBW_RUN;
 	return CBW_PARKED;
 }
@@ -316,10 +325,9 @@ static __always_inline void cbw_set_cpumask(struct task_struct *p)
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
 }
 
-static __always_inline void cbw_quiescent(struct cbw_task *t, u64 deq_flags)
+static __always_inline void cbw_disable(struct cbw_task *t)
 {
 	if (t->parked)
 		cbw_unpark(t, bpf_ktime_get_ns());
-	if (deq_flags & DEQ_SLEEP)
-		t->at_boundary = 0;
+	t->at_boundary = 0;
 }

@@ -6,7 +6,7 @@
  * period, in between when there is more to release, and stops after a period in which nobody took and nobody waits.
  */
 
-/* Starts the period timer if it is not running. The phase is kept across pauses. */
+/* Starts the period timer if it is not running; says whether it is. The phase is kept across pauses. */
 static __noinline int cbw_start(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);
@@ -15,16 +15,22 @@ static __noinline int cbw_start(u64 address)
 
 	CBW_USES_ARENA();
 	if (__sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
-		return 0;
+		return 1;
 	entry = bpf_map_lookup_elem(&cbw_groups, &id);
-	if (!entry || !period)
+	if (!entry || !period) {
+		__sync_lock_test_and_set(&g->timer_active, 0);
 		return 0;
+	}
 	if (next <= now) {
 		next += (now - next) / period * period + period;
 		cbw_write(g->refill_at_ns, next);
 	}
-	bpf_timer_start(&entry->timer, next, BPF_F_TIMER_ABS);
-	return 0;
+	/* With interrupts off the kernel needs memory to start a timer. */
+	if (bpf_timer_start(&entry->timer, next, BPF_F_TIMER_ABS)) {
+		__sync_lock_test_and_set(&g->timer_active, 0);
+		return 0;
+	}
+	return 1;
 }
 
 /* Has the timer look soon: runtime came back while somebody waits, or the limit changed. */
@@ -154,9 +160,9 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 			s32 cpu;
 
 			cbw_unpark(t, now);
+			/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
 			cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-			if (cpu >= 0)
-				scx_bpf_kick_cpu(cpu, KICK_IDLE);
+			scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
 		}
 	}
 	g->released += g->released_in_walk;

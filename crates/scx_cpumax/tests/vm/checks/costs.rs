@@ -43,9 +43,9 @@ fn cost(load: &[&str], limit: &str) -> Cost {
         Group(path.to_owned()).set("cpu.max", limit);
     }
     let load = group.load(load);
-    sleep(Duration::from_secs(1));
+    sleep(Duration::from_millis(500));
     let before = Counters::read();
-    sleep(Duration::from_secs(3));
+    sleep(Duration::from_secs(1));
     let after = Counters::read();
     end(load);
     let instructions = (after.busy_ns - before.busy_ns) / INSTRUCTION_NS;
@@ -100,12 +100,16 @@ pub fn switch_costs() -> Checked {
         for (name, load) in LOADS {
             for (state, limit) in states {
                 let cost = cost(load, limit);
+                eprintln!("{world}, {name}, {state}: {cost}");
                 let _ = write!(said, "{world}, {name}, {state}: {cost}; ");
                 costs.push(cost);
             }
         }
         costs
     };
+    let scheduler = Scheduler::start(&[])?;
+    let ours = measure("cpumax", &STATES);
+    scheduler.stop()?;
     measure("fair", &STATES);
     let simple = if Path::new(SIMPLE).exists() {
         let scheduler = Foreign::start(SIMPLE)?;
@@ -115,9 +119,6 @@ pub fn switch_costs() -> Checked {
     } else {
         None
     };
-    let scheduler = Scheduler::start(&[])?;
-    let ours = measure("cpumax", &STATES);
-    scheduler.stop()?;
     for (ours, simple) in [&ours[0], &ours[STATES.len()]].into_iter().zip(simple.iter().flatten()) {
         if ours.per_message * 100 > simple.per_message * (100 + OVER_SIMPLE_PERCENT) {
             return Err(format!(
