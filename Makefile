@@ -11,10 +11,10 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest run test conformance scx-test lint fmt bench peers recordings deps
+.PHONY: help guest run test conformance scx-sources scx-test lint fmt bench peers recordings deps
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 # Alone in the memory of a virtual machine it finds no C library, so it brings its own.
 guest: deps ## Build the static program that runs scenarios with real processes
@@ -41,6 +41,9 @@ test: deps guest ## Run every test of the workspace
 lint: deps ## Formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace $(LEFT_OUT) --all-targets -- -D warnings
+
+scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
+	sh crates/scx_cpumax/tests/sources.sh
 
 scx-test: deps ## Run every check of the scheduler on every kernel in the cache (see docs/scx.md)
 	CPUMAX_SCX_SET=all $(CARGO) test -p scx_cpumax

@@ -159,9 +159,7 @@ impl<'obj> Scheduler<'obj> {
     fn let_everybody_go(&mut self) {
         self.skel.maps.bss_data.as_deref_mut().expect("the program has data").cbw_in_charge = 0;
         let start = Instant::now();
-        while start.elapsed() < RELEASE_TIME_MAX
-            && self.anyone_parked()
-        {
+        while start.elapsed() < RELEASE_TIME_MAX && self.anyone_parked() {
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(TURN_TIME);
@@ -169,7 +167,8 @@ impl<'obj> Scheduler<'obj> {
 
     fn anyone_parked(&self) -> bool {
         let id = |key: Vec<u8>| Some(u64::from_ne_bytes(key.try_into().ok()?));
-        let groups = self.skel.maps.cbw_groups.keys().filter_map(id).filter_map(|id| self.group(id));
+        let groups =
+            self.skel.maps.cbw_groups.keys().filter_map(id).filter_map(|id| self.group(id));
         groups.into_iter().any(|group| group.nr_parked > 0)
     }
 

@@ -53,6 +53,7 @@ enum cure {
 	CURE_WATCHDOG_PASS = 1 << 2,
 	CURE_EXHAUST_TIMER = 1 << 3,
 	CURE_SECOND_HOP = 1 << 4,
+	CURE_UNPARK_FIRST = 1 << 5,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);

@@ -164,8 +164,12 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	case CBW_RUN:
 		break;
 	}
-	/* The last one, or one that cannot go elsewhere: on this CPU. */
-	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p) || ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1)) {
+	/*
+	 * The last one, or one that cannot go elsewhere: on this CPU. A kernel thread that wakes up is served first; one that
+	 * goes on and on (ksoftirqd can) takes turns with the rest, or who may run only here would never get any.
+	 */
+	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p) ||
+	    ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1 && (enq_flags & ENQ_WAKEUP))) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, enq_flags);
 		return;
 	}

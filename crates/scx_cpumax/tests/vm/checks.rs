@@ -5,6 +5,7 @@ mod costs;
 mod limits;
 mod parked;
 mod refused;
+mod selftests;
 mod storm;
 
 use crate::guest::Checked;
@@ -42,6 +43,13 @@ pub enum Time {
     Host,
 }
 
+impl Check {
+    const fn on(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+}
+
 const fn quick(name: &'static str, run: fn() -> Checked) -> Check {
     Check {
         name,
@@ -72,18 +80,22 @@ pub const CHECKS: &[Check] = &[
     quick("rates", limits::rates),
     quick("limits_set_before", limits::set_before),
     quick("lock_holder", parked::lock_holder),
-    Check { cpus: 2, ..quick("parked_tasks_obey", parked::obey) },
+    quick("parked_tasks_obey", parked::obey).on(2),
     quick("loader_dies", refused::loader_dies),
-    Check { cpus: 4, ..exact("rates_of_many", limits::rates_of_many) },
+    exact("rates_of_many", limits::rates_of_many).on(4),
     exact("burst", limits::burst),
     exact("rewriting", limits::rewriting),
-    parallel("second_hop", 2, parked::second_hop),
-    parallel("second_slot", 2, parked::second_slot),
-    parallel("refill_race", 2, parked::refill_race),
+    exact("second_hop", parked::second_hop).on(2),
+    exact("second_slot", parked::second_slot).on(2),
+    exact("refill_race", parked::refill_race).on(2),
+    exact("lost_park", parked::lost_park).on(2),
     exact("watchdog", parked::watchdog),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(exact("refusals", refused::refusals)),
+    exact("kernel_selftests", selftests::kernel_selftests).on(2),
     exact("switch_costs", costs::switch_costs),
+    exact("release_costs", costs::release_costs),
+    exact("wakeups", costs::wakeups),
     parallel("storm", 4, storm::storm),
 ];

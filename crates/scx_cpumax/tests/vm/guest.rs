@@ -243,7 +243,7 @@ impl Scheduler {
             return Ok(());
         }
         let state = state();
-        let _ = wait_until(10, || matches!(self.child.try_wait(), Ok(Some(_))));
+        let _ = wait_until(60, || matches!(self.child.try_wait(), Ok(Some(_))));
         // All that the kernel wrote down about it, for those who look at the console.
         eprintln!("{}", fs::read_to_string("/tmp/scx.log").unwrap_or_default());
         Err(format!("{}: {}", state.trim(), Self::log()))
@@ -267,7 +267,8 @@ fn stacks(pid: u32) -> String {
 /// Names of what runs or could.
 fn at_work() -> String {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    let stats =
+        processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
     let running = stats.filter(|stat| stat.contains(") R ") || stat.contains(") D "));
     running.map(|stat| stat.chars().take(40).collect::<String>()).collect::<Vec<_>>().join(" | ")
 }
@@ -417,6 +418,12 @@ impl Load {
     pub fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for.
         unsafe { libc::kill(self.pid(), signal) };
+    }
+
+    /// Whether it obeys SIGSTOP.
+    pub fn stopped(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.pid()))
+            .is_ok_and(|stat| stat.contains(") T "))
     }
 
     /// CPU time used so far, from its own accounting.

@@ -77,7 +77,9 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
     let first = checks[0];
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let limit = Duration::from_secs(
-        60 + storm_s() + first.cpus as u64 * 2 + checks.iter().map(|check| check.patience_s).sum::<u64>(),
+        60 + storm_s()
+            + first.cpus as u64 * 2
+            + checks.iter().map(|check| check.patience_s).sum::<u64>(),
     );
     println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
     let started = Instant::now();

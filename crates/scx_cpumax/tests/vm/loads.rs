@@ -178,6 +178,7 @@ fn add_one(count: *mut u64) {
 
 /// Two processes that wake each other through pipes; a round trip counts as two messages.
 fn pipe(path: &str) -> ! {
+    stop_first();
     let count = shared_count(path);
     let (there, back) = (two_ends(false), two_ends(false));
     // SAFETY: the child goes on with descriptors and memory that both have.
@@ -196,6 +197,7 @@ fn pipe(path: &str) -> ! {
 
 /// As many senders as receivers, each sender to each receiver in turn, through sockets.
 fn hackbench(path: &str, pairs: u64) -> ! {
+    stop_first();
     let count = shared_count(path);
     let sockets: Vec<(i32, i32)> = (0..pairs).map(|_| two_ends(true)).collect();
     for &(from, _) in &sockets {
@@ -216,6 +218,12 @@ fn hackbench(path: &str, pairs: u64) -> ! {
     loop {
         sockets.iter().for_each(|&(_, to)| pass(to));
     }
+}
+
+/// Until it is in its group, so that its children are born there.
+fn stop_first() {
+    // SAFETY: goes on at SIGCONT.
+    unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 /// The ends to read from and to write to, of a pipe or a pair of sockets.

@@ -179,11 +179,11 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 	int i;
 
 	t->exec_ns = p->se.sum_exec_runtime;
+	if (t->parked)
+		cbw_unpark(t, bpf_ktime_get_ns());
 	l = cbw_task_limit(t);
 	if (!l)
 		return;
-	if (t->parked)
-		cbw_unpark(t, bpf_ktime_get_ns());
 	cpu = task_cpu(p);
 	t->charged_at_ns = bpf_ktime_get_ns();
 	at = l;
@@ -235,17 +235,6 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 static __always_inline bool cbw_cannot_migrate(struct task_struct *p)
 {
 	return p->migration_disabled > (p == bpf_get_current_task_btf());
-}
-
-static __noinline int cbw_delay(u64 until)
-{
-	int i;
-
-	bpf_for(i, 0, 1 << 20) {
-		if (bpf_ktime_get_ns() >= until)
-			break;
-	}
-	return 0;
 }
 
 static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)

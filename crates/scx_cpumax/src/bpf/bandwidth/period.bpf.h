@@ -122,6 +122,17 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 		g->throttled_ns += cpus * now - since;
 }
 
+static __noinline int cbw_delay(u64 until)
+{
+	int i;
+
+	bpf_for(i, 0, 1 << 20) {
+		if (bpf_ktime_get_ns() >= until)
+			break;
+	}
+	return 0;
+}
+
 /* Moves parked tasks on, oldest first: all of them as far as there is runtime, or only those that waited `older_than_ns`. */
 static __noinline int cbw_release(u64 address, u64 older_than_ns)
 {
@@ -156,13 +167,22 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 		cbw_requeue(p, t, &dsq, &vtime, &slice);
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
+		/*
+		 * Before it is moved: on another CPU it may run at once and park again, and that would be undone. If the move fails
+		 * the core has taken it off the queue, to put it back as one that is not parked.
+		 */
+		if (!(without & CURE_UNPARK_FIRST))
+			cbw_unpark(t, now);
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0)) {
 			s32 cpu;
 
-			cbw_unpark(t, now);
 			/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
 			cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 			scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
+			if (without & CURE_UNPARK_FIRST) {
+				cbw_delay(bpf_ktime_get_ns() + park_delay_ns);
+				cbw_unpark(t, now);
+			}
 		}
 	}
 	g->released += g->released_in_walk;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a context switch costs, in instructions, beside the fair class and the kernel's own `scx_simple`.
 //!
-//! In these machines an instruction takes two nanoseconds, so the time that the one CPU is not idle counts them exactly.
+//! In these machines an instruction takes two nanoseconds, so the CPU time of a group counts them exactly. Interrupts that come
+//! while it runs are among them, what timers do while the CPU is idle is not.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::guest::{CGROUPS, Checked, Foreign, Group, Load, Scheduler, counted};
+use crate::guest::{CGROUPS, Checked, Foreign, Group, Load, Scheduler, counted, wait_until};
 
 const INSTRUCTION_NS: u64 = 2;
 /// `scx_simple` of the kernel's own tree, where it was built (`make scx-sources`).
@@ -43,12 +44,14 @@ fn cost(load: &[&str], limit: &str) -> Cost {
         Group(path.to_owned()).set("cpu.max", limit);
     }
     let load = group.load(load);
+    let _ = wait_until(5, || load.stopped());
+    load.signal(libc::SIGCONT);
     sleep(Duration::from_millis(500));
     let before = Counters::read();
-    sleep(Duration::from_secs(1));
+    sleep(Duration::from_secs(if limit.starts_with("20000 ") { 4 } else { 1 }));
     let after = Counters::read();
     end(load);
-    let instructions = (after.busy_ns - before.busy_ns) / INSTRUCTION_NS;
+    let instructions = (after.used_ns - before.used_ns) / INSTRUCTION_NS;
     Cost {
         per_switch: instructions / (after.switches - before.switches).max(1),
         per_message: instructions / (after.messages - before.messages).max(1),
@@ -59,13 +62,16 @@ fn cost(load: &[&str], limit: &str) -> Cost {
 fn end(load: Load) {
     let _ = fs::write(format!("{CGROUPS}/x/y/z/cgroup.kill"), "1");
     drop(load);
-    while !fs::read_to_string(format!("{CGROUPS}/x/y/z/cgroup.procs")).unwrap_or_default().is_empty() {
+    while !fs::read_to_string(format!("{CGROUPS}/x/y/z/cgroup.procs"))
+        .unwrap_or_default()
+        .is_empty()
+    {
         sleep(Duration::from_millis(10));
     }
 }
 
 struct Counters {
-    busy_ns: u64,
+    used_ns: u64,
     switches: u64,
     messages: u64,
 }
@@ -77,20 +83,12 @@ impl Counters {
             let line = text.lines().find(|l| l.starts_with(line)).unwrap_or_default();
             line.split_whitespace().nth(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
         };
-        // Idle and waiting, in hundredths of a second.
-        let idle_ns = (number("cpu ", 4) + number("cpu ", 5)) * 10_000_000;
         Self {
-            busy_ns: uptime_ns() - idle_ns,
+            used_ns: Group("x".to_owned()).usage_us() * 1000,
             switches: number("ctxt", 1),
             messages: counted("/tmp/messages"),
         }
     }
-}
-
-fn uptime_ns() -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    // Later than any idle time there can have been before it.
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 3_600_000_000_000
 }
 
 pub fn switch_costs() -> Checked {
@@ -127,4 +125,70 @@ pub fn switch_costs() -> Checked {
         }
     }
     Ok(said)
+}
+
+/// Instructions for each task that is released, with so many hogs in a group and so many other groups with limits.
+fn release_cost(parked: usize, groups: usize) -> u64 {
+    let others: Vec<Group> =
+        (1..groups).map(|n| Group::new(&format!("g{n}"), "50000 100000")).collect();
+    let group = Group::new("r", "max");
+    let load = group.load(&["hogs", &parked.to_string()]);
+    sleep(Duration::from_secs(1));
+    group.set("cpu.max", "20000 100000");
+    sleep(Duration::from_secs(1));
+    let read = || (group.number("release_cost_nsec"), group.number("released"));
+    let before = read();
+    sleep(Duration::from_secs(3));
+    let after = read();
+    group.set("cgroup.kill", "1");
+    drop(load);
+    for other in others {
+        let _ = fs::remove_dir(other.file(""));
+    }
+    (after.0 - before.0) / INSTRUCTION_NS / (after.1 - before.1).max(1)
+}
+
+/// The same for few and many, in the group and beside it.
+pub fn release_costs() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let mut said = String::new();
+    let mut costs = Vec::new();
+    for (parked, groups) in [(10, 10), (100, 10), (1000, 10), (10, 1000), (100, 1000), (1000, 1000)]
+    {
+        let cost = release_cost(parked, groups);
+        let _ = write!(said, "{parked} parked, {groups} groups: {cost}; ");
+        eprintln!("{parked} parked, {groups} groups: {cost}");
+        costs.push(cost);
+    }
+    scheduler.stop()?;
+    // Each number of tasks beside few and many groups; it is a rise with groups that must not be.
+    let same = (0..3).all(|n| costs[n + 3] * 100 <= costs[n] * 115);
+    if same && costs.iter().all(|&cost| cost > 0) { Ok(said) } else { Err(said) }
+}
+
+/// How late an unlimited task that sleeps a millisecond at a time wakes up beside a throttled group: median, 99th percentile
+/// and worst, us.
+fn lateness() -> [u64; 3] {
+    let (limited, free) = (Group::new("busy", "20000 100000"), Group::new("free", "max"));
+    let _hogs = limited.hogs(3);
+    sleep(Duration::from_secs(1));
+    let load = free.load(&["wakes", "1000", "/tmp/late"]);
+    sleep(Duration::from_secs(5));
+    drop(load);
+    let text = fs::read_to_string("/tmp/late").unwrap_or_default();
+    let _ = fs::remove_file("/tmp/late");
+    let mut late: Vec<u64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    late.sort_unstable();
+    let at = |permille: usize| late.get(late.len() * permille / 1000).copied().unwrap_or(u64::MAX);
+    [at(500), at(990), late.last().copied().unwrap_or(u64::MAX)]
+}
+
+pub fn wakeups() -> Checked {
+    let fair = lateness();
+    let scheduler = Scheduler::start(&[])?;
+    let ours = lateness();
+    scheduler.stop()?;
+    let said = format!("median, p99 and worst: {ours:?} us, fair class {fair:?} us");
+    // A tenth, and what a timer's slack comes to.
+    if ours[1] > fair[1] * 11 / 10 + 10 { Err(said) } else { Ok(said) }
 }

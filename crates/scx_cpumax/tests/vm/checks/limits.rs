@@ -34,12 +34,10 @@ fn within(
 pub fn rates() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let mut said = String::new();
-    for (max, hogs, nominal) in [
-        ("20000 100000", 1, 0.2),
-        ("50000 100000", 2, 0.5),
-        ("2000 20000", 1, 0.1),
-    ] {
-        within(max, measure("r", max, hogs, 5), nominal, 1.5, &mut said)?;
+    for (max, hogs, nominal) in
+        [("20000 100000", 1, 0.2), ("50000 100000", 2, 0.5), ("2000 20000", 1, 0.1)]
+    {
+        within(max, measure("r", max, hogs, 3), nominal, 1.5, &mut said)?;
     }
     // Nested: 30 over 50 and 10.
     let parent = Group::new("n", "30000 100000");
@@ -48,10 +46,10 @@ pub fn rates() -> Checked {
     let _loads = (wide.hogs(1), narrow.hogs(1));
     sleep(Duration::from_secs(2));
     let before = narrow.usage_us();
-    let rate = parent.rate(Duration::from_secs(5));
+    let rate = parent.rate(Duration::from_secs(3));
     within("nested", rate, 0.3, 1.5, &mut said)?;
     // Runtime of the parent goes to whoever asks first: the wide child may take some of what the narrow one could use.
-    let narrow_rate = (narrow.usage_us() - before) as f64 / 5e6;
+    let narrow_rate = (narrow.usage_us() - before) as f64 / 3e6;
     within("narrow child", narrow_rate, 0.1, 15.0, &mut said)?;
     let stat = parent.stat();
     if stat["nr_throttled"].as_u64() < Some(40) || stat["throttled_usec"].as_u64() < Some(1_000_000)

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, argument, Group, Load, Scheduler, wait_until};
+use crate::guest::{Checked, Group, Load, Scheduler, argument, wait_until};
 
 /// Small and repeatable: xorshift.
 struct Random(u64);
