@@ -15,6 +15,8 @@ use crate::checks::{CHECKS, Check, Set, Time};
 
 const QEMU: &str = "qemu-system-x86_64";
 const BOOT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Older kernels have no `sched_ext` in Debian's configuration, or cannot park (6.18).
+const OLDEST: &[u32] = &[6, 19];
 const SCX_CPUMAX: &str = env!("CARGO_BIN_EXE_scx_cpumax");
 
 pub fn main(args: &[String]) -> ExitCode {
@@ -235,7 +237,7 @@ fn reason_to_skip(kernels: &[PathBuf]) -> Option<String> {
         return Some(format!("{QEMU} is not installed"));
     }
     kernels.is_empty().then(|| {
-        "no kernel from 7.0 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
+        "no kernel from 6.19 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
     })
 }
 
@@ -251,9 +253,7 @@ fn kernels() -> Vec<PathBuf> {
         .filter_map(|entry| {
             Some((version(&entry.file_name().to_string_lossy())?, entry.path().join("vmlinuz")))
         })
-        .filter(|(version, path)| {
-            version.first().is_some_and(|&major| major >= 7) && path.is_file()
-        })
+        .filter(|(version, path)| version.as_slice() >= OLDEST && path.is_file())
         .collect();
     found.sort();
     found.into_iter().map(|(_, path)| path).collect()

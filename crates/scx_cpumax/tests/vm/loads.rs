@@ -23,6 +23,7 @@ pub fn main(args: &[String]) -> ! {
         Some("counts") => counts(&args[1]),
         Some("pipe") => pipe(&args[1]),
         Some("hackbench") => hackbench(&args[1], number(2)),
+        Some("sentinel") => sentinel(&args[1]),
         Some("scheduler") => scheduler(&args[1]),
         other => {
             eprintln!("no load {other:?}");
@@ -216,7 +217,9 @@ fn hackbench(path: &str, pairs: u64) -> ! {
         }
     }
     loop {
-        sockets.iter().for_each(|&(_, to)| pass(to));
+        for &(_, to) in &sockets {
+            pass(to);
+        }
     }
 }
 
@@ -254,6 +257,32 @@ fn pass(to: i32) {
     // SAFETY: writes from an array of the length given.
     if unsafe { libc::write(to, message.as_ptr().cast(), message.len()) } <= 0 {
         process::exit(0);
+    }
+}
+
+/// Says on the console where in the kernel the first process is, and what is waited for, when that has made no step for a
+/// minute. The count of its steps is the first line of a file.
+fn sentinel(path: &str) -> ! {
+    let mut last = String::new();
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+        let now = fs::read_to_string(path).unwrap_or_default();
+        if now == last {
+            let read =
+                |name: &str| fs::read_to_string(format!("/proc/1/{name}")).unwrap_or_default();
+            eprintln!(
+                "no step since {now}: {} / {}",
+                read("stat").trim(),
+                read("stack").replace('\n', " ")
+            );
+            let state = fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default();
+            eprintln!("sched_ext {}", state.trim());
+            // Tasks that wait uninterruptibly, and what each CPU does; then all tasks.
+            for what in ["w", "l", "t"] {
+                let _ = fs::write("/proc/sysrq-trigger", what);
+            }
+        }
+        last = now;
     }
 }
 

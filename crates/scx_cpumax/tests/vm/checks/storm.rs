@@ -20,6 +20,7 @@ impl Random {
 }
 
 const STORM_S: u64 = 60;
+const STEPS: &str = "/tmp/steps";
 const LIMITS: &[&str] = &[
     "max",
     "1000 100000",
@@ -38,15 +39,18 @@ pub fn storm() -> Checked {
     let mut groups: Vec<Group> = Vec::new();
     let mut loads: Vec<Load> = Vec::new();
     let start = Instant::now();
+    let sentinel = Group::new("sentinel", "max");
+    let _sentinel = sentinel.load(&["sentinel", STEPS]);
     let mut steps = 0;
     let length = argument("cpumax.storm_s").and_then(|s| s.parse().ok()).unwrap_or(STORM_S);
-    let mut said = Duration::ZERO;
+    let mut minutes = 0;
     while start.elapsed() < Duration::from_secs(length) {
-        if start.elapsed() - said > Duration::from_secs(60) {
-            said = start.elapsed();
+        if start.elapsed().as_secs() / 60 > minutes {
+            minutes += 1;
             eprintln!("storm: {steps} steps, {} groups, {} loads", groups.len(), loads.len());
         }
         steps += 1;
+        let _ = fs::write(STEPS, steps.to_string());
         step(&mut random, &mut groups, &mut loads, steps);
         scheduler.still_in_charge()?;
         sleep(Duration::from_millis(random.below(30)));
