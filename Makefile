@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest run test conformance scx-sources scx-test lint fmt bench peers recordings deps
+.PHONY: help guest install kernels run test conformance scx-sources scx-test lint fmt bench peers recordings deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,10 @@ help: ## List what can be made
 # Alone in the memory of a virtual machine it finds no C library, so it brings its own.
 guest: deps ## Build the static program that runs scenarios with real processes
 	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static
+
+install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
+	$(CARGO) install --path crates/cpumax
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
@@ -35,7 +39,15 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 
 comma := ,
 
-test: deps guest ## Run every test of the workspace
+# The kernels that tests run on. They are fetched once, through apt; FETCH takes options for that, e.g. FETCH='--mirror URI'.
+TEST_KERNELS ?= 6.12 6.18 7.3
+FETCH ?=
+
+kernels: deps ## Fetch the real kernels that tests run on, where that is possible
+	@timeout 600 $(CARGO) run --quiet -p cpumax -- lab fetch $(FETCH) $(TEST_KERNELS) \
+		|| echo "NOT TESTED on real kernels: not all of $(TEST_KERNELS) are here, and they cannot be fetched" >&2
+
+test: guest kernels ## Run every test of the workspace, on real kernels too where they can be had
 	$(CARGO) test --workspace $(LEFT_OUT)
 
 lint: deps ## Formatting and clippy, warnings are errors
