@@ -126,7 +126,7 @@ impl Cell {
 
 /// Whether a name that a world gives for what it does not measure means this number: the path itself, the path of
 /// what it is in, or either with `*` for one group or kind of task.
-fn names(name: &str, path: &str) -> bool {
+pub fn names(name: &str, path: &str) -> bool {
     let Some((before, after)) = name.split_once('*') else {
         return path
             .strip_prefix(name)

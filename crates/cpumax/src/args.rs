@@ -47,7 +47,22 @@ const LAB_EXAMPLES: &str = "\
 Examples:
   cpumax lab list                       (which kernels there are, and which of them are here)
   cpumax lab fetch                      (get all of them; a few hundred megabytes)
-  cpumax lab fetch 6.12 7.3             (get two)";
+  cpumax lab fetch 6.12 7.3             (get two)
+  cpumax lab run 7.3 -- ./mytest        (run a static program of your own on one)";
+
+const LAB_RUN_EXAMPLES: &str = "\
+Examples:
+  cpumax lab run 7.3 -- ./mytest --fast
+  cpumax lab run 6.12 --cpus 4 --file busybox:/bin/sh --file test.sh:/test.sh -- sh /test.sh
+  cpumax lab run 6.18 --exact -- ./mytest      (one CPU, the same result in every run)
+
+COMMAND is a program of this machine, which is put into /bin there, or one that --file puts there. It must be static, or \
+--file must give its loader and libraries too. It finds /proc, /sys, /dev and cgroup2 at /sys/fs/cgroup, and may write \
+anywhere: files are in memory and gone afterwards. What it writes comes out here; standard input is empty. The \
+machine ends when the program and everything that holds its output have ended.
+
+Exit status: that of the command (128 and the number of the signal if one ended it), 2 when it could not be run, 130 \
+when interrupted.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -114,7 +129,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Real kernels in virtual machines: fetch them, list them
+    /// Real kernels in virtual machines: fetch them, list them, run programs on them
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(LabCommand),
     /// Start the scheduler that enforces limits at the return to user mode (root)
@@ -281,6 +296,9 @@ pub struct InspectArgs {
 pub enum LabCommand {
     /// Get real kernels through apt and keep them in the user's cache
     Fetch(FetchArgs),
+    /// Run a program of your own on a real kernel, in a virtual machine
+    #[command(after_help = LAB_RUN_EXAMPLES)]
+    Run(LabRunArgs),
     /// List the real kernels there are, and which of them are here
     List {
         /// Print a JSON array instead of a table
@@ -303,6 +321,40 @@ pub struct FetchArgs {
     /// Keys that may sign, instead of those that this machine's apt trusts with Debian
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keyring: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// The kernel, e.g. 6.12-rt; `cpumax lab list` shows which there are
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// CPUs of the machine, each on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub cpus: u16,
+    /// One CPU, and time by instructions executed: what it does does not depend on this machine
+    #[arg(long, conflicts_with = "cpus")]
+    pub exact: bool,
+    /// Put a file of this machine into the virtual one; all files can be executed there
+    #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
+    pub files: Vec<(PathBuf, String)>,
+    /// More for the kernel's command line, e.g. 'preempt=full'
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub append: String,
+    /// Memory, MiB [default: 256, and more for many CPUs or large files]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
+    pub memory: Option<u32>,
+    /// Give up when the command takes longer, e.g. 90s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
 }
 
 /// Where a kernel is run.
@@ -352,9 +404,9 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// Virtual machines side by side
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: u16,
+    /// Virtual machines side by side [default: as many as there are CPUs for]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
     /// Write every comparison as JSON; - for standard output, without the matrix
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
@@ -395,9 +447,9 @@ pub struct SearchArgs {
     /// Comparisons that may be made to shrink one
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub attempts: u64,
-    /// Virtual machines side by side
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: u16,
+    /// Virtual machines side by side [default: as many as there are CPUs for]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
     /// Folder for what is found
     #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
     pub keep: PathBuf,
@@ -427,6 +479,18 @@ fn seeds(text: &str) -> Result<Seeds, String> {
         None => Err("its end is before its start".to_owned()),
         Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
         Some(_) => Ok(Seeds { first, last }),
+    }
+}
+
+fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
+    match text.rsplit_once(':') {
+        Some((host, guest)) if !host.is_empty() && guest.starts_with('/') && guest.len() > 1 => {
+            Ok((PathBuf::from(host), guest.to_owned()))
+        }
+        _ => {
+            Err("give the file here and its absolute path there, such as ./busybox:/bin/sh"
+                .to_owned())
+        }
     }
 }
 

@@ -78,6 +78,16 @@ pub fn check<'a>(
     asked: &[Kernel],
     runs: &[Done],
 ) -> anyhow::Result<Vec<Verdict<'a>>> {
+    check_some(workload, asked, runs, |_| true)
+}
+
+/// As [`check`], of those expectations only that are wanted.
+pub fn check_some<'a>(
+    workload: &'a Workload,
+    asked: &[Kernel],
+    runs: &[Done],
+    wanted: impl Fn(&Expectation) -> bool,
+) -> anyhow::Result<Vec<Verdict<'a>>> {
     let verdict = |(index, expectation): (usize, &'a Expectation)| {
         let context = || place(workload, index);
         let mut measured = Vec::new();
@@ -91,7 +101,23 @@ pub fn check<'a>(
         }
         Ok(Verdict { expectation, measured })
     };
-    workload.expectations.iter().enumerate().map(verdict).collect()
+    let all = workload.expectations.iter().enumerate();
+    all.filter(|(_, expectation)| wanted(expectation)).map(verdict).collect()
+}
+
+/// Whether a run can be held to this that does not measure some numbers, where only the kernels asked for can be run:
+/// each of its numbers is measured, and what it is divided by is there.
+pub fn can_be_checked(
+    expectation: &Expectation,
+    asked: &[Kernel],
+    is_measured: impl Fn(&str) -> bool,
+) -> bool {
+    let numbers = std::iter::once(&expectation.metric).chain(&expectation.per);
+    let over = expectation.over.as_deref().map(reference);
+    numbers.into_iter().all(|path| is_measured(path))
+        && over.is_none_or(|over| {
+            over.is_ok_and(|over| asked.iter().any(|kernel| kernel.version == over.version))
+        })
 }
 
 fn measure(expectation: &Expectation, run: &Done, runs: &[Done]) -> anyhow::Result<Measured> {
@@ -287,6 +313,20 @@ FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
         let workload = workload(vec![expectation("7.2", Some("4.19"), None, None)]);
         assert!(references(&workload, &[kernel("5.4")]).unwrap().is_empty());
         assert_eq!(references(&workload, &[kernel("7.2"), kernel("4.19")]).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_checked() {
+        let asked = [kernel("6.12"), kernel("6.18")];
+        let all = |_: &str| true;
+        assert!(can_be_checked(&expectation("", None, None, None), &asked, all));
+        assert!(!can_be_checked(&expectation("", None, None, None), &asked, |_| false));
+        assert!(can_be_checked(&expectation("", Some("6.12"), None, None), &asked, all));
+        assert!(!can_be_checked(&expectation("", Some("4.19"), None, None), &asked, all));
+        let workload = workload(vec![expectation("", None, Some(1.0), None)]);
+        let runs = [done("6.12", 1, 0)];
+        let verdicts = check_some(&workload, &asked, &runs, |_| false).unwrap();
+        assert!(verdicts.is_empty());
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Failure {
     ModelFault(anyhow::Error),
     /// Something given cannot be used, or something asked for cannot be done.
     Input(anyhow::Error),
+    /// A command that was run elsewhere ended with this status, and has said why itself.
+    Status(u8),
     /// Stopped from the keyboard.
     Interrupted,
 }
@@ -27,6 +29,7 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match self {
             Failure::Unexpected => ExitCode::from(1),
+            Failure::Status(status) => ExitCode::from(*status),
             // As for any filter: `cpumax run … | head` is no failure.
             Failure::Input(error) if output::reader_is_gone(error) => ExitCode::SUCCESS,
             Failure::Input(error) => {

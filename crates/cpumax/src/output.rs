@@ -28,6 +28,36 @@ pub fn width() -> Option<u16> {
     terminal_size::terminal_size().map(|(width, _)| width.0.max(40))
 }
 
+/// Width of text and of tables of text, which are wrapped also where there is no terminal.
+pub fn text_width() -> u16 {
+    width().unwrap_or(80)
+}
+
+/// Text in lines no longer than that, where its words allow it.
+pub fn wrapped(text: &str) -> String {
+    wrap(text, usize::from(text_width()))
+}
+
+fn wrap(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut length = 0;
+    for word in text.split(' ') {
+        let word_length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if length + 1 + word_length <= width => {
+                line.push(' ');
+                line.push_str(word);
+                length += 1 + word_length;
+            }
+            _ => {
+                lines.push(word.to_owned());
+                length = word_length;
+            }
+        }
+    }
+    lines.join("\n")
+}
+
 /// Whether an error says that whoever read our output is gone.
 pub fn reader_is_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
@@ -36,4 +66,16 @@ pub fn reader_is_gone(error: &anyhow::Error) -> bool {
             cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
         io_error.or(json_error) == Some(ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_words_allow() {
+        assert_eq!(wrap("name: a bc def", 8), "name: a\nbc def");
+        assert_eq!(wrap("unbreakable a", 4), "unbreakable\na");
+        assert_eq!(wrap("", 4), "");
+    }
 }

@@ -2,12 +2,15 @@
 
 mod vm;
 
+pub use vm::side_by_side;
+
 use crate::args::WorldName;
 use crate::failure::Failure;
 use crate::interrupt;
 use cpumax_compare::cell::Mode;
 use cpumax_compare::{Error, Model, World};
 use cpumax_machine::kernel::{self, Kernel};
+use cpumax_workload::Workload;
 
 /// A kernel as it was asked for.
 #[derive(Debug, Clone)]
@@ -25,8 +28,8 @@ pub struct How {
     pub on: WorldName,
     /// One CPU, or several side by side.
     pub mode: Mode,
-    /// Virtual machines at a time.
-    pub side_by_side: usize,
+    /// Virtual machines at a time, if not as many as there are CPUs for.
+    pub side_by_side: Option<u16>,
 }
 
 /// The kernels a list names.
@@ -37,6 +40,14 @@ pub fn kernels(list: &str, on: WorldName) -> anyhow::Result<Vec<Asked>> {
             .map(|kernel| Asked { name: kernel.version.to_string(), kernel })
             .collect()),
         WorldName::Vm => vm::kernels(list),
+    }
+}
+
+/// Prepares kernels for what they will run, all at once rather than each when it is needed.
+pub fn prepare(asked: &[&Asked], how: How, workloads: &[Workload]) -> Result<(), Failure> {
+    match how.on {
+        WorldName::Model => Ok(()),
+        WorldName::Vm => vm::boot(asked, how, workloads),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the jobs goes away in the middle of one.
 
 use crate::cgroup::Hierarchy;
+use crate::command;
 use crate::init::{self, Line};
 use crate::kernel;
 use crate::protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
@@ -39,7 +40,13 @@ pub fn guest() -> i32 {
                 Some(answer) => line.say(&answer),
                 None => break,
             },
-            Ok(ToGuest::Quit) => break,
+            // On the host everybody can do that by himself.
+            Ok(ToGuest::Command(command)) if in_vm => {
+                let status = command::run(&command, &mut |message| say(&line, message));
+                say(&line, &status);
+                break;
+            }
+            Ok(ToGuest::Quit | ToGuest::Command(_)) => break,
             Err(error) => {
                 say(&line, &FromGuest::Failed { reason: format!("not a message: {error}") });
             }

@@ -2,9 +2,14 @@
 //!
 //! Jobs come through the firmware configuration device (`fw_cfg`, ports 0x510 and 0x511), because a read
 //! from it is over before the next instruction: it takes the same time in every run, which a message on a
-//! serial line does not. A write to the `pvpanic` device (port 0x505) stops the machine between two
-//! instructions; the lab then saves its state, and every later run begins there.
+//! serial line does not. The `ib700` watchdog (ports 0x441 and 0x443) stops the machine while it idles; the
+//! lab then saves its state, and every later run begins there.
+//!
+//! A machine that stops itself in the middle of its work, as with `pvpanic`, races with QEMU: its processor
+//! counts as idle for a moment, and sometimes the clock skips to the next timer. In a machine that is idle it
+//! does that anyway.
 
+use crate::sys;
 use std::io;
 use std::time::Duration;
 
@@ -18,12 +23,15 @@ pub const PAUSE: &str = "pause";
 /// measured: a kernel works on long after it has started its first process.
 pub const SETTLE: &str = "CPUMAX_SETTLE_S";
 
-/// What the console shows after a stop, before the nanoseconds that it seemed to take.
-pub const STOPPED: &str = "cpumax-guest stopped for ns: ";
-
 const SELECTOR: u16 = 0x510;
 const DATA: u16 = 0x511;
-const STOPPER: u16 = 0x505;
+/// Starts the watchdog.
+const WATCHDOG: u16 = 0x443;
+/// It bites after 30 s less two for each.
+const IN_TWO_SECONDS: u8 = 14;
+/// Away from ticks, which come at whole milliseconds if they come at all.
+const BETWEEN_TICKS: Duration = Duration::from_micros(500);
+const SECOND_NS: u64 = 1_000_000_000;
 const FILE_DIRECTORY: u16 = 0x19;
 const MAX_FILES: u32 = 1024;
 const MAX_FILE_BYTES: u32 = 64 << 20;
@@ -35,7 +43,7 @@ pub fn settle() {
 }
 
 /// The lines of the jobs; `None` when QEMU was given none, and they come by the serial line. When the lab
-/// wants the machine's state first, this stops the machine until it has been saved (and restored, perhaps
+/// wants the machine's state first, this idles while the machine is stopped and saved (and restored, perhaps
 /// days later), and returns at a whole second of the monotonic clock.
 ///
 /// # Errors
@@ -45,31 +53,12 @@ pub fn jobs() -> io::Result<Option<String>> {
     if text != PAUSE.as_bytes() {
         return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
     }
-    sleep_to_whole_second();
-    let before_ns = monotonic_ns();
-    out8(STOPPER, 1);
-    // QEMU sometimes skips to the next timer while it stops; the lab then saves another state.
-    eprintln!("{STOPPED}{}", monotonic_ns() - before_ns);
-    sleep_to_whole_second();
+    let now = sys::monotonic_ns() / SECOND_NS * SECOND_NS;
+    sys::sleep_until(now + SECOND_NS + BETWEEN_TICKS.as_nanos() as u64);
+    out8(WATCHDOG, IN_TWO_SECONDS);
+    sys::sleep_until(now + 5 * SECOND_NS);
     let text = read(JOBS)?.unwrap_or_default();
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-}
-
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a value that lives on this stack.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn sleep_to_whole_second() {
-    let then_s = monotonic_ns() / 1_000_000_000 + 1;
-    let then = libc::timespec { tv_sec: then_s as i64, tv_nsec: 0 };
-    let none = std::ptr::null_mut();
-    // SAFETY: the pointer is to a value that lives on this stack.
-    unsafe {
-        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const then, none);
-    }
 }
 
 /// The file of that name in the firmware configuration device.

@@ -15,6 +15,8 @@ mod channel;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod collect;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod command;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod guest;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod init;

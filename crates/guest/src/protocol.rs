@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of this protocol, raised whenever one side would misunderstand the other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest line either side accepts, bytes: a scenario of the largest size, each byte of it escaped.
 pub const MAX_LINE_BYTES: u64 = 32 << 20;
@@ -20,8 +20,17 @@ pub const MAX_LINE_BYTES: u64 = 32 << 20;
 pub enum ToGuest {
     /// Run this.
     Job(Job),
+    /// Run this program in place of scenarios; the machine ends with it.
+    Command(Command),
     /// Power off (in a virtual machine) or end (on the host).
     Quit,
+}
+
+/// A program and what it is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Its path in the machine, and its arguments.
+    pub words: Vec<String>,
 }
 
 /// One run of one workload.
@@ -56,6 +65,18 @@ pub enum FromGuest {
     Refused {
         /// What, and why it cannot be done.
         reason: String,
+    },
+    /// A command has written this.
+    Output {
+        /// To its standard error, not to its standard output.
+        is_error: bool,
+        /// One character, up to U+00FF, for each byte.
+        text: String,
+    },
+    /// A command has ended.
+    Exited {
+        /// Its exit status, or 128 and the number of the signal that ended it, as shells tell it.
+        status: u8,
     },
     /// Something went wrong that is not the job's fault.
     Failed {

@@ -47,7 +47,7 @@ fn candidates(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether an ELF program names no interpreter, which is what loads libraries.
-fn is_static(bytes: &[u8]) -> bool {
+pub fn is_static(bytes: &[u8]) -> bool {
     const INTERPRETER: u32 = 3;
     let number = |at: usize, size: usize| -> Option<u64> {
         let bytes = bytes.get(at..at.checked_add(size)?)?;

@@ -6,18 +6,22 @@
 pub mod apt;
 pub mod cache;
 pub mod catalog;
+mod command;
 pub mod config;
 mod error;
 pub mod fetch;
 mod guest;
 mod host;
 pub mod initramfs;
+mod lock;
 mod qemu;
 mod qmp;
 mod runner;
+mod seat;
 mod snapshot;
 pub mod vm;
 
+pub use command::Command;
 pub use error::Error;
 pub use host::Host;
 pub use qemu::Mode;

@@ -105,7 +105,7 @@ impl Watch for Quiet {}
 #[derive(Debug)]
 pub struct Lab {
     cache: Cache,
-    guest: Guest,
+    pub(crate) guest: Guest,
     qemu_version: String,
 }
 
@@ -163,32 +163,22 @@ impl Lab {
         side_by_side: usize,
         watch: &dyn Watch,
     ) -> Vec<Result<Report, Error>> {
-        let next = AtomicUsize::new(0);
-        let results: Vec<Mutex<Option<Result<Report, Error>>>> =
-            jobs.iter().map(|_| Mutex::new(None)).collect();
-        let work = || {
-            while let index = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(job) = jobs.get(index)
-            {
-                let result = if watch.stopped() {
-                    Err(Error::Interrupted)
-                } else {
-                    self.run_as(index, job, watch)
-                };
-                watch.step(index, Step::Done);
-                *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            }
-        };
-        // Each machine dies with its thread, and these end only when all is done.
-        thread::scope(|scope| {
-            for _ in 1..side_by_side.min(jobs.len()) {
-                scope.spawn(work);
-            }
-            work();
-        });
-        let result =
-            |slot: Mutex<Option<_>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
-        results.into_iter().map(|slot| result(slot).unwrap_or(Err(Error::Interrupted))).collect()
+        all(jobs, side_by_side, watch, |index, job| self.run_as(index, job, watch))
+    }
+
+    /// Boots kernels, `side_by_side` at a time, so that their first jobs need not; those that have been booted take no
+    /// time.
+    ///
+    /// # Errors
+    /// What keeps the first of them from booting.
+    pub fn boot_all(
+        &self,
+        kernels: &[(String, Mode)],
+        side_by_side: usize,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let ready = |_, (name, mode): &(String, Mode)| self.ready(name, *mode, watch).map(drop);
+        all(kernels, side_by_side, watch, ready).into_iter().collect()
     }
 
     fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
@@ -202,7 +192,8 @@ impl Lab {
         let mut vm = snapshot.start(&boot, &line, &stop)?;
         let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
         let report = result(&mut vm, patience, index, watch);
-        let mut report = self.kept(report, &vm.console(), &boot)?;
+        let mut report =
+            self.kept(report, &vm.console(), &format!("{}-{}", kernel.name, job.mode.name()))?;
         report.outcome.kernel.clone_from(&job.kernel);
         Ok(report)
     }
@@ -228,22 +219,52 @@ impl Lab {
         Ok(snapshot)
     }
 
-    /// Keeps the console of a machine that failed.
-    fn kept<T>(
+    /// Keeps the console of a machine that failed, under that name.
+    pub(crate) fn kept<T>(
         &self,
         result: Result<T, Error>,
         console: &str,
-        boot: &Boot<'_>,
+        name: &str,
     ) -> Result<T, Error> {
         let error = match result {
             Err(error @ (Error::Panic { .. } | Error::Hung { .. } | Error::Vm { .. })) => error,
             result => return result,
         };
         let folder = self.cache.folder().join("consoles");
-        let path = folder.join(format!("{}-{}.log", boot.kernel.name, boot.mode.name()));
+        let path = folder.join(format!("{name}.log"));
         let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));
         if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
     }
+}
+
+/// Does all of something, some at a time, unless it is to stop.
+fn all<T: Sync, R: Send>(
+    list: &[T],
+    side_by_side: usize,
+    watch: &dyn Watch,
+    one: impl Fn(usize, &T) -> Result<R, Error> + Sync,
+) -> Vec<Result<R, Error>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<R, Error>>>> =
+        list.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(item) = list.get(index)
+        {
+            let result = if watch.stopped() { Err(Error::Interrupted) } else { one(index, item) };
+            watch.step(index, Step::Done);
+            *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+    };
+    // Each machine dies with its thread, and these end only when all is done.
+    thread::scope(|scope| {
+        for _ in 1..side_by_side.min(list.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let result = |slot: Mutex<Option<_>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().map(|slot| result(slot).unwrap_or(Err(Error::Interrupted))).collect()
 }
 
 /// Waits for the result of the only job.
@@ -267,7 +288,8 @@ pub(crate) fn answer(
     watch: &dyn Watch,
 ) -> Result<Option<Report>, Error> {
     match message {
-        FromGuest::Ready(_) => {}
+        // The latter belong to commands.
+        FromGuest::Ready(_) | FromGuest::Output { .. } | FromGuest::Exited { .. } => {}
         FromGuest::Progress(protocol::Progress { now_ns, duration_ns }) => {
             watch.step(index, Step::Runs { now_ns, duration_ns });
         }

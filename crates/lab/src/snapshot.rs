@@ -7,11 +7,12 @@
 use crate::Error;
 use crate::cache::{Cache, Kernel};
 use crate::initramfs;
+use crate::lock::Lock;
 use crate::qemu::{self, Mode};
 use crate::vm::{Begin, Machine, Patience, Vm};
-use cpumax_guest::hypervisor::{PAUSE, SETTLE, STOPPED};
+use cpumax_guest::hypervisor::{PAUSE, SETTLE};
 use cpumax_guest::protocol::{FromGuest, Ready};
-use rustix::fs::{AtFlags, CWD, FlockOperation, linkat};
+use rustix::fs::{AtFlags, CWD, linkat};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -24,11 +25,6 @@ use std::time::{Duration, Instant};
 const SETTLE_S: u64 = 16;
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: u32 = 3;
-/// Boots for a state whose clock did not skip while it was saved. Without luck any other will do; it is
-/// only another one than elsewhere.
-const SAVE_ATTEMPTS: u32 = 6;
-/// Stopping takes less when the clock does not skip, ns.
-const MAX_STOP_NS: u64 = 20_000;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
 const KEPT: usize = 3;
 
@@ -73,12 +69,12 @@ impl Snapshot {
             return Ok(kept);
         }
         fs::create_dir_all(&folder).map_err(Error::file("make", &folder))?;
-        let lock_path = state.with_extension("lock");
-        let _alone = lock(&lock_path, stop)?;
+        let _alone = Lock::take(&state.with_extension("lock"), stop)?;
         if let Some(kept) = Snapshot::kept(&state)? {
             return Ok(kept);
         }
         told();
+        sweep(&folder);
         boot.make(&folder, &state, stop)?;
         prune(&folder, &stem);
         let made = Snapshot::kept(&state)?;
@@ -126,7 +122,14 @@ impl Boot<'_> {
         jobs: &'a str,
     ) -> Machine<'a> {
         let image = &self.kernel.image;
-        Machine { mode: self.mode, image, initramfs, kernel_arguments: arguments, jobs }
+        Machine {
+            mode: self.mode,
+            image,
+            initramfs,
+            kernel_arguments: arguments,
+            memory_mib: None,
+            jobs,
+        }
     }
 
     /// Of everything that the state depends on.
@@ -158,27 +161,22 @@ impl Boot<'_> {
         let initramfs = initramfs::build([("init", self.guest)]);
         let mut attempt = 1;
         loop {
-            let exact = self.mode == Mode::Exact && attempt < SAVE_ATTEMPTS;
-            match self.attempt(&initramfs, folder, state, exact, stop) {
-                Ok(false) => attempt += 1,
-                Ok(true) => return Ok(()),
+            match self.attempt(&initramfs, folder, state, stop) {
                 Err(Error::Panic { .. } | Error::Vm { .. }) if attempt < BOOT_ATTEMPTS => {
                     attempt += 1;
                 }
-                Err(error) => return Err(error),
+                ended => return ended,
             }
         }
     }
 
-    /// Boots once; `false` when `exact` is wanted and the clock skipped.
     fn attempt(
         &self,
         initramfs: &[u8],
         folder: &Path,
         state: &Path,
-        exact: bool,
         stop: &dyn Fn() -> bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let (mut reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
         // Without a name until it is whole: if we are killed, nothing is left of it.
         let mut partial = tempfile::tempfile_in(folder).map_err(Error::file("write in", folder))?;
@@ -190,19 +188,18 @@ impl Boot<'_> {
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
             let copy = scope.spawn(|| io::copy(&mut reader, &mut partial));
-            let saved = vm.save(writer, stop).and_then(|()| greeting(&mut vm, exact, patience));
+            let saved = vm.save(writer, stop).and_then(|()| greeting(&mut vm, patience));
             // Closes the pipe, which ends the copy.
             drop(vm);
             let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
             // When the disk is full the copy knows it, the machine only that nobody listens.
             copied.map_err(Error::file("write in", folder)).and(saved)
         });
-        let Some(ready) = written? else { return Ok(false) };
+        let ready = written?;
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
-        name(&mut partial, state).map_err(Error::file("make", state))?;
-        Ok(true)
+        name(&mut partial, state).map_err(Error::file("make", state))
     }
 }
 
@@ -218,41 +215,21 @@ fn name(file: &mut File, path: &Path) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// Lets the machine go on, and hears what its guest says of itself: `None` when `exact` is wanted and the clock
-/// skipped while it was stopped.
-fn greeting(vm: &mut Vm, exact: bool, patience: Patience<'_>) -> Result<Option<Ready>, Error> {
+/// Lets the machine go on, and hears what its guest says of itself.
+fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
     vm.resume(patience.stop)?;
-    let ready = loop {
+    loop {
         match vm.next(patience)? {
-            FromGuest::Ready(ready) => break ready,
+            FromGuest::Ready(ready) => return Ok(ready),
             FromGuest::Failed { reason } => return Err(Error::Guest { reason }),
             _ => {}
         }
-    };
-    // The console showed it before the guest spoke.
-    let console = vm.console();
-    let stopped = console.split_once(STOPPED).and_then(|(_, rest)| rest.lines().next());
-    let stopped_ns = stopped.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
-    Ok((!exact || stopped_ns <= MAX_STOP_NS).then_some(ready))
+    }
 }
 
 /// More than any boot takes, on a host that is busy with other things as well.
-fn boot_time(mode: Mode) -> Duration {
+pub fn boot_time(mode: Mode) -> Duration {
     Duration::from_secs(240 + 8 * u64::from(mode.cpus()))
-}
-
-fn lock(path: &Path, stop: &dyn Fn() -> bool) -> Result<File, Error> {
-    let file = File::create(path).map_err(Error::file("write", path))?;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if !stop() => {
-                thread::sleep(Duration::from_millis(50));
-            }
-            Err(_) if stop() => return Err(Error::Interrupted),
-            Err(error) => return Err(Error::file("lock", path)(error.into())),
-        }
-    }
 }
 
 /// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.
@@ -267,9 +244,55 @@ fn prune(folder: &Path, stem: &str) {
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_state).collect();
     states.sort_by_key(|path| std::cmp::Reverse(age(path)));
     for path in states.iter().skip(KEPT) {
-        for extension in ["vm", "json", "lock"] {
-            // It can be removed by the next one as well.
-            let _ = fs::remove_file(path.with_extension(extension));
+        remove(path, &["vm", "json"]);
+    }
+}
+
+/// Removes what processes left that were killed while they made a state.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let is_left = match extension {
+            Some("lock" | "copy") => true,
+            Some("json") => !path.with_extension("vm").exists(),
+            _ => false,
+        };
+        // Where somebody is at work it is not left.
+        if is_left && let Ok(Some(_lock)) = Lock::try_take(&path.with_extension("lock")) {
+            remove(&path, &["copy"]);
+            if !path.with_extension("vm").exists() {
+                remove(&path, &["json"]);
+            }
         }
+    }
+}
+
+fn remove(path: &Path, extensions: &[&str]) {
+    for extension in extensions {
+        // It can be removed the next time as well.
+        let _ = fs::remove_file(path.with_extension(extension));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_processes_left_is_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.lock", "a.json", "a.copy", "b.vm", "b.json", "b.lock", "c.json"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let at_work = Lock::take(&folder.path().join("c.lock"), &|| false).unwrap();
+        sweep(folder.path());
+        drop(at_work);
+        let mut left: Vec<String> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["b.json", "b.vm", "c.json"]);
     }
 }

@@ -6,6 +6,7 @@
 use crate::Error;
 use crate::qemu::{self, Mode};
 use crate::qmp::{self, Monitor, Said};
+use crate::seat::Seat;
 use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ const CONSOLE_BYTES: usize = 64 << 10;
 const PIPE_BYTES: usize = 1 << 20;
 /// Lines of the console that an error tells.
 const TOLD_LINES: usize = 15;
+/// What every kernel says then.
+const PANIC: &str = "Kernel panic - not syncing";
 /// How often somebody who waits looks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A monitor answers at once unless the program hangs.
@@ -42,6 +45,8 @@ pub struct Machine<'a> {
     pub initramfs: &'a [u8],
     /// More for the kernel's command line; what the kernel does not know becomes environment of `/init`.
     pub kernel_arguments: &'a str,
+    /// Memory, MiB, where the usual is not enough.
+    pub memory_mib: Option<u32>,
     /// What the guest finds instead of messages on its serial line.
     pub jobs: &'a str,
 }
@@ -85,6 +90,7 @@ pub struct Vm {
     started: Instant,
     /// A machine dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
+    _seat: Option<Seat>,
 }
 
 impl Vm {
@@ -98,6 +104,9 @@ impl Vm {
             UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))?;
         let mut arguments = qemu::machine(machine.mode);
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        if let Some(mib) = machine.memory_mib {
+            add("-m", mib.to_string());
+        }
         for (name, pipe) in [("console", &its_console), ("guest", &its_guest)] {
             add("-chardev", format!("file,id={name},path={}", qemu::path_of(pipe)));
             add("-serial", format!("chardev:{name}"));
@@ -121,7 +130,8 @@ impl Vm {
             arguments.push(format!("fd:{}", pipe.as_raw_fd()));
             passed.push(OwnedFd::from(pipe));
         }
-        let mut child = qemu::start(&arguments, passed)?;
+        let seat = if machine.mode == Mode::Exact { Seat::take() } else { None };
+        let mut child = qemu::start(&arguments, passed, seat.as_ref())?;
         let console = Tail::follow(console);
         let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
         let (sender, heard) = sync_channel(64);
@@ -138,6 +148,7 @@ impl Vm {
             events: Vec::new(),
             started: Instant::now(),
             on_this_thread: PhantomData,
+            _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
         Ok(vm)
@@ -277,10 +288,10 @@ impl Vm {
 
     fn look_for_panic(&self) -> Result<(), Error> {
         let console = self.console();
-        if console.contains("Kernel panic - not syncing") {
+        if console.contains(PANIC) {
             // The rest of what it has to say is on its way.
             thread::sleep(LOOK_EVERY);
-            return Err(Error::Panic { console: last_lines(&self.console()) });
+            return Err(Error::Panic { console: panic_lines(&self.console()) });
         }
         Ok(())
     }
@@ -379,6 +390,15 @@ impl Tail {
     }
 }
 
+/// The last lines, and before them the one that says why if it is not among them.
+fn panic_lines(text: &str) -> String {
+    let told = last_lines(text);
+    match text.lines().find(|line| line.contains(PANIC)) {
+        Some(why) if !told.contains(PANIC) => format!("{why}\n...\n{told}"),
+        _ => told,
+    }
+}
+
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")
@@ -398,5 +418,14 @@ mod tests {
         assert!(tail.text().ends_with("ab\n"));
         let told = last_lines(&format!("{}\n\n", tail.text()));
         assert_eq!(told.lines().count(), TOLD_LINES);
+    }
+
+    #[test]
+    fn the_reason_of_a_panic_is_told_however_long_its_trace() {
+        let trace = "at\n".repeat(TOLD_LINES);
+        let told = panic_lines(&format!("[ 1.0] {PANIC}: sysrq\n{trace}"));
+        assert!(told.starts_with("[ 1.0] Kernel panic - not syncing: sysrq\n...\nat"), "{told}");
+        let told = panic_lines(&format!("[ 1.0] {PANIC}: sysrq\nat\n"));
+        assert_eq!(told, format!("[ 1.0] {PANIC}: sysrq\nat"));
     }
 }

@@ -34,8 +34,12 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How { on: args.on, mode, side_by_side: args.jobs.into() };
+    let how = How { on: args.on, mode, side_by_side: args.jobs };
     let bar = progress(pairs.len() * asked.len());
+    bar.set_message("booting");
+    bar.tick();
+    let booted: Vec<&Asked> = asked.iter().chain(&against).collect();
+    worlds::prepare(&booted, how, &workloads)?;
     let mut columns: Vec<Vec<Cell>> = Vec::new();
     for kernel in &asked {
         bar.set_message(kernel.name.clone());

@@ -29,7 +29,7 @@ pub fn kernels(json: bool) -> Result<(), Failure> {
     };
     let header = ["kernels", "generation", "what changed"];
     let rows = entries.into_iter().map(row);
-    write!(out, "{}", cpumax_report::list(&header, rows, output::width()))?;
+    write!(out, "{}", cpumax_report::list(&header, rows, Some(output::text_width())))?;
     let note = "A kernel with back-ports behaves like the version they come from: give that one.";
     writeln!(out, "\n{}", output::styled(DIM, note))?;
     Ok(())

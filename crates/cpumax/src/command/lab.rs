@@ -1,18 +1,21 @@
-//! `cpumax lab`: the real kernels.
+//! `cpumax lab`: the real kernels, and programs on them.
 
-use crate::args::{FetchArgs, LabCommand};
+use crate::args::{FetchArgs, LabCommand, LabRunArgs};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{self, DIM};
 use cpumax_lab::apt::Source;
 use cpumax_lab::cache::{Cache, Kernel};
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
+use cpumax_lab::{Command, Lab, Mode, Watch};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{self, Write};
 
 pub fn lab(command: &LabCommand) -> Result<(), Failure> {
     match command {
         LabCommand::Fetch(args) => fetch(args),
+        LabCommand::Run(args) => run(args),
         LabCommand::List { json } => list(*json),
     }
 }
@@ -38,6 +41,45 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
         }
     };
     Ok(fetch::fetch(&Cache::of_user()?, &source, &entries, args.newest, &mut tell)?)
+}
+
+fn run(args: &LabRunArgs) -> Result<(), Failure> {
+    let lab = Lab::open()?;
+    let mode = if args.exact { Mode::Exact } else { Mode::Parallel { cpus: args.cpus } };
+    let command = Command {
+        kernel: args.kernel.clone(),
+        mode,
+        words: args.command.clone(),
+        files: args.files.clone(),
+        kernel_arguments: args.append.clone(),
+        memory_mib: args.memory,
+        patience: args.timeout,
+    };
+    let _watched = interrupt::Watched::begin();
+    let written = |is_error: bool, bytes: &[u8]| {
+        // Whoever does not want to read need not.
+        let _ = if is_error {
+            io::stderr().write_all(bytes)
+        } else {
+            let mut out = io::stdout();
+            out.write_all(bytes).and_then(|()| out.flush())
+        };
+    };
+    match lab.run_command(&command, &Keyboard, written) {
+        Ok(0) => Ok(()),
+        Ok(status) => Err(Failure::Status(status)),
+        Err(cpumax_lab::Error::Interrupted) => Err(Failure::Interrupted),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ctrl-C stops the machine.
+struct Keyboard;
+
+impl Watch for Keyboard {
+    fn stopped(&self) -> bool {
+        interrupt::requested()
+    }
 }
 
 /// A kernel as `--json` tells it.

@@ -1,20 +1,22 @@
-//! `cpumax run --on vm` and `--on host`: scenarios on real kernels. What a scenario expects is not checked
-//! here: it speaks of the model, and `cpumax compare` holds the two against each other.
+//! `cpumax run --on vm` and `--on host`: scenarios on real kernels. They are held to what the scenario expects, as far
+//! as it can be measured there; `cpumax compare` holds them against the model.
 
 use crate::args::{DEFAULT_KERNELS, RunArgs, RunOn, Seeds, VmMode, WorldName};
 use crate::builtin;
-use crate::command::run::{quotas, workload};
+use crate::command::run::{quotas, workload, write_failures, write_verdicts};
+use crate::expect::{self, Done, Verdict};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json::JsonArray;
 use crate::output::{self, BAD, BOLD, DIM};
 use crate::worlds::{self, Asked};
 use anyhow::{anyhow, bail};
+use cpumax_compare::cell::names;
 use cpumax_guest::protocol::Report;
 use cpumax_lab::{Error, Host, Job, Lab, Mode, Step, Watch};
 use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_outcome::Outcome;
-use cpumax_workload::{Workload, print};
+use cpumax_workload::{Expectation, Workload, print};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -33,7 +35,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let jobs = jobs(&workloads, &kernels, args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let reports = reports(&jobs, args)?;
-    let mut done: Vec<(&Planned<'_>, Result<Report, Error>)> = jobs.iter().zip(reports).collect();
+    let mut done: Vec<Ended<'_>> = jobs.iter().zip(reports).collect();
     if done.iter().any(|(_, report)| matches!(report, Err(Error::Interrupted))) {
         return Err(Failure::Interrupted);
     }
@@ -48,10 +50,53 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         let outcomes = done.iter().filter_map(|(_, report)| report.as_ref().ok());
         json.write(outcomes.map(|report| &report.outcome))?;
     }
+    let verdicts = verdicts(&workloads, &kernels, &done, args)?;
     if tables {
-        write(&workloads, &done)?;
+        write(&workloads, &done, &verdicts, is_changed(args))?;
+    } else {
+        let names = workloads.iter().map(|workload| workload.name.as_str());
+        write_failures(names.zip(&verdicts))?;
     }
-    failures(&done)
+    failures(&done)?;
+    let passed = verdicts.iter().flatten().all(Verdict::passed);
+    if passed { Ok(()) } else { Err(Failure::Unexpected) }
+}
+
+/// Whether a scenario is no longer what its expectations were written for.
+fn is_changed(args: &RunArgs) -> bool {
+    !args.set.is_empty() || args.duration.is_some()
+}
+
+/// What each scenario expects, as far as it can be measured.
+fn verdicts<'a>(
+    workloads: &'a [Workload],
+    kernels: &[Asked],
+    done: &[Ended<'_>],
+    args: &RunArgs,
+) -> anyhow::Result<Vec<Vec<Verdict<'a>>>> {
+    let asked: Vec<Kernel> = kernels.iter().map(|kernel| kernel.kernel).collect();
+    let of = |workload: &'a Workload| {
+        let reports: Vec<(&Planned<'_>, &Report)> = done
+            .iter()
+            .filter(|(planned, _)| std::ptr::eq(planned.workload, workload))
+            .filter_map(|(planned, report)| Some((*planned, report.as_ref().ok()?)))
+            .collect();
+        let is_measured = |path: &str| {
+            let not = reports.iter().flat_map(|(_, report)| &report.not_measured);
+            !not.into_iter().any(|name| names(name, path))
+        };
+        let wanted = |expectation: &Expectation| {
+            !is_changed(args) && expect::can_be_checked(expectation, &asked, is_measured)
+        };
+        let run = |(planned, report): &(&Planned<'_>, &Report)| Done {
+            kernel: planned.kernel.kernel,
+            seed: planned.job.seed,
+            outcome: report.outcome.clone(),
+        };
+        let runs: Vec<Done> = reports.iter().map(run).collect();
+        expect::check_some(workload, &asked, &runs, wanted)
+    };
+    workloads.iter().map(of).collect()
 }
 
 /// What only the model can do is not passed over in silence.
@@ -91,6 +136,9 @@ struct Planned<'a> {
     kernel: &'a Asked,
     job: Job,
 }
+
+/// A job and what came of it.
+type Ended<'a> = (&'a Planned<'a>, Result<Report, Error>);
 
 impl Planned<'_> {
     fn name(&self) -> String {
@@ -155,9 +203,8 @@ fn reports(planned: &[Planned<'_>], args: &RunArgs) -> Result<Vec<Result<Report,
 
 /// As many machines as the host has CPUs for.
 fn side_by_side(jobs: &[Job], args: &RunArgs) -> usize {
-    let here = std::thread::available_parallelism().map_or(1, usize::from);
-    let most_cpus = jobs.iter().map(|job| usize::from(job.mode.cpus())).max().unwrap_or(1);
-    args.running.jobs.map_or(here / most_cpus, usize::from).max(1)
+    let most_cpus = jobs.iter().map(|job| job.mode.cpus()).max().unwrap_or(1);
+    worlds::side_by_side(args.running.jobs, most_cpus)
 }
 
 /// A bar for each machine that runs, and one for all of them; drawn on a terminal only.
@@ -222,17 +269,21 @@ fn styled_bar(length: u64, template: &str) -> ProgressBar {
 
 fn write(
     workloads: &[Workload],
-    done: &[(&Planned<'_>, Result<Report, Error>)],
+    done: &[Ended<'_>],
+    verdicts: &[Vec<Verdict<'_>>],
+    changed: bool,
 ) -> anyhow::Result<()> {
     let mut out = output::stdout();
-    for workload in workloads {
+    for (workload, verdicts) in workloads.iter().zip(verdicts) {
         let of_it = done.iter().filter(|(planned, _)| std::ptr::eq(planned.workload, workload));
         let reports: Vec<&Report> = of_it.filter_map(|(_, report)| report.as_ref().ok()).collect();
         if reports.is_empty() {
             continue;
         }
         let outcomes: Vec<Outcome> = reports.iter().map(|report| report.outcome.clone()).collect();
-        writeln!(out, "{}: {}\n", output::styled(BOLD, &workload.name), workload.shows)?;
+        let shows = output::wrapped(&format!("{}: {}", workload.name, workload.shows));
+        let rest = shows.strip_prefix(&workload.name).unwrap_or_default();
+        writeln!(out, "{}{rest}\n", output::styled(BOLD, &workload.name))?;
         let width = output::width();
         for table in [
             cpumax_report::groups(&outcomes, &quotas(workload), width),
@@ -255,12 +306,13 @@ fn write(
             writeln!(out, "{}", output::styled(DIM, note))?;
         }
         writeln!(out)?;
+        write_verdicts(&mut out, workload, verdicts, changed)?;
     }
     Ok(out.flush()?)
 }
 
 /// Tells what could not be run. A refusal is no failure unless there is nothing else.
-fn failures(done: &[(&Planned<'_>, Result<Report, Error>)]) -> Result<(), Failure> {
+fn failures(done: &[Ended<'_>]) -> Result<(), Failure> {
     let mut failed = 0;
     for (planned, report) in done {
         let Err(error) = report else { continue };

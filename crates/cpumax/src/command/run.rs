@@ -60,7 +60,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if tables {
         write(&plans, &done, &verdicts, args, &asked)?;
     } else {
-        write_failures(&plans, &verdicts)?;
+        let names = plans.iter().map(|plan| plan.workload.name.as_str());
+        write_failures(names.zip(&verdicts))?;
     }
     let passed = verdicts.iter().flatten().all(Verdict::passed);
     if passed { Ok(()) } else { Err(Failure::Unexpected) }
@@ -198,7 +199,9 @@ fn write_scenario(
     args: &RunArgs,
 ) -> anyhow::Result<()> {
     let Plan { workload, changed, .. } = plan;
-    writeln!(out, "{}: {}\n", output::styled(BOLD, &workload.name), workload.shows)?;
+    let shows = output::wrapped(&format!("{}: {}", workload.name, workload.shows));
+    let rest = shows.strip_prefix(&workload.name).unwrap_or_default();
+    writeln!(out, "{}{rest}\n", output::styled(BOLD, &workload.name))?;
     let width = output::width();
     if let Some(table) = cpumax_report::groups(runs, &quotas(workload), width) {
         writeln!(out, "{table}")?;
@@ -217,14 +220,24 @@ fn write_scenario(
             )?;
         }
     }
+    write_verdicts(out, workload, verdicts, *changed)
+}
+
+/// What the scenario expects, and whether it came of it.
+pub fn write_verdicts(
+    out: &mut impl Write,
+    workload: &Workload,
+    verdicts: &[Verdict<'_>],
+    changed: bool,
+) -> anyhow::Result<()> {
     for verdict in verdicts.iter().filter(|verdict| verdict.applies()) {
         verdict.write(out)?;
     }
-    if *changed && !workload.expectations.is_empty() {
+    if changed && !workload.expectations.is_empty() {
         let note = "What the scenario expects is not checked: --set or --for changed it.";
         writeln!(out, "{}", output::styled(DIM, note))?;
     }
-    if verdicts.iter().any(Verdict::applies) || *changed {
+    if verdicts.iter().any(Verdict::applies) || changed {
         writeln!(out)?;
     }
     Ok(())
@@ -258,11 +271,13 @@ fn summary(
 }
 
 /// With JSON on standard output, what failed is told beside it.
-fn write_failures(plans: &[Plan], verdicts: &[Vec<Verdict<'_>>]) -> anyhow::Result<()> {
+pub fn write_failures<'a>(
+    verdicts: impl Iterator<Item = (&'a str, &'a Vec<Verdict<'a>>)>,
+) -> anyhow::Result<()> {
     let mut err = anstream::AutoStream::auto(std::io::stderr()).lock();
-    for (plan, verdicts) in plans.iter().zip(verdicts) {
+    for (name, verdicts) in verdicts {
         for verdict in verdicts.iter().filter(|verdict| !verdict.passed()) {
-            write!(err, "{}: ", plan.workload.name)?;
+            write!(err, "{name}: ")?;
             verdict.write(&mut err)?;
         }
     }

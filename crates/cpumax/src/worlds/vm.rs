@@ -1,6 +1,7 @@
 //! Real kernels in virtual machines, as a world.
 
 use super::{Asked, How};
+use crate::failure::Failure;
 use crate::interrupt;
 use anyhow::bail;
 use cpumax_compare::cell::Mode;
@@ -8,7 +9,8 @@ use cpumax_compare::world::Each;
 use cpumax_compare::{Answer, Error, Job, Run, World};
 use cpumax_lab::{Lab, Watch, catalog};
 use cpumax_machine::kernel::Kernel;
-use cpumax_workload::print;
+use cpumax_workload::{Workload, print};
+use std::collections::BTreeSet;
 
 /// A kernel in virtual machines, one for each job.
 pub struct Machine {
@@ -27,10 +29,7 @@ impl Machine {
     }
 
     fn mode(&self, job: &Job<'_>) -> cpumax_lab::Mode {
-        match self.how.mode {
-            Mode::Exact => cpumax_lab::Mode::Exact,
-            Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: job.workload.machine.cpus },
-        }
+        mode(self.how, job.workload)
     }
 
     /// Job of the lab's own kind.
@@ -50,8 +49,11 @@ impl World for Machine {
     }
 
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
-        let side_by_side = self.how.side_by_side.max(1);
-        for (chunk, jobs) in jobs.chunks(side_by_side).enumerate() {
+        let cpus = jobs.iter().map(|job| self.mode(job).cpus()).max().unwrap_or(1);
+        let side_by_side = side_by_side(self.how.side_by_side, cpus);
+        // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is told.
+        let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
+        for (chunk, jobs) in jobs.chunks(chunk_len).enumerate() {
             let asked: Vec<cpumax_lab::Job> = jobs.iter().map(|job| self.job(job)).collect();
             let reports = self.lab.run_all(&asked, side_by_side, &Keyboard);
             for (index, report) in reports.into_iter().enumerate() {
@@ -64,7 +66,7 @@ impl World for Machine {
                     })),
                     Err(error) => self.answer(&error)?,
                 };
-                if each(chunk * side_by_side + index, answer).is_break() {
+                if each(chunk * chunk_len + index, answer).is_break() {
                     return Err(Error::Interrupted);
                 }
             }
@@ -91,6 +93,37 @@ impl Machine {
             other => Err(self.error(other)),
         }
     }
+}
+
+fn mode(how: How, workload: &Workload) -> cpumax_lab::Mode {
+    match how.mode {
+        Mode::Exact => cpumax_lab::Mode::Exact,
+        Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus },
+    }
+}
+
+/// Boots these kernels, for these workloads, side by side, where that has not been done yet.
+pub fn boot(asked: &[&Asked], how: How, workloads: &[Workload]) -> Result<(), Failure> {
+    let modes: BTreeSet<_> = workloads.iter().map(|workload| mode(how, workload)).collect();
+    let lab = Lab::open()?;
+    let mut kernels = Vec::new();
+    for kernel in asked {
+        // Told before the first machine boots.
+        lab.kernel(&kernel.name)?;
+        kernels.extend(modes.iter().map(|&mode| (kernel.name.clone(), mode)));
+    }
+    let cpus = modes.iter().map(|mode| mode.cpus()).max().unwrap_or(1);
+    let booted = lab.boot_all(&kernels, side_by_side(how.side_by_side, cpus), &Keyboard);
+    booted.map_err(|error| match error {
+        cpumax_lab::Error::Interrupted => Failure::Interrupted,
+        other => other.into(),
+    })
+}
+
+/// As many machines of so many CPUs as asked for, or as there are CPUs for.
+pub fn side_by_side(asked: Option<u16>, cpus: u16) -> usize {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    asked.map_or(here / usize::from(cpus.max(1)), usize::from).max(1)
 }
 
 /// Ctrl-C stops the machines.
