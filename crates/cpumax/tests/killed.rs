@@ -1,0 +1,190 @@
+//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. Where there is no QEMU, no
+//! guest (`make guest`) or no kernel, that is said and nothing is tested.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const KERNEL: &str = "6.12";
+/// Takes long, whatever it runs on.
+const SCENARIO: &str = "duration = \"600s\"\n[[group]]\npath = \"/a\"\nmax = \"50000 100000\"\n[[task]]\n\
+                        name = \"t\"\ngroup = \"/a\"\nprogram = [{ forever = [{ user = \"1s\" }] }]\n";
+
+/// The folder of kernels; `None`, aloud, when virtual machines cannot be tested.
+fn cache() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("CPUMAX_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("cpumax")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache/cpumax")))?;
+    let program = Path::new(env!("CARGO_BIN_EXE_cpumax")).parent()?.join("../release/cpumax-guest");
+    let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
+    let is_here = has_qemu
+        && program.exists()
+        && folder.join("kernels").join(KERNEL).join("kernel.json").exists();
+    if !is_here {
+        skipped("there is no QEMU, no guest or no kernel");
+    }
+    is_here.then_some(folder)
+}
+
+fn skipped(why: &str) {
+    // Past the test harness, which keeps what `println` says of a test that passes.
+    let _ = writeln!(std::io::stderr(), "what is left of machines was not tested: {why}");
+}
+
+/// Processes with that start of their name below that one.
+fn below(parent: u32, name: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((head, rest)) = stat.rsplit_once(") ") else { continue };
+        let their_name = head.split_once('(').map_or("", |(_, name)| name);
+        let their_parent = rest.split(' ').nth(1).and_then(|text| text.parse().ok());
+        let is_zombie = rest.starts_with('Z');
+        if their_parent == Some(parent) && their_name.starts_with(name) && !is_zombie {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} for two minutes");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.append(&mut files(&path));
+        }
+        all.insert(path);
+    }
+    all
+}
+
+fn start(arguments: &[&str], folder: &Path) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_cpumax"))
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Starts it, waits for a child of that name, sends the signal, and waits until both are gone.
+/// `None` when it ended by itself.
+fn ended_by(name: &str, arguments: &[&str], child_name: &str, folder: &Path) -> Option<Output> {
+    let child = start(arguments, folder);
+    let found = wait_for("nothing was started", || {
+        let found = below(child.id(), child_name);
+        (is_gone(child.id()) || !found.is_empty()).then_some(found)
+    });
+    if found.is_empty() {
+        let output = child.wait_with_output().unwrap();
+        skipped(&String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    // So that it is past its own start.
+    thread::sleep(Duration::from_millis(300));
+    signal(&child, name);
+    let output = child.wait_with_output().unwrap();
+    for pid in found {
+        wait_for("what was started is there", || is_gone(pid).then_some(()));
+    }
+    Some(output)
+}
+
+#[test]
+fn machines_end_with_whoever_started_them() {
+    let Some(cache) = cache() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("long.toml"), SCENARIO).unwrap();
+    let one = tempfile::tempdir().unwrap();
+    let keep = one.path().join("found");
+    let commands: [&[&str]; 4] = [
+        &["run", "long.toml", "--on", "vm", "--kernel", KERNEL],
+        &["compare", "long.toml", "--kernel", KERNEL],
+        &["search", "--kernel", KERNEL, "--cases", "1000", "--keep", keep.to_str().unwrap()],
+        &["lab", "run", KERNEL, "--", env!("CARGO_BIN_EXE_cpumax")],
+    ];
+    for arguments in &commands[..3] {
+        for name in ["-INT", "-KILL"] {
+            let ended = ended_by(name, arguments, "qemu-system", folder.path());
+            let Some(output) = ended else { return };
+            if name == "-INT" {
+                assert_eq!(output.status.code(), Some(130), "{arguments:?} {output:?}");
+            }
+        }
+    }
+    // This one needs libraries, which is told before anything is started.
+    let output = start(commands[3], folder.path()).wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && told.contains("link it statically"), "{told}");
+    let left = files(&cache.join("snapshots"));
+    let of_ours = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "copy");
+    assert_eq!(left.iter().find(of_ours), None);
+    let left: Vec<PathBuf> = files(folder.path()).into_iter().collect();
+    assert_eq!(left, [folder.path().join("long.toml")]);
+}
+
+#[test]
+fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
+    let is_root = fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t");
+    if cache().is_none() || !is_root {
+        skipped("not root, or no guest");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("long.toml"), SCENARIO).unwrap();
+    let before = groups();
+    for name in ["-INT", "-KILL"] {
+        let arguments = ["run", "long.toml", "--on", "host"];
+        let child = start(&arguments, folder.path());
+        let found = wait_for("no group was made", || {
+            let more: Vec<PathBuf> = groups().difference(&before).cloned().collect();
+            let ended = is_gone(child.id());
+            (ended || !more.is_empty()).then_some(more)
+        });
+        if found.is_empty() {
+            let output = child.wait_with_output().unwrap();
+            skipped(&String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        assert!(name == "-KILL" || output.status.code() == Some(130), "{output:?}");
+        let left = || found.iter().any(|group| group.exists());
+        wait_for("groups are there", || (!left()).then_some(()));
+    }
+}
+
+/// Control groups whose name says they are ours.
+fn groups() -> BTreeSet<PathBuf> {
+    let is_ours = |path: &PathBuf| path.is_dir() && path.to_string_lossy().contains("cpumax");
+    files(Path::new("/sys/fs/cgroup")).into_iter().filter(is_ours).collect()
+}

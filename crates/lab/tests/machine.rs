@@ -1,0 +1,155 @@
+//! What goes wrong in real machines is told with the last lines of their console, and a program of one's own says what
+//! it says there. Where there is no QEMU, no guest (`make guest`) or no kernel (`cpumax lab fetch 6.12`), that is
+//! said and nothing is tested.
+
+use cpumax_lab::{Command, Error, Job, Lab, Mode, Quiet};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+const KERNEL: &str = "6.12";
+/// Does what its first argument says.
+const PROGRAM: &str = r#"
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments[0].as_str() {
+        "say" => {
+            println!("pid {} of {}", std::process::id() > 1, arguments[1]);
+            eprintln!("{}", std::fs::read_to_string("/data").unwrap());
+            std::process::exit(7);
+        }
+        "crash" => std::fs::write("/proc/sysrq-trigger", "c").unwrap(),
+        _ => {
+            std::fs::write("/dev/kmsg", "<0>about to hang\n").unwrap();
+            // Sleeping would take no time where time is counted.
+            loop { std::hint::spin_loop() }
+        }
+    }
+}
+"#;
+
+/// The lab, with the kernel there; otherwise says why nothing is tested.
+fn lab() -> Option<Lab> {
+    let lab = Lab::open().and_then(|lab| lab.kernel(KERNEL).map(|_| lab));
+    if let Err(error) = &lab {
+        // Past the test harness, which keeps what `println` says of a test that passes.
+        let _ = writeln!(std::io::stderr(), "nothing was tested in virtual machines: {error}");
+    }
+    lab.ok()
+}
+
+/// A static program; `None` where none can be built.
+fn program(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("program.rs"), folder.join("program"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let built = process::Command::new(rustc)
+        .args(["-O", "-C", "target-feature=+crt-static", "-o"])
+        .args([&program, &source])
+        .status();
+    let is_built = built.is_ok_and(|status| status.success());
+    if !is_built {
+        let _ = writeln!(std::io::stderr(), "nothing was tested: no static program can be built");
+    }
+    is_built.then_some(program)
+}
+
+fn command(program: &Path, words: &[&str], data: &Path) -> Command {
+    let words = words.iter().map(|&word| word.to_owned());
+    Command {
+        kernel: KERNEL.to_owned(),
+        mode: Mode::Exact,
+        words: std::iter::once(program.to_str().unwrap().to_owned()).chain(words).collect(),
+        files: vec![(data.to_owned(), "/data".to_owned())],
+        kernel_arguments: String::new(),
+        memory_mib: None,
+        patience: None,
+    }
+}
+
+/// The error, and what its console is kept in.
+fn kept(error: Error) -> (Error, String) {
+    let Error::Kept { error, path } = error else { panic!("{error}") };
+    (*error, std::fs::read_to_string(path).unwrap())
+}
+
+#[test]
+fn a_program_says_what_it_says_and_its_status_is_told() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = program(folder.path()) else { return };
+    let data = folder.path().join("data");
+    std::fs::write(&data, "the data").unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let command = command(&program, &["say", "two words"], &data);
+    let status = lab.run_command(&command, &Quiet, |is_error, bytes| {
+        if is_error { err.extend_from_slice(bytes) } else { out.extend_from_slice(bytes) }
+    });
+    assert_eq!(status.unwrap(), 7);
+    assert_eq!(String::from_utf8(out).unwrap(), "pid true of two words\n");
+    assert_eq!(String::from_utf8(err).unwrap(), "the data\n");
+}
+
+#[test]
+fn a_panic_is_told_with_the_end_of_the_console() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = program(folder.path()) else { return };
+    let crash = command(&program, &["crash"], &program);
+    let (error, console) = kept(lab.run_command(&crash, &Quiet, |_, _| {}).unwrap_err());
+    let told = error.to_string();
+    assert!(matches!(error, Error::Panic { .. }), "{told}");
+    assert!(told.contains("panicked") && told.contains("sysrq"), "{told}");
+    assert!(console.contains("Kernel panic - not syncing"), "{console}");
+}
+
+#[test]
+fn a_machine_that_hangs_is_given_up_and_its_console_is_told() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = program(folder.path()) else { return };
+    let hang = Command {
+        patience: Some(Duration::from_secs(5)),
+        ..command(&program, &["hang"], &program)
+    };
+    let (error, _) = kept(lab.run_command(&hang, &Quiet, |_, _| {}).unwrap_err());
+    let told = error.to_string();
+    assert!(matches!(error, Error::Hung { .. }), "{told}");
+    assert!(told.contains("about to hang"), "{told}");
+}
+
+#[test]
+fn a_kernel_without_a_first_program_is_told_as_the_panic_it_is() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = folder.path().join("nothing");
+    std::fs::write(&nothing, "").unwrap();
+    let job = Command {
+        kernel_arguments: "rdinit=/nowhere".to_owned(),
+        ..command(&nothing, &[], &nothing)
+    };
+    let (error, _) = kept(lab.run_command(&job, &Quiet, |_, _| {}).unwrap_err());
+    assert!(matches!(error, Error::Panic { .. }), "{error}");
+    assert!(error.to_string().contains("VFS: Unable to mount root fs"), "{error}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_refused() {
+    let Some(lab) = lab() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = folder.path().join("nothing");
+    std::fs::write(&nothing, "").unwrap();
+    let mut job = command(&nothing, &[], &nothing);
+    job.words = vec!["data".to_owned()];
+    let told = lab.run_command(&job, &Quiet, |_, _| {}).unwrap_err().to_string();
+    assert!(told.contains("data: "), "{told}");
+}
+
+#[test]
+fn a_kernel_that_is_not_known_is_told_before_anything_boots() {
+    let Some(lab) = lab() else { return };
+    let job = Job::new("9.9", Mode::Exact, String::new(), 1, 1);
+    let told = lab.run(&job, &Quiet).unwrap_err().to_string();
+    assert!(told.contains("9.9") && told.contains("6.12"), "{told}");
+}
