@@ -11,7 +11,7 @@ use anyhow::bail;
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
 use cpumax_report::{cpus, duration, percent};
-use cpumax_workload::Workload;
+use cpumax_workload::{Affinity, Class, GroupSpec, Op, Span, TaskSpec, Workload};
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -19,6 +19,9 @@ use std::io::Write;
 const TOO_LARGE: &str = "profile-384";
 /// Differences up to this are none, ns: interrupts take that long to arrive.
 const NOISE_NS: f64 = 100_000.0;
+/// A thread that runs once takes less than any quota, and then this long nothing happens, ns.
+const ONCE_NS: u64 = 500_000;
+const IDLE_NS: u64 = 10_000_000_000;
 /// Worse by more than this is told.
 const TOLERATED: f64 = 1.05;
 
@@ -45,11 +48,20 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
         every_tick: false,
     };
     let outcomes = runs::all(&jobs, &running)?;
+    let idle: Vec<Workload> = workloads.iter().map(idle).collect();
+    let idle_jobs: Vec<Job<'_>> = idle
+        .iter()
+        .flat_map(|workload| kernels.iter().map(move |&kernel| job(workload, kernel, 1)))
+        .collect();
+    let idle_outcomes = runs::all(&idle_jobs, &running)?;
     let mut rows = Vec::new();
     let mut worse = Vec::new();
-    for (workload, outcomes) in workloads.iter().zip(outcomes.chunks(kernels.len() * seeds.len())) {
-        let weights: Vec<Weight> =
-            outcomes.chunks(seeds.len()).map(|runs| Weight::of(workload, runs)).collect();
+    let outcomes = outcomes.chunks(kernels.len() * seeds.len());
+    let outcomes = outcomes.zip(idle_outcomes.chunks(kernels.len()));
+    for (workload, (outcomes, idle)) in workloads.iter().zip(outcomes) {
+        let weights: Vec<Weight> = (outcomes.chunks(seeds.len()).zip(idle))
+            .map(|(runs, idle)| Weight { idle: timers(idle), ..Weight::of(workload, runs) })
+            .collect();
         for (at, (kernel, weight)) in kernels.iter().zip(&weights).enumerate() {
             let name = if at == 0 { workload.name.clone() } else { String::new() };
             rows.push(weight.row(name, kernel));
@@ -71,7 +83,7 @@ fn not_among(args: &WeighArgs) -> anyhow::Error {
 fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(), Failure> {
     let header = [
         "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
-        "back",
+        "back", "idle",
     ];
     let mut out = output::stdout();
     write!(out, "{}", cpumax_report::list(&header, rows.iter().cloned(), output::width()))?;
@@ -79,7 +91,8 @@ fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(),
         out,
         "\nCPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a task.\n\
          p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases,\n\
-         its p99, all of them in a second; back: tasks put back in a second. Means over seeds, but the longest."
+         its p99, all of them in a second; back: tasks put back in a second. idle: timers that go off for a group\n\
+         after it was last used, until it costs nothing. Means over seeds, but the longest."
     )?;
     let last = args.kernel.rsplit([',', '.']).next().unwrap_or_default();
     let title = format!("Where {last} is worse than {} by more than 5 %:", args.against);
@@ -135,6 +148,8 @@ struct Weight {
     /// Time in sections that release, ns, and tasks put back, in a second.
     spent_ns: f64,
     tasks: f64,
+    /// Period timers that go off for a limited group that was used once.
+    idle: f64,
 }
 
 impl Weight {
@@ -170,6 +185,7 @@ impl Weight {
             irqoff_p99_ns: mean(&|o| o.release.irqoff_ns.p99 as f64),
             spent_ns: mean(&|o| o.release.spent_ns as f64 / seconds),
             tasks: mean(&|o| o.release.tasks as f64 / seconds),
+            idle: 0.0,
         }
     }
 
@@ -187,6 +203,7 @@ impl Weight {
             ns(self.irqoff_p99_ns),
             ns(self.spent_ns),
             format!("{:.0}", self.tasks),
+            format!("{:.1}", self.idle),
         ]
     }
 
@@ -204,11 +221,44 @@ impl Weight {
             later("longest stall", self.stall_ns, base.stall_ns),
             later("latency p99", self.p99_ns, base.p99_ns),
             less("requests done", self.completions, base.completions),
+            (self.idle > base.idle * TOLERATED).then(|| {
+                format!("{:.1} timers of an idle group instead of {:.1}", self.idle, base.idle)
+            }),
             less("evenness", self.even.unwrap_or(1.0), base.even.unwrap_or(1.0)),
         ]
         .into_iter()
         .flatten()
     }
+}
+
+/// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is gone.
+fn idle(workload: &Workload) -> Workload {
+    let mut idle = Workload::empty(&workload.name, &workload.shows, IDLE_NS);
+    idle.machine.cpus = workload.machine.cpus;
+    idle.machine.timer_phase_ns = Some(0);
+    idle.groups.clone_from(&workload.groups);
+    let once = |(at, group): (usize, &GroupSpec)| TaskSpec {
+        name: group.path.clone(),
+        count: 1,
+        group: at as u32,
+        class: Class::Fair,
+        nice: 0,
+        cpus: Affinity::All,
+        start_ns: 0,
+        stagger_ns: 0,
+        slice_ns: None,
+        program: vec![Op::User(Span::Fixed(ONCE_NS))],
+    };
+    let limited = workload.groups.iter().enumerate().filter(|(_, g)| g.limit.quota_ns().is_some());
+    idle.tasks = limited.map(once).collect();
+    idle
+}
+
+/// Period timers that went off, for each group that has any.
+fn timers(idle: &Outcome) -> f64 {
+    let fired: Vec<u64> =
+        idle.groups.values().map(|g| g.nr_periods).filter(|&periods| periods > 0).collect();
+    fired.iter().sum::<u64>() as f64 / fired.len().max(1) as f64
 }
 
 fn most(values: impl Iterator<Item = u64>) -> f64 {
