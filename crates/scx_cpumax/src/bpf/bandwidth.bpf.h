@@ -14,13 +14,14 @@
  *   init_task, exit_task     cbw_task_init() (its error must be returned), cbw_task_exit()
  *   running, tick, stopping  cbw_running(), cbw_tick(), cbw_stopping()
  *   disable                  cbw_disable()
+ *   cpu_online, cpu_offline  cbw_cpu_online(), cbw_cpu_offline(); and kick no CPU while !cbw_may_kick()
  *   set_cpumask              cbw_set_cpumask()
  *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
  *                            head of the local queue; CBW_PARKED it has been taken care of
  *   init                     cbw_init()
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
  * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue,
- * set SCX_OPS_ENQ_MIGRATION_DISABLED, and define cpu_online and cpu_offline. Direct insertion from select_cpu is fine: a
+ * and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
  * task that wakes up is in the kernel, and is asked for its runtime when it runs.
  *
  * Cost. A task without a limit above it: one comparison a hook. With limits: one charge a level at each tick and switch, and
@@ -54,6 +55,7 @@ enum cure {
 	CURE_EXHAUST_TIMER = 1 << 3,
 	CURE_SECOND_HOP = 1 << 4,
 	CURE_UNPARK_FIRST = 1 << 5,
+	CURE_LEAVING_CPU = 1 << 6,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
@@ -74,6 +76,8 @@ struct refusal refusal;
  */
 u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
+#define CBW_CPUS_MAX 8192
+u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
 u64 cbw_next_dsq;
 
 struct {
@@ -112,6 +116,26 @@ struct {
 		u64 ____b = 0;                           \
 		__sync_fetch_and_add(&____b, 1);         \
 	})
+
+/*
+ * A kick is work that the kernel leaves to an interrupt of the CPU that asks for it. A CPU that goes offline wakes others (it
+ * tells that it is stopped) when its interrupts are gone already: the work then stays undone, all later work of that CPU
+ * behind it, the starting of timers too, and the end of the scheduler waits for it for ever (seen on 7.3).
+ */
+static __always_inline bool cbw_may_kick(void)
+{
+	return (without & CURE_LEAVING_CPU) || !cbw_read(cbw_leaving[bpf_get_smp_processor_id() & (CBW_CPUS_MAX - 1)]);
+}
+
+static __always_inline void cbw_cpu_online(s32 cpu)
+{
+	cbw_write(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)], 0);
+}
+
+static __always_inline void cbw_cpu_offline(s32 cpu)
+{
+	cbw_write(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)], 1);
+}
 
 static __always_inline cbw_group_t *cbw_group_at(u64 address)
 {

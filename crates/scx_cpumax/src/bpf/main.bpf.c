@@ -175,6 +175,8 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	vtime = take_turn(p, t, llc);
 	scx_bpf_dsq_insert_vtime(p, llc, turn_ns(p), vtime, enq_flags);
+	if (!cbw_may_kick())
+		return;
 	/* Who wakes up has just found no idle CPU in select_cpu. */
 	idle = (enq_flags & ENQ_CPU_SELECTED) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
@@ -347,15 +349,17 @@ void BPF_PROG(cpumax_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u
 	cbw_group_set_limit(cgrp, period_us, quota_us, burst_us);
 }
 
-/* Queues are shared, so a CPU that comes or goes needs nothing; without these two the kernel would unload the scheduler. */
+/* Without these two the kernel would unload the scheduler when a CPU comes or goes. */
 SEC("struct_ops/cpumax_cpu_online")
 void BPF_PROG(cpumax_cpu_online, s32 cpu)
 {
+	cbw_cpu_online(cpu);
 }
 
 SEC("struct_ops/cpumax_cpu_offline")
 void BPF_PROG(cpumax_cpu_offline, s32 cpu)
 {
+	cbw_cpu_offline(cpu);
 }
 
 SEC("struct_ops/cpumax_dump")

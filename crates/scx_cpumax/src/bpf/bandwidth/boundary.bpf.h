@@ -51,7 +51,7 @@ static int cbw_boundary(struct bpf_map *map, void *key, void *value)
 		return 0;
 	t->requested = 0;
 	t->boundary_visits++;
-	if (cbw_exempt(p) || !cbw_read(cbw_in_charge))
+	if (cbw_exempt(p) || !cbw_read(cbw_in_charge) || !cbw_may_kick())
 		return 0;
 	l = cbw_task_limit(t);
 	if (!l)
@@ -310,8 +310,12 @@ static __always_inline void cbw_set_cpumask(struct task_struct *p)
 	if (p != bpf_get_current_task_btf())
 		return;
 	t = cbw_task(p);
-	if (t && t->at_boundary && t->hopped)
+	if (!t || !t->at_boundary || !t->hopped)
+		return;
+	if (cbw_may_kick())
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
+	else
+		t->at_boundary = 0;
 }
 
 static __always_inline void cbw_disable(struct cbw_task *t)

@@ -177,8 +177,10 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 			s32 cpu;
 
 			/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
-			cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-			scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
+			if (cbw_may_kick()) {
+				cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+				scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
+			}
 			if (without & CURE_UNPARK_FIRST) {
 				cbw_delay(bpf_ktime_get_ns() + park_delay_ns);
 				cbw_unpark(t, now);
