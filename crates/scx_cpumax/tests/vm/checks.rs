@@ -37,7 +37,8 @@ pub struct Check {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Time {
     /// An instruction takes two nanoseconds, whichever CPU it is on, and idle time is skipped. What the host does meanwhile
-    /// does not matter, so this is what numbers are taken in. Several CPUs take turns of a tick at most.
+    /// does not matter, so this is what numbers are taken in. Several CPUs take turns, and one that
+    /// is busy all the time leaves the others hardly any.
     Instructions,
     /// The host's, and each CPU is a thread of the host's: for what really must happen at the same time.
     Host,
@@ -86,9 +87,9 @@ pub const CHECKS: &[Check] = &[
     exact("burst", limits::burst),
     exact("rewriting", limits::rewriting),
     exact("second_hop", parked::second_hop).on(2),
-    exact("second_slot", parked::second_slot).on(2),
-    exact("refill_race", parked::refill_race).on(2),
-    exact("lost_park", parked::lost_park).on(2),
+    parallel("second_slot", 2, parked::second_slot),
+    parallel("refill_race", 2, parked::refill_race),
+    parallel("lost_park", 2, parked::lost_park),
     exact("watchdog", parked::watchdog),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
