@@ -78,15 +78,20 @@ pub fn check<'a>(
     asked: &[Kernel],
     runs: &[Done],
 ) -> anyhow::Result<Vec<Verdict<'a>>> {
-    check_some(workload, asked, runs, |_| true)
+    check_some(workload, asked, runs, |_| true, &|_, _, _| 0.0)
 }
 
-/// As [`check`], of those expectations only that are wanted.
+/// How far beyond its bounds a number of a run may be: takes the run, the path of the number (empty when it is divided
+/// by another), and the number.
+pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
+
+/// As [`check`], of those expectations only that are wanted, and with slack.
 pub fn check_some<'a>(
     workload: &'a Workload,
     asked: &[Kernel],
     runs: &[Done],
     wanted: impl Fn(&Expectation) -> bool,
+    slack: Slack<'_>,
 ) -> anyhow::Result<Vec<Verdict<'a>>> {
     let verdict = |(index, expectation): (usize, &'a Expectation)| {
         let context = || place(workload, index);
@@ -96,7 +101,7 @@ pub fn check_some<'a>(
             if is_asked
                 && kernel::covers(&expectation.kernels, &run.kernel).with_context(context)?
             {
-                measured.push(measure(expectation, run, runs).with_context(context)?);
+                measured.push(measure(expectation, run, runs, slack).with_context(context)?);
             }
         }
         Ok(Verdict { expectation, measured })
@@ -120,7 +125,12 @@ pub fn can_be_checked(
         })
 }
 
-fn measure(expectation: &Expectation, run: &Done, runs: &[Done]) -> anyhow::Result<Measured> {
+fn measure(
+    expectation: &Expectation,
+    run: &Done,
+    runs: &[Done],
+    slack: Slack<'_>,
+) -> anyhow::Result<Measured> {
     let mut value = rate(expectation, &run.outcome)?;
     if let Some(over) = &expectation.over {
         let version = reference(over)?.version;
@@ -129,10 +139,13 @@ fn measure(expectation: &Expectation, run: &Done, runs: &[Done]) -> anyhow::Resu
         let base = base.ok_or_else(|| anyhow!("there is no run on {version} to compare with"))?;
         value /= rate(expectation, &base.outcome)?;
     }
+    let is_divided = expectation.per.is_some() || expectation.over.is_some();
+    let path = if is_divided { "" } else { expectation.metric.as_str() };
+    let slack = slack(&run.outcome, path, value);
     // What is not a number lies within no bounds.
     let passed = !value.is_nan()
-        && expectation.min.is_none_or(|min| value >= min)
-        && expectation.max.is_none_or(|max| value <= max);
+        && expectation.min.is_none_or(|min| value >= min - slack)
+        && expectation.max.is_none_or(|max| value <= max + slack);
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
@@ -325,8 +338,12 @@ FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
         assert!(!can_be_checked(&expectation("", Some("4.19"), None, None), &asked, all));
         let workload = workload(vec![expectation("", None, Some(1.0), None)]);
         let runs = [done("6.12", 1, 0)];
-        let verdicts = check_some(&workload, &asked, &runs, |_| false).unwrap();
+        let verdicts = check_some(&workload, &asked, &runs, |_| false, &|_, _, _| 0.0).unwrap();
         assert!(verdicts.is_empty());
+        let slack: Slack<'_> = &|_, path, _| if path == "groups./g.usage_usec" { 1.0 } else { 0.0 };
+        let verdicts = check_some(&workload, &asked, &runs, |_| true, slack).unwrap();
+        assert!(verdicts[0].passed());
+        assert!(!check(&workload, &asked, &runs).unwrap()[0].passed());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use cpumax_guest::protocol::Report;
 use cpumax_lab::{Error, Host, Job, Lab, Mode, Step, Watch};
 use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_outcome::Outcome;
+use cpumax_outcome::{Tolerances, compare};
 use cpumax_workload::{Expectation, Workload, print};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
@@ -94,7 +95,10 @@ fn verdicts<'a>(
             outcome: report.outcome.clone(),
         };
         let runs: Vec<Done> = reports.iter().map(run).collect();
-        expect::check_some(workload, &asked, &runs, wanted)
+        let tolerances = tolerances(workload, &reports);
+        expect::check_some(workload, &asked, &runs, wanted, &|outcome, path, value| {
+            slack(outcome, path, value, tolerances)
+        })
     };
     workloads.iter().map(of).collect()
 }
@@ -113,6 +117,26 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
         bail!("--mode is about virtual machines: it goes with --on vm");
     }
     Ok(())
+}
+
+/// What `compare` allows a real kernel, which is never to the nanosecond where the model is.
+fn tolerances(workload: &Workload, reports: &[(&Planned<'_>, &Report)]) -> Tolerances {
+    let hz = reports.iter().find_map(|(_, report)| report.conditions.hz);
+    let tick_ns = 1_000_000_000 / u64::from(hz.unwrap_or(workload.machine.hz).max(1));
+    if reports.iter().all(|(planned, _)| planned.is_exact) {
+        Tolerances::exact(tick_ns)
+    } else {
+        Tolerances::parallel(tick_ns)
+    }
+}
+
+/// The tolerance of that number; of one that `compare` does not hold to anything, and of a ratio, what it allows times.
+fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f64 {
+    const SHARE: f64 = 0.03;
+    let deviations = compare(outcome, outcome, &tolerances);
+    let known = deviations.iter().find(|deviation| deviation.path == path);
+    let tolerance = known.and_then(|deviation| deviation.tolerance);
+    tolerance.map_or(value.abs() * SHARE, |tolerance| tolerance as f64)
 }
 
 fn kernels(args: &RunArgs) -> anyhow::Result<Vec<Asked>> {
@@ -135,6 +159,8 @@ struct Planned<'a> {
     workload: &'a Workload,
     kernel: &'a Asked,
     job: Job,
+    /// In a virtual machine that counts time in instructions.
+    is_exact: bool,
 }
 
 /// A job and what came of it.
@@ -160,7 +186,8 @@ fn jobs<'a>(
             for seed in seeds.first..=seeds.last {
                 let scenario = scenario.clone();
                 let job = Job::new(&kernel.name, mode, scenario, seed, workload.duration_ns);
-                jobs.push(Planned { workload, kernel, job });
+                let is_exact = args.on == RunOn::Vm && mode == Mode::Exact;
+                jobs.push(Planned { workload, kernel, job, is_exact });
             }
         }
     }
