@@ -86,6 +86,7 @@ pub const CHECKS: &[Check] = &[
     exact("rates_of_many", limits::rates_of_many).on(4),
     exact("burst", limits::burst),
     exact("rewriting", limits::rewriting),
+    exact("freezer", parked::freezer),
     exact("second_hop", parked::second_hop).on(2),
     parallel("second_slot", 2, parked::second_slot),
     parallel("refill_race", 2, parked::refill_race),

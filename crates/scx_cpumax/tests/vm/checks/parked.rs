@@ -107,6 +107,40 @@ pub fn obey() -> Checked {
     Ok(String::new())
 }
 
+/// A group of parked tasks is frozen at their release, uses nothing while it is, and goes on under its limit.
+pub fn freezer() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let group = Group::new("ice", "10000 200000");
+    let _loads = group.hogs(3);
+    wait_until(10, || group.number("parked") == 3)
+        .map_err(|()| "three were never parked together".to_owned())?;
+    let start = Instant::now();
+    group.set("cgroup.freeze", "1");
+    let frozen =
+        || fs::read_to_string(group.file("cgroup.events")).is_ok_and(|s| s.contains("frozen 1"));
+    wait_until(5, frozen).map_err(|()| "it was never frozen".to_owned())?;
+    let took = start.elapsed();
+    let before = group.usage_us();
+    sleep(Duration::from_secs(2));
+    let used = group.usage_us() - before;
+    let parked = group.number("parked");
+    group.set("cgroup.freeze", "0");
+    sleep(Duration::from_secs(1));
+    let rate = group.rate(Duration::from_secs(4));
+    scheduler.stop()?;
+    let said =
+        format!("frozen in {took:.0?}, {used} us used meanwhile, {rate:.4} CPUs of 0.05 after");
+    if took > Duration::from_millis(1500)
+        || used > 1000
+        || parked > 0
+        || (rate / 0.05 - 1.0).abs() > 0.02
+    {
+        Err(said)
+    } else {
+        Ok(said)
+    }
+}
+
 /// The longest of some changes of affinity of a parked task, and how often it took two hops to park.
 fn slowest_affinity(args: &[&str]) -> Result<(Duration, u64), String> {
     let scheduler = Scheduler::start(args)?;
