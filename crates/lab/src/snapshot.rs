@@ -187,7 +187,9 @@ impl Boot<'_> {
         let patience = Patience { deadline, stop };
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
-            let copy = scope.spawn(|| io::copy(&mut reader, &mut partial));
+            let file = &mut partial;
+            // It takes the reader with it, also when the disk is full: else the machine would wait for it for ever.
+            let copy = scope.spawn(move || io::copy(&mut reader, file));
             let saved = vm.save(writer, stop).and_then(|()| greeting(&mut vm, patience));
             // Closes the pipe, which ends the copy.
             drop(vm);
