@@ -34,7 +34,14 @@ impl Machine<'_> {
     }
 
     /// Where ticks become rarer or more frequent, what ran is charged: the ticks up to here had the old interval.
+    #[inline]
     pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
+        if self.workload.machine.nohz_full.is_some() {
+            self.change_tick_interval(cpu);
+        }
+    }
+
+    fn change_tick_interval(&mut self, cpu: CpuId) {
         let every_ns = self.tick_interval_ns(cpu);
         if self.cpus[cpu].tick_every_ns == every_ns {
             return;
