@@ -102,8 +102,13 @@ fn odd(ns: u64) -> u64 {
     ns / 10_000 * 10_000 + 1_237 + ns % 7_919
 }
 
+/// Of any magnitude, and hardly ever the same twice: what takes exactly as long as something else is decided by
+/// nanoseconds.
 fn length(dice: &mut Dice, most_ns: u64) -> Duration {
-    Duration::from_nanos(odd(dice.time_ns(most_ns).max(SHORTEST_NS)))
+    let shortest = u64::from(SHORTEST_NS.ilog2()) + 1;
+    let magnitude = dice.range(shortest, u64::from(most_ns.max(2 * SHORTEST_NS).ilog2()));
+    let ns = dice.range(1 << magnitude, (2 << magnitude) - 1);
+    Duration::from_nanos(ns.clamp(SHORTEST_NS, most_ns.max(SHORTEST_NS)) | 1)
 }
 
 /// At least one group with a limit; mostly a chain, sometimes with branches.
@@ -126,7 +131,8 @@ fn groups(dice: &mut Dice) -> Vec<Group> {
 
 fn random_limit(dice: &mut Dice) -> Limit {
     let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
-    let quota_us = period_us * dice.range(5, 90) / 100;
+    // A quota that is no multiple of a tick, nor paid off by exactly so many periods.
+    let quota_us = period_us * dice.range(5, 90) / 100 + dice.range(37, 973);
     let burst_us = if dice.one_in(8) { quota_us / 2 } else { 0 };
     super::limit(quota_us, period_us, burst_us)
 }
@@ -158,7 +164,8 @@ fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task 
         task = task.start(length(dice, 50_000_000));
     }
     if count > 1 && dice.one_in(3) {
-        task = task.stagger(length(dice, 5_000_000));
+        // Starting one takes whoever does it a tenth of a millisecond.
+        task = task.stagger(length(dice, 5_000_000).max(Duration::from_nanos(1_000_037)));
     }
     let body = match dice.0.below(4) {
         // The simplest are the likeliest to say something when they disagree.
