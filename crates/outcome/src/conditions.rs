@@ -23,6 +23,10 @@ pub struct Conditions {
     /// By path of the group: first edge of its period, as its timer stands, that is not before the start of the
     /// run (or, for a group that gets its first limit later, any edge), ns.
     pub first_edge_ns: BTreeMap<String, u64>,
+    /// When whoever started tasks, sent what arrives and intervened was on CPU 0 for that: from when and how long, ns.
+    /// It is a real-time task, so that nothing keeps it from being on time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outside_ns: Vec<(u64, u64)>,
 }
 
 /// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.

@@ -1,7 +1,9 @@
 //! The stream of events of a run, for those who ask for it.
 
+use serde::{Deserialize, Serialize};
+
 /// Something that happened on a CPU at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
     /// ns since the start of the run.
     pub time_ns: u64,
@@ -12,7 +14,8 @@ pub struct TraceEvent {
 }
 
 /// What happened. Tasks are numbered as created; names come from [`Names`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum What {
     /// `next` runs from now on; `None`: idle.
     Switch {
@@ -76,7 +79,7 @@ pub enum What {
 }
 
 /// Names of what trace events number.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// By task number.
     pub tasks: Vec<String>,
@@ -92,4 +95,87 @@ pub trait TraceSink {
     fn event(&mut self, event: TraceEvent);
     /// Called once, at the end, with the names of everything that was numbered.
     fn names(&mut self, names: Names);
+}
+
+/// All events of a run, kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// In order of time.
+    pub events: Vec<TraceEvent>,
+    /// Names of what they number.
+    pub names: Names,
+}
+
+impl Recorded {
+    /// Hands all of it to another.
+    pub fn replay(self, sink: &mut dyn TraceSink) {
+        for event in self.events {
+            sink.event(event);
+        }
+        sink.names(self.names);
+    }
+
+    /// A line for each event: seconds, CPU, what, whom.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.events.iter().map(|event| {
+            let TraceEvent { time_ns, cpu, what } = *event;
+            let (name, whom) = self.told(what);
+            let (s, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+            format!("{s:4}.{ns:09} {cpu:3} {name:10} {whom}")
+        })
+    }
+
+    fn told(&self, what: What) -> (&'static str, String) {
+        let of = |names: &[String], ix: u32| {
+            names.get(ix as usize).cloned().unwrap_or_else(|| format!("#{ix}"))
+        };
+        let task = |ix| of(&self.names.tasks, ix);
+        let group = |ix| of(&self.names.groups, ix);
+        let lock = |ix, lock| format!("{} {}", task(ix), of(&self.names.locks, lock));
+        match what {
+            What::Switch { next } => ("switch", next.map_or_else(|| "idle".to_owned(), task)),
+            What::Sleep { task: ix } => ("sleep", task(ix)),
+            What::Wake { task: ix } => ("wake", task(ix)),
+            What::Throttle { group: ix } => ("throttle", group(ix)),
+            What::Unthrottle { group: ix } => ("unthrottle", group(ix)),
+            What::Park { task: ix } => ("park", task(ix)),
+            What::Unpark { task: ix } => ("unpark", task(ix)),
+            What::Period { group: ix } => ("period", group(ix)),
+            What::LockWait { task: ix, lock: l } => ("lock-wait", lock(ix, l)),
+            What::LockTaken { task: ix, lock: l } => ("lock-taken", lock(ix, l)),
+            What::Exit { task: ix } => ("exit", task(ix)),
+        }
+    }
+}
+
+impl TraceSink for Recorded {
+    fn event(&mut self, event: TraceEvent) {
+        self.events.push(event);
+    }
+
+    fn names(&mut self, names: Names) {
+        self.names = names;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_reads_as_lines_and_can_be_handed_on() {
+        let mut first = Recorded::default();
+        let event = |time_ns, what| TraceEvent { time_ns, cpu: 1, what };
+        first.event(event(4_000_000, What::Switch { next: Some(0) }));
+        first.event(event(5_000_000_001, What::Throttle { group: 7 }));
+        first.names(Names { tasks: vec!["hog".to_owned()], ..Names::default() });
+        let lines: Vec<String> = first.lines().collect();
+        assert_eq!(
+            lines,
+            ["   0.004000000   1 switch     hog", "   5.000000001   1 throttle   #7"]
+        );
+        let mut second = Recorded::default();
+        first.clone().replay(&mut second);
+        assert_eq!(first, second);
+    }
 }
