@@ -85,6 +85,7 @@ fn one(job: &Job<'_>, running: &Running, progress: &Progress) -> Result<Outcome,
         check: running.check,
         step_every_tick: running.every_tick,
         observed: None,
+        noise: None,
     };
     let mut trace = job.trace.as_deref().map(Trace::create).transpose()?;
     let mut done_ns = 0;

@@ -21,6 +21,8 @@ pub(crate) struct CfsRq {
     pub curr: SeId,
     /// The child that ran until the reschedule under way; may be picked again out of turn.
     pub prev: SeId,
+    /// The child that the next pick is to stay with; queued here (6.6 to 7.2).
+    pub next: SeId,
     /// Entities queued directly (running included).
     pub nr: u32,
     /// Tasks queued in the subtree (running and delayed ones included).
@@ -100,6 +102,7 @@ impl CfsRq {
             next_sibling: CfsRqId::NONE,
             curr: SeId::NONE,
             prev: SeId::NONE,
+            next: SeId::NONE,
             exec_start_ns: 0,
             nr: 0,
             h_nr: 0,

@@ -64,6 +64,8 @@ pub(crate) struct Cpu {
     /// The real-time kernel's timer thread and its work.
     pub ktimers: TaskId,
     pub softirqs: VecDeque<SoftirqWork>,
+    /// A tick that is due comes late (under noise).
+    pub tick_is_late: bool,
     /// It is in the list of CPUs to look at before time goes on.
     pub touched: bool,
     /// It is in an interrupt or system call now: reschedules take effect on the way out.
@@ -92,6 +94,7 @@ impl Cpu {
             tick_every_ns,
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
+            tick_is_late: false,
             touched: false,
             entered: false,
         }
@@ -197,6 +200,9 @@ impl Machine<'_> {
         if self.tasks[curr].segment != Segment::None {
             return false;
         }
+        if self.cpus[cpu].stolen_ns > 0 && self.noise.is_some() {
+            return false;
+        }
         self.step(curr);
         true
     }
@@ -242,15 +248,16 @@ impl Machine<'_> {
                     (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
                 }
                 Segment::Spin => NEVER,
-                // Its work was found done while another CPU looked.
-                Segment::None => self.now,
+                // Its work was found done while another CPU looked, or the switch to it takes its time.
+                Segment::None => (c.accounted_ns + c.stolen_ns).max(self.now),
             }
         };
         if curr.is_some() && self.tasks[curr].segment == Segment::IrqOff {
             let c = &mut self.cpus[cpu];
             c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
         }
-        let tick_ns = self.next_tick_ns(cpu);
+        let late = self.cpus[cpu].tick_is_late;
+        let tick_ns = if late { self.cpus[cpu].tick_ns } else { self.next_tick_ns(cpu) };
         let hrtick_ns = self.next_hrtick_ns(cpu);
         let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
         let c = &mut self.cpus[cpu];
@@ -281,7 +288,7 @@ impl Machine<'_> {
             if self.cpus[cpu].exhausted_ns <= now {
                 self.exhausted(cpu);
             }
-            if self.cpus[cpu].tick_ns <= now {
+            if self.cpus[cpu].tick_ns <= now && !self.tick_is_late(cpu) {
                 self.tick(cpu);
             }
             if self.cpus[cpu].hrtick_ns <= now {
@@ -289,6 +296,26 @@ impl Machine<'_> {
             }
         }
         self.here = CpuId::NONE;
+    }
+
+    /// Under noise a tick comes some microseconds late: true for one that is still to come, and comes when interrupts
+    /// are next on.
+    fn tick_is_late(&mut self, cpu: CpuId) -> bool {
+        let Some(noise) = self.noise.as_mut() else { return false };
+        let late = !self.cpus[cpu].tick_is_late;
+        self.cpus[cpu].tick_is_late = late;
+        if late {
+            self.cpus[cpu].irqs_off_until_ns =
+                self.now + MOST_LATE_NS / 4 + noise.below(MOST_LATE_NS);
+        }
+        late
+    }
+
+    /// Under noise a switch takes some time, in which nobody makes progress.
+    pub(crate) fn switch_takes(&mut self, cpu: CpuId) {
+        if let Some(noise) = self.noise.as_mut() {
+            self.cpus[cpu].stolen_ns += MOST_SWITCH_NS / 4 + noise.below(MOST_SWITCH_NS);
+        }
     }
 
     /// An interrupt handler ran for that long on this CPU with interrupts off.
@@ -303,6 +330,10 @@ impl Machine<'_> {
         c.stolen_ns += cost_ns;
     }
 }
+
+/// By how much a tick may be late under noise beyond a quarter of that, ns; and how long a switch may take.
+const MOST_LATE_NS: u64 = 6_000;
+const MOST_SWITCH_NS: u64 = 3_000;
 
 /// Steps without time passing after which a program is taken to loop for ever.
 const MAX_ROUNDS: u32 = 1_000_000;

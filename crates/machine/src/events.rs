@@ -41,7 +41,16 @@ impl<E: Copy> Heap<E> {
     /// Puts in an event.
     pub fn push(&mut self, time_ns: u64, event: E) {
         self.inserted += 1;
-        self.nodes.push(Node { time_ns, order: self.inserted, event });
+        self.push_as(self.inserted, time_ns, event);
+    }
+
+    /// Before all others of that time.
+    pub fn push_first(&mut self, time_ns: u64, event: E) {
+        self.push_as(0, time_ns, event);
+    }
+
+    fn push_as(&mut self, order: u64, time_ns: u64, event: E) {
+        self.nodes.push(Node { time_ns, order, event });
         let mut at = self.nodes.len() - 1;
         while at > 0 {
             let parent = (at - 1) / 4;

@@ -35,8 +35,10 @@ pub(crate) enum Enqueue {
 pub(crate) enum Dequeue {
     /// It goes to sleep; it may stay queued until its lag is served.
     Sleep,
-    /// It goes for good, or parks; nothing is delayed.
+    /// It goes for good; its groups may stay queued until their lag is served.
     Now,
+    /// It parks, or its group is throttled; nothing is delayed.
+    Throttle,
     /// It goes elsewhere, runnable.
     Move,
 }
@@ -155,6 +157,9 @@ impl Machine<'_> {
         loop {
             if queueing && self.ses[child].on_rq {
                 queueing = false;
+                if self.ses[child].delayed {
+                    self.requeue_delayed(child);
+                }
             }
             if queueing {
                 self.enqueue_entity(q, child, why);
@@ -194,8 +199,15 @@ impl Machine<'_> {
         let mut dequeueing = true;
         let mut reached_root = false;
         loop {
+            if dequeueing && child != se && why != Dequeue::Throttle && self.delays_group(q, child)
+            {
+                dequeueing = false;
+            }
             if dequeueing {
                 self.dequeue_entity(q, child, why);
+                if self.cfs_rqs[q].nr > 0 && why != Dequeue::Move {
+                    self.prefer(self.cfs_rqs[q].se);
+                }
             }
             self.cfs_rqs[q].h_nr -= 1;
             self.cfs_rqs[q].h_runnable -= u32::from(!was_delayed);
@@ -224,6 +236,46 @@ impl Machine<'_> {
         self.ses[se].delayed = false;
         self.reweight_flat_curr(cpu);
         true
+    }
+
+    /// A group that was only delayed is picked: it leaves its parent's queue, and so on upwards (kernel: `dequeue_entities()`
+    /// with `DEQUEUE_DELAYED`).
+    pub(crate) fn dequeue_delayed_group(&mut self, mut se: SeId) {
+        loop {
+            let q = self.ses[se].q;
+            self.dequeue_entity(q, se, Dequeue::Sleep);
+            self.ses[se].delayed = false;
+            se = self.cfs_rqs[q].se;
+            if self.cfs_rqs[q].nr > 0 {
+                self.prefer(se);
+                return;
+            }
+            if se.is_none() || self.delays_group(self.ses[se].q, se) {
+                return;
+            }
+        }
+    }
+
+    /// The next pick is to stay in this group (kernel: `set_next_buddy()`).
+    fn prefer(&mut self, mut se: SeId) {
+        if self.rules.queue != Queue::Eevdf {
+            return;
+        }
+        while se.is_some() && self.ses[se].on_rq {
+            let q = self.ses[se].q;
+            self.cfs_rqs[q].next = se;
+            se = self.cfs_rqs[q].se;
+        }
+    }
+
+    /// Nobody is to stay with this entity any more (kernel: `clear_buddies()`).
+    pub(crate) fn prefer_no_more(&mut self, q: CfsRqId, se: SeId) {
+        let (mut q, mut se) = (q, se);
+        while q.is_some() && self.cfs_rqs[q].next == se && se.is_some() {
+            self.cfs_rqs[q].next = SeId::NONE;
+            se = self.cfs_rqs[q].se;
+            q = self.cfs_rqs[q].parent;
+        }
     }
 
     /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
@@ -314,6 +366,7 @@ impl Machine<'_> {
             if tq != q {
                 self.charge(tq);
             }
+            self.prefer_no_more(tq, se);
             self.remember_lag(tq, se);
             if self.cfs_rqs[tq].curr != se {
                 self.timeline_remove(tq, se);

@@ -17,6 +17,7 @@ mod latency;
 mod lock;
 mod machine;
 mod moves;
+mod outside;
 mod program;
 mod realtime;
 mod schedule;
@@ -46,6 +47,9 @@ pub struct Options<'a> {
     /// What a run on a real kernel found, to be held against that run: goes before what the workload, the
     /// kernel's rules and chance say.
     pub observed: Option<&'a Conditions>,
+    /// Interrupts come some microseconds late and switches take some, as on any real machine; how many is drawn by this
+    /// seed. What a workload's numbers are worth shows in how far they move.
+    pub noise: Option<u64>,
 }
 
 /// Why a run could not be completed.

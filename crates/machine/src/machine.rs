@@ -18,7 +18,7 @@ use crate::task::Task;
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
-use cpumax_workload::{Preempt, Stream, Workload};
+use cpumax_workload::{Domain, Preempt, Stream, Workload};
 
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +63,7 @@ pub(crate) struct Machine<'a> {
     pub step_every_tick: bool,
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
+    pub noise: Option<Stream>,
 
     pub now: u64,
     /// The timer slot whose event is being processed; events of the heap come after those of all slots.
@@ -83,6 +84,8 @@ pub(crate) struct Machine<'a> {
     pub sources: Vec<SourceState>,
     /// CPU sets as bit masks; the first allows all.
     pub masks: Vec<Mask>,
+    /// Tasks of the workload so far.
+    pub numbered: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
     pub living: Vec<Vec<TaskId>>,
@@ -169,6 +172,7 @@ impl<'a> Machine<'a> {
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             observed,
+            noise: options.noise.map(|seed| Stream::new(seed, Domain::Machine, 0)),
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,
@@ -183,6 +187,7 @@ impl<'a> Machine<'a> {
             channels: Arena::new(),
             sources: Vec::new(),
             masks: vec![everywhere],
+            numbered: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
             timers: Timers::new(cpus + 2 * workload.groups.len()),
@@ -240,8 +245,9 @@ impl<'a> Machine<'a> {
         }
         self.write_initial_limits();
         self.build_realtime();
+        self.build_outside();
         for (index, source) in workload.sources.iter().enumerate() {
-            let random = Stream::new(self.seed, cpumax_workload::Domain::Source, index as u64);
+            let random = Stream::new(self.seed, Domain::Source, index as u64);
             self.sources.push(SourceState { random, arrived: 0 });
             self.arm_source(index as u32, source.start_ns);
         }
@@ -324,8 +330,20 @@ impl<'a> Machine<'a> {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
             self.fire(event);
+            self.fire_others();
         }
         self.settle_touched();
+    }
+
+    /// What happens at the same moment has happened before anybody is rescheduled: timers that expire together do so in one
+    /// interrupt, and what starts together is made by one that nobody preempts.
+    fn fire_others(&mut self) {
+        while self.heap.next_ns() == self.now
+            && let Some((_, event)) = self.heap.pop()
+        {
+            self.events += 1;
+            self.fire(event);
+        }
     }
 
     fn timer_event(&mut self, slot: usize) {

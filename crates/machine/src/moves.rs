@@ -176,9 +176,23 @@ impl Machine<'_> {
     }
 
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
-        let before = self.nominal_weight(task);
-        self.tasks[task].nice = nice.clamp(-20, 19);
+        let nice = nice.clamp(-20, 19);
+        let (was, before) = (self.tasks[task].nice, self.nominal_weight(task));
+        if was == nice {
+            return;
+        }
+        self.tasks[task].nice = nice;
         self.weight_changed(task, before);
+        let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
+        if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
+            return;
+        }
+        // Who has become less important may have to go, another may have to come (kernel: `prio_changed_fair()`).
+        if self.cpus[cpu].curr != task {
+            self.check_preempt(task);
+        } else if nice > was && self.cpus[cpu].nr_running > 1 {
+            self.resched(cpu, Resched::Now);
+        }
     }
 
     /// The nominal weight of a task is no longer what it was.

@@ -12,6 +12,7 @@ impl Machine<'_> {
         match self.workload.tasks.get(task.kind as usize) {
             Some(kind) if kind.count > 1 => format!("{}/{}", kind.name, task.instance),
             Some(kind) => kind.name.clone(),
+            None if task.code == Code::Outside => "(outside)".to_owned(),
             None => format!("ktimers/{}", task.instance),
         }
     }
@@ -20,9 +21,10 @@ impl Machine<'_> {
     /// the task's segment.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if t.code != Code::Kind {
-            self.step_softirq(task);
-            return;
+        match t.code {
+            Code::Kind => {}
+            Code::Outside => return self.step_outside(task),
+            Code::SoftirqIdle | Code::Softirq(_) => return self.step_softirq(task),
         }
         if t.mode == Mode::Kernel && !t.in_syscall && t.has_user_mode() {
             t.mode = Mode::User;
@@ -213,7 +215,9 @@ impl Machine<'_> {
 
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
-        let number = self.tasks.len() as u64;
+        // Of those in the workload: who else there is changes nothing for them.
+        let number = self.numbered;
+        self.numbered += 1;
         let random = Stream::new(self.seed, Domain::Task, number);
         let slice_ns = spec.slice_ns.unwrap_or(self.base_slice_ns);
         let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);

@@ -42,6 +42,7 @@ impl Machine<'_> {
         }
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
+        self.switch_takes(cpu);
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });
         self.end_wait(self.cpus[cpu].curr);
@@ -136,6 +137,10 @@ impl Machine<'_> {
                     return TaskId::NONE;
                 }
                 match self.ses[se].owner {
+                    Owner::Group(_) if self.ses[se].delayed => {
+                        self.dequeue_delayed_group(se);
+                        continue 'again;
+                    }
                     Owner::Group(child) => {
                         if self.pick_checks(child, &mut throttled) {
                             continue 'again;
@@ -200,6 +205,7 @@ impl Machine<'_> {
             }
             if !flat {
                 self.timeline_remove(q, child);
+                self.prefer_no_more(q, child);
                 if self.rules.queue == Queue::Cfs {
                     self.ses[child].protected_until = i64::MIN;
                 } else {

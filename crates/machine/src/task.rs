@@ -58,6 +58,8 @@ pub(crate) enum Code {
     SoftirqIdle,
     /// The same, in the section of that number.
     Softirq(u32),
+    /// Whoever brings in what comes from outside.
+    Outside,
 }
 
 /// What parking, coming back and switching touch comes first and fits a cache line.
@@ -67,7 +69,7 @@ pub(crate) struct Task {
     pub se: SeId,
     pub group: GroupId,
     pub cpu: CpuId,
-    /// Its kind in the workload; `u32::MAX` for a real-time kernel's timer threads.
+    /// Its kind in the workload; `u32::MAX` for those that are in no workload (see [`Code`]).
     pub kind: u32,
 
     pub state: State,
@@ -171,6 +173,6 @@ impl Task {
 
     /// Whether it ever returns to user mode, where it can be parked.
     pub fn has_user_mode(&self) -> bool {
-        self.class != Class::Kthread && !matches!(self.code, Code::SoftirqIdle | Code::Softirq(_))
+        self.class != Class::Kthread && self.code == Code::Kind
     }
 }

@@ -32,7 +32,7 @@ impl Machine<'_> {
         let now = self.now;
         self.tasks[task].ready_since_ns = now;
         self.begin_stall(task);
-        self.dequeue_task(task, Dequeue::Now);
+        self.dequeue_task(task, Dequeue::Throttle);
         self.clock_parked(leaf);
         self.put_in_limbo(task, leaf);
         let cpu = self.tasks[task].cpu;

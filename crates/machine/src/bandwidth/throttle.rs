@@ -97,7 +97,8 @@ impl Machine<'_> {
                 return;
             }
             if dequeueing {
-                self.dequeue_entity(q, child, Dequeue::Now);
+                self.dequeue_entity(q, child, Dequeue::Throttle);
+                self.ses[child].delayed = false;
             }
             let rq = &mut self.cfs_rqs[q];
             rq.h_nr -= tasks;

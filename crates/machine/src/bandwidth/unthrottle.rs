@@ -2,7 +2,7 @@
 
 use crate::bandwidth::rules::{Precheck, Unit};
 use crate::cpu::Resched;
-use crate::fair::Enqueue;
+use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 use cpumax_outcome::trace::What;
@@ -96,6 +96,10 @@ impl Machine<'_> {
         let mut q = self.cfs_rqs[q].parent;
         let mut queueing = true;
         while q.is_some() {
+            if queueing && self.ses[child].delayed {
+                self.dequeue_entity(q, child, Dequeue::Sleep);
+                self.ses[child].delayed = false;
+            }
             queueing &= !self.ses[child].on_rq;
             if queueing {
                 self.enqueue_entity(q, child, Enqueue::WakeUp);

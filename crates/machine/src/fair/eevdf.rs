@@ -144,6 +144,17 @@ impl Machine<'_> {
         !self.eligible(q, self.ses[se].vruntime)
     }
 
+    /// Whether a group that has run empty stays queued until its lag is served; if so it is delayed from now on.
+    pub(crate) fn delays_group(&mut self, q: CfsRqId, se: SeId) -> bool {
+        if !self.rules.delayed_dequeue || self.is_flat() {
+            return false;
+        }
+        self.charge(q);
+        let delays = !self.eligible(q, self.ses[se].vruntime);
+        self.ses[se].delayed = delays;
+        delays
+    }
+
     /// A task that was only asleep in name wakes up on the queue it never left.
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
@@ -172,9 +183,12 @@ impl Machine<'_> {
         let eligible =
             |vruntime: i64| sum >= i128::from(weight) * i128::from(vruntime - rq.base_vruntime);
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq { rq.curr } else { rq.prev };
+        let alone = rq.timeline.len() == usize::from(curr.is_some() && curr == rq.prev);
+        if rq.next.is_some() && !alone && eligible(self.ses[rq.next].vruntime) {
+            return rq.next;
+        }
         if curr.is_some() {
             let entity = &self.ses[curr];
-            let alone = rq.timeline.len() == usize::from(curr == rq.prev);
             if alone || (entity.vruntime < entity.protected_until && eligible(entity.vruntime)) {
                 return curr;
             }
@@ -238,6 +252,7 @@ impl Machine<'_> {
         }
         self.renew_deadline(se);
         if self.competitors(q) > 1 {
+            self.prefer_no_more(q, se);
             // The end of a slice is lazy where the kernel knows laziness.
             self.resched(cpu, Resched::Lazy);
         }
@@ -266,9 +281,14 @@ impl Machine<'_> {
 
     /// The running task lets others go first.
     pub(crate) fn yield_eevdf(&mut self, se: SeId) {
-        let entity = &mut self.ses[se];
-        entity.deadline += entity.virtual_ns(entity.slice_ns);
-        entity.protected_until = i64::MIN;
+        let q = self.timeline_of(self.ses[se].q);
+        self.prefer_no_more(q, se);
+        if self.eligible(q, self.ses[se].vruntime) {
+            let entity = &mut self.ses[se];
+            entity.vruntime = entity.deadline.max(entity.vruntime);
+            entity.vruntime_rest = 0;
+            self.renew_deadline(se);
+        }
     }
 
     /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time.

@@ -191,6 +191,11 @@ impl Machine<'_> {
         if entity_unit && self.in_throttled_hierarchy(leaf) {
             return;
         }
+        let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
+        if is_idle(task) && !is_idle(curr) {
+            // Also where their groups compete (kernel: `normal_policy()`).
+            return;
+        }
         let preempts = match self.rules.queue {
             Queue::EevdfFlat => {
                 let root = self.root(cpu);

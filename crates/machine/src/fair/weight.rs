@@ -18,9 +18,10 @@ const IDLE_WEIGHT: u64 = 3;
 /// The least a group's entity weighs.
 const MIN_SHARE: u64 = 2 << 10;
 
-/// Weight of a group from its cgroup v2 weight (100 is nice 0).
+/// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it (`cpu_weight_write_u64()`).
 pub(crate) fn of_group(weight: u32) -> u64 {
-    u64::from(weight.max(1)) * NICE_0_WEIGHT / 100
+    let nice_0 = NICE_0_WEIGHT >> 10;
+    ((u64::from(weight.max(1)) * nice_0 + 50) / 100) << 10
 }
 
 impl Machine<'_> {

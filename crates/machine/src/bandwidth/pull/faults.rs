@@ -57,7 +57,7 @@ mod tests {
     use std::fmt::Write as _;
 
     /// Random workloads that are tried besides.
-    const RANDOM: u64 = 100;
+    const RANDOM: u64 = 600;
 
     const FAULTS: [Fault; 12] = [
         Fault::RefillUnseen,
@@ -190,8 +190,14 @@ mod tests {
     /// Who notices, if anybody does.
     fn found(fault: Option<Fault>) -> Option<String> {
         let kernel = kernel::parse_kernels("pull").unwrap()[0];
-        let options =
-            Options { kernel, seed: 1, check: true, step_every_tick: false, observed: None };
+        let options = Options {
+            kernel,
+            seed: 1,
+            check: true,
+            step_every_tick: false,
+            observed: None,
+            noise: None,
+        };
         let bounds = Bounds { window_ns: 200_000, overtakings: 1, runs: 30 };
         let in_cases = CASES.iter().find_map(|case| {
             let workload = workload(case);

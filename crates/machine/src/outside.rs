@@ -1,0 +1,43 @@
+//! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run on a real kernel, which
+//! this run is held against. It is a real-time one on CPU 0; what it does is done when it comes, whatever it takes.
+
+use crate::ids::{GroupId, SeId, TaskId};
+use crate::machine::{Event, Machine};
+use crate::task::{Code, Mode, Segment, State, Task, Wait};
+use cpumax_workload::{Class, Domain, Stream};
+
+impl Machine<'_> {
+    pub(crate) fn build_outside(&mut self) {
+        let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
+        let random = Stream::new(self.seed, Domain::Cpu, 0);
+        let mut task = Task::new(u32::MAX, 0, SeId::NONE, GroupId(0), Class::Rt, random);
+        task.code = Code::Outside;
+        task.mode = Mode::Kernel;
+        task.state = State::Asleep(Wait::Timer);
+        let task = self.add_task(task, self.base_slice_ns);
+        self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
+    }
+
+    /// Takes its time, then sleeps until it has to do the next thing.
+    pub(crate) fn step_outside(&mut self, task: TaskId) {
+        let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
+        let t = &mut self.tasks[task];
+        let Some(&(from_ns, took_ns)) = visits.get(t.pc as usize) else {
+            self.block(task, Wait::Softirq);
+            return;
+        };
+        if from_ns > self.now {
+            self.tasks[task].sleeps += 1;
+            let sleeps = self.tasks[task].sleeps;
+            // Who comes then is there before what it brings.
+            self.heap.push_first(from_ns, Event::WakeUp { task, sleeps });
+            self.block(task, Wait::Timer);
+            return;
+        }
+        t.pc += 1;
+        if took_ns > 0 {
+            t.segment = Segment::Run;
+            t.left_ns = took_ns;
+        }
+    }
+}
