@@ -112,10 +112,11 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
         locks: locks(world),
         not_measured,
         notes: std::mem::take(&mut run.notes),
+        trace: None,
     })
 }
 
-fn conditions(run: &Run) -> Conditions {
+fn conditions(run: &mut Run) -> Conditions {
     Conditions {
         hz: Some(kernel::hz()),
         preempt: kernel::preemption(),
@@ -123,6 +124,7 @@ fn conditions(run: &Run) -> Conditions {
         base_slice_ns: kernel::base_slice_ns(),
         first_tick_ns: Some(run.first_tick_ns),
         first_edge_ns: run.edges.clone(),
+        outside_ns: std::mem::take(&mut run.outside_ns),
     }
 }
 

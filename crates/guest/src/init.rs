@@ -13,12 +13,13 @@ const JOBS: &str = "/jobs";
 const PORT: &str = "/dev/ttyS1";
 
 /// What makes a kernel do things by itself, turned down.
-const QUIET: [(&str, &str); 8] = [
+const QUIET: [(&str, &str); 9] = [
     ("/proc/sys/kernel/sched_autogroup_enabled", "0"),
     ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
     ("/proc/sys/kernel/watchdog", "0"),
     ("/proc/sys/kernel/printk", "4"),
     ("/proc/sys/vm/stat_interval", "3600"),
+    ("/proc/sys/vm/compaction_proactiveness", "0"),
     ("/proc/sys/vm/dirty_writeback_centisecs", "0"),
     ("/sys/module/damon_stat/parameters/enabled", "N"),
     ("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "0"),
@@ -184,9 +185,34 @@ pub fn start() -> Result<Line, String> {
         let _ = fs::write(path, value);
     }
     hypervisor::settle();
+    give_way();
     let port = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
     make_raw(port);
     Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
+}
+
+/// Makes the kernel's own threads of the fair class run where nobody else would, so that they take nobody's turn.
+fn give_way() {
+    const KTHREADD: &str = "2";
+    let Ok(processes) = fs::read_dir("/proc") else { return };
+    for process in processes.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // Names may have blanks in them.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        if rest.split_ascii_whitespace().nth(1) != Some(KTHREADD) {
+            continue;
+        }
+        let idle = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the calls take a number and a value. A thread that has ended, or may not be changed, stays as it is.
+        unsafe {
+            if libc::sched_getscheduler(pid) == libc::SCHED_OTHER {
+                libc::sched_setscheduler(pid, libc::SCHED_IDLE, &raw const idle);
+            }
+        }
+    }
 }
 
 /// Ends: a virtual machine is powered off, with the reason on its console if it could not work.
@@ -204,7 +230,11 @@ pub fn end(in_vm: bool, reason: Option<&str>) -> i32 {
     i32::from(reason.is_some())
 }
 
-fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
+/// Mounts a file system; that it is mounted already is as good.
+///
+/// # Errors
+/// What could not be mounted.
+pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
     let c = |text: &str| CString::new(text).unwrap_or_default();
     let (source, target, fs_kind, data) = (c(what), c(at), c(kind), c(options));
     // SAFETY: all of them are C strings.

@@ -6,49 +6,34 @@
 pub mod hypervisor;
 pub mod protocol;
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod call;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod cgroup;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod channel;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod collect;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod command;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod guest;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod init;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod kernel;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod lock;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod phases;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod plan;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod run;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod script;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod sys;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod task;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod timers;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod work;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod world;
+cfg_if::cfg_if! {
+    if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {
+        mod call;
+        mod cgroup;
+        mod channel;
+        mod collect;
+        mod command;
+        mod guest;
+        mod init;
+        mod kernel;
+        mod lock;
+        mod phases;
+        mod plan;
+        mod run;
+        mod script;
+        mod sys;
+        mod task;
+        mod timers;
+        mod trace;
+        mod work;
+        mod world;
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-pub use guest::guest;
-
-/// There is nothing that could run here.
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-pub fn guest() -> i32 {
-    eprintln!("cpumax-guest: runs on Linux on x86-64 only");
-    2
+        pub use guest::guest;
+    } else {
+        /// There is nothing that could run here.
+        pub fn guest() -> i32 {
+            eprintln!("cpumax-guest: runs on Linux on x86-64 only");
+            2
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job may follow in the
 //! same boot. The end of the input means the same as [`ToGuest::Quit`].
 
+use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Outcome, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +50,9 @@ pub struct Job {
     /// whoever is running.
     #[serde(default)]
     pub sample_periods: bool,
+    /// Whether to record every switch, wakeup and period. That takes a microsecond or so for each.
+    #[serde(default)]
+    pub trace: bool,
 }
 
 /// What the guest says.
@@ -150,6 +154,9 @@ pub struct Report {
     pub not_measured: Vec<String>,
     /// Where this run is not quite what the scenario says, in words.
     pub notes: Vec<String>,
+    /// What happened when, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Recorded>,
 }
 
 #[cfg(test)]

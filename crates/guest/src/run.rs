@@ -14,6 +14,7 @@ use crate::protocol::{Job, Report};
 use crate::script::Script;
 use crate::task::{Own, VECTOR, apply_attributes};
 use crate::timers::{Header, Timers, at_or_after};
+use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
 use crate::{call::Call, collect, kernel, sys};
@@ -72,6 +73,8 @@ pub(crate) struct Run {
     pub first_tick_ns: u64,
     pub notes: Vec<String>,
     pub sample_periods: bool,
+    /// When this process was on the CPU, and for how long, ns since the start.
+    pub outside_ns: Vec<(u64, u64)>,
 }
 
 /// Runs a job in this process, which must have no other threads. What it starts is gone when it returns; its groups
@@ -100,6 +103,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
         first_tick_ns: 0,
         notes,
         sample_periods: job.sample_periods,
+        outside_ns: Vec::new(),
     };
     let report = run.all(job);
     collect::kill_all(world);
@@ -147,6 +151,7 @@ fn make_world(
         slots,
         tallies,
         log: Log::new().map_err(io)?,
+        births: Log::new().map_err(io)?,
         next_number: AtomicU64::new(0),
         clock_fd: clock.into_raw_fd(),
         clock: header,
@@ -216,14 +221,36 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
 fn become_real_time(place: &Place) -> Result<(), String> {
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     sys::prctl(libc::PR_SET_TIMERSLACK, 1);
-    let result = sys::set_sched(0, sys::SchedAttr::real_time(50, true));
-    if result < 0 && place.in_vm {
-        return Err(format!("no real-time priority: error {}", -result));
+    if !made_real_time_asleep() && place.in_vm {
+        return Err("no real-time priority".to_owned());
     }
     // The work it is to wait for must not be paged in while it runs.
     // SAFETY: the call takes numbers.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
     Ok(())
+}
+
+/// Has a child make the caller real-time while it waits for that: one that is on a queue when its class changes keeps
+/// the rest of its slice for when it comes back, and some kernels (6.18) hand that on to all its children, who then
+/// are not placed like new tasks.
+fn made_real_time_asleep() -> bool {
+    /// Until it is asleep, and delayed no longer.
+    const ASLEEP_NS: u64 = 20_000_000;
+    let me = std::process::id() as i32;
+    // SAFETY: this process has no other threads.
+    match unsafe { libc::fork() } {
+        0 => {
+            sys::sleep_for(ASLEEP_NS);
+            sys::exit(i32::from(sys::set_sched(me, sys::SchedAttr::real_time(50, true)) < 0))
+        }
+        child if child > 0 => {
+            let mut status = 0;
+            // SAFETY: the status has room.
+            let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+            waited == child && status == 0
+        }
+        _ => false,
+    }
 }
 
 impl Run {
@@ -237,9 +264,15 @@ impl Run {
         let notes = &mut self.notes;
         let hierarchy = &self.place.hierarchy;
         self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
+        let tracing = job.trace.then(|| Tracing::begin(self.place.in_vm)).transpose()?;
         let before = self.start()?;
         script.play(self)?;
-        collect::report(self, job, &before)
+        let mut report = collect::report(self, job, &before)?;
+        if let Some(tracing) = tracing {
+            collect::kill_all(self.world);
+            report.trace = Some(tracing.end(self.world, &self.edges)?);
+        }
+        Ok(report)
     }
 
     /// The start is at a tick, after everything that has to be done before.
@@ -294,10 +327,23 @@ impl Run {
             }
         }
         let late_ns = world.now_ns();
+        self.visited(0, late_ns);
         if late_ns > LATE_NS {
             self.notes.push(format!("all tasks had started {} us after the start", late_ns / 1000));
         }
         Ok(before)
+    }
+
+    /// Notes that this process was on the CPU from then to then.
+    pub fn visited(&mut self, from_ns: u64, to_ns: u64) {
+        /// Two visits with less between them are one.
+        const BETWEEN_NS: u64 = 3_000;
+        match self.outside_ns.last_mut() {
+            Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + BETWEEN_NS => {
+                *took_ns = to_ns.saturating_sub(*start_ns).max(*took_ns);
+            }
+            _ => self.outside_ns.push((from_ns, to_ns.saturating_sub(from_ns))),
+        }
     }
 
     /// Makes all tasks that run from the start, to wait until they are woken.

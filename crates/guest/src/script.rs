@@ -87,6 +87,7 @@ impl Script {
             self.queue.pop();
             self.wait(run, run.start_ns + at_ns);
             self.act(run, at_ns, step)?;
+            run.visited(at_ns, run.world.now_ns());
         }
         self.wait(run, run.end_ns);
         Ok(())

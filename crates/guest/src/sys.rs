@@ -186,6 +186,12 @@ pub fn set_sched(pid: i32, attr: SchedAttr) -> isize {
     call(Sysno::sched_setattr, [pid as usize, (&raw const attr) as usize, 0, 0, 0, 0])
 }
 
+/// `setpriority(2)`; unlike `sched_setattr(2)` it does nothing when the value is the same.
+pub fn set_nice(pid: i32, nice: i8) -> isize {
+    const PROCESS: usize = libc::PRIO_PROCESS as usize;
+    call(Sysno::setpriority, [PROCESS, pid as usize, nice as isize as usize, 0, 0, 0])
+}
+
 /// `sched_setaffinity(2)`
 pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     let bytes = size_of_val(mask);

@@ -482,7 +482,7 @@ fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
 pub fn set_nice(slot: &Slot, nice: i8) {
     let now = slot.attributes.load(Relaxed);
     slot.attributes.store(now & !0xff | u32::from(nice.cast_unsigned()), Relaxed);
-    apply(slot, 0);
+    sys::set_nice(slot.pid.load(Relaxed), nice);
 }
 
 /// Gives a task a class and keeps its nice value.

@@ -45,6 +45,8 @@ pub struct World {
     pub tallies: Vec<Tally>,
     /// Requests that were completed.
     pub log: Log,
+    /// Tasks that were started: pid, kind, number.
+    pub births: Log,
     /// Number of the next task.
     pub next_number: AtomicU64,
     /// `/proc/timer_list`, and how the time is read from it.
@@ -141,7 +143,13 @@ impl World {
         let ix = slot.ix;
         // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body obeys the head
         // of `sys`.
-        unsafe { sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::body, ix) }
+        let pid = unsafe {
+            sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::body, ix)
+        };
+        if pid > 0 {
+            self.births.push(pid as u32, slot.kind.load(Relaxed), slot.number.load(Relaxed));
+        }
+        pid
     }
 
     /// The slot of a living or dead task.

@@ -37,6 +37,8 @@ pub struct Job {
     pub seed: u64,
     /// As in [`protocol::Job`].
     pub sample_periods: bool,
+    /// As in [`protocol::Job`].
+    pub trace: bool,
     /// More for the kernel's command line, e.g. `preempt=full`. Each needs a boot of its own.
     pub kernel_arguments: String,
     /// How long to wait for the result, once the machine runs.
@@ -52,6 +54,7 @@ impl Job {
             scenario,
             seed,
             sample_periods: false,
+            trace: false,
             kernel_arguments: String::new(),
             // Emulated, on a host that does other things as well, it takes several times as long.
             patience: Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30,
@@ -65,6 +68,7 @@ impl Job {
             seed: self.seed,
             exact,
             sample_periods: self.sample_periods,
+            trace: self.trace,
         })
     }
 }

@@ -1,0 +1,226 @@
+//! Records what the kernel's own trace points tell of a run: switches, wakeups, exits, and the edges of periods.
+//!
+//! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are timed by; the
+//! kernel shows microseconds. Each event costs the CPU a microsecond or so.
+
+use crate::init;
+use crate::phases::Edges;
+use crate::world::World;
+use cpumax_outcome::trace::{Names, Recorded, TraceEvent, What};
+use cpumax_workload::Workload;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+const FOLDER: &str = "/sys/kernel/tracing/instances/cpumax";
+const EVENTS: [&str; 5] = [
+    "sched/sched_switch",
+    "sched/sched_wakeup",
+    "sched/sched_wakeup_new",
+    "sched/sched_process_exit",
+    "timer/hrtimer_expire_entry",
+];
+/// For each CPU; older events are lost when there are more.
+const BUFFER_KIB: &str = "32768";
+const NS_PER_US: u64 = 1000;
+
+/// A recording that goes on until it is ended or dropped.
+pub(crate) struct Tracing {
+    folder: &'static Path,
+}
+
+impl Tracing {
+    /// Begins.
+    ///
+    /// # Errors
+    /// The kernel has no trace points, or they are not for us.
+    pub fn begin(in_vm: bool) -> Result<Tracing, String> {
+        if in_vm {
+            init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
+        }
+        let no = |error| format!("no trace: {FOLDER}: {error}");
+        // One that was left behind is not good for anything.
+        let _ = fs::remove_dir(FOLDER);
+        fs::create_dir(FOLDER).map_err(no)?;
+        let tracing = Tracing { folder: Path::new(FOLDER) };
+        let write = |file: &str, value: &str| fs::write(tracing.folder.join(file), value);
+        write("tracing_on", "0").map_err(no)?;
+        write("trace_clock", "mono").map_err(no)?;
+        write("buffer_size_kb", BUFFER_KIB).map_err(no)?;
+        for event in EVENTS {
+            write(&format!("events/{event}/enable"), "1").map_err(no)?;
+        }
+        write("tracing_on", "1").map_err(no)?;
+        Ok(tracing)
+    }
+
+    /// Ends, with everything since the start of the run.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn end(self, world: &World, edges: &Edges) -> Result<Recorded, String> {
+        let no = |error| format!("no trace: {FOLDER}: {error}");
+        fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
+        let text = fs::read(self.folder.join("trace")).map_err(no)?;
+        let mut reader = Reader::new(world, edges);
+        for line in String::from_utf8_lossy(&text).lines() {
+            reader.line(line);
+        }
+        Ok(reader.recorded)
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        // In a machine of our own it goes with the machine.
+        let _ = fs::remove_dir(self.folder);
+    }
+}
+
+/// Makes events of lines.
+struct Reader<'a> {
+    recorded: Recorded,
+    /// Numbers of tasks by pid.
+    numbers: BTreeMap<u32, u32>,
+    start_ns: u64,
+    end_ns: u64,
+    workload: &'a Workload,
+    edges: &'a Edges,
+}
+
+impl<'a> Reader<'a> {
+    fn new(world: &'a World, edges: &'a Edges) -> Reader<'a> {
+        let workload = &world.workload;
+        let start_ns = world.start_ns.load(Relaxed);
+        let mut reader = Reader {
+            recorded: Recorded::default(),
+            numbers: BTreeMap::new(),
+            start_ns,
+            end_ns: start_ns + workload.duration_ns,
+            workload,
+            edges,
+        };
+        let mut births: Vec<(u32, u32, u64)> =
+            world.births.entries().map(Iterator::collect).unwrap_or_default();
+        births.sort_by_key(|(_, _, number)| *number);
+        let mut of_kind = vec![0u32; workload.tasks.len()];
+        for (pid, kind, _) in births {
+            let spec = &workload.tasks[kind as usize];
+            let instance = of_kind[kind as usize];
+            of_kind[kind as usize] += 1;
+            let alone = spec.count == 1;
+            let name = if alone { spec.name.clone() } else { format!("{}/{instance}", spec.name) };
+            reader.name(pid, name);
+        }
+        let groups = workload.groups.iter().map(|group| group.path.clone());
+        reader.recorded.names.groups = groups.collect();
+        reader.recorded.names.locks = workload.locks.iter().map(|l| l.name.clone()).collect();
+        reader
+    }
+
+    fn name(&mut self, pid: u32, name: String) -> u32 {
+        let Names { tasks, .. } = &mut self.recorded.names;
+        tasks.push(name);
+        let number = tasks.len() as u32 - 1;
+        self.numbers.insert(pid, number);
+        number
+    }
+
+    fn task(&mut self, pid: u32, comm: &str) -> Option<u32> {
+        match self.numbers.get(&pid) {
+            _ if pid == 0 => None,
+            Some(number) => Some(*number),
+            None => Some(self.name(pid, format!("({comm})"))),
+        }
+    }
+
+    /// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`. Others are passed over.
+    fn line(&mut self, line: &str) {
+        let Some((_, rest)) = line.split_once(" [") else { return };
+        let Some((cpu, rest)) = rest.split_once("] ") else { return };
+        let mut parts = rest.splitn(3, ": ");
+        let (Some(stamp), Some(event), Some(fields)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return;
+        };
+        let stamp = stamp.split_ascii_whitespace().next_back().unwrap_or("");
+        let Some((seconds, micros)) = stamp.split_once('.') else { return };
+        let (Ok(cpu), Ok(seconds), Ok(micros)) =
+            (cpu.parse(), seconds.parse::<u64>(), micros.parse::<u64>())
+        else {
+            return;
+        };
+        let at_ns = (seconds * 1_000_000 + micros) * NS_PER_US;
+        if at_ns + NS_PER_US < self.start_ns || at_ns > self.end_ns {
+            return;
+        }
+        let time_ns = at_ns.saturating_sub(self.start_ns);
+        let push =
+            |events: &mut Vec<TraceEvent>, what| events.push(TraceEvent { time_ns, cpu, what });
+        let task = |reader: &mut Self, side: &str| {
+            let pid = field(fields, &format!("{side}pid="))?.parse().ok()?;
+            reader.task(pid, field(fields, &format!("{side}comm="))?)
+        };
+        match event {
+            "sched_switch" => {
+                let (prev, next) = (task(self, "prev_"), task(self, "next_"));
+                let state = field(fields, "prev_state=").unwrap_or("");
+                let events = &mut self.recorded.events;
+                if let Some(prev) = prev
+                    && state.starts_with(['S', 'D'])
+                {
+                    push(events, What::Sleep { task: prev });
+                }
+                push(events, What::Switch { next });
+            }
+            "sched_wakeup" | "sched_wakeup_new" => {
+                if let Some(task) = task(self, "") {
+                    push(&mut self.recorded.events, What::Wake { task });
+                }
+            }
+            "sched_process_exit" => {
+                if let Some(task) = task(self, "") {
+                    push(&mut self.recorded.events, What::Exit { task });
+                }
+            }
+            _ if fields.contains("function=sched_cfs_period_timer") => {
+                let group = self.group_at(time_ns);
+                push(&mut self.recorded.events, What::Period { group });
+            }
+            _ => {}
+        }
+    }
+
+    /// The group whose period has an edge nearest to this moment.
+    fn group_at(&self, time_ns: u64) -> u32 {
+        let groups = self.workload.groups.iter().enumerate();
+        let off = groups.filter_map(|(ix, group)| {
+            let edge_ns = *self.edges.get(&group.path)?;
+            let period_ns = group.limit.period_ns();
+            let past_ns = (time_ns + period_ns - edge_ns % period_ns) % period_ns;
+            Some((past_ns.min(period_ns - past_ns), ix as u32))
+        });
+        off.min().map_or(0, |(_, ix)| ix)
+    }
+}
+
+/// Value of a field that ends at a blank.
+fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
+    let is_start = |at: usize| at == 0 || fields.as_bytes()[at - 1] == b' ';
+    let (at, _) = fields.match_indices(name).find(|(at, _)| is_start(*at))?;
+    fields[at + name.len()..].split_ascii_whitespace().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let fields = "prev_comm=a b prev_pid=7 pid=9";
+        assert_eq!(field(fields, "pid="), Some("9"));
+        assert_eq!(field(fields, "prev_pid="), Some("7"));
+        assert_eq!(field(fields, "comm="), None);
+    }
+}
