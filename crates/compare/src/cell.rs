@@ -1,6 +1,7 @@
 //! One workload in two worlds, and whether they agree.
 
 use crate::world::{Answer, Run};
+use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
 use cpumax_workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ pub struct Cell {
     pub against: String,
     /// What came of it.
     pub verdict: Verdict,
+    /// Worst number of the model's run without noise, as [`Verdict::ratio`].
+    #[serde(default)]
+    pub strict: f64,
     /// What the two were compared by, worst first; empty unless both were run.
     pub deviations: Vec<Deviation>,
     /// What the reference found.
@@ -26,6 +30,9 @@ pub struct Cell {
     pub notes: Vec<String>,
     /// Both outcomes, the reference first.
     pub outcomes: Vec<Outcome>,
+    /// What happened when in both, the reference first, if that was asked for.
+    #[serde(skip)]
+    pub traces: Vec<Recorded>,
 }
 
 /// What came of a comparison.
@@ -81,10 +88,12 @@ impl Cell {
             reference: reference.to_owned(),
             against: against.to_owned(),
             verdict: Verdict::Agrees(0.0),
+            strict: 0.0,
             deviations: Vec::new(),
             conditions: Conditions::default(),
             notes: Vec::new(),
             outcomes: Vec::new(),
+            traces: Vec::new(),
         };
         match (first, second) {
             (Answer::Done(first), Answer::Done(second)) => {
@@ -106,9 +115,14 @@ impl Cell {
             Mode::Exact => Tolerances::exact(tick_ns),
             Mode::Parallel => Tolerances::parallel(tick_ns),
         };
-        let mut deviations = compare(&first.outcome, &second.outcome, &tolerances);
+        let strictly = compare(&first.outcome, &second.outcome, &tolerances);
+        let mut deviations = compare_all(&first.outcome, &second, &tolerances);
         let unmeasured = first.not_measured.iter().chain(&second.not_measured);
-        deviations.retain(|deviation| !unmeasured.clone().any(|name| names(name, &deviation.path)));
+        let measured =
+            |deviation: &Deviation| !unmeasured.clone().any(|name| names(name, &deviation.path));
+        deviations.retain(measured);
+        let strictly: Vec<Deviation> = strictly.into_iter().filter(measured).collect();
+        self.strict = worst(&strictly).map_or(0.0, |worst| worst.ratio);
         let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
         self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
         deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
@@ -116,12 +130,33 @@ impl Cell {
         self.conditions = first.conditions;
         self.notes = first.notes.into_iter().chain(second.notes).collect();
         self.outcomes = vec![first.outcome, second.outcome];
+        self.traces = first.trace.into_iter().chain(second.trace).collect();
     }
 
     /// The number that is furthest beyond its tolerance, if any is.
     pub fn worst(&self) -> Option<&Deviation> {
         self.deviations.first().filter(|deviation| deviation.is_beyond())
     }
+}
+
+/// Every number of a run held against the same in another run and in those it made under noise: as far off as the
+/// nearest of these, and not at all where it lies between two of them.
+fn compare_all(reference: &Outcome, other: &Run, tolerances: &Tolerances) -> Vec<Deviation> {
+    let mut nearest = compare(reference, &other.outcome, tolerances);
+    for outcome in &other.noisy {
+        let next = compare(reference, outcome, tolerances);
+        for (nearest, next) in nearest.iter_mut().zip(next) {
+            debug_assert_eq!(nearest.path, next.path);
+            let (a, b) = (nearest.found, next.found);
+            if (a.min(b)..=a.max(b)).contains(&nearest.reference) {
+                nearest.found = nearest.reference;
+                (nearest.difference, nearest.ratio) = (0, 0.0);
+            } else if next.ratio < nearest.ratio {
+                *nearest = next;
+            }
+        }
+    }
+    nearest
 }
 
 /// Whether a name that a world gives for what it does not measure means this number: the path itself, the path of

@@ -13,6 +13,10 @@ pub struct Pair<'a> {
     pub workload: &'a Workload,
     /// Seed of every random stream of both.
     pub seed: u64,
+    /// Whether to record what happens when.
+    pub trace: bool,
+    /// How many more runs of a model under microsecond noise.
+    pub noisy: u32,
 }
 
 /// Runs every pair in the reference, then in the other world under the conditions that the reference
@@ -20,20 +24,26 @@ pub struct Pair<'a> {
 ///
 /// # Errors
 /// When one of the worlds can do no more jobs, or was interrupted.
-pub fn column(
-    pairs: &[Pair<'_>],
+pub fn column<'a>(
+    pairs: &[Pair<'a>],
     mode: Mode,
     reference: &mut dyn World,
     against: &mut dyn World,
     mut each: impl FnMut(Cell),
 ) -> Result<(), Error> {
     let (first, second) = (reference.label(), against.label());
-    let jobs: Vec<Job<'_>> =
-        pairs.iter().map(|p| Job { workload: p.workload, seed: p.seed, observed: None }).collect();
+    let job = |pair: &Pair<'a>| Job {
+        workload: pair.workload,
+        seed: pair.seed,
+        observed: None,
+        trace: pair.trace,
+        noisy: pair.noisy,
+    };
+    let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
     let mut broken = Ok(());
     let held: Each<'_> = &mut |index, answer| {
-        let Pair { workload, seed } = pairs[index];
-        match other(against, workload, seed, &answer) {
+        let Pair { workload, seed, .. } = pairs[index];
+        match other(against, &jobs[index], &answer) {
             Ok(other) => each(Cell::of(workload, seed, mode, (&first, answer), (&second, other))),
             Err(error) => {
                 broken = Err(error);
@@ -48,12 +58,7 @@ pub fn column(
 }
 
 /// The same job in the other world; what the reference did not run need not be run there.
-fn other(
-    against: &mut dyn World,
-    workload: &Workload,
-    seed: u64,
-    answer: &Answer,
-) -> Result<Answer, Error> {
+fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
     let observed: Option<&Conditions> = match answer {
         Answer::Done(run) => Some(&run.conditions),
         Answer::Refused(reason) | Answer::Failed(reason) => {
@@ -61,7 +66,7 @@ fn other(
         }
     };
     let mut other = None;
-    against.run(&[Job { workload, seed, observed }], &mut |_, answer| {
+    against.run(&[Job { observed, ..*job }], &mut |_, answer| {
         other = Some(answer);
         ControlFlow::Continue(())
     })?;

@@ -18,6 +18,9 @@ use cpumax_workload::{Action, Intervention, Preempt, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Runs under noise by which it is judged whether two worlds really differ.
+const NOISY: u32 = 50;
+
 /// Cases run in one go: a virtual machine boots once for them.
 const BATCH: u64 = 16;
 /// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as large
@@ -136,8 +139,11 @@ fn batch(
     against: &mut dyn World,
 ) -> Result<Vec<Cell>, Error> {
     let workloads: Vec<Workload> = cases.clone().map(|case| workload(case, plan.level)).collect();
-    let pairs: Vec<Pair<'_>> =
-        workloads.iter().zip(cases).map(|(workload, seed)| Pair { workload, seed }).collect();
+    let pairs: Vec<Pair<'_>> = workloads
+        .iter()
+        .zip(cases)
+        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy: NOISY })
+        .collect();
     let mut cells = Vec::new();
     column(&pairs, Mode::Exact, reference, against, |cell| cells.push(cell))?;
     Ok(cells)
@@ -197,7 +203,7 @@ fn one(
     against: &mut dyn World,
 ) -> Result<Cell, Error> {
     let mut made = None;
-    let pair = Pair { workload, seed };
+    let pair = Pair { workload, seed, trace: false, noisy: NOISY };
     column(&[pair], Mode::Exact, reference, against, |cell| made = Some(cell))?;
     made.ok_or_else(|| Error::World {
         world: reference.label(),

@@ -2,6 +2,7 @@
 
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, run};
+use cpumax_outcome::trace::{Recorded, TraceSink};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Domain, Stream, Workload};
 use std::ops::ControlFlow;
@@ -16,6 +17,10 @@ pub struct Job<'a> {
     pub seed: u64,
     /// What the run that this one will be held against found; a real kernel cannot be told.
     pub observed: Option<&'a Conditions>,
+    /// Whether to record what happens when.
+    pub trace: bool,
+    /// How many more runs under microsecond noise, to see how far each number moves; a real kernel has its own.
+    pub noisy: u32,
 }
 
 /// What came of a job.
@@ -40,6 +45,10 @@ pub struct Run {
     pub not_measured: Vec<String>,
     /// Where it is not quite what the workload says.
     pub notes: Vec<String>,
+    /// What happened when, if that was asked for.
+    pub trace: Option<Recorded>,
+    /// What the runs under noise yielded.
+    pub noisy: Vec<Outcome>,
 }
 
 /// Why a world can do no more jobs.
@@ -97,28 +106,49 @@ impl Model {
 
     fn answer(&self, job: &Job<'_>) -> Result<Answer, Error> {
         let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
+        let mut trace = job.trace.then(Recorded::default);
+        let outcome = match self.outcome(job, &conditions, None, trace.as_mut())? {
+            Ok(outcome) => outcome,
+            Err(reason) => return Ok(Answer::Failed(reason)),
+        };
+        let mut noisy = Vec::new();
+        for seed in 1..=job.noisy {
+            match self.outcome(job, &conditions, Some(seed.into()), None)? {
+                Ok(outcome) => noisy.push(outcome),
+                Err(reason) => return Ok(Answer::Failed(reason)),
+            }
+        }
+        let (not_measured, notes) = (Vec::new(), Vec::new());
+        let run = Run { outcome, conditions, not_measured, notes, trace, noisy };
+        Ok(Answer::Done(Box::new(run)))
+    }
+
+    /// One run, or why there is none.
+    fn outcome(
+        &self,
+        job: &Job<'_>,
+        conditions: &Conditions,
+        noise: Option<u64>,
+        trace: Option<&mut Recorded>,
+    ) -> Result<Result<Outcome, String>, Error> {
         let options = Options {
             kernel: self.kernel,
             seed: job.seed,
             check: false,
             step_every_tick: false,
-            observed: Some(&conditions),
+            observed: Some(conditions),
+            noise,
         };
         let mut progress =
             |_| if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let run = || run(job.workload, &options, None, Some(&mut progress));
+        let sink = trace.map(|trace| trace as &mut dyn TraceSink);
+        let run = || run(job.workload, &options, sink, Some(&mut progress));
         // The model's assertions are always on; one that fails is a finding, not the end of a search.
-        let ran = panic::catch_unwind(AssertUnwindSafe(run));
-        match ran {
-            Ok(Ok(outcome)) => Ok(Answer::Done(Box::new(Run {
-                outcome,
-                conditions,
-                not_measured: Vec::new(),
-                notes: Vec::new(),
-            }))),
+        match panic::catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(outcome)) => Ok(Ok(outcome)),
             Ok(Err(cpumax_machine::Error::Interrupted(_))) => Err(Error::Interrupted),
-            Ok(Err(error)) => Ok(Answer::Failed(error.to_string())),
-            Err(_) => Ok(Answer::Failed("the model contradicts itself".to_owned())),
+            Ok(Err(error)) => Ok(Err(error.to_string())),
+            Err(_) => Ok(Err("the model contradicts itself".to_owned())),
         }
     }
 }

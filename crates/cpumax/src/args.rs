@@ -416,6 +416,14 @@ pub struct CompareArgs {
     /// Write the matrix as a document in Markdown, with the kernels and the date
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
+
+    /// How often the model is run under microsecond noise, to see how far each number moves
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub noisy: u32,
+
+    /// Write who ran when in both, as text, two files for each comparison
+    #[arg(long, value_name = "FOLDER")]
+    pub trace: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

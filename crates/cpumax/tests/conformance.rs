@@ -20,19 +20,14 @@ const SCENARIOS: [&str; 12] = [
     "waking-task",
 ];
 /// Differences that are known (docs/compare.md): scenario, kernel, and how many times the tolerance at most.
-const KNOWN: [(&str, &str, f64); 8] = [
+const KNOWN: [(&str, &str, f64); 4] = [
     // On an edge: whether it sleeps when the quota ends is a matter of microseconds.
-    ("blocked-while-throttled", "6.12", 30.0),
     ("blocked-while-throttled", "6.18", 30.0),
     // On an edge: a debt of 3 ms and some microseconds needs a fourth period.
-    ("small-quota", "6.12", 5.0),
-    ("small-quota", "6.18", 5.0),
-    ("small-quota", "7.3", 5.0),
+    ("small-quota", "6.18", 3.0),
     // Which of two equal groups gets the odd slice of a period.
     ("two-children", "6.18", 2.0),
-    ("two-children", "7.3", 12.0),
-    // Not understood yet: the model keeps the woken task out for a period.
-    ("waking-task", "6.12", 20.0),
+    ("two-children", "7.3", 15.0),
 ];
 
 #[test]

@@ -27,9 +27,20 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let against = against(args)?;
     let json = args.json.as_deref().map(JsonArray::create).transpose()?;
     let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
+    let trace = args.trace.is_some();
+    if let Some(folder) = &args.trace {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
     let pairs: Vec<Pair<'_>> = workloads
         .iter()
-        .flat_map(|workload| (seeds.first..=seeds.last).map(move |seed| Pair { workload, seed }))
+        .flat_map(|workload| {
+            (seeds.first..=seeds.last).map(move |seed| Pair {
+                workload,
+                seed,
+                trace,
+                noisy: args.noisy,
+            })
+        })
         .collect();
 
     let _watched = interrupt::Watched::begin();
@@ -49,11 +60,19 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
             Some(against) => worlds::world(against, how)?,
             None => Box::new(worlds::model(kernel)),
         };
-        column(&pairs, mode, &mut *reference, &mut *other, |cell| {
+        let mut written = Ok(());
+        column(&pairs, mode, &mut *reference, &mut *other, |mut cell| {
+            if let Some(folder) = &args.trace
+                && written.is_ok()
+            {
+                written = write_traces(folder, &kernel.name, &cell);
+                cell.traces.clear();
+            }
             cells.push(cell);
             bar.inc(1);
         })
         .map_err(worlds::failure)?;
+        written?;
         columns.push(cells);
     }
     bar.finish_and_clear();
@@ -164,6 +183,16 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
         seeds: held.len() as u64,
         deviations: worst.deviations.iter().filter(|d| d.is_beyond()).cloned().collect(),
     }
+}
+
+/// What happened in both worlds, in two files that can be compared line by line.
+fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> {
+    for (trace, side) in cell.traces.iter().zip(["first", "second"]) {
+        let name = format!("{}-{kernel}-{}-{side}.txt", cell.scenario, cell.seed);
+        let lines: Vec<String> = trace.lines().collect();
+        write_file(&folder.join(name), &(lines.join("\n") + "\n"))?;
+    }
+    Ok(())
 }
 
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {

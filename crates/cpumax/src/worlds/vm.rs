@@ -35,7 +35,10 @@ impl Machine {
     /// Job of the lab's own kind.
     fn job(&self, job: &Job<'_>) -> cpumax_lab::Job {
         let duration_ns = job.workload.duration_ns;
-        cpumax_lab::Job::new(&self.name, self.mode(job), print(job.workload), job.seed, duration_ns)
+        let mode = self.mode(job);
+        let new =
+            cpumax_lab::Job::new(&self.name, mode, print(job.workload), job.seed, duration_ns);
+        cpumax_lab::Job { trace: job.trace, ..new }
     }
 
     fn error(&self, error: &cpumax_lab::Error) -> Error {
@@ -63,6 +66,8 @@ impl World for Machine {
                         conditions: report.conditions,
                         not_measured: report.not_measured,
                         notes: report.notes,
+                        trace: report.trace,
+                        noisy: Vec::new(),
                     })),
                     Err(error) => self.answer(&error)?,
                 };
