@@ -131,14 +131,8 @@ impl Model {
         noise: Option<u64>,
         trace: Option<&mut Recorded>,
     ) -> Result<Result<Outcome, String>, Error> {
-        let options = Options {
-            kernel: self.kernel,
-            seed: job.seed,
-            check: false,
-            step_every_tick: false,
-            observed: Some(conditions),
-            noise,
-        };
+        let options =
+            Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
         let mut progress =
             |_| if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let sink = trace.map(|trace| trace as &mut dyn TraceSink);

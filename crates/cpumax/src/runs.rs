@@ -80,12 +80,9 @@ pub fn all(jobs: &[Job<'_>], running: &Running) -> Result<Vec<Outcome>, Failure>
 
 fn one(job: &Job<'_>, running: &Running, progress: &Progress) -> Result<Outcome, Failure> {
     let options = Options {
-        kernel: job.kernel,
-        seed: job.seed,
         check: running.check,
         step_every_tick: running.every_tick,
-        observed: None,
-        noise: None,
+        ..Options::new(job.kernel, job.seed)
     };
     let mut trace = job.trace.as_deref().map(Trace::create).transpose()?;
     let mut done_ns = 0;

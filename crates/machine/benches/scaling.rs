@@ -67,14 +67,7 @@ fn point(kernel: &str, size: [&str; 3]) -> Result<(), String> {
     let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is no number"));
     let workload = workload([number(size[0])?, number(size[1])?, number(size[2])?])?;
     let kernel = kernel::parse_kernels(kernel).map_err(|error| error.to_string())?[0];
-    let options = Options {
-        kernel,
-        seed: 1,
-        check: false,
-        step_every_tick: false,
-        observed: None,
-        noise: None,
-    };
+    let options = Options::new(kernel, 1);
     let start = ProcessTime::now();
     let outcome = run(&workload, &options, None, None).map_err(|error| error.to_string())?;
     println!("{} {} {}", start.elapsed().as_millis(), resident_kib(), outcome.events);

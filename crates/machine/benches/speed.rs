@@ -86,14 +86,7 @@ fn kernels(list: &str) -> Result<Vec<kernel::Kernel>, String> {
 }
 
 fn events(workload: &Workload, kernel: kernel::Kernel) -> Result<u64, String> {
-    let options = Options {
-        kernel,
-        seed: SEED,
-        check: false,
-        step_every_tick: false,
-        observed: None,
-        noise: None,
-    };
+    let options = Options::new(kernel, SEED);
     let outcome = run(workload, &options, None, None).map_err(|error| error.to_string())?;
     Ok(outcome.events)
 }

@@ -318,6 +318,16 @@ impl Machine<'_> {
         }
     }
 
+    /// Under noise work takes some microseconds more or fewer than it should, but some.
+    pub(crate) fn inexact(&mut self, ns: u64) -> u64 {
+        match self.noise.as_mut() {
+            Some(noise) if ns > MOST_WRONG_NS => {
+                ns - MOST_WRONG_NS + noise.below(2 * MOST_WRONG_NS)
+            }
+            _ => ns,
+        }
+    }
+
     /// An interrupt handler ran for that long on this CPU with interrupts off.
     pub(crate) fn irq_section(&mut self, cpu: CpuId, cost_ns: u64) {
         if !self.workload.machine.cost_timing || cost_ns == 0 {
@@ -331,9 +341,11 @@ impl Machine<'_> {
     }
 }
 
-/// By how much a tick may be late under noise beyond a quarter of that, ns; and how long a switch may take.
+/// By how much a tick may be late under noise beyond a quarter of that, ns; how long a switch may take; and by how much
+/// a piece of work may be longer or shorter than it should be.
 const MOST_LATE_NS: u64 = 6_000;
 const MOST_SWITCH_NS: u64 = 3_000;
+const MOST_WRONG_NS: u64 = 5_000;
 
 /// Steps without time passing after which a program is taken to loop for ever.
 const MAX_ROUNDS: u32 = 1_000_000;

@@ -47,9 +47,17 @@ pub struct Options<'a> {
     /// What a run on a real kernel found, to be held against that run: goes before what the workload, the
     /// kernel's rules and chance say.
     pub observed: Option<&'a Conditions>,
-    /// Interrupts come some microseconds late and switches take some, as on any real machine; how many is drawn by this
-    /// seed. What a workload's numbers are worth shows in how far they move.
+    /// Interrupts come some microseconds late, switches take some, and work takes some more or fewer than it says, as on
+    /// any real machine; how many is drawn by this seed. What a workload's numbers are worth shows in how far they move.
     pub noise: Option<u64>,
+}
+
+impl Options<'_> {
+    /// As fast as can be, and nothing told or unsure.
+    #[must_use]
+    pub const fn new(kernel: kernel::Kernel, seed: u64) -> Self {
+        Options { kernel, seed, check: false, step_every_tick: false, observed: None, noise: None }
+    }
 }
 
 /// Why a run could not be completed.

@@ -110,6 +110,7 @@ impl Machine<'_> {
 
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
+        let ns = self.inexact(ns);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;

@@ -300,15 +300,7 @@ mod tests {
             let mut workload = cpumax_workload::parse(&text, file).unwrap();
             workload.duration_ns = 300_000_000;
             for kernel in kernel::parse_kernels("4.18..7.3").unwrap() {
-                let (check, step_every_tick) = (false, false);
-                let options = Options {
-                    kernel,
-                    seed: 1,
-                    check,
-                    step_every_tick,
-                    observed: None,
-                    noise: None,
-                };
+                let options = Options::new(kernel, 1);
                 let mut machine = Machine::new(&workload, &options, None);
                 machine.run(None).unwrap();
                 let (ticks, idle) = machine.ticks;

@@ -78,14 +78,7 @@ fn number(name: &str, otherwise: u32) -> u32 {
 fn no_order_of_events_breaks_the_pull_rules() {
     let name = std::env::var("CPUMAX_KERNEL").unwrap_or_else(|_| "pull".to_owned());
     let kernel = parse_kernels(&name).expect("is a kernel")[0];
-    let options = Options {
-        kernel,
-        seed: 1,
-        check: true,
-        step_every_tick: false,
-        observed: None,
-        noise: None,
-    };
+    let options = Options { check: true, ..Options::new(kernel, 1) };
     let overtakings = number("CPUMAX_OVERTAKINGS", 1);
     let bounds = Bounds { window_ns: 200_000, overtakings, runs: u64::MAX };
     let (mut runs, mut events, mut workloads) = (0, 0, 0);
@@ -119,14 +112,7 @@ fn no_order_of_events_breaks_the_pull_rules() {
 fn without_overtaking_it_is_the_run_itself() {
     let workload = workload(1, [0, 1, 2], "");
     for kernel in parse_kernels("4.19,6.18,7.3,pull").expect("are kernels") {
-        let options = Options {
-            kernel,
-            seed: 1,
-            check: true,
-            step_every_tick: false,
-            observed: None,
-            noise: None,
-        };
+        let options = Options { check: true, ..Options::new(kernel, 1) };
         let alone = run(&workload, &options, None, None).expect("runs");
         let bounds = Bounds { window_ns: 0, overtakings: 0, runs: u64::MAX };
         let explored = explore(&workload, &options, bounds, |outcome| {

@@ -20,8 +20,7 @@ fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
         .build()
         .expect("is a workload");
     let kernel = parse_kernels("6.18").expect("is a kernel")[0];
-    let options =
-        Options { kernel, seed: 1, check: true, step_every_tick: false, observed, noise: None };
+    let options = Options { check: true, observed, ..Options::new(kernel, 1) };
     run(&workload, &options, None, None).expect("runs").groups.remove("/limited").expect("is there")
 }
 

@@ -62,14 +62,7 @@ fn workload(seed: u64) -> Workload {
 /// turned down at all.
 fn overshoot(workload: &Workload, kernel: &str) -> (f64, bool) {
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options {
-        kernel,
-        seed: 1,
-        check: false,
-        step_every_tick: false,
-        observed: None,
-        noise: None,
-    };
+    let options = Options::new(kernel, 1);
     let outcome = run(workload, &options, None, None).expect("runs");
     let slices_usec = workload.machine.bandwidth_slice_ns / 1000 * u64::from(workload.machine.cpus);
     let limited = workload.groups.iter().filter_map(|g| Some((g, g.limit.quota_ns()?)));

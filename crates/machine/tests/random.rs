@@ -19,7 +19,7 @@ fn kernels() -> impl Iterator<Item = Kernel> {
 }
 
 fn options(kernel: Kernel, seed: u64) -> Options<'static> {
-    Options { kernel, seed, check: false, step_every_tick: false, observed: None, noise: None }
+    Options::new(kernel, seed)
 }
 
 fn outcome(workload: &Workload, options: &Options) -> Outcome {

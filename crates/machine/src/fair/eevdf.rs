@@ -2,8 +2,8 @@
 //! `update_entity_lag()`).
 //!
 //! V is the weighted mean of the virtual runtimes on a queue, the running one included. An entity is
-//! eligible when it is not ahead of V. Left out: delayed dequeue of group entities (tasks only), and the
-//! shorter slice a group entity inherits from a short-slice task below it.
+//! eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from a short-slice task
+//! below it.
 
 use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;

@@ -190,14 +190,7 @@ mod tests {
     /// Who notices, if anybody does.
     fn found(fault: Option<Fault>) -> Option<String> {
         let kernel = kernel::parse_kernels("pull").unwrap()[0];
-        let options = Options {
-            kernel,
-            seed: 1,
-            check: true,
-            step_every_tick: false,
-            observed: None,
-            noise: None,
-        };
+        let options = Options { check: true, ..Options::new(kernel, 1) };
         let bounds = Bounds { window_ns: 200_000, overtakings: 1, runs: 30 };
         let in_cases = CASES.iter().find_map(|case| {
             let workload = workload(case);
