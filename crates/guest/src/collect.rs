@@ -61,6 +61,9 @@ pub(crate) fn reap(world: &World) -> bool {
 /// Ends all tasks, those that they start meanwhile included.
 pub(crate) fn kill_all(world: &World) {
     const AGAIN_NS: u64 = 1_000_000;
+    for &keeper in &world.keepers {
+        sys::kill(keeper, libc::SIGKILL);
+    }
     loop {
         for slot in &world.slots {
             let pid = slot.pid.load(Relaxed);

@@ -158,7 +158,7 @@ fn is_limited(workload: &Workload, mut group: GroupIx) -> bool {
     false
 }
 
-fn lives_in(workload: &Workload, group: GroupIx) -> bool {
+pub(crate) fn lives_in(workload: &Workload, group: GroupIx) -> bool {
     let starts = workload.tasks.iter().any(|spec| spec.group == group);
     let moves = workload
         .tasks

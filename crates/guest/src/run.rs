@@ -9,7 +9,7 @@ use crate::cgroup::{self, Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::phases::{Edges, write_limits};
-use crate::plan::{LockMade, Plan, longest_ns, plan};
+use crate::plan::{LockMade, Plan, lives_in, longest_ns, plan};
 use crate::protocol::{Job, Report};
 use crate::script::Script;
 use crate::task::{Own, VECTOR, apply_attributes};
@@ -89,9 +89,10 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     place.knobs.set(&workload.machine, place.in_vm).map_err(Error::Refused)?;
     let groups = place.hierarchy.make(&workload, plan.inner)?;
     let notes = plan.notes.clone();
-    let world = make_world(workload, plan, job.seed, place, &groups)?.install();
-    become_real_time(place)?;
     let born = place.hierarchy.version() == 2 && kernel::cpus() == 1;
+    let keepers = if born { make_keepers(&workload, &groups) } else { Vec::new() };
+    let world = make_world(workload, plan, job.seed, place, &groups, keepers)?.install();
+    become_real_time(place)?;
     let mut run = Run {
         world,
         groups,
@@ -116,6 +117,7 @@ fn make_world(
     seed: u64,
     place: &Place,
     groups: &[Group],
+    keepers: Vec<i32>,
 ) -> Result<World, String> {
     let io = |error: std::io::Error| error.to_string();
     let clock = std::fs::File::open("/proc/timer_list").map_err(io)?;
@@ -148,6 +150,7 @@ fn make_world(
         locks,
         channels,
         procs_fds,
+        keepers,
         slots,
         tallies,
         log: Log::new().map_err(io)?,
@@ -162,6 +165,33 @@ fn make_world(
         workload,
         plan,
     })
+}
+
+/// A sleeping child in every group that tasks are ever in. They end with the caller.
+fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
+    let mut keepers = Vec::new();
+    for (ix, group) in groups.iter().enumerate().skip(1) {
+        if !lives_in(workload, ix as u32) {
+            continue;
+        }
+        // SAFETY: this process has no other threads; the child does nothing but sleep.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
+            loop {
+                // SAFETY: the call takes nothing.
+                unsafe { libc::pause() };
+            }
+        }
+        if pid > 0 {
+            keepers.push(pid);
+            let text = pid.to_string();
+            // One that cannot be there changes nothing that would be measured.
+            // SAFETY: the text is there while it is written.
+            unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
+        }
+    }
+    keepers
 }
 
 /// Bytes of the longest write under a lock.

@@ -39,6 +39,9 @@ pub struct World {
     pub channels: Vec<crate::channel::Channel>,
     /// By group: descriptors that a pid is written to, to move it; -1: none.
     pub procs_fds: Vec<[i32; 2]>,
+    /// Processes that sleep in groups so that these are never empty: the first to come into one would have the kernel
+    /// tell that to a worker, who would then compete with it.
+    pub keepers: Vec<i32>,
     /// Tasks, there or to come.
     pub slots: Vec<Slot>,
     /// By kind.

@@ -83,6 +83,10 @@ impl Machine<'_> {
         self.cfs_rqs[id] = rq;
         self.cfs_rqs[parent].first_child = id;
         self.groups[group].cfs_rqs[cpu.ix()] = id;
+        if self.cfs_rqs[id].bandwidth.enabled && self.observed.is_some() {
+            // On a real kernel its limit was written just before the run.
+            self.set_runtime(id, self.rules.limit_write_leaves_ns);
+        }
         id
     }
 
@@ -178,6 +182,7 @@ impl Machine<'_> {
         }
         self.add_running(cpu, 1);
         self.reweight_flat_curr(cpu);
+        self.update_hrtick(cpu);
     }
 
     /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays, delayed.

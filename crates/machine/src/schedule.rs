@@ -42,6 +42,11 @@ impl Machine<'_> {
         }
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
+        if next.is_none() {
+            self.cpus[cpu].hrtick_ns = NEVER;
+        } else if self.rules.hrtick {
+            self.start_hrtick(cpu, false);
+        }
         self.switch_takes(cpu);
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });

@@ -205,6 +205,9 @@ impl Machine<'_> {
         if !self.hrtick {
             return NEVER;
         }
+        if self.rules.hrtick {
+            return self.cpus[cpu].hrtick_ns;
+        }
         let over_ns = self.slice_over_ns(cpu);
         if over_ns > self.now + HRTICK_MIN_NS {
             return over_ns;
@@ -213,6 +216,40 @@ impl Machine<'_> {
         let tq = self.timeline_of(self.ses[se].q);
         self.charge_to_last_tick(tq);
         self.slice_over_ns(cpu)
+    }
+
+    /// Sets the timer for the end of the running task's slice (7.1+; kernel: `hrtick_start_fair()`). That is done when a
+    /// task is put in place of another, and when one `joined` while the timer is not set. So whoever is picked again when
+    /// the timer fires runs on unwatched, up to the next tick; and a timer that was set for one task may fire for another.
+    pub(crate) fn start_hrtick(&mut self, cpu: CpuId, joined: bool) {
+        /// A timer that would move by less stays where it is.
+        const SAME_NS: u64 = 5_000;
+        let c = &self.cpus[cpu];
+        let (curr, set_ns) = (c.curr, c.hrtick_ns);
+        if !self.hrtick || c.nr_running < 2 || curr.is_none() || !self.tasks[curr].is_fair() {
+            return;
+        }
+        let se = self.tasks[curr].se;
+        let tq = self.timeline_of(self.ses[se].q);
+        self.charge_to_last_tick(tq);
+        let entity = &self.ses[se];
+        if entity.deadline < entity.vruntime {
+            if joined {
+                self.resched(cpu, Resched::Now);
+            }
+            return;
+        }
+        let over_ns = self.now + entity.ns_until(entity.deadline).max(HRTICK_MIN_NS);
+        if set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS {
+            self.cpus[cpu].hrtick_ns = over_ns;
+        }
+    }
+
+    /// A task joined those of a CPU (kernel: `hrtick_update()`).
+    pub(crate) fn update_hrtick(&mut self, cpu: CpuId) {
+        if self.rules.hrtick && self.cpus[cpu].hrtick_ns == NEVER {
+            self.start_hrtick(cpu, true);
+        }
     }
 
     fn slice_over_ns(&self, cpu: CpuId) -> u64 {
@@ -257,7 +294,7 @@ impl Machine<'_> {
             return;
         }
         self.charge_path(self.ses[self.tasks[curr].se].q);
-        self.resched(cpu, Resched::Lazy);
+        self.resched(cpu, Resched::Now);
     }
 }
 
