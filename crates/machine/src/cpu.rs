@@ -258,14 +258,12 @@ impl Machine<'_> {
         }
         let late = self.cpus[cpu].tick_is_late;
         let tick_ns = if late { self.cpus[cpu].tick_ns } else { self.next_tick_ns(cpu) };
-        let hrtick_ns = self.next_hrtick_ns(cpu);
         let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
         let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
         c.tick_ns = tick_ns;
-        c.hrtick_ns = hrtick_ns;
         c.exhausted_ns = exhausted_ns;
-        let irq_ns = tick_ns.min(hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
+        let irq_ns = tick_ns.min(c.hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
         let next_ns = work_done_ns.min(irq_ns);
         let slot = self.cpu_slot(cpu);
@@ -298,15 +296,21 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// By how much a timer comes late under noise, ns.
+    pub(crate) fn late_ns(&mut self) -> u64 {
+        self.noise.as_mut().map_or(0, |noise| MOST_LATE_NS / 4 + noise.below(MOST_LATE_NS))
+    }
+
     /// Under noise a tick comes some microseconds late: true for one that is still to come, and comes when interrupts
     /// are next on.
     fn tick_is_late(&mut self, cpu: CpuId) -> bool {
-        let Some(noise) = self.noise.as_mut() else { return false };
+        if self.noise.is_none() {
+            return false;
+        }
         let late = !self.cpus[cpu].tick_is_late;
         self.cpus[cpu].tick_is_late = late;
         if late {
-            self.cpus[cpu].irqs_off_until_ns =
-                self.now + MOST_LATE_NS / 4 + noise.below(MOST_LATE_NS);
+            self.cpus[cpu].irqs_off_until_ns = self.now + self.late_ns();
         }
         late
     }

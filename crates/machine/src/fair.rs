@@ -182,7 +182,7 @@ impl Machine<'_> {
         }
         self.add_running(cpu, 1);
         self.reweight_flat_curr(cpu);
-        self.update_hrtick(cpu);
+        self.update_hrtick(cpu, true);
     }
 
     /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays, delayed.
@@ -240,6 +240,7 @@ impl Machine<'_> {
         }
         self.ses[se].delayed = false;
         self.reweight_flat_curr(cpu);
+        self.update_hrtick(cpu, false);
         true
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Everything else is `impl Machine` in the file of its concept.
 
-use crate::bandwidth::rules::{Queue, Rules};
+use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::cfs_rq::CfsRq;
 use crate::cost::Release;
 use crate::cpu::Cpu;
@@ -167,7 +167,10 @@ impl<'a> Machine<'a> {
             preempt: (observed.and_then(|o| o.preempt).map(preempt))
                 .or(spec.preempt)
                 .unwrap_or(rules.preempt),
-            hrtick: observed.and_then(|o| o.hrtick).or(spec.hrtick).unwrap_or(rules.hrtick),
+            hrtick: observed
+                .and_then(|o| o.hrtick)
+                .or(spec.hrtick)
+                .unwrap_or(rules.hrtick == Hrtick::Deadline),
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,

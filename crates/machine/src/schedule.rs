@@ -4,7 +4,7 @@
 //! The previous task is put back on all levels and the next one set on all levels; where the kernel stops
 //! at the level that both share, that level is computed, since what is *not* looked at matters in 7.2.
 
-use crate::bandwidth::rules::{Exhaustion, Queue, Unit, WorkTest};
+use crate::bandwidth::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::Dequeue;
@@ -19,6 +19,9 @@ impl Machine<'_> {
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
+        if self.rules.hrtick == Hrtick::Slice {
+            self.cpus[cpu].hrtick_ns = NEVER;
+        }
         self.account_work(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
         if self.may_come_back(cpu) {
@@ -37,6 +40,9 @@ impl Machine<'_> {
             self.resched(cpu, Resched::Lazy);
         }
         if next == prev {
+            if self.picks_anew() {
+                self.start_hrtick(cpu);
+            }
             self.end_wait(next);
             return;
         }
@@ -44,13 +50,18 @@ impl Machine<'_> {
         self.cpus[cpu].accounted_ns = self.now;
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
-        } else if self.rules.hrtick {
-            self.start_hrtick(cpu, false);
+        } else {
+            self.start_hrtick(cpu);
         }
         self.switch_takes(cpu);
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });
         self.end_wait(self.cpus[cpu].curr);
+    }
+
+    /// Whether a task that is picked again is set up as if it were another (to 6.11).
+    fn picks_anew(&self) -> bool {
+        self.rules.hrtick == Hrtick::Slice && !self.rules.delayed_dequeue
     }
 
     /// The running task is put back among those that wait, if it still wants to run. True if it or a group of

@@ -4,7 +4,7 @@
 //! A tick that would change nothing is not an event: the first one that matters is computed and armed.
 //! With `step_every_tick` every tick is one; the result is the same, which a test proves.
 
-use crate::bandwidth::rules::Queue;
+use crate::bandwidth::rules::{Hrtick, Queue};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
@@ -91,15 +91,6 @@ impl Machine<'_> {
                 due_ns = due_ns.min(self.deadline_due_ns(q));
             }
             q = self.cfs_rqs[q].parent;
-        }
-        if self.hrtick && self.cpus[cpu].nr_running > 1 && self.rules.queue != Queue::Cfs {
-            // Renewing a deadline moves the end of the slice that the timer watches.
-            let tq = self.timeline_of(self.ses[task.se].q);
-            if self.cfs_rqs[tq].curr == task.se {
-                let entity = &self.ses[task.se];
-                let left_ns = entity.ns_until(entity.deadline);
-                due_ns = due_ns.min(self.cfs_rqs[tq].exec_start_ns.saturating_add(left_ns));
-            }
         }
         due_ns.min(self.share_due_ns(cpu))
     }
@@ -198,81 +189,55 @@ impl Machine<'_> {
         }
     }
 
-    /// When the running task's slice is over, where a timer watches it. A slice that was renewed at a tick that
-    /// was no event is renewed before its end is computed.
-    #[inline]
-    pub(crate) fn next_hrtick_ns(&mut self, cpu: CpuId) -> u64 {
-        if !self.hrtick {
-            return NEVER;
+    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). That is done when a task is
+    /// put in place of another, not when the same is picked again: who is runs on unwatched, mostly up to the next tick.
+    /// And a timer that was set for one task may fire for another.
+    pub(crate) fn start_hrtick(&mut self, cpu: CpuId) {
+        /// A timer that would move by less stays where it is (7.1+).
+        const SAME_NS: u64 = 5_000;
+        let Some((left_ns, _)) = self.slice_left(cpu) else { return };
+        let late_ns = self.late_ns();
+        let over_ns = self.now + left_ns.max(HRTICK_MIN_NS) + late_ns;
+        let set_ns = self.cpus[cpu].hrtick_ns;
+        let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
+        if moves || self.rules.hrtick == Hrtick::Slice {
+            self.cpus[cpu].hrtick_ns = over_ns;
         }
-        if self.rules.hrtick {
-            return self.cpus[cpu].hrtick_ns;
-        }
-        let over_ns = self.slice_over_ns(cpu);
-        if over_ns > self.now + HRTICK_MIN_NS {
-            return over_ns;
-        }
-        let se = self.tasks[self.cpus[cpu].curr].se;
-        let tq = self.timeline_of(self.ses[se].q);
-        self.charge_to_last_tick(tq);
-        self.slice_over_ns(cpu)
     }
 
-    /// Sets the timer for the end of the running task's slice (7.1+; kernel: `hrtick_start_fair()`). That is done when a
-    /// task is put in place of another, and when one `joined` while the timer is not set. So whoever is picked again when
-    /// the timer fires runs on unwatched, up to the next tick; and a timer that was set for one task may fire for another.
-    pub(crate) fn start_hrtick(&mut self, cpu: CpuId, joined: bool) {
-        /// A timer that would move by less stays where it is.
-        const SAME_NS: u64 = 5_000;
-        let c = &self.cpus[cpu];
-        let (curr, set_ns) = (c.curr, c.hrtick_ns);
-        if !self.hrtick || c.nr_running < 2 || curr.is_none() || !self.tasks[curr].is_fair() {
+    /// A task came to a CPU or, to 7.0, went from it (kernel: `hrtick_update()`).
+    pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
+        let is_set = self.cpus[cpu].hrtick_ns != NEVER;
+        if !self.hrtick || self.rules.hrtick == Hrtick::Deadline && (is_set || !came) {
             return;
+        }
+        match self.slice_left(cpu) {
+            Some((_, true)) => self.resched(cpu, Resched::Now),
+            _ => self.start_hrtick(cpu),
+        }
+    }
+
+    /// What is left of the running task's slice, ns, and whether it is over; where a timer is to watch it.
+    fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
+        let curr = self.cpus[cpu].curr;
+        let competitors = self.cfs_rqs[self.root(cpu)].h_nr;
+        if !self.hrtick || competitors < 2 || curr.is_none() || !self.tasks[curr].is_fair() {
+            return None;
         }
         let se = self.tasks[curr].se;
         let tq = self.timeline_of(self.ses[se].q);
         self.charge_to_last_tick(tq);
         let entity = &self.ses[se];
-        if entity.deadline < entity.vruntime {
-            if joined {
-                self.resched(cpu, Resched::Now);
-            }
-            return;
+        if self.rules.hrtick == Hrtick::Deadline {
+            let over = entity.deadline < entity.vruntime;
+            return Some((entity.ns_until(entity.deadline), over));
         }
-        let over_ns = self.now + entity.ns_until(entity.deadline).max(HRTICK_MIN_NS);
-        if set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS {
-            self.cpus[cpu].hrtick_ns = over_ns;
-        }
-    }
-
-    /// A task joined those of a CPU (kernel: `hrtick_update()`).
-    pub(crate) fn update_hrtick(&mut self, cpu: CpuId) {
-        if self.rules.hrtick && self.cpus[cpu].hrtick_ns == NEVER {
-            self.start_hrtick(cpu, true);
-        }
-    }
-
-    fn slice_over_ns(&self, cpu: CpuId) -> u64 {
-        let c = &self.cpus[cpu];
-        if c.curr.is_none() || c.nr_running < 2 || !self.tasks[c.curr].is_fair() {
-            return NEVER;
-        }
-        let se = self.tasks[c.curr].se;
-        let tq = self.timeline_of(self.ses[se].q);
-        let rq = &self.cfs_rqs[tq];
-        if rq.curr != se {
-            return NEVER;
-        }
-        let entity = &self.ses[se];
-        let left_ns = if self.rules.queue == Queue::Cfs {
-            let ran_ns = entity.sum_exec_ns - entity.picked_sum_exec_ns;
-            self.cfs_slice_ns(tq, se).saturating_sub(ran_ns)
-        } else {
-            entity.ns_until(entity.deadline)
+        let ran_ns = entity.sum_exec_ns - entity.picked_sum_exec_ns;
+        let slice_ns = match self.rules.queue {
+            Queue::Cfs => self.cfs_slice_ns(tq, se),
+            _ => entity.slice_ns,
         };
-        let over_ns = rq.exec_start_ns.saturating_add(left_ns);
-        // A slice that ran out unnoticed, while nobody competed, ends right away.
-        if over_ns > self.now { over_ns } else { self.now + HRTICK_MIN_NS }
+        Some((slice_ns.saturating_sub(ran_ns), ran_ns > slice_ns))
     }
 
     /// The timer of the pull rules fires: a level's runtime is used up, now.

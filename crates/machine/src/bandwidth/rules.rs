@@ -159,6 +159,15 @@ pub enum GroupShare {
     Concur,
 }
 
+/// The timer that ends slices when several tasks compete (kernel: `hrtick`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hrtick {
+    /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).
+    Slice,
+    /// By the task's deadline; on (7.1+).
+    Deadline,
+}
+
 /// Every knob in which two generations differ. See the module's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
@@ -212,8 +221,8 @@ pub struct Rules {
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
     pub base_slice_ns: u64,
-    /// A timer ends a slice when several tasks compete (7.1+). `tick.rs`.
-    pub hrtick: bool,
+    /// What the timer that ends slices is set by. `tick.rs`.
+    pub hrtick: Hrtick,
     /// How a group's weight is shared out.
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
@@ -254,7 +263,7 @@ pub const G1_4_18: Rules = Rules {
     queue: Queue::Cfs,
     delayed_dequeue: false,
     base_slice_ns: 750_000,
-    hrtick: false,
+    hrtick: Hrtick::Slice,
     group_share: GroupShare::Smp,
     limit_keeps_tick: false,
     move_tests_preemption: false,
@@ -316,7 +325,7 @@ pub const G3: Rules = Rules {
 /// 7.0: a task moved between groups is tested for preemption.
 pub const G3_7_0: Rules = Rules { move_tests_preemption: true, ..G3 };
 /// 7.1: the high-resolution tick is on.
-pub const G3_7_1: Rules = Rules { hrtick: true, ..G3_7_0 };
+pub const G3_7_1: Rules = Rules { hrtick: Hrtick::Deadline, ..G3_7_0 };
 /// G4, throttling inside the accounting: 7.2.
 pub const G4: Rules = Rules {
     enqueue_takes_slice: false,
