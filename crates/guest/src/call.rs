@@ -423,6 +423,6 @@ impl Task {
         }
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(waited_until_ns);
         self.last_stamp = self.last_stamp.max(since);
-        self.settle_work(call.work_ns);
+        self.settle_call(call.work_ns);
     }
 }

@@ -164,7 +164,7 @@ impl Task {
                 _ => return world.fail(Fault::Call, got),
             };
         }
-        self.settle_work(ns);
+        self.settle_call(ns);
     }
 
     /// Kernel time under the lock of an inode, in a system call of its own.
@@ -182,7 +182,7 @@ impl Task {
         if written < 0 {
             world.fail(Fault::Call, written);
         }
-        self.settle_work(ns);
+        self.settle_call(ns);
     }
 
     /// A vector of that many bytes, as many as one call takes.
@@ -369,6 +369,16 @@ impl Task {
         let left_ns = ns.saturating_add_signed(-self.owes_ns);
         self.owes_ns += left_ns as i64 - ns as i64;
         left_ns
+    }
+
+    /// After a system call, see [`Self::settle_work`]. Where it may have been stopped within, nobody here knows in how many
+    /// pieces: the kernel's own statistics tell of the longest (`collect.rs`).
+    pub fn settle_call(&mut self, needed_ns: u64) {
+        let seen_ns = self.slot.stall_ns.load(Relaxed);
+        self.settle_work(needed_ns);
+        if self.world.plan.stops_anywhere {
+            self.slot.stall_ns.store(seen_ns, Relaxed);
+        }
     }
 
     /// After work that needed `needed_ns`: what it took more, or less, is made up for by the next.
