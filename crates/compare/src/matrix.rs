@@ -19,6 +19,9 @@ pub struct Pair<'a> {
     pub noisy: u32,
 }
 
+/// Runs under noise after which it is looked whether the two agree.
+const FEW: u32 = 100;
+
 /// Runs every pair in the reference, then in the other world under the conditions that the reference
 /// found; `each` is given the cells in order, as they are finished.
 ///
@@ -42,15 +45,22 @@ pub fn column<'a>(
     let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
     let mut broken = Ok(());
     let held: Each<'_> = &mut |index, answer| {
-        let Pair { workload, seed, .. } = pairs[index];
-        match other(against, &jobs[index], &answer) {
-            Ok(other) => each(Cell::of(workload, seed, mode, (&first, answer), (&second, other))),
-            Err(error) => {
-                broken = Err(error);
-                return ControlFlow::Break(());
-            }
+        let Pair { workload, seed, noisy, .. } = pairs[index];
+        let mut cell = |noisy| {
+            let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
+            Ok(Cell::of(workload, seed, mode, (&first, answer.clone()), (&second, other)))
+        };
+        let few = cell(noisy.min(FEW));
+        match few {
+            // Most need no more.
+            Ok(few) if few.verdict.differs() && noisy > FEW => match cell(noisy) {
+                Ok(many) => each(many),
+                Err(error) => broken = Err(error),
+            },
+            Ok(few) => each(few),
+            Err(error) => broken = Err(error),
         }
-        ControlFlow::Continue(())
+        if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let ran = reference.run(&jobs, held);
     broken?;

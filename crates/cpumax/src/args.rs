@@ -417,8 +417,9 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
 
-    /// How often the model is run under microsecond noise, to see how far each number moves
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    /// How often at most the model is run under microsecond noise, to see how far each number moves;
+    /// 0 to 10000
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub noisy: u32,
 
     /// Write who ran when in both, as text, two files for each comparison

@@ -169,6 +169,7 @@ fn make_world(
 
 /// A sleeping child in every group that tasks are ever in. They end with the caller.
 fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
+    const ALONE_NS: u64 = 2_000_000;
     let mut keepers = Vec::new();
     for (ix, group) in groups.iter().enumerate().skip(1) {
         if !lives_in(workload, ix as u32) {
@@ -189,6 +190,8 @@ fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
             // One that cannot be there changes nothing that would be measured.
             // SAFETY: the text is there while it is written.
             unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
+            // It goes to sleep before there is another, so that no group owes or is owed anything.
+            sys::sleep_for(ALONE_NS);
         }
     }
     keepers
