@@ -179,6 +179,46 @@ fn failed(world: &str, reason: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpumax_outcome::{GroupOutcome, ReleaseOutcome};
+    use std::collections::BTreeMap;
+
+    /// An outcome in which a group used that much.
+    fn used(usec: u64) -> Outcome {
+        let group = GroupOutcome { usage_usec: usec, ..GroupOutcome::default() };
+        Outcome {
+            scenario: "s".to_owned(),
+            world: "model".to_owned(),
+            kernel: "7.3".to_owned(),
+            generation: "G4F".to_owned(),
+            seed: 1,
+            simulated_ns: 1_000_000_000,
+            groups: BTreeMap::from([("/g".to_owned(), group)]),
+            tasks: BTreeMap::new(),
+            release: ReleaseOutcome::default(),
+            events: 1,
+        }
+    }
+
+    #[test]
+    fn a_number_agrees_that_lies_between_two_runs_under_noise_or_near_one() {
+        let tolerances = Tolerances::exact(4_000_000);
+        let off = |reference: u64, runs: &[u64]| {
+            let run = Run {
+                outcome: used(runs[0]),
+                conditions: Conditions::default(),
+                not_measured: Vec::new(),
+                notes: Vec::new(),
+                trace: None,
+                noisy: runs[1..].iter().map(|&usec| used(usec)).collect(),
+            };
+            let all = compare_all(&used(reference), &run, &tolerances);
+            all.iter().map(|deviation| deviation.ratio).fold(0.0, f64::max)
+        };
+        assert_eq!(off(500_000, &[400_000]), 20.0);
+        assert_eq!(off(500_000, &[400_000, 600_000]), 0.0);
+        assert_eq!(off(500_000, &[400_000, 410_000, 498_000]), 0.4);
+        assert_eq!(off(500_000, &[400_000, 450_000]), 10.0);
+    }
 
     #[test]
     fn what_is_not_measured_may_be_one_number_or_many() {

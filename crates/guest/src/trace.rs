@@ -217,6 +217,58 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_become_events_of_the_run() {
+        let text = r#"name = "s"
+            duration = "1s"
+            [[group]]
+            path = "/g"
+            max = "10000 100000"
+            [[task]]
+            name = "hog"
+            group = "/g"
+            program = [{ user = "1s" }]"#;
+        let workload = cpumax_workload::parse(text, "s.toml").unwrap();
+        let edges = Edges::from([("/g".to_owned(), 50_000_000)]);
+        let mut reader = Reader {
+            recorded: Recorded::default(),
+            numbers: BTreeMap::new(),
+            start_ns: 26_000_000_000,
+            end_ns: 27_000_000_000,
+            workload: &workload,
+            edges: &edges,
+        };
+        reader.name(42, "hog".to_owned());
+        for line in [
+            "# tracer: nop",
+            "",
+            "  init-1  [000] d..2.  25.999000: sched_wakeup: comm=early pid=9 prio=120",
+            "  init-1  [000] d..2.  26.000020: sched_switch: prev_comm=init prev_pid=1 prev_prio=49 prev_state=S ==> \
+             next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d.h..  26.050003: hrtimer_expire_entry: hrtimer=0 function=sched_cfs_period_timer now=1",
+            "  <...>-42  [000] d.h..  26.052003: hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=1",
+            "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R \
+             ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+            "  <...>-42  [000] nonsense: sched_switch",
+            "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
+        ] {
+            reader.line(line);
+        }
+        let told: Vec<_> =
+            reader.recorded.events.iter().map(|event| (event.time_ns, event.what)).collect();
+        let init = 1;
+        assert_eq!(
+            told,
+            [
+                (20_000, What::Sleep { task: init }),
+                (20_000, What::Switch { next: Some(0) }),
+                (50_003_000, What::Period { group: 1 }),
+                (60_000_000, What::Switch { next: None }),
+            ]
+        );
+        assert_eq!(reader.recorded.names.tasks, ["hog", "(init)"]);
+    }
+
+    #[test]
     fn a_field_is_found_by_its_whole_name() {
         let fields = "prev_comm=a b prev_pid=7 pid=9";
         assert_eq!(field(fields, "pid="), Some("9"));

@@ -3,6 +3,7 @@
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
+use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Conditions, GroupOutcome};
 use cpumax_workload::Workload;
 use cpumax_workload::build::{Group, Task};
@@ -12,6 +13,10 @@ use std::time::Duration;
 
 /// What a busy thread in a group of 6/100 does on 6.18 in this time.
 fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
+    hog_on("6.18", duration_ms, observed)
+}
+
+fn hog_on(kernel: &str, duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
     let limit = Limit::new(Some(6_000_000), 100_000_000, 0).expect("is a limit");
     let workload = Workload::builder("hog")
         .duration(Duration::from_millis(duration_ms))
@@ -19,7 +24,7 @@ fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
         .task(Task::new("hog").group("/limited").program([forever([user(Duration::from_secs(1))])]))
         .build()
         .expect("is a workload");
-    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
     let options = Options { check: true, observed, ..Options::new(kernel, 1) };
     run(&workload, &options, None, None).expect("runs").groups.remove("/limited").expect("is there")
 }
@@ -27,8 +32,9 @@ fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
 #[test]
 fn the_limit_is_enforced_at_the_ticks_that_were_observed() {
     let edge = BTreeMap::from([("/limited".to_owned(), 80_000_000)]);
+    // The quota and the 1 ns that the write of the limit left, up to the next tick.
     for (hz, first_tick_ns, used_usec) in
-        [(250, 0, 8_000), (250, 1_000_000, 9_000), (1000, 0, 6_000), (1000, 500_000, 6_500)]
+        [(250, 0, 8_000), (250, 1_000_000, 9_000), (1000, 0, 7_000), (1000, 500_000, 6_500)]
     {
         let observed = Conditions {
             hz: Some(hz),
@@ -49,4 +55,81 @@ fn periods_end_at_the_edges_that_were_observed() {
         let hog = hog(450, Some(&observed));
         assert_eq!(hog.nr_periods, periods, "{first_edge_ms} ms");
     }
+}
+
+#[test]
+fn whoever_starts_the_tasks_takes_its_time() {
+    let observed = Conditions { outside_ns: vec![(0, 5_000_000)], ..Conditions::default() };
+    let (alone, after) = (hog(6, Some(&Conditions::default())), hog(6, Some(&observed)));
+    assert_eq!((alone.usage_usec, after.usage_usec), (6_000, 1_000));
+}
+
+#[test]
+fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
+    // The edge right after the start fills the pool anew. What was taken before goes on top of that, to 6.17; later a
+    // CPU begins with 1 ns, asks for nothing when the thread is queued, and has one quota in all.
+    let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 1_000)]);
+    let observed = Conditions { hz: Some(1000), first_edge_ns, ..Conditions::default() };
+    let used = |kernel| hog_on(kernel, 50, Some(&observed)).usage_usec;
+    assert_eq!(used("6.12"), 11_000, "5 ms at once, 6 ms after the edge");
+    assert_eq!(used("6.18"), 7_000, "6 ms and 1 ns, and the tick at which that is noticed");
+}
+
+#[test]
+fn noise_is_drawn_by_its_seed_alone() {
+    let workload = two_hogs("0");
+    let used = |noise| {
+        let kernel = parse_kernels("7.3").expect("is a kernel")[0];
+        let options = Options { check: true, noise, ..Options::new(kernel, 1) };
+        run(&workload, &options, None, None).expect("runs")
+    };
+    assert_eq!(used(None), used(None));
+    assert_eq!(used(Some(1)), used(Some(1)));
+    let runs: Vec<_> = (1..=8).map(|seed| used(Some(seed))).collect();
+    assert!(runs.iter().any(|run| run != &runs[0]), "no number ever moves");
+    for run in &runs {
+        let usage = run.tasks.values().map(|task| task.usage_usec).sum::<u64>();
+        assert!(usage.abs_diff(1_000_000) < 2_000, "{usage} us of a second are used");
+    }
+}
+
+/// How often the CPU of two busy threads is given to another within a second.
+fn switches(kernel: &str, nice: &str) -> usize {
+    let workload = two_hogs(nice);
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let mut trace = Recorded::default();
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    run(&workload, &options, Some(&mut trace), None).expect("runs");
+    trace.events.iter().filter(|event| matches!(event.what, What::Switch { .. })).count()
+}
+
+#[test]
+fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
+    // Two equal threads take turns, whatever the kernel.
+    for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
+        assert!(switches(kernel, "0") > 1_200, "{kernel}");
+    }
+    // Of two that are not the heavier is often picked again: to 6.11 its timer is set again, later it runs up to the
+    // next tick, and slices that should be of 0.7 ms are of 4 ms.
+    let (before, since) = (switches("6.6", "5"), switches("6.12", "5"));
+    assert!(before > 600 && since < before / 2, "{before} {since}");
+    assert!(switches("7.3", "5") < before / 2);
+}
+
+fn two_hogs(nice: &str) -> Workload {
+    let text = format!(
+        r#"name = "two"
+        duration = "1s"
+        [machine]
+        hz = 250
+        hrtick = true
+        [[task]]
+        name = "one"
+        program = [{{ forever = [{{ user = "1s" }}] }}]
+        [[task]]
+        name = "two"
+        nice = {nice}
+        program = [{{ forever = [{{ user = "1s" }}] }}]"#
+    );
+    cpumax_workload::parse(&text, "two.toml").expect("is a workload")
 }
