@@ -63,9 +63,9 @@ struct Args {
     /// Leave out cures, as a bit mask; tests show with it what each cures.
     #[arg(long, hide = true, default_value_t = 0)]
     without: u32,
-    /// Widen the window of the race between a refill and a park, in microseconds; for tests.
-    #[arg(long, hide = true, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    park_delay_us: u32,
+    /// Hold the windows of races open, as a bit mask; tests meet in them.
+    #[arg(long, hide = true, default_value_t = 0)]
+    stretched: u32,
     /// Show what libbpf has to say.
     #[arg(short, long)]
     verbose: bool,
@@ -98,7 +98,7 @@ fn run(args: &Args) -> Result<()> {
         groups_max: args.max_groups,
         park_at_enqueue: args.park_at_enqueue,
         without: args.without,
-        park_delay_ns: args.park_delay_us * 1000,
+        stretched: args.stretched,
         verbose: args.verbose,
     };
     let stop = Arc::new(AtomicBool::new(false));

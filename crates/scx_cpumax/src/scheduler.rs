@@ -39,8 +39,8 @@ pub struct Options {
     pub park_at_enqueue: bool,
     /// Cures to leave out, as bits of `enum cure`.
     pub without: u32,
-    /// Widen the window of the race between a refill and a park, ns.
-    pub park_delay_ns: u32,
+    /// Races whose windows are held open, as bits of `enum race`.
+    pub stretched: u32,
     /// Show what libbpf has to say.
     pub verbose: bool,
 }
@@ -225,7 +225,7 @@ fn configure(
     rodata.llc_of_cpu[..topology.llc_of_cpu.len()].copy_from_slice(&topology.llc_of_cpu);
     rodata.slice_ns = options.slice_ns;
     rodata.without = options.without;
-    rodata.park_delay_ns = options.park_delay_ns;
+    rodata.stretched = options.stretched;
     rodata.park_at_enqueue = options.park_at_enqueue;
     debug_assert!(topology.cpu_count <= CPUS_MAX);
     // A group takes its record and a cache line for each CPU.

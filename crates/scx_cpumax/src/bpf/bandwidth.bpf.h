@@ -47,7 +47,7 @@ const volatile u32 nr_cpus = 1;
 const volatile u64 tick_ns = 4000000;
 const volatile bool park_at_enqueue = false; /* for comparison only: parks whoever is queued, lock holders too */
 const volatile u32 without = 0;		     /* cures to leave out, so that tests can show what they cure */
-const volatile u32 park_delay_ns = 0;		     /* tests widen the window of the refill race with it */
+const volatile u32 stretched = 0;		     /* races whose window is held open, so that tests meet in it */
 enum cure {
 	CURE_REFILL_RACE = 1 << 0,
 	CURE_SECOND_SLOT = 1 << 1,
@@ -57,6 +57,11 @@ enum cure {
 	CURE_UNPARK_FIRST = 1 << 5,
 	CURE_LEAVING_CPU = 1 << 6,
 };
+enum race {
+	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: until there was a refill */
+	RACE_RELEASE_AND_PARK = 1 << 1, /* between a release and what follows it: until the task has parked again */
+};
+#define CBW_STRETCH_MAX_NS 25000000ULL
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
 const volatile u32 task_size = sizeof(struct cbw_task);

@@ -89,7 +89,7 @@ pub const CHECKS: &[Check] = &[
     exact("freezer", parked::freezer),
     exact("second_hop", parked::second_hop).on(2),
     parallel("second_slot", 2, parked::second_slot),
-    parallel("refill_race", 2, parked::refill_race),
+    exact("refill_race", parked::refill_race).on(2),
     parallel("lost_park", 2, parked::lost_park),
     exact("watchdog", parked::watchdog),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),

@@ -122,12 +122,27 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 		g->throttled_ns += cpus * now - since;
 }
 
-static __noinline int cbw_delay(u64 until)
+/* Holds the window of a race open until a number has changed: for tests. */
+static __always_inline void cbw_await_change(u64 *number)
 {
+	u64 before = cbw_read(*number), until = bpf_ktime_get_ns() + CBW_STRETCH_MAX_NS;
 	int i;
 
-	bpf_for(i, 0, 1 << 20) {
-		if (bpf_ktime_get_ns() >= until)
+	bpf_for(i, 0, 1 << 22) {
+		if (cbw_read(*number) != before || bpf_ktime_get_ns() >= until)
+			break;
+	}
+}
+
+static __noinline int cbw_await_refill(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address);
+	u64 before = cbw_read(g->refill_at_ns), until = bpf_ktime_get_ns() + CBW_STRETCH_MAX_NS;
+	int i;
+
+	CBW_USES_ARENA();
+	bpf_for(i, 0, 1 << 22) {
+		if (cbw_read(g->refill_at_ns) != before || bpf_ktime_get_ns() >= until)
 			break;
 	}
 	return 0;
@@ -181,10 +196,10 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 				cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 				scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
 			}
-			if (without & CURE_UNPARK_FIRST) {
-				cbw_delay(bpf_ktime_get_ns() + park_delay_ns);
+			if (stretched & RACE_RELEASE_AND_PARK)
+				cbw_await_change(&t->parks);
+			if (without & CURE_UNPARK_FIRST)
 				cbw_unpark(t, now);
-			}
 		}
 	}
 	g->released += g->released_in_walk;
