@@ -9,6 +9,7 @@ mod selftests;
 mod storm;
 
 use crate::guest::Checked;
+pub use selftests::shell;
 
 /// When a check runs.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,9 @@ fn main() -> ExitCode {
     if std::process::id() == 1 {
         guest::main();
     }
+    if args.first().is_some_and(|name| name == "sh") {
+        checks::shell();
+    }
     if args.get(1).is_some_and(|arg| arg == "load") {
         loads::main(&args[2..]);
     }
