@@ -14,8 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Func;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
 
@@ -253,20 +251,12 @@ fn check_kernel() -> Result<()> {
     }
     if !Path::new("/sys/kernel/sched_ext").exists() {
         bail!(
-            "this kernel ({}) has no sched_ext: it needs 6.19 or newer built with CONFIG_SCHED_CLASS_EXT=y",
+            "this kernel ({}) has no sched_ext: it needs 6.18 or newer built with CONFIG_SCHED_CLASS_EXT=y",
             kernel_release()
         );
     }
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         bail!("this kernel ({}) has no BTF: it needs CONFIG_DEBUG_INFO_BTF=y", kernel_release());
-    }
-    // On 6.18, which lacks this function, tasks came by the boundary but were not parked there: limits would not hold.
-    let btf = Btf::from_vmlinux().context("the kernel's BTF cannot be read")?;
-    if btf.type_by_name::<Func<'_>>("scx_bpf_task_set_slice").is_none() {
-        bail!(
-            "this kernel ({}) cannot park tasks on their way to user mode: it needs 6.19 or newer",
-            kernel_release()
-        );
     }
     let state = fs::read_to_string(STATE).unwrap_or_default();
     if state.trim() != "disabled" {

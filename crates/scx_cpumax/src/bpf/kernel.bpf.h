@@ -96,6 +96,7 @@ struct task_struct {
 	int tgid;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
+	struct cpumask cpus_mask;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
 	char comm[16];

@@ -202,7 +202,11 @@ void BPF_PROG(cpumax_dispatch, s32 cpu, struct task_struct *prev)
 	/* Nobody else: prev goes on without a detour through enqueue, unless it is on its way out. */
 	if (prev && (prev->scx.flags & TASK_QUEUED)) {
 		t = cbw_task(prev);
-		if (t && !cbw_wants_out(t) && !park_at_enqueue)
+		if (!t || cbw_wants_out(t) || park_at_enqueue)
+			return;
+		if (bpf_ksym_exists(scx_bpf_task_set_slice))
+			scx_bpf_task_set_slice(prev, slice_ns);
+		else
 			prev->scx.slice = slice_ns;
 	}
 }

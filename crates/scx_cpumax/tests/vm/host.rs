@@ -15,8 +15,8 @@ use crate::checks::{CHECKS, Check, Set, Time};
 
 const QEMU: &str = "qemu-system-x86_64";
 const BOOT_TIME_MAX: Duration = Duration::from_secs(60);
-/// Older kernels have no `sched_ext` in Debian's configuration, or cannot park (6.18).
-const OLDEST: &[u32] = &[6, 19];
+/// Older kernels have no `sched_ext` in Debian's configuration, or no task work for BPF.
+const OLDEST: &[u32] = &[6, 18];
 const SCX_CPUMAX: &str = env!("CARGO_BIN_EXE_scx_cpumax");
 
 pub fn main(args: &[String]) -> ExitCode {
@@ -237,7 +237,7 @@ fn reason_to_skip(kernels: &[PathBuf]) -> Option<String> {
         return Some(format!("{QEMU} is not installed"));
     }
     kernels.is_empty().then(|| {
-        "no kernel from 6.19 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
+        "no kernel from 6.18 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
     })
 }
 
