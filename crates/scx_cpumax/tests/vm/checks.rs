@@ -2,11 +2,13 @@
 //! The list of checks; what they do is in the modules below.
 
 mod costs;
+mod fates;
 mod limits;
 mod parked;
 mod refused;
 mod selftests;
 mod storm;
+mod traced;
 
 use crate::guest::Checked;
 pub use selftests::shell;
@@ -84,6 +86,8 @@ pub const CHECKS: &[Check] = &[
     quick("lock_holder", parked::lock_holder),
     quick("parked_tasks_obey", parked::obey).on(2),
     quick("loader_dies", refused::loader_dies),
+    exact("counted", limits::counted),
+    exact("rates_of_few", limits::rates_of_few),
     exact("rates_of_many", limits::rates_of_many).on(4),
     exact("burst", limits::burst),
     exact("rewriting", limits::rewriting),
@@ -92,11 +96,23 @@ pub const CHECKS: &[Check] = &[
     parallel("second_slot", 2, parked::second_slot),
     exact("refill_race", parked::refill_race).on(2),
     parallel("lost_park", 2, parked::lost_park),
+    exact("inherited", fates::inherited),
+    exact("moves", fates::moves),
+    exact("freed_queues", fates::freed_queues).on(2),
+    exact("exits", fates::exits).on(2),
+    exact("direct_dispatch", fates::direct_dispatch).on(2),
+    exact("migrations", fates::migrations).on(2),
+    exact("bystander", fates::bystander),
+    exact("exhaustion", fates::exhaustion),
+    exact("ptraced", traced::ptraced),
+    exact("execs", traced::execs),
+    exact("setxid", traced::setxid).on(2),
+    exact("class_change", traced::class_change).on(2),
     exact("watchdog", parked::watchdog),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(exact("refusals", refused::refusals)),
-    exact("kernel_selftests", selftests::kernel_selftests).on(2),
+    exact("kernel_selftests", selftests::kernel_selftests).on(4),
     exact("switch_costs", costs::switch_costs),
     exact("release_costs", costs::release_costs),
     exact("wakeups", costs::wakeups),

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::process;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,9 @@ pub fn main(args: &[String]) -> ! {
         Some("reads") => reads(),
         Some("sleeper") => sleeper(number(1)),
         Some("forks") => forks(),
+        Some("ends") => ends(&args[1]),
+        Some("execs") => execs(&args[1], number(2)),
+        Some("setuids") => setuids(&args[1]),
         Some("writer") => writer(&args[1], number(2) as usize),
         Some("peer") => peer(&args[1], number(2)),
         Some("wakes") => wakes(number(1), &args[2]),
@@ -85,6 +89,65 @@ fn forks() -> ! {
             }
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
+    }
+}
+
+fn start_hogs(count: u64) {
+    for _ in 0..count {
+        std::thread::spawn(|| hog());
+    }
+}
+
+/// Makes processes that end while their other threads are busy or wait for runtime.
+fn ends(path: &str) -> ! {
+    let count = shared_count(path);
+    loop {
+        // SAFETY: this process has one thread, so the child may do whatever it likes.
+        match unsafe { libc::fork() } {
+            0 => {
+                start_hogs(3);
+                std::thread::sleep(Duration::from_millis(20));
+                add_one(count);
+                // SAFETY: no destructor of the parent's is run in the child.
+                unsafe { libc::_exit(0) }
+            }
+            child if child > 0 => {
+                let mut status = 0;
+                // SAFETY: waits for the child just made.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+            }
+            _ => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Runs itself anew, with so many other threads that are busy.
+fn execs(path: &str, threads: u64) -> ! {
+    add_one(shared_count(path));
+    start_hogs(threads);
+    spin(Duration::from_millis(1));
+    let error =
+        process::Command::new("/init").args(["load", "execs", path, &threads.to_string()]).exec();
+    eprintln!("exec: {error}");
+    process::exit(2);
+}
+
+/// Sets its identity again and again, which all threads of the process have a part in; keeps the longest time in a file.
+fn setuids(path: &str) -> ! {
+    let count = shared_count(path);
+    start_hogs(2);
+    let mut worst_us = 0;
+    loop {
+        let before = Instant::now();
+        // SAFETY: a number.
+        unsafe { libc::setuid(0) };
+        let took = before.elapsed().as_micros();
+        add_one(count);
+        if took > worst_us {
+            worst_us = took;
+            let _ = fs::write(format!("{path}.wait_us"), worst_us.to_string());
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

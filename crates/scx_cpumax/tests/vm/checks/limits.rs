@@ -3,18 +3,59 @@
 
 use std::fmt::Write as _;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::guest::{Checked, Group, Scheduler};
 
+/// A limit, how many hogs are under it, and what they should use, CPUs.
+type Row = (&'static str, usize, f64);
+const FEW: [Row; 3] = [("20000 100000", 1, 0.2), ("50000 100000", 2, 0.5), ("2000 20000", 1, 0.1)];
+const MANY: [Row; 5] = [
+    ("100000 100000", 4, 1.0),
+    ("250000 100000", 8, 2.5),
+    ("20000 20000", 2, 1.0),
+    ("1000 100000", 1, 0.01),
+    ("1000 100000", 8, 0.01),
+];
+
 /// CPUs used by hogs under a limit, over so many seconds.
-fn measure(path: &str, max: &str, hogs: usize, seconds: u64) -> f64 {
-    let group = Group::new(path, max);
+fn measure((max, hogs, _): Row, seconds: u64) -> f64 {
+    let group = Group::new("r", max);
     let loads = group.hogs(hogs);
     sleep(Duration::from_secs(2));
     let rate = group.rate(Duration::from_secs(seconds));
     drop(loads);
     rate
+}
+
+/// 30 of 100 over 50 and 10: CPUs used by both children together, and by the narrow one.
+fn measure_nested(seconds: u64) -> [f64; 2] {
+    let parent = Group::new("n", "30000 100000");
+    let (wide, narrow) =
+        (Group::new("n/wide", "50000 100000"), Group::new("n/narrow", "10000 100000"));
+    let _loads = (wide.hogs(1), narrow.hogs(1));
+    sleep(Duration::from_secs(2));
+    let (start, before) = (Instant::now(), narrow.usage_us());
+    let rate = parent.rate(Duration::from_secs(seconds));
+    [rate, (narrow.usage_us() - before) as f64 / start.elapsed().as_micros() as f64]
+}
+
+/// CPUs used in the second after a pause of 600 ms, on the average of some: ten refills and what was saved up.
+fn measure_burst(rounds: u64) -> f64 {
+    let group = Group::new("b", "20000 100000");
+    group.set("cpu.max.burst", "20000");
+    let load = group.load(&["hog"]);
+    sleep(Duration::from_secs(1));
+    let mut used = 0.0;
+    for _ in 0..rounds {
+        load.signal(libc::SIGSTOP);
+        sleep(Duration::from_millis(600));
+        let (start, before) = (Instant::now(), group.usage_us());
+        load.signal(libc::SIGCONT);
+        sleep(Duration::from_secs(1));
+        used += (group.usage_us() - before) as f64 / start.elapsed().as_micros() as f64;
+    }
+    used / rounds as f64
 }
 
 fn within(
@@ -31,49 +72,64 @@ fn within(
     Ok(())
 }
 
-pub fn rates() -> Checked {
+/// Rates under the fair class, then under the scheduler, in the same machine; these are held to the limit.
+fn beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
+    let measure_all = || {
+        let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds)).collect();
+        (rates, nested.then(|| (measure_nested(seconds), measure_burst(seconds))))
+    };
+    let (fair, fair_nested) = measure_all();
     let scheduler = Scheduler::start(&[])?;
-    let mut said = String::new();
-    for (max, hogs, nominal) in
-        [("20000 100000", 1, 0.2), ("50000 100000", 2, 0.5), ("2000 20000", 1, 0.1)]
-    {
-        within(max, measure("r", max, hogs, 3), nominal, 1.5, &mut said)?;
-    }
-    // Nested: 30 over 50 and 10.
-    let parent = Group::new("n", "30000 100000");
-    let (wide, narrow) =
-        (Group::new("n/wide", "50000 100000"), Group::new("n/narrow", "10000 100000"));
-    let _loads = (wide.hogs(1), narrow.hogs(1));
-    sleep(Duration::from_secs(2));
-    let before = narrow.usage_us();
-    let rate = parent.rate(Duration::from_secs(3));
-    within("nested", rate, 0.3, 1.5, &mut said)?;
-    // Runtime of the parent goes to whoever asks first: the wide child may take some of what the narrow one could use.
-    let narrow_rate = (narrow.usage_us() - before) as f64 / 3e6;
-    within("narrow child", narrow_rate, 0.1, 15.0, &mut said)?;
-    let stat = parent.stat();
-    if stat["nr_throttled"].as_u64() < Some(40) || stat["throttled_usec"].as_u64() < Some(1_000_000)
-    {
-        return Err(format!("throttled without being counted: {stat}"));
-    }
+    let (ours, ours_nested) = measure_all();
     scheduler.stop()?;
+    let mut said = String::new();
+    for (((max, hogs, nominal), ours), fair) in rows.iter().zip(ours).zip(fair) {
+        within(&format!("{max} x{hogs}"), ours, *nominal, 1.0, &mut said)?;
+        let _ = write!(said, "fair {fair:.4}; ");
+    }
+    if let (Some(([both, narrow], burst)), Some(([fair_both, fair_narrow], fair_burst))) =
+        (ours_nested, fair_nested)
+    {
+        within("nested", both, 0.3, 1.0, &mut said)?;
+        let _ = write!(said, "fair {fair_both:.4}; ");
+        // Runtime of the parent goes to whoever asks first: the wide child may take some of what the narrow one could use.
+        within("narrow child", narrow, 0.1, 5.0, &mut said)?;
+        let _ = write!(said, "fair {fair_narrow:.4}; ");
+        within("after pauses, with burst", burst, 0.24, 5.0, &mut said)?;
+        let _ = write!(said, "fair {fair_burst:.4}; ");
+    }
     Ok(said)
 }
 
+pub fn rates() -> Checked {
+    beside_fair(&FEW, true, 3)
+}
+
+/// The same over ten seconds, as the numbers in docs/scx.md are.
+pub fn rates_of_few() -> Checked {
+    beside_fair(&FEW, true, 10)
+}
+
 pub fn rates_of_many() -> Checked {
+    beside_fair(&MANY, false, 10)
+}
+
+/// Throttled periods and time are counted, though the kernel's own counters stay at zero.
+pub fn counted() -> Checked {
     let scheduler = Scheduler::start(&[])?;
-    let mut said = String::new();
-    for (max, hogs, nominal) in [
-        ("100000 100000", 4, 1.0),
-        ("250000 100000", 8, 2.5),
-        ("20000 20000", 2, 1.0),
-        ("1000 100000", 1, 0.01),
-        ("1000 100000", 8, 0.01),
-    ] {
-        within(&format!("{max} x{hogs}"), measure("m", max, hogs, 10), nominal, 1.0, &mut said)?;
-    }
+    let group = Group::new("c", "30000 100000");
+    let _load = group.hogs(1);
+    sleep(Duration::from_secs(5));
+    let stat = group.stat();
     scheduler.stop()?;
-    Ok(said)
+    let number = |name: &str| stat[name].as_u64().unwrap_or(0);
+    // Seven tenths of each period, but for the first.
+    if !(45..=51).contains(&number("nr_throttled"))
+        || !(3_200_000..=3_600_000).contains(&number("throttled_usec"))
+    {
+        return Err(format!("throttled without being counted: {stat}"));
+    }
+    Ok(format!("{} periods, {} us", number("nr_throttled"), number("throttled_usec")))
 }
 
 /// A limit written before the scheduler came holds from the start.
@@ -128,7 +184,7 @@ pub fn rewriting() -> Checked {
         ("more and less", ["30000 100000", "10000 100000"], 0.2),
         ("other periods", ["2000 10000", "100000 500000"], 0.2),
     ] {
-        let (before, start) = (group.usage_us(), std::time::Instant::now());
+        let (before, start) = (group.usage_us(), Instant::now());
         while start.elapsed() < Duration::from_secs(6) {
             for limit in limits {
                 group.set("cpu.max", limit);

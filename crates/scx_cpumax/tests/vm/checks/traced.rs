@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Parked tasks that are traced, run another program, change their identity or their class: beside the fair class.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::ptr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::guest::{Checked, Group, Load, Scheduler, counted, wait_until};
+
+const COUNT: &str = "/tmp/count";
+const LIMIT: &str = "10000 100000";
+/// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it is released.
+const STOP_TIME_MAX: Duration = Duration::from_millis(400);
+
+/// Runs something under the fair class and then under the scheduler.
+fn beside<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T), String> {
+    let fair = run(false)?;
+    let scheduler = Scheduler::start(&[])?;
+    let ours = run(true)?;
+    scheduler.stop()?;
+    Ok((fair, ours))
+}
+
+fn ptrace(request: libc::c_uint, load: &Load) -> Result<(), String> {
+    // SAFETY: requests without addresses to read or write.
+    let done = unsafe {
+        libc::ptrace(
+            request,
+            load.pid(),
+            ptr::null_mut::<libc::c_void>(),
+            ptr::null_mut::<libc::c_void>(),
+        )
+    };
+    if done < 0 { Err(format!("ptrace {request}: {}", io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// Stops a traced task; returns how long that took.
+fn interrupt(load: &Load) -> Result<Duration, String> {
+    let start = Instant::now();
+    ptrace(libc::PTRACE_INTERRUPT, load)?;
+    let mut status = 0;
+    // SAFETY: takes note of the stop of a child.
+    let stopped =
+        || unsafe { libc::waitpid(load.pid(), &raw mut status, libc::WNOHANG | libc::__WALL) } > 0;
+    wait_until(5, stopped).map_err(|()| "a traced task never stopped".to_owned())?;
+    Ok(start.elapsed())
+}
+
+/// Attached, stopped, continued and detached while parked, a task is where it should be, and its limit holds.
+pub fn ptraced() -> Checked {
+    let (fair, ours) = beside(|ours| {
+        let group = Group::new("traced", LIMIT);
+        let load = group.load(&["hog"]);
+        sleep(Duration::from_millis(500));
+        let parked = || wait_until(5, || !ours || group.number("parked") > 0);
+        let mut slowest = Duration::ZERO;
+        for _ in 0..6 {
+            parked().map_err(|()| "nothing was ever parked".to_owned())?;
+            ptrace(libc::PTRACE_SEIZE, &load)?;
+            for _ in 0..2 {
+                slowest = slowest.max(interrupt(&load)?);
+                if ours {
+                    wait_until(1, || group.number("parked") == 0)
+                        .map_err(|()| format!("stopped and parked: {}", group.stat()))?;
+                }
+                let before = load.cpu_us();
+                sleep(Duration::from_millis(150));
+                if load.cpu_us() != before {
+                    return Err("a stopped task ran".to_owned());
+                }
+                ptrace(libc::PTRACE_CONT, &load)?;
+                parked().map_err(|()| "it was not parked after PTRACE_CONT".to_owned())?;
+            }
+            interrupt(&load)?;
+            ptrace(libc::PTRACE_DETACH, &load)?;
+        }
+        sleep(Duration::from_secs(1));
+        Ok((slowest, group.rate(Duration::from_secs(4))))
+    })?;
+    let said = format!(
+        "stopped within {:.0?}, then {:.4} CPUs of 0.1; under the fair class {:.0?} and {:.4}",
+        ours.0, ours.1, fair.0, fair.1
+    );
+    if ours.0 > STOP_TIME_MAX || (ours.1 / 0.1 - 1.0).abs() > 0.02 { Err(said) } else { Ok(said) }
+}
+
+/// How often a load counted in five seconds, and what it used, CPUs.
+fn count_of(kind: &[&str]) -> (u64, f64) {
+    let group = Group::new("exec", LIMIT);
+    let load = group.load(kind);
+    sleep(Duration::from_secs(2));
+    let before = counted(COUNT);
+    let rate = group.rate(Duration::from_secs(5));
+    let count = counted(COUNT) - before;
+    drop(load);
+    (count, rate)
+}
+
+/// A program that runs itself again and again, alone and with threads that are parked meanwhile and must die first.
+pub fn execs() -> Checked {
+    let mut said = String::new();
+    for threads in ["0", "3"] {
+        let (fair, ours) = beside(|_| Ok(count_of(&["execs", COUNT, threads])))?;
+        let _ = write!(
+            said,
+            "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and {:.4}; ",
+            ours.0, ours.1, fair.0, fair.1
+        );
+        // Threads that must die first do so when they are released: up to a period for each time, by whose turn it was.
+        let least = if threads == "0" { fair.0 * 9 / 10 } else { 33 };
+        if ours.0 < least || (ours.1 / 0.1 - 1.0).abs() > 0.03 {
+            return Err(said);
+        }
+    }
+    Ok(said)
+}
+
+/// A thread that changes the identity of its process waits until each parked thread has done so too.
+pub fn setxid() -> Checked {
+    let (fair, ours) = beside(|_| {
+        let result = count_of(&["setuids", COUNT]);
+        let worst = fs::read_to_string(format!("{COUNT}.wait_us")).unwrap_or_default();
+        let _ = fs::remove_file(format!("{COUNT}.wait_us"));
+        Ok((result.0, result.1, worst.trim().parse::<u64>().unwrap_or(0)))
+    })?;
+    let said = format!(
+        "{} changes, the longest took {} us, {:.4} CPUs of 0.1; under the fair class {}, {} us and {:.4}",
+        ours.0, ours.2, ours.1, fair.0, fair.2, fair.1
+    );
+    if ours.0 * 10 < fair.0 * 8 || ours.2 > fair.2 + 100_000 || (ours.1 / 0.1 - 1.0).abs() > 0.03 {
+        Err(said)
+    } else {
+        Ok(said)
+    }
+}
+
+/// A parked task that becomes a real-time one runs at once, without a limit; back in the normal class it has one.
+pub fn class_change() -> Checked {
+    let (fair, ours) = beside(|ours| {
+        let group = Group::new("class", "10000 200000");
+        let load = group.load(&["hog"]);
+        let mut ran = (u64::MAX, 0);
+        for _ in 0..4 {
+            sleep(Duration::from_millis(500));
+            if ours {
+                wait_until(5, || group.number("parked") > 0)
+                    .map_err(|()| "nothing was ever parked".to_owned())?;
+            }
+            set_class(&load, libc::SCHED_FIFO, 1)?;
+            let before = load.cpu_us();
+            sleep(Duration::from_millis(300));
+            ran.0 = ran.0.min(load.cpu_us() - before);
+            set_class(&load, libc::SCHED_OTHER, 0)?;
+            // What is left of the period, and then a second.
+            sleep(Duration::from_millis(400));
+            let before = load.cpu_us();
+            sleep(Duration::from_secs(1));
+            ran.1 = ran.1.max(load.cpu_us() - before);
+        }
+        Ok(ran)
+    })?;
+    let said = format!(
+        "ran {} us of 300 ms as a real-time task, and {} us in a second after it; under the fair class {} and {}",
+        ours.0, ours.1, fair.0, fair.1
+    );
+    // Five or six periods of 10 ms begin within a second.
+    if ours.0 < 250_000 || ours.1 > 62_000 { Err(said) } else { Ok(said) }
+}
+
+fn set_class(load: &Load, class: libc::c_int, priority: libc::c_int) -> Result<(), String> {
+    // SAFETY: the structure is plain numbers, and lives through the call.
+    let done = unsafe {
+        let mut param: libc::sched_param = std::mem::zeroed();
+        param.sched_priority = priority;
+        libc::sched_setscheduler(load.pid(), class, &raw const param)
+    };
+    if done < 0 { Err(format!("class {class}: {}", io::Error::last_os_error())) } else { Ok(()) }
+}
