@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+
+use cpumax_lab::cache::Cache;
+use cpumax_lab::initramfs;
 
 use crate::checks::{CHECKS, Check, Set, Time};
 
@@ -73,7 +74,7 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
 fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool) {
     let dir = tempfile::tempdir().expect("a directory for the machine");
     let initrd = dir.path().join("initrd");
-    fs::write(&initrd, initramfs()).expect("the initramfs can be written");
+    fs::write(&initrd, archive()).expect("the initramfs can be written");
     let results = dir.path().join("results");
     let console = dir.path().join("console");
     let first = checks[0];
@@ -261,11 +262,8 @@ fn kernels() -> Vec<PathBuf> {
 
 /// Where `cpumax lab fetch` and `make scx-sources` put what they fetch.
 fn cache() -> PathBuf {
-    let folder = |name: &str| env::var_os(name).map(PathBuf::from);
-    folder("CPUMAX_CACHE")
-        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("cpumax")))
-        .or_else(|| Some(folder("HOME")?.join(".cache/cpumax")))
-        .unwrap_or_else(|| PathBuf::from("/var/empty"))
+    Cache::of_user()
+        .map_or_else(|_| PathBuf::from("/var/empty"), |cache| cache.folder().to_path_buf())
 }
 
 /// The numbers of `7.3`; nothing for other names, such as those of kernels with other options.
@@ -274,7 +272,7 @@ fn version(name: &str) -> Option<Vec<u32>> {
 }
 
 /// This program, the scheduler, and the libraries of both.
-fn initramfs() -> Vec<u8> {
+fn archive() -> Vec<u8> {
     let me = env::current_exe().expect("this program has a path");
     let mut files: Vec<(String, PathBuf)> = vec![
         ("/init".to_owned(), me.clone()),
@@ -293,30 +291,15 @@ fn initramfs() -> Vec<u8> {
             }
         }
     }
-    let mut archive = Archive::default();
-    let mut made = BTreeSet::new();
-    for dir in ["/proc", "/sys", "/dev", "/tmp", "/run"] {
-        made.insert(dir.to_owned());
-        archive.add(dir, 0o040_755, &[]);
-    }
-    for (name, path) in files {
-        let mut parents: Vec<&Path> =
-            Path::new(&name).ancestors().skip(1).filter(|dir| *dir != Path::new("/")).collect();
-        parents.reverse();
-        for dir in parents {
-            let dir = dir.to_string_lossy().into_owned();
-            if made.insert(dir.clone()) {
-                archive.add(&dir, 0o040_755, &[]);
-            }
-        }
-        let mode = fs::metadata(&path).map_or(0o755, |meta| meta.permissions().mode() & 0o777);
-        archive.add(
-            &name,
-            0o100_000 | mode,
-            &fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
-        );
-    }
-    archive.finish()
+    let files: Vec<(String, Vec<u8>)> = files
+        .into_iter()
+        .map(|(name, path)| {
+            let content =
+                fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            (name, content)
+        })
+        .collect();
+    initramfs::build(files.iter().map(|(name, content)| (name.as_str(), content.as_slice())))
 }
 
 /// The libraries that the dynamic linker says a program needs.
@@ -324,38 +307,4 @@ fn libraries(program: &Path) -> Vec<String> {
     let output = Command::new("ldd").arg(program).output().expect("ldd is there");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
-}
-
-/// A cpio archive in the `newc` form.
-#[derive(Default)]
-struct Archive {
-    bytes: Vec<u8>,
-    inode: u32,
-}
-
-impl Archive {
-    fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
-        let name = name.trim_start_matches('/');
-        self.inode += 1;
-        let fields =
-            [self.inode, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
-        self.bytes.extend_from_slice(b"070701");
-        for field in fields {
-            write!(self.bytes, "{field:08x}").expect("memory takes it");
-        }
-        self.bytes.extend_from_slice(name.as_bytes());
-        self.bytes.push(0);
-        self.pad();
-        self.bytes.extend_from_slice(data);
-        self.pad();
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        self.add("TRAILER!!!", 0, &[]);
-        self.bytes
-    }
-
-    fn pad(&mut self) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
-    }
 }
