@@ -2,7 +2,7 @@
 //! docs/proposal.md.
 
 use super::MIN_GRANT_NS;
-use crate::cpu::Resched;
+use crate::cpu::{Resched, SoftirqWork};
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, GroupId, Id, TaskId};
 use crate::machine::Machine;
@@ -57,6 +57,7 @@ impl Machine<'_> {
         }
         let served = pool.runtime_ns < MIN_GRANT_NS
             || self.timers.at(self.slack_slot(group)) != NEVER
+            || self.cpus.iter().any(|(_, c)| c.softirqs.contains(&SoftirqWork::Slack(group)))
             || self.groups[group]
                 .cfs_rqs
                 .iter()

@@ -57,7 +57,7 @@ mod tests {
     use std::fmt::Write as _;
 
     /// Random workloads that are tried besides.
-    const RANDOM: u64 = 197;
+    const RANDOM: u64 = 400;
 
     const FAULTS: [Fault; 12] = [
         Fault::RefillUnseen,
