@@ -20,8 +20,8 @@
  *                            head of the local queue; CBW_PARKED it has been taken care of
  *   init                     cbw_init()
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
- * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue,
- * and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
+ * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue
+ * and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
  * task that wakes up is in the kernel, and is asked for its runtime when it runs.
  *
  * Cost. A task without a limit above it: one comparison a hook. With limits: one charge a level at each tick and switch, and

@@ -142,6 +142,17 @@ s32 BPF_PROG(cpumax_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_fl
 	return cpu;
 }
 
+/*
+ * Puts p on the queue of the CPU it is on. The last runnable one comes here when the core has already chosen to go idle; up to
+ * 7.0 it does so although p is in the queue now, and looks again at the next interrupt.
+ */
+static __always_inline void insert_local(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, enq_flags);
+	if ((enq_flags & ENQ_LAST) && cbw_may_kick())
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
 SEC("struct_ops/cpumax_enqueue")
 void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 {
@@ -157,7 +168,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	switch (cbw_enqueue(p, t, enq_flags)) {
 	case CBW_HEAD:
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, enq_flags | ENQ_HEAD);
+		insert_local(p, cpu, enq_flags | ENQ_HEAD);
 		return;
 	case CBW_PARKED:
 		return;
@@ -170,7 +181,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	 */
 	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p) ||
 	    ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1 && (enq_flags & ENQ_WAKEUP))) {
-		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, enq_flags);
+		insert_local(p, cpu, enq_flags);
 		return;
 	}
 	vtime = take_turn(p, t, llc);
