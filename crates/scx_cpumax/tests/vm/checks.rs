@@ -115,6 +115,7 @@ pub const CHECKS: &[Check] = &[
     exact("kernel_selftests", selftests::kernel_selftests).on(4),
     exact("switch_costs", costs::switch_costs),
     exact("release_costs", costs::release_costs),
+    exact("release_costs_of_four", costs::release_costs_of_four).on(4),
     exact("wakeups", costs::wakeups),
     parallel("storm", 4, storm::storm),
 ];

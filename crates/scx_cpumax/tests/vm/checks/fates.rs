@@ -176,11 +176,15 @@ pub fn migrations() -> Checked {
 pub fn bystander() -> Checked {
     let run = || {
         let (small, free) = (Group::new("small", "1000 100000"), Group::new("by", "max"));
-        let _loads = (small.hogs(16), free.hogs(1));
+        let (_loads, free_load) = (small.hogs(16), free.hogs(1));
         sleep(Duration::from_secs(3));
         let before = small.usage_us();
         let rate = free.rate(Duration::from_secs(5));
-        (rate, (small.usage_us() - before) as f64 / 5e6)
+        let used = (small.usage_us() - before) as f64 / 5e6;
+        // The busy one first, and the others all at once: they die one after the other, at their release.
+        drop(free_load);
+        small.set("cgroup.kill", "1");
+        (rate, used)
     };
     let fair = run();
     let scheduler = Scheduler::start(&[])?;

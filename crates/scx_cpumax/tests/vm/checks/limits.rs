@@ -179,10 +179,11 @@ pub fn rewriting() -> Checked {
     let _loads = group.hogs(2);
     sleep(Duration::from_secs(1));
     let mut said = String::new();
-    for (what, limits, nominal) in [
-        ("the same", ["20000 100000", "20000 100000"], 0.2),
-        ("more and less", ["30000 100000", "10000 100000"], 0.2),
-        ("other periods", ["2000 10000", "100000 500000"], 0.2),
+    for (what, limits, nominal, percent) in [
+        ("the same", ["20000 100000", "20000 100000"], 0.2, 25.0),
+        // Anything between the two, by which of them holds when there is runtime.
+        ("more and less", ["30000 100000", "10000 100000"], 0.2, 50.0),
+        ("other periods", ["2000 10000", "100000 500000"], 0.2, 25.0),
     ] {
         let (before, start) = (group.usage_us(), Instant::now());
         while start.elapsed() < Duration::from_secs(6) {
@@ -192,11 +193,11 @@ pub fn rewriting() -> Checked {
             }
         }
         let rate = (group.usage_us() - before) as f64 / start.elapsed().as_micros() as f64;
-        within(what, rate, nominal, 25.0, &mut said)?;
+        within(what, rate, nominal, percent, &mut said)?;
     }
     group.set("cpu.max", "max");
     let free = group.rate(Duration::from_secs(2));
-    within("no limit", free, 2.0, 20.0, &mut said)?;
+    within("no limit", free, 1.0, 5.0, &mut said)?;
     group.set("cpu.max", "20000 100000");
     sleep(Duration::from_secs(1));
     within("again", group.rate(Duration::from_secs(4)), 0.2, 3.0, &mut said)?;
