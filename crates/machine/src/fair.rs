@@ -180,6 +180,12 @@ impl Machine<'_> {
             }
             q = self.cfs_rqs[q].parent;
         }
+        if self.is_flat() {
+            // What it weighs depends on all levels, which have it now.
+            let weight = self.flat_weight(se);
+            self.ses[se].set_weight_off_queue(weight);
+            self.enter(self.root(cpu), se, why);
+        }
         self.add_running(cpu, 1);
         self.reweight_flat_curr(cpu);
         self.update_hrtick(cpu, true);
@@ -344,14 +350,9 @@ impl Machine<'_> {
                 self.charge(tq);
             }
             self.cfs_rqs[q].load += self.load_of(se);
-            if is_task && self.is_flat() {
-                let weight = self.flat_weight(se);
-                self.ses[se].set_weight_off_queue(weight);
-            }
-            let why = if is_task { why } else { Enqueue::WakeUp };
-            self.place(tq, se, why);
-            if self.cfs_rqs[tq].curr != se {
-                self.timeline_insert(tq, se);
+            if !self.is_flat() {
+                let why = if is_task { why } else { Enqueue::WakeUp };
+                self.enter(tq, se, why);
             }
         } else {
             self.cfs_rqs[q].load += self.ses[se].weight;
@@ -476,6 +477,14 @@ impl Machine<'_> {
         while group.ix() != 0 {
             self.account_usage(group, self.now - ns);
             group = self.groups[group].parent;
+        }
+    }
+
+    /// A queued entity joins those it competes with.
+    fn enter(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
+        self.place(tq, se, why);
+        if self.cfs_rqs[tq].curr != se {
+            self.timeline_insert(tq, se);
         }
     }
 

@@ -195,7 +195,7 @@ impl Machine<'_> {
     pub(crate) fn start_hrtick(&mut self, cpu: CpuId) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
-        let Some((left_ns, _)) = self.slice_left(cpu) else { return };
+        let Some((left_ns, false)) = self.slice_left(cpu) else { return };
         let late_ns = self.late_ns();
         let over_ns = self.now + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].hrtick_ns;
