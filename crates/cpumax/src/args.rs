@@ -208,9 +208,9 @@ pub struct WeighArgs {
     /// Kernels to weigh; the last one is held against another
     #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
     pub kernel: String,
-    /// The kernel that the last one is held against
-    #[arg(long, value_name = "KERNEL", default_value = "7.3")]
-    pub against: String,
+    /// The kernel of these that the last one is held against [default: the one before it]
+    #[arg(long, value_name = "KERNEL")]
+    pub against: Option<String>,
     /// Seeds to take the mean over [default: 1..3]
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Seeds>,

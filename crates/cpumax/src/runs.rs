@@ -138,21 +138,30 @@ fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// A trace and the file it will be in, opened before the run so that a wrong path is told at once.
-struct Trace<'a> {
-    events: ChromeTrace,
+pub struct Trace<'a> {
+    /// Takes the events.
+    pub events: ChromeTrace,
     path: &'a Path,
     file: File,
 }
 
 impl<'a> Trace<'a> {
-    fn create(path: &'a Path) -> anyhow::Result<Trace<'a>> {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(path: &'a Path) -> anyhow::Result<Trace<'a>> {
         let file =
             File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let events = ChromeTrace::new().context("cannot make a temporary file for the trace")?;
         Ok(Trace { events, path, file })
     }
 
-    fn write(self) -> anyhow::Result<()> {
+    /// Writes what it took.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(self) -> anyhow::Result<()> {
         let written = self.events.write(BufWriter::new(self.file));
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(())

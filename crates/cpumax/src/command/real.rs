@@ -3,12 +3,13 @@
 
 use crate::args::{DEFAULT_KERNELS, RunArgs, RunOn, Seeds, VmMode, WorldName};
 use crate::builtin;
-use crate::command::run::{quotas, workload, write_failures, write_verdicts};
+use crate::command::run::{Names, check_paths, quotas, workload, write_failures, write_verdicts};
 use crate::expect::{self, Done, Verdict};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json::JsonArray;
 use crate::output::{self, BAD, BOLD, DIM};
+use crate::runs::Trace;
 use crate::worlds::{self, Asked};
 use anyhow::{anyhow, bail};
 use cpumax_compare::cell::names;
@@ -21,6 +22,7 @@ use cpumax_workload::{Expectation, Workload, print};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -35,15 +37,21 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let kernels = kernels(args)?;
     let jobs = jobs(&workloads, &kernels, args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let traces = jobs.iter().map(|planned| planned.trace.as_deref().map(Trace::create).transpose());
+    let traces = traces.collect::<anyhow::Result<Vec<_>>>()?;
     let reports = reports(&jobs, args)?;
     let mut done: Vec<Ended<'_>> = jobs.iter().zip(reports).collect();
     if done.iter().any(|(_, report)| matches!(report, Err(Error::Interrupted))) {
         return Err(Failure::Interrupted);
     }
-    for (planned, report) in &mut done {
-        if let Ok(Report { outcome, .. }) = report {
+    for ((planned, report), trace) in done.iter_mut().zip(traces) {
+        if let Ok(Report { outcome, trace: recorded, .. }) = report {
             outcome.kernel.clone_from(&planned.kernel.name);
             outcome.generation = planned.kernel.kernel.generation.to_string();
+            if let (Some(recorded), Some(mut trace)) = (recorded.take(), trace) {
+                recorded.replay(&mut trace.events);
+                trace.write()?;
+            }
         }
     }
     let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
@@ -105,11 +113,7 @@ fn verdicts<'a>(
 
 /// What only the model can do is not passed over in silence.
 fn check_options(args: &RunArgs) -> anyhow::Result<()> {
-    let only_model = [
-        ("--trace", args.trace.is_some()),
-        ("--histogram", args.histogram),
-        ("--check", args.running.check),
-    ];
+    let only_model = [("--histogram", args.histogram), ("--check", args.running.check)];
     if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
         bail!("{option} looks into the model: it goes with --on model");
     }
@@ -161,6 +165,8 @@ struct Planned<'a> {
     job: Job,
     /// In a virtual machine that counts time in instructions.
     is_exact: bool,
+    /// Where to write who ran when.
+    trace: Option<PathBuf>,
 }
 
 /// A job and what came of it.
@@ -179,6 +185,9 @@ fn jobs<'a>(
 ) -> anyhow::Result<Vec<Planned<'a>>> {
     let one = Seeds { first: args.running.seed, last: args.running.seed };
     let seeds = args.seeds.unwrap_or(one);
+    let seeded = seeds.first < seeds.last;
+    let alone = workloads.len() * kernels.len() == 1 && !seeded;
+    let names = Names { alone, scenario: workloads.len() > 1, seed: seeded };
     let mut jobs = Vec::new();
     for workload in workloads {
         let (mode, scenario) = (mode(workload, args.mode)?, print(workload));
@@ -187,10 +196,14 @@ fn jobs<'a>(
                 let scenario = scenario.clone();
                 let job = Job::new(&kernel.name, mode, scenario, seed, workload.duration_ns);
                 let is_exact = args.on == RunOn::Vm && mode == Mode::Exact;
-                jobs.push(Planned { workload, kernel, job, is_exact });
+                let path = |path| names.path(path, &workload.name, &kernel.name, seed);
+                let trace = args.trace.as_deref().map(path);
+                let job = Job { trace: trace.is_some(), ..job };
+                jobs.push(Planned { workload, kernel, job, is_exact, trace });
             }
         }
     }
+    check_paths(jobs.iter().filter_map(|planned| planned.trace.as_deref()))?;
     Ok(jobs)
 }
 

@@ -132,23 +132,50 @@ fn jobs<'a>(plans: &'a [Plan], args: &RunArgs, asked: &[Kernel]) -> anyhow::Resu
     let traced = runs.iter().filter(|(_, kernel, _)| is_asked(asked, *kernel)).count();
     let job = |(plan, kernel, seed): (&'a Plan, Kernel, u64)| {
         let wanted = args.trace.as_deref().filter(|_| is_asked(asked, kernel));
-        let trace = wanted.map(|path| {
-            if traced == 1 {
-                return path.to_owned();
-            }
-            let mut parts = vec![kernel.version.to_string()];
-            if plans.len() > 1 {
-                parts.insert(0, plan.workload.name.clone());
-            }
-            if args.seeds.is_some() {
-                parts.push(format!("seed{seed}"));
-            }
-            with_parts(path, &parts)
-        });
+        let names =
+            Names { alone: traced == 1, scenario: plans.len() > 1, seed: args.seeds.is_some() };
+        let (name, version) = (plan.workload.name.as_str(), kernel.version.to_string());
+        let trace = wanted.map(|path| names.path(path, name, &version, seed));
         Job { workload: &plan.workload, what_if: None, kernel, seed, trace }
     };
     let jobs: Vec<Job<'_>> = runs.into_iter().map(job).collect();
-    let mut paths: Vec<&Path> = jobs.iter().filter_map(|job| job.trace.as_deref()).collect();
+    check_paths(jobs.iter().filter_map(|job| job.trace.as_deref()))?;
+    Ok(jobs)
+}
+
+/// What the traces of several runs differ by.
+pub struct Names {
+    /// There is but one.
+    pub alone: bool,
+    /// Scenarios differ.
+    pub scenario: bool,
+    /// Seeds differ.
+    pub seed: bool,
+}
+
+impl Names {
+    /// The file of one run.
+    pub fn path(&self, path: &Path, scenario: &str, kernel: &str, seed: u64) -> PathBuf {
+        if self.alone {
+            return path.to_owned();
+        }
+        let mut parts = vec![kernel.to_owned()];
+        if self.scenario {
+            parts.insert(0, scenario.to_owned());
+        }
+        if self.seed {
+            parts.push(format!("seed{seed}"));
+        }
+        with_parts(path, &parts)
+    }
+}
+
+/// No file may be written twice.
+///
+/// # Errors
+/// One would be.
+pub fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> anyhow::Result<()> {
+    let mut paths: Vec<&Path> = paths.collect();
     paths.sort();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
         bail!(
@@ -156,7 +183,7 @@ fn jobs<'a>(plans: &'a [Plan], args: &RunArgs, asked: &[Kernel]) -> anyhow::Resu
             pair[0].display()
         );
     }
-    Ok(jobs)
+    Ok(())
 }
 
 /// `trace.json` with `6.18` becomes `trace-6.18.json`.

@@ -27,10 +27,7 @@ const TOLERATED: f64 = 1.05;
 
 pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     let kernels = kernel::parse_kernels(&args.kernel)?;
-    let against = match kernel::parse_kernels(&args.against)?.as_slice() {
-        [one] if kernels.iter().any(|k| k.version == one.version) => *one,
-        _ => return Err(not_among(args).into()),
-    };
+    let base = base(args, &kernels)?;
     let workloads = workloads(args)?;
     let seeds: Vec<u64> =
         args.seeds.map_or_else(|| (1..=3).collect(), |s| (s.first..=s.last).collect());
@@ -66,21 +63,34 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
             let name = if at == 0 { workload.name.clone() } else { String::new() };
             rows.push(weight.row(name, kernel));
         }
-        let base = kernels.iter().position(|k| k.version == against.version);
-        if let (Some(base), Some(own)) = (base, weights.last()) {
+        if let Some(own) = weights.last() {
             worse.extend(
                 own.worse_than(&weights[base]).map(|what| format!("{}: {what}", workload.name)),
             );
         }
     }
-    write(args, &rows, &worse)
+    let versions = [kernels.last(), kernels.get(base)].map(|k| k.map(|k| k.version.to_string()));
+    write(&versions.map(Option::unwrap_or_default), &rows, &worse)
 }
 
-fn not_among(args: &WeighArgs) -> anyhow::Error {
-    anyhow::anyhow!("--against {} is not one of the kernels {}", args.against, args.kernel)
+/// Which of the kernels the last one is held against.
+fn base(args: &WeighArgs, kernels: &[Kernel]) -> anyhow::Result<usize> {
+    let Some(name) = &args.against else { return Ok(kernels.len().saturating_sub(2)) };
+    let asked = kernel::parse_kernels(name)?;
+    let is_asked = |k: &Kernel| asked.len() == 1 && k.version == asked[0].version;
+    kernels.iter().position(is_asked).ok_or_else(|| {
+        anyhow::anyhow!(
+            "--against {name} is not one of the kernels that are weighed: {}",
+            args.kernel
+        )
+    })
 }
 
-fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(), Failure> {
+fn write(
+    [last, base]: &[String; 2],
+    rows: &[Vec<String>],
+    worse: &[String],
+) -> Result<(), Failure> {
     let header = [
         "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
         "back", "idle",
@@ -94,8 +104,7 @@ fn write(args: &WeighArgs, rows: &[Vec<String>], worse: &[String]) -> Result<(),
          its p99, all of them in a second; back: tasks put back in a second. idle: timers that go off for a group\n\
          after it was last used, until it costs nothing. Means over seeds, but the longest."
     )?;
-    let last = args.kernel.rsplit([',', '.']).next().unwrap_or_default();
-    let title = format!("Where {last} is worse than {} by more than 5 %:", args.against);
+    let title = format!("Where {last} is worse than {base} by more than 5 %:");
     writeln!(out, "\n{}", output::styled(BOLD, &title))?;
     if worse.is_empty() {
         writeln!(out, "nowhere")?;
