@@ -342,9 +342,7 @@ impl Run {
         for (group, spec) in groups.filter(|(_, spec)| spec.limit.quota_ns().is_some()) {
             fill_pool(&self.place.hierarchy, group, spec.limit)?;
         }
-        let (now_ns, now_stamp) = work::pair();
-        let ahead_ns = self.start_ns.saturating_sub(now_ns);
-        world.start_stamp.store(now_stamp + world.speed.stamps(ahead_ns), Relaxed);
+        world.start_stamp.store(world.speed.stamp_at(self.start_ns, work::pair()), Relaxed);
         if self.born {
             for start in &now {
                 self.start_task(start);

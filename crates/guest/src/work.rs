@@ -104,6 +104,13 @@ impl Speed {
         self.stamp.count(ns)
     }
 
+    /// The stamp at a moment of the monotonic clock, ns, which may be over: a busy machine wakes us late. By a
+    /// [`pair`] of now.
+    pub fn stamp_at(&self, at_ns: u64, (now_ns, now): (u64, u64)) -> u64 {
+        let distance = self.stamps(at_ns.abs_diff(now_ns));
+        if at_ns >= now_ns { now + distance } else { now.saturating_sub(distance) }
+    }
+
     /// Turns that take this long.
     pub fn turns(&self, ns: u64) -> u64 {
         self.turn.count(ns)
@@ -307,4 +314,18 @@ pub fn memory(bytes: usize) -> std::io::Result<*mut u8> {
     // SAFETY: a new mapping touches nothing that exists.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(at.cast()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_that_is_over_lies_before_now() {
+        let speed = Speed { stamp: Rate::new(FS_PER_NS / 2), ..Speed::default() };
+        let now = (5_000, 1_000_000);
+        assert_eq!(speed.stamp_at(5_100, now), 1_000_200);
+        assert_eq!(speed.stamp_at(5_000, now), 1_000_000);
+        assert_eq!(speed.stamp_at(4_000, now), 998_000);
+    }
 }
