@@ -303,7 +303,11 @@ impl Run {
         let mut report = collect::report(self, job, &before)?;
         if let Some(tracing) = tracing {
             collect::kill_all(self.world);
-            report.trace = Some(tracing.end(self.world, &self.edges)?);
+            let (trace, lost) = tracing.end(self.world, &self.edges)?;
+            if lost > 0 {
+                report.notes.push(format!("the trace lacks its first {lost} events"));
+            }
+            report.trace = Some(trace);
         }
         Ok(report)
     }

@@ -9,11 +9,12 @@ use crate::world::World;
 use cpumax_outcome::trace::{Names, Recorded, TraceEvent, What};
 use cpumax_workload::Workload;
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
-const FOLDER: &str = "/sys/kernel/tracing/instances/cpumax";
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
 const EVENTS: [&str; 5] = [
     "sched/sched_switch",
     "sched/sched_wakeup",
@@ -21,13 +22,14 @@ const EVENTS: [&str; 5] = [
     "sched/sched_process_exit",
     "timer/hrtimer_expire_entry",
 ];
-/// For each CPU; older events are lost when there are more.
-const BUFFER_KIB: &str = "32768";
+/// For each CPU, and less where there is less memory; older events are lost when there are more.
+const MOST_BUFFER_KIB: u32 = 32 << 10;
+const LEAST_BUFFER_KIB: u32 = 1 << 10;
 const NS_PER_US: u64 = 1000;
 
 /// A recording that goes on until it is ended or dropped.
 pub(crate) struct Tracing {
-    folder: &'static Path,
+    folder: PathBuf,
 }
 
 impl Tracing {
@@ -39,15 +41,23 @@ impl Tracing {
         if in_vm {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
         }
-        let no = |error| format!("no trace: {FOLDER}: {error}");
+        // Named by this process, as groups are: others may trace as well.
+        let folder = PathBuf::from(format!("{INSTANCES}/cpumax-{}", std::process::id()));
+        let no = |error| format!("no trace: {}: {error}", folder.display());
         // One that was left behind is not good for anything.
-        let _ = fs::remove_dir(FOLDER);
-        fs::create_dir(FOLDER).map_err(no)?;
-        let tracing = Tracing { folder: Path::new(FOLDER) };
-        let write = |file: &str, value: &str| fs::write(tracing.folder.join(file), value);
+        let _ = fs::remove_dir(&folder);
+        fs::create_dir(&folder).map_err(no)?;
+        let tracing = Tracing { folder: folder.clone() };
+        let write = |file: &str, value: &str| fs::write(folder.join(file), value);
         write("tracing_on", "0").map_err(no)?;
         write("trace_clock", "mono").map_err(no)?;
-        write("buffer_size_kb", BUFFER_KIB).map_err(no)?;
+        let mut kib = MOST_BUFFER_KIB;
+        while let Err(error) = write("buffer_size_kb", &kib.to_string()) {
+            if kib == LEAST_BUFFER_KIB {
+                return Err(no(error));
+            }
+            kib /= 2;
+        }
         for event in EVENTS {
             write(&format!("events/{event}/enable"), "1").map_err(no)?;
         }
@@ -55,32 +65,34 @@ impl Tracing {
         Ok(tracing)
     }
 
-    /// Ends, with everything since the start of the run.
+    /// Ends, with everything since the start of the run, and how many of the first events were lost.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn end(self, world: &World, edges: &Edges) -> Result<Recorded, String> {
-        let no = |error| format!("no trace: {FOLDER}: {error}");
+    pub fn end(self, world: &World, edges: &Edges) -> Result<(Recorded, u64), String> {
+        let no = |error| format!("no trace: {}: {error}", self.folder.display());
         fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
-        let text = fs::read(self.folder.join("trace")).map_err(no)?;
+        let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
         let mut reader = Reader::new(world, edges);
-        for line in String::from_utf8_lossy(&text).lines() {
-            reader.line(line);
+        for line in text.split(b'\n') {
+            reader.line(&String::from_utf8_lossy(&line.map_err(no)?));
         }
-        Ok(reader.recorded)
+        Ok((reader.recorded, reader.lost))
     }
 }
 
 impl Drop for Tracing {
     fn drop(&mut self) {
         // In a machine of our own it goes with the machine.
-        let _ = fs::remove_dir(self.folder);
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 
 /// Makes events of lines.
 struct Reader<'a> {
     recorded: Recorded,
+    /// Events that the buffer had no room for.
+    lost: u64,
     /// Numbers of tasks by pid.
     numbers: BTreeMap<u32, u32>,
     start_ns: u64,
@@ -95,6 +107,7 @@ impl<'a> Reader<'a> {
         let start_ns = world.start_ns.load(Relaxed);
         let mut reader = Reader {
             recorded: Recorded::default(),
+            lost: 0,
             numbers: BTreeMap::new(),
             start_ns,
             end_ns: start_ns + workload.duration_ns,
@@ -137,6 +150,9 @@ impl<'a> Reader<'a> {
 
     /// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`. Others are passed over.
     fn line(&mut self, line: &str) {
+        if let Some((_, counts)) = line.split_once("entries-in-buffer/entries-written: ") {
+            self.lost = lost(counts);
+        }
         let Some((_, rest)) = line.split_once(" [") else { return };
         let Some((cpu, rest)) = rest.split_once("] ") else { return };
         let mut parts = rest.splitn(3, ": ");
@@ -205,6 +221,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Of `kept/written   #P:cpus`, the difference.
+fn lost(counts: &str) -> u64 {
+    let counts = counts.split_ascii_whitespace().next().and_then(|counts| counts.split_once('/'));
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    counts.map_or(0, |(kept, written)| number(written).saturating_sub(number(kept)))
+}
+
 /// Value of a field that ends at a blank.
 fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
     let is_start = |at: usize| at == 0 || fields.as_bytes()[at - 1] == b' ';
@@ -231,6 +254,7 @@ mod tests {
         let edges = Edges::from([("/g".to_owned(), 50_000_000)]);
         let mut reader = Reader {
             recorded: Recorded::default(),
+            lost: 0,
             numbers: BTreeMap::new(),
             start_ns: 26_000_000_000,
             end_ns: 27_000_000_000,
@@ -240,6 +264,7 @@ mod tests {
         reader.name(42, "hog".to_owned());
         for line in [
             "# tracer: nop",
+            "# entries-in-buffer/entries-written: 5/7   #P:1",
             "",
             "  init-1  [000] d..2.  25.999000: sched_wakeup: comm=early pid=9 prio=120",
             "  init-1  [000] d..2.  26.000020: sched_switch: prev_comm=init prev_pid=1 prev_prio=49 prev_state=S ==> \
@@ -253,6 +278,7 @@ mod tests {
         ] {
             reader.line(line);
         }
+        assert_eq!(reader.lost, 2);
         let told: Vec<_> =
             reader.recorded.events.iter().map(|event| (event.time_ns, event.what)).collect();
         let init = 1;
