@@ -1,6 +1,7 @@
 //! A recording read from the command line, and the group of it that is to be limited.
 
 use crate::args::Reading;
+use crate::output;
 use anyhow::{Context, bail};
 use cpumax_recording::{EventCost, Options, Recording, Summary, ThreadSummary};
 use cpumax_report::duration;
@@ -35,7 +36,7 @@ pub fn name(reading: &Reading) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What kind of recording it is, in a line or two.
+/// What kind of recording it is, in some lines.
 pub fn describe(reading: &Reading, summary: &Summary) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
@@ -53,7 +54,7 @@ pub fn describe(reading: &Reading, summary: &Summary) -> String {
             "\nNo system calls were recorded: all CPU time of threads counts as user mode.",
         );
     }
-    text
+    text.lines().map(output::wrapped).collect::<Vec<_>>().join("\n")
 }
 
 /// CPU time by group, groups below added to those above, ns. Without those that used none.

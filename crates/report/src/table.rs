@@ -158,13 +158,17 @@ pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
     text(&table)
 }
 
-/// A table of texts; where it is too wide, its last column is broken into lines.
+/// A table of texts; where it is too wide, its widest column is broken into lines.
 pub fn list(
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
     width: Option<u16>,
 ) -> String {
-    let mut table = new_table(header, header.len(), header.len().saturating_sub(1), width);
+    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let widest = |column: &usize| cells(*column).map(|cell| cell.chars().count()).max();
+    let widest = (0..header.len()).max_by_key(widest).unwrap_or(0);
+    let mut table = new_table(header, header.len(), widest, width);
     table.add_rows(rows);
     text(&table)
 }

@@ -16,13 +16,13 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         writeln!(out, "Recorded by: {command}")?;
     }
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
-    writeln!(
-        out,
-        "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by others\n",
+    let uses = format!(
+        "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by others",
         busy(summary.runtime_ns),
         busy(summary.recorder_ns),
         busy(summary.uncharged_ns)
-    )?;
+    );
+    writeln!(out, "{}\n", output::wrapped(&uses))?;
     write!(out, "{}", groups(&summary, args.top))?;
     write!(out, "{}", threads(&summary, args.top))?;
     if summary.defects.is_empty() {

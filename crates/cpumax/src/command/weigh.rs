@@ -24,6 +24,11 @@ const ONCE_NS: u64 = 500_000;
 const IDLE_NS: u64 = 10_000_000_000;
 /// Worse by more than this is told.
 const TOLERATED: f64 = 1.05;
+/// What the columns are.
+const LEGEND: &str = "CPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a \
+     task. p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases, its \
+     p99, all of them in a second; back: tasks put back in a second. idle: timers that go off for a group after it was \
+     last used, until it costs nothing. Means over seeds, but the longest.";
 
 pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     let kernels = kernel::parse_kernels(&args.kernel)?;
@@ -97,20 +102,14 @@ fn write(
     ];
     let mut out = output::stdout();
     write!(out, "{}", cpumax_report::list(&header, rows.iter().cloned(), output::width()))?;
-    writeln!(
-        out,
-        "\nCPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a task.\n\
-         p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases,\n\
-         its p99, all of them in a second; back: tasks put back in a second. idle: timers that go off for a group\n\
-         after it was last used, until it costs nothing. Means over seeds, but the longest."
-    )?;
+    writeln!(out, "\n{}", output::wrapped(LEGEND))?;
     let title = format!("Where {last} is worse than {base} by more than 5 %:");
     writeln!(out, "\n{}", output::styled(BOLD, &title))?;
     if worse.is_empty() {
         writeln!(out, "nowhere")?;
     }
     for what in worse {
-        writeln!(out, "{what}")?;
+        writeln!(out, "{}", output::wrapped(what))?;
     }
     Ok(out.flush()?)
 }
