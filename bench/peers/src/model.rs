@@ -22,7 +22,7 @@ pub fn mm1(customers: u64) -> f64 {
     let mut workload = cpumax_workload::parse(SCENARIO, "mm1").expect("is a scenario");
     workload.duration_ns = customers * 1_250_000;
     let kernel = kernel::parse_kernels("7.3").expect("is a kernel")[0];
-    let options = Options { kernel, seed: 1, check: false, step_every_tick: false, observed: None, noise: None };
+    let options = Options::new(kernel, 1);
     let outcome = run(&workload, &options, None, None).expect("runs");
     // The share of time that it serves: the queue is not seen from outside.
     outcome.tasks["server"].usage_usec as f64 * 1e3 / workload.duration_ns as f64
