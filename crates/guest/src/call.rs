@@ -40,8 +40,10 @@ pub struct Call {
     n_marks: usize,
     /// Length of the kernel time in it, ns.
     work_ns: u64,
-    /// Whether it waits for anything.
+    /// Whether it waits for anything, for a lock, for another task.
     waits: bool,
+    locks: bool,
+    talks: bool,
 }
 
 /// What is to be done when the call has returned.
@@ -93,6 +95,8 @@ impl Call {
             n_marks: 0,
             work_ns: 0,
             waits: false,
+            locks: false,
+            talks: false,
         }
     }
 
@@ -114,7 +118,7 @@ impl Call {
         if self.n_texts > MARKS / 2 {
             self.n_texts = 0;
         }
-        (self.work_ns, self.waits) = (0, false);
+        (self.work_ns, self.waits, self.locks, self.talks) = (0, false, false, false);
     }
 
     fn add(&mut self, opcode: u16, fd: i32, buf: u64, bytes: usize) {
@@ -221,7 +225,7 @@ impl Task {
             Op::Send { channel, n } => {
                 let channel = &world.channels[channel as usize];
                 if channel.credits[0] >= 0 {
-                    call.waits = true;
+                    (call.waits, call.talks) = (true, true);
                     (0..n).for_each(|_| call.take(channel.credits[0], world.scratch));
                 }
                 let text = call.text(world.clock_fd, world.clock.bytes);
@@ -309,6 +313,7 @@ impl Task {
                 }
             }
             LockMade::Pipe { readers } => {
+                call.locks = true;
                 call.take(made.gate[0], scratch);
                 if mode == LockMode::Write {
                     (0..readers).for_each(|_| call.take(made.room[0], scratch));
@@ -336,7 +341,7 @@ impl Task {
     }
 
     fn add_receive(&mut self, call: &mut Call, channel: u32, n: u64) {
-        call.waits = true;
+        (call.waits, call.talks) = (true, true);
         let channel = &self.world.channels[channel as usize];
         let gate = channel.receivers;
         if gate[0] >= 0 {
@@ -366,6 +371,11 @@ impl Task {
         }
         let phase = if call.waits { Phase::Asleep } else { Phase::Ready };
         self.set(phase, call.work_ns);
+        // Where it waits for others as well, nobody knows which wait is which.
+        let locks = call.locks && !call.talks;
+        if locks {
+            self.tell_locking(true);
+        }
         let mut done = 0;
         while done < call.n {
             let result = sys::aio_submit(call.context, &call.pointers[done..call.n]);
@@ -374,6 +384,9 @@ impl Task {
                 break;
             }
             done += result as usize;
+        }
+        if locks {
+            self.tell_locking(false);
         }
         // SAFETY: the context's number is the address of its ring, which the kernel has mapped for us; the
         // indices in it stay within its events.
@@ -391,6 +404,11 @@ impl Task {
             }
             (&raw mut (*ring).head).write_volatile(head);
         }
+    }
+
+    fn tell_locking(&self, is: bool) {
+        let pid = self.slot.pid.load(Relaxed).cast_unsigned();
+        self.world.locking.push(pid, is.into(), self.world.now_ns());
     }
 
     /// Puts what happened on the way into the books.
@@ -423,6 +441,6 @@ impl Task {
         }
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(waited_until_ns);
         self.last_stamp = self.last_stamp.max(since);
-        self.settle_call(call.work_ns);
+        self.settle_work(call.work_ns);
     }
 }

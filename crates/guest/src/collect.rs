@@ -186,9 +186,6 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         if slot.state.load(Relaxed) == LIVE && has_begun {
             add_unfinished(world, slot, ended_ns);
         }
-        if world.plan.stops_anywhere {
-            slot.stall_ns.fetch_max(longest_wait_ns(slot.pid.load(Relaxed)), Relaxed);
-        }
         slot.fold(tally);
     }
     let kinds = world.tallies.iter().zip(&world.workload.tasks);
@@ -211,17 +208,6 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         .collect()
 }
 
-/// The longest time that a task was kept from running, by the kernel's statistics, where they are on.
-fn longest_wait_ns(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/sched")).unwrap_or_default();
-    let line = text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.trim_end().ends_with("wait_max").then_some(value.trim())
-    });
-    // Milliseconds, with six digits behind the point.
-    line.and_then(|value| value.replace('.', "").parse().ok()).unwrap_or(0)
-}
-
 /// The wait that a task is in when the run, or its life, ends.
 pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
     let phase = slot.phase.load(Relaxed);
@@ -229,7 +215,9 @@ pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
     let waited_ns = ended_ns.saturating_sub(since_ns + slot.needs_ns.load(Relaxed));
     let counts = phase == Phase::Ready as u32 || phase == Phase::Blocked as u32;
     if counts && waited_ns > SLACK_NS {
-        slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        if world.sees_stall(phase, slot.needs_ns.load(Relaxed)) {
+            slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        }
         if phase == Phase::Ready as u32 {
             slot.wait_ns.fetch_add(waited_ns, Relaxed);
         }

@@ -77,13 +77,14 @@ pub fn base_slice_ns() -> Option<u64> {
     read(&format!("{DEBUG}/base_slice_ns")).parse().ok()
 }
 
+/// Whether a task may be stopped in the middle of a system call (to 6.17); else it parks on its way out.
+pub fn stops_anywhere() -> bool {
+    version(&release()) < RETURN_TO_USER
+}
+
 /// What a plan depends on.
 pub fn facts() -> Facts {
-    Facts {
-        stops_anywhere: version(&release()) < RETURN_TO_USER,
-        timer_requests: timer_requests(),
-        cpus: cpus(),
-    }
+    Facts { stops_anywhere: stops_anywhere(), timer_requests: timer_requests(), cpus: cpus() }
 }
 
 /// Whether a list of requests can contain the read of a timer.

@@ -21,6 +21,7 @@ cfg_if::cfg_if! {
         mod plan;
         mod run;
         mod script;
+        mod stalls;
         mod sys;
         mod task;
         mod timers;

@@ -57,8 +57,6 @@ pub struct Plan {
     pub lists: bool,
     /// Whether tasks are in groups that have groups below them.
     pub inner: bool,
-    /// Whether a task may be stopped in the middle of a system call (to 6.17).
-    pub stops_anywhere: bool,
     /// Tasks there may be at once.
     pub tasks: usize,
     /// Where the run is not quite what the workload says.
@@ -71,7 +69,7 @@ pub struct Plan {
 /// What cannot be done, and why.
 pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     check_machine(workload, facts)?;
-    let mut plan = Plan { stops_anywhere: facts.stops_anywhere, ..Plan::default() };
+    let mut plan = Plan::default();
     for spec in &workload.tasks {
         check_task(workload, spec, &mut plan)?;
         let whole = match calls(&spec.program, facts) {

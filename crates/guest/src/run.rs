@@ -23,7 +23,7 @@ use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 /// Why there is no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,8 +153,10 @@ fn make_world(
         keepers,
         slots,
         tallies,
-        log: Log::new().map_err(io)?,
-        births: Log::new().map_err(io)?,
+        log: Log::new(Log::REQUESTS).map_err(io)?,
+        births: Log::new(Log::OTHERS).map_err(io)?,
+        locking: Log::new(Log::OTHERS).map_err(io)?,
+        traced: AtomicBool::new(false),
         next_number: AtomicU64::new(0),
         clock_fd: clock.into_raw_fd(),
         clock: header,
@@ -297,19 +299,43 @@ impl Run {
         let notes = &mut self.notes;
         let hierarchy = &self.place.hierarchy;
         self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
-        let tracing = job.trace.then(|| Tracing::begin(self.place.in_vm)).transpose()?;
+        let tracing = self.trace(job.trace)?;
         let before = self.start()?;
         script.play(self)?;
         let mut report = collect::report(self, job, &before)?;
         if let Some(tracing) = tracing {
             collect::kill_all(self.world);
-            let (trace, lost) = tracing.end(self.world, &self.edges)?;
-            if lost > 0 {
-                report.notes.push(format!("the trace lacks its first {lost} events"));
+            let traced = tracing.end(self.world, &self.edges)?;
+            if traced.lost > 0 {
+                report.notes.push(format!("the trace lacks its first {} events", traced.lost));
             }
-            report.trace = Some(trace);
+            for (spec, ns) in self.world.workload.tasks.iter().zip(traced.stalls_ns) {
+                if let Some(task) = report.outcome.tasks.get_mut(&spec.name) {
+                    task.longest_stall_ns = task.longest_stall_ns.max(ns);
+                }
+            }
+            report.trace = job.trace.then_some(traced.recorded);
         }
         Ok(report)
+    }
+
+    /// Begins to record what was asked for, and in a machine of our own in any case what stalls are known from.
+    fn trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
+        let in_vm = self.place.in_vm;
+        if !whole && !in_vm {
+            return Ok(None);
+        }
+        match Tracing::begin(in_vm, whole) {
+            Ok(tracing) => {
+                self.world.traced.store(true, Relaxed);
+                Ok(Some(tracing))
+            }
+            Err(error) if !whole => {
+                self.notes.push(format!("stalls within system calls are sums: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The start is at a tick, after everything that has to be done before.

@@ -164,7 +164,7 @@ impl Task {
                 _ => return world.fail(Fault::Call, got),
             };
         }
-        self.settle_call(ns);
+        self.settle_work(ns);
     }
 
     /// Kernel time under the lock of an inode, in a system call of its own.
@@ -182,7 +182,7 @@ impl Task {
         if written < 0 {
             world.fail(Fault::Call, written);
         }
-        self.settle_call(ns);
+        self.settle_work(ns);
     }
 
     /// A vector of that many bytes, as many as one call takes.
@@ -371,16 +371,6 @@ impl Task {
         left_ns
     }
 
-    /// After a system call, see [`Self::settle_work`]. Where it may have been stopped within, nobody here knows in how many
-    /// pieces: the kernel's own statistics tell of the longest (`collect.rs`).
-    pub fn settle_call(&mut self, needed_ns: u64) {
-        let seen_ns = self.slot.stall_ns.load(Relaxed);
-        self.settle_work(needed_ns);
-        if self.world.plan.stops_anywhere {
-            self.slot.stall_ns.store(seen_ns, Relaxed);
-        }
-    }
-
     /// After work that needed `needed_ns`: what it took more, or less, is made up for by the next.
     pub fn settle_work(&mut self, needed_ns: u64) {
         let took_ns = self.settle(needed_ns);
@@ -432,7 +422,9 @@ impl Task {
         if waited_ns <= SLACK_NS {
             return took_ns;
         }
-        self.slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        if self.world.sees_stall(phase, needed_ns) {
+            self.slot.stall_ns.fetch_max(waited_ns, Relaxed);
+        }
         if phase != Phase::Blocked as u32 {
             self.slot.wait_ns.fetch_add(waited_ns, Relaxed);
         }

@@ -1,10 +1,13 @@
-//! Records what the kernel's own trace points tell of a run: switches, wakeups, exits, and the edges of periods.
+//! Records what the kernel's own trace points tell of a run: switches and wakeups, from which stalls are known, and for
+//! traces exits and the edges of periods too.
 //!
 //! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are timed by; the
 //! kernel shows microseconds. Each event costs the CPU a microsecond or so.
 
 use crate::init;
+use crate::kernel;
 use crate::phases::Edges;
+use crate::stalls::Stalls;
 use crate::world::World;
 use cpumax_outcome::trace::{Names, Recorded, TraceEvent, What};
 use cpumax_workload::Workload;
@@ -15,15 +18,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-const EVENTS: [&str; 5] = [
-    "sched/sched_switch",
-    "sched/sched_wakeup",
-    "sched/sched_wakeup_new",
-    "sched/sched_process_exit",
-    "timer/hrtimer_expire_entry",
-];
+const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
+const MORE_EVENTS: [&str; 2] = ["sched/sched_process_exit", "timer/hrtimer_expire_entry"];
 /// For each CPU, and less where there is less memory; older events are lost when there are more.
-const MOST_BUFFER_KIB: u32 = 32 << 10;
+const MOST_BUFFER_KIB: u32 = 8 << 10;
 const LEAST_BUFFER_KIB: u32 = 1 << 10;
 const NS_PER_US: u64 = 1000;
 
@@ -32,12 +30,22 @@ pub(crate) struct Tracing {
     folder: PathBuf,
 }
 
+/// What was recorded.
+pub(crate) struct Traced {
+    /// What happened when.
+    pub recorded: Recorded,
+    /// The longest stall of each kind of task, ns.
+    pub stalls_ns: Vec<u64>,
+    /// How many of the first events there was no room for.
+    pub lost: u64,
+}
+
 impl Tracing {
-    /// Begins.
+    /// Begins: the whole, or only what stalls are known from.
     ///
     /// # Errors
     /// The kernel has no trace points, or they are not for us.
-    pub fn begin(in_vm: bool) -> Result<Tracing, String> {
+    pub fn begin(in_vm: bool, whole: bool) -> Result<Tracing, String> {
         if in_vm {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
         }
@@ -58,18 +66,19 @@ impl Tracing {
             }
             kib /= 2;
         }
-        for event in EVENTS {
+        let more: &[&str] = if whole { &MORE_EVENTS } else { &[] };
+        for event in EVENTS.iter().chain(more) {
             write(&format!("events/{event}/enable"), "1").map_err(no)?;
         }
         write("tracing_on", "1").map_err(no)?;
         Ok(tracing)
     }
 
-    /// Ends, with everything since the start of the run, and how many of the first events were lost.
+    /// Ends, with everything since the start of the run.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn end(self, world: &World, edges: &Edges) -> Result<(Recorded, u64), String> {
+    pub fn end(self, world: &World, edges: &Edges) -> Result<Traced, String> {
         let no = |error| format!("no trace: {}: {error}", self.folder.display());
         fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
@@ -77,7 +86,7 @@ impl Tracing {
         for line in text.split(b'\n') {
             reader.line(&String::from_utf8_lossy(&line.map_err(no)?));
         }
-        Ok((reader.recorded, reader.lost))
+        Ok(reader.end(world))
     }
 }
 
@@ -93,6 +102,7 @@ struct Reader<'a> {
     recorded: Recorded,
     /// Events that the buffer had no room for.
     lost: u64,
+    stalls: Stalls,
     /// Numbers of tasks by pid.
     numbers: BTreeMap<u32, u32>,
     start_ns: u64,
@@ -108,6 +118,7 @@ impl<'a> Reader<'a> {
         let mut reader = Reader {
             recorded: Recorded::default(),
             lost: 0,
+            stalls: Stalls::new(!kernel::stops_anywhere()),
             numbers: BTreeMap::new(),
             start_ns,
             end_ns: start_ns + workload.duration_ns,
@@ -117,6 +128,9 @@ impl<'a> Reader<'a> {
         let mut births: Vec<(u32, u32, u64)> =
             world.births.entries().map(Iterator::collect).unwrap_or_default();
         births.sort_by_key(|(_, _, number)| *number);
+        for (pid, is, at_ns) in world.locking.entries().into_iter().flatten() {
+            reader.stalls.locking(pid, at_ns, is != 0);
+        }
         let mut of_kind = vec![0u32; workload.tasks.len()];
         for (pid, kind, _) in births {
             let spec = &workload.tasks[kind as usize];
@@ -130,6 +144,23 @@ impl<'a> Reader<'a> {
         reader.recorded.names.groups = groups.collect();
         reader.recorded.names.locks = workload.locks.iter().map(|l| l.name.clone()).collect();
         reader
+    }
+
+    /// What there is when all lines are read.
+    fn end(self, world: &World) -> Traced {
+        let kinds: BTreeMap<u32, u32> = world
+            .births
+            .entries()
+            .map(|births| births.map(|(pid, kind, _)| (pid, kind)).collect())
+            .unwrap_or_default();
+        let mut stalls_ns = vec![0; self.workload.tasks.len()];
+        for (pid, ns) in self.stalls.longest(self.end_ns - self.start_ns) {
+            if let Some(kind) = kinds.get(&pid) {
+                let longest_ns = &mut stalls_ns[*kind as usize];
+                *longest_ns = ns.max(*longest_ns);
+            }
+        }
+        Traced { recorded: self.recorded, stalls_ns, lost: self.lost }
     }
 
     fn name(&mut self, pid: u32, name: String) -> u32 {
@@ -160,7 +191,8 @@ impl<'a> Reader<'a> {
         else {
             return;
         };
-        let stamp = stamp.split_ascii_whitespace().next_back().unwrap_or("");
+        let mut words = stamp.split_ascii_whitespace();
+        let (flags, stamp) = (words.next().unwrap_or(""), words.next_back().unwrap_or(""));
         let Some((seconds, micros)) = stamp.split_once('.') else { return };
         let (Ok(cpu), Ok(seconds), Ok(micros)) =
             (cpu.parse(), seconds.parse::<u64>(), micros.parse::<u64>())
@@ -174,14 +206,21 @@ impl<'a> Reader<'a> {
         let time_ns = at_ns.saturating_sub(self.start_ns);
         let push =
             |events: &mut Vec<TraceEvent>, what| events.push(TraceEvent { time_ns, cpu, what });
+        let pid_of = |side: &str| field(fields, &format!("{side}pid="))?.parse::<u32>().ok();
         let task = |reader: &mut Self, side: &str| {
-            let pid = field(fields, &format!("{side}pid="))?.parse().ok()?;
+            let pid = pid_of(side)?;
             reader.task(pid, field(fields, &format!("{side}comm="))?)
         };
         match event {
             "sched_switch" => {
                 let (prev, next) = (task(self, "prev_"), task(self, "next_"));
                 let state = field(fields, "prev_state=").unwrap_or("");
+                if let Some(pid) = pid_of("prev_") {
+                    self.stalls.left(pid, time_ns, state);
+                }
+                if let Some(pid) = pid_of("next_") {
+                    self.stalls.came(pid, time_ns);
+                }
                 let events = &mut self.recorded.events;
                 if let Some(prev) = prev
                     && state.starts_with(['S', 'D'])
@@ -191,6 +230,10 @@ impl<'a> Reader<'a> {
                 push(events, What::Switch { next });
             }
             "sched_wakeup" | "sched_wakeup_new" => {
+                if let Some(pid) = pid_of("") {
+                    // The third flag tells of interrupts.
+                    self.stalls.woken(pid, time_ns, flags.as_bytes().get(2) == Some(&b'.'));
+                }
                 if let Some(task) = task(self, "") {
                     push(&mut self.recorded.events, What::Wake { task });
                 }
@@ -255,6 +298,7 @@ mod tests {
         let mut reader = Reader {
             recorded: Recorded::default(),
             lost: 0,
+            stalls: Stalls::default(),
             numbers: BTreeMap::new(),
             start_ns: 26_000_000_000,
             end_ns: 27_000_000_000,

@@ -11,7 +11,7 @@ use crate::work::{Speed, WorkFiles, stamp};
 use cpumax_workload::{Class, Workload};
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 /// Bytes of the stack of a task.
 pub const STACK_BYTES: usize = 64 << 10;
@@ -50,6 +50,10 @@ pub struct World {
     pub log: Log,
     /// Tasks that were started: pid, kind, number.
     pub births: Log,
+    /// When tasks went into calls in which they wait for locks that are pipes, and out of them: pid, 1 or 0, ns.
+    pub locking: Log,
+    /// The kernel records who runs when, so that tasks need not find out how long they were kept from it.
+    pub traced: AtomicBool,
     /// Number of the next task.
     pub next_number: AtomicU64,
     /// `/proc/timer_list`, and how the time is read from it.
@@ -106,6 +110,12 @@ impl World {
     /// The same of a moment.
     pub fn since_start_ns(&self, at: u64) -> u64 {
         self.speed.ns(at.saturating_sub(self.start_stamp.load(Relaxed)))
+    }
+
+    /// Whether a task can tell itself how long it was kept from going on, in that phase of so much work: always for waits that
+    /// are nothing else, otherwise only where the kernel's records do not tell it better.
+    pub fn sees_stall(&self, phase: u32, needs_ns: u64) -> bool {
+        !self.traced.load(Relaxed) || phase == Phase::Blocked as u32 && needs_ns == 0
     }
 
     /// Notes the first thing that went wrong.
@@ -283,25 +293,29 @@ impl Tally {
 /// Requests that were completed, in order of completion.
 pub struct Log {
     entries: *mut [u64; 2],
+    room: u64,
     next: AtomicU64,
 }
 
 impl Log {
-    const ENTRIES: u64 = 4 << 20;
+    /// Room for all requests there may be in a run.
+    pub const REQUESTS: u64 = 4 << 20;
+    /// Room for all births, or for all calls that take locks. The memory is there in earnest, as a run may not wait for it.
+    pub const OTHERS: u64 = 1 << 18;
 
-    /// An empty one.
+    /// An empty one, with room for so many entries.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new() -> std::io::Result<Log> {
-        let entries = crate::work::memory(Self::ENTRIES as usize * size_of::<[u64; 2]>())?;
-        Ok(Log { entries: entries.cast(), next: AtomicU64::new(0) })
+    pub fn new(room: u64) -> std::io::Result<Log> {
+        let entries = crate::work::memory(room as usize * size_of::<[u64; 2]>())?;
+        Ok(Log { entries: entries.cast(), room, next: AtomicU64::new(0) })
     }
 
     /// Adds a request of a task of this kind in this group.
     pub fn push(&self, kind: u32, group: u32, latency_ns: u64) {
         let at = self.next.fetch_add(1, Relaxed);
-        if at < Self::ENTRIES {
+        if at < self.room {
             // SAFETY: the index is within the memory, and each is given out once.
             unsafe {
                 let entry = self.entries.add(at as usize);
@@ -318,6 +332,6 @@ impl Log {
             let [who, latency] = unsafe { self.entries.add(at as usize).read() };
             (latency > 0).then(|| ((who >> 32) as u32, who as u32, latency - 1))
         };
-        (n <= Self::ENTRIES).then(|| (0..n).filter_map(entry))
+        (n <= self.room).then(|| (0..n).filter_map(entry))
     }
 }
