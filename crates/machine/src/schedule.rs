@@ -40,7 +40,7 @@ impl Machine<'_> {
             self.resched(cpu, Resched::Lazy);
         }
         if next == prev {
-            if self.picks_anew() {
+            if self.rules.hrtick_each_pick {
                 self.start_hrtick(cpu);
             }
             self.end_wait(next);
@@ -57,11 +57,6 @@ impl Machine<'_> {
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });
         self.end_wait(self.cpus[cpu].curr);
-    }
-
-    /// Whether a task that is picked again is set up as if it were another (to 6.11).
-    fn picks_anew(&self) -> bool {
-        self.rules.hrtick == Hrtick::Slice && !self.rules.delayed_dequeue
     }
 
     /// The running task is put back among those that wait, if it still wants to run. True if it or a group of

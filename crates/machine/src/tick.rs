@@ -189,9 +189,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). That is done when a task is
-    /// put in place of another, not when the same is picked again: who is runs on unwatched, mostly up to the next tick.
-    /// And a timer that was set for one task may fire for another.
+    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). From 6.12 on that is done when
+    /// a task is put in place of another, not when the same is picked again: who is runs on unwatched, mostly up to the next
+    /// tick. And a timer that was set for one task may fire for another.
     pub(crate) fn start_hrtick(&mut self, cpu: CpuId) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;

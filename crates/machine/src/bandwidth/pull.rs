@@ -35,6 +35,8 @@ pub(crate) struct Parked {
     waiting: bool,
     /// Where a group has both tasks and child groups parked, they come back in turn.
     own_turn: bool,
+    /// When it last had its turn among its parent's `children`, ns: they are in the order of this.
+    turn_ns: u64,
     /// The pool's epoch when it was turned down.
     epoch: u64,
     /// Runtime it got that has not yet brought back a task, ns.

@@ -223,6 +223,8 @@ pub struct Rules {
     pub base_slice_ns: u64,
     /// What the timer that ends slices is set by. `tick.rs`.
     pub hrtick: Hrtick,
+    /// The same timer is set again for a task that is picked again (to 6.11). `schedule.rs`.
+    pub hrtick_each_pick: bool,
     /// How a group's weight is shared out.
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
@@ -264,6 +266,7 @@ pub const G1_4_18: Rules = Rules {
     delayed_dequeue: false,
     base_slice_ns: 750_000,
     hrtick: Hrtick::Slice,
+    hrtick_each_pick: true,
     group_share: GroupShare::Smp,
     limit_keeps_tick: false,
     move_tests_preemption: false,
@@ -305,8 +308,9 @@ pub const G2A_6_6: Rules = Rules {
     limit_keeps_tick: true,
     ..G2A_6_4
 };
-/// 6.12: delayed dequeue.
-pub const G2A_6_12: Rules = Rules { delayed_dequeue: true, base_slice_ns: 700_000, ..G2A_6_6 };
+/// 6.12: delayed dequeue; who is picked again is not set up anew.
+pub const G2A_6_12: Rules =
+    Rules { delayed_dequeue: true, base_slice_ns: 700_000, hrtick_each_pick: false, ..G2A_6_6 };
 /// 6.14: a CPU going offline opens only its own silos.
 pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_12 };
 /// 6.16: lazy preemption where distributions take the default.
@@ -348,4 +352,4 @@ pub const G4F: Rules = Rules {
 /// (docs/calibration.md).
 pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
-pub const PULL: Rules = Rules { pull: true, ..G4F };
+pub const PULL: Rules = Rules { pull: true, hrtick_each_pick: true, ..G4F };

@@ -32,6 +32,9 @@ impl Machine<'_> {
         if hangs != parked.linked {
             return Err(format!("linked {} but hangs {hangs}", parked.linked));
         }
+        if !parked.children.iter().is_sorted_by_key(|child| self.parked[child.ix()].turn_ns) {
+            return Err("children that wait are not in the order of their turns".to_owned());
+        }
         if !self.holds_parked(q) || parked.linked {
             return Ok(());
         }

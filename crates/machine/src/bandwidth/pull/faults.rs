@@ -13,6 +13,8 @@ pub(crate) enum Fault {
     GiveBackUnseen,
     /// The task parked last comes back first.
     LastParkedFirst,
+    /// What parks joins the end, also if it came back and has not run.
+    TurnLost,
     /// A share leaves the pool and is not mailed.
     ShareLost,
     /// Mail is written and no interrupt sent.
@@ -59,10 +61,11 @@ mod tests {
     /// Random workloads that are tried besides.
     const RANDOM: u64 = 400;
 
-    const FAULTS: [Fault; 12] = [
+    const FAULTS: [Fault; 13] = [
         Fault::RefillUnseen,
         Fault::GiveBackUnseen,
         Fault::LastParkedFirst,
+        Fault::TurnLost,
         Fault::ShareLost,
         Fault::MailNotSent,
         Fault::NobodyTellsOn,
@@ -82,7 +85,7 @@ mod tests {
         wait_ns: u64,
     }
 
-    const CASES: [Case; 7] = [
+    const CASES: [Case; 8] = [
         // More of them than a share feeds: they take turns.
         Case {
             cpus: 1,
@@ -96,6 +99,13 @@ mod tests {
             groups: "/a 2000 4000",
             tasks: &[(3, "/a", "{ user = \"12ms\" }")],
             wait_ns: 20_000_000,
+        },
+        // Two groups side by side: some come back and find the runtime gone when it is their turn to run.
+        Case {
+            cpus: 1,
+            groups: "/a 7500 15000,/b 7500 15000",
+            tasks: &[(3, "/a", "{ user = \"4ms\" }"), (3, "/b", "{ user = \"4ms\" }")],
+            wait_ns: 6_000_000,
         },
         // Two levels, both limited.
         Case {

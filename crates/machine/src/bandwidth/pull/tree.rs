@@ -52,9 +52,34 @@ impl Machine<'_> {
                 }
                 return;
             }
-            self.parked[q.ix()].linked = true;
             self.first_parked(parent);
-            self.parked[parent.ix()].children.push_back(q);
+            self.hang_below(parent, q);
+            q = parent;
+        }
+    }
+
+    /// Among its siblings comes first who had the last turn longest ago.
+    fn hang_below(&mut self, parent: CfsRqId, q: CfsRqId) {
+        let turn_ns = self.parked[q.ix()].turn_ns;
+        let siblings = &self.parked[parent.ix()].children;
+        let before = siblings.iter().rposition(|&other| self.parked[other.ix()].turn_ns <= turn_ns);
+        let at = before.map_or(0, |at| at + 1);
+        self.parked[parent.ix()].children.insert(at, q);
+        self.parked[q.ix()].linked = true;
+    }
+
+    /// What came back and has not run had no turn: its levels stand where they stood, or before.
+    fn return_turn(&mut self, mut q: CfsRqId, since_ns: u64) {
+        while self.parked[q.ix()].turn_ns > since_ns {
+            self.parked[q.ix()].turn_ns = since_ns;
+            let parent = self.cfs_rqs[q].parent;
+            if self.parked[q.ix()].linked {
+                self.unlink(q);
+                self.hang_below(parent, q);
+            }
+            if parent.is_none() {
+                return;
+            }
             q = parent;
         }
     }
@@ -73,10 +98,20 @@ impl Machine<'_> {
         }
     }
 
-    /// A task joins the parked ones of its silo.
+    /// A task joins the parked ones of its silo, those first that have waited longest; so one that came back and
+    /// found the runtime gone when it was switched to has its old place.
     pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.first_parked(q);
-        self.cfs_rqs[q].bandwidth.limbo.push(task);
+        let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
+        let limbo = &self.cfs_rqs[q].bandwidth.limbo;
+        let before = limbo.iter().rposition(|&t| self.tasks[t].stalled_since_ns <= since_ns);
+        let at = before.map_or(0, |at| at + 1);
+        if self.has(Fault::TurnLost) {
+            self.cfs_rqs[q].bandwidth.limbo.push(task);
+        } else {
+            self.cfs_rqs[q].bandwidth.limbo.insert(at, task);
+            self.return_turn(q, since_ns);
+        }
         if !self.has(Fault::NotHung) {
             self.link(q);
         }
@@ -130,14 +165,17 @@ impl Machine<'_> {
             }
         };
         self.release.visited(path.len() as u64 - 1);
+        let now = self.now;
         let fed_ns = if task.is_some() { self.feeds_one_ns() } else { 0 };
         for (level, &q) in path.iter().enumerate().skip(1).rev() {
             let parked = &mut self.parked[q.ix()];
             parked.feed_ns -= fed_ns;
+            if task.is_some() {
+                parked.turn_ns = now;
+            }
             let sated = self.cfs_rqs[q].bandwidth.enabled && parked.feed_ns <= 0;
             if self.holds_parked(q) && !sated {
-                self.parked[q.ix()].linked = true;
-                self.parked[path[level - 1].ix()].children.push_back(q);
+                self.hang_below(path[level - 1], q);
             }
         }
         self.scratch = path;
