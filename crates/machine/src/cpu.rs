@@ -64,7 +64,9 @@ pub(crate) struct Cpu {
     /// The real-time kernel's timer thread and its work.
     pub ktimers: TaskId,
     pub softirqs: VecDeque<SoftirqWork>,
-    /// A tick that is due comes late (under noise).
+    /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes on (under noise).
+    pub leaves_irq_ns: u64,
+    /// A tick that is due comes at the end of the interrupt (under noise).
     pub tick_is_late: bool,
     /// It is in the list of CPUs to look at before time goes on.
     pub touched: bool,
@@ -94,6 +96,7 @@ impl Cpu {
             tick_every_ns,
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
+            leaves_irq_ns: 0,
             tick_is_late: false,
             touched: false,
             entered: false,
@@ -182,7 +185,7 @@ impl Machine<'_> {
 
     /// One step of what happens on the way out of the kernel; false when nothing is left to do.
     fn settle_once(&mut self, cpu: CpuId) -> bool {
-        if self.failed.is_some() {
+        if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
         }
         if self.can_reschedule(cpu) {
@@ -257,7 +260,8 @@ impl Machine<'_> {
             c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
         }
         let late = self.cpus[cpu].tick_is_late;
-        let tick_ns = if late { self.cpus[cpu].tick_ns } else { self.next_tick_ns(cpu) };
+        let leaves_irq_ns = self.cpus[cpu].leaves_irq_ns;
+        let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
         let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
         let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
@@ -265,7 +269,9 @@ impl Machine<'_> {
         c.exhausted_ns = exhausted_ns;
         let irq_ns = tick_ns.min(c.hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
-        let next_ns = work_done_ns.min(irq_ns);
+        // What is done while an interrupt lasts is noticed after it.
+        let goes_on_ns = if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns };
+        let next_ns = goes_on_ns.min(irq_ns);
         let slot = self.cpu_slot(cpu);
         self.timers.set(slot, next_ns);
     }
@@ -296,42 +302,6 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// By how much a timer comes late under noise, ns.
-    pub(crate) fn late_ns(&mut self) -> u64 {
-        self.noise.as_mut().map_or(0, |noise| MOST_LATE_NS / 4 + noise.below(MOST_LATE_NS))
-    }
-
-    /// Under noise a tick comes some microseconds late: true for one that is still to come, and comes when interrupts
-    /// are next on.
-    fn tick_is_late(&mut self, cpu: CpuId) -> bool {
-        if self.noise.is_none() {
-            return false;
-        }
-        let late = !self.cpus[cpu].tick_is_late;
-        self.cpus[cpu].tick_is_late = late;
-        if late {
-            self.cpus[cpu].irqs_off_until_ns = self.now + self.late_ns();
-        }
-        late
-    }
-
-    /// Under noise a switch takes some time, in which nobody makes progress.
-    pub(crate) fn switch_takes(&mut self, cpu: CpuId) {
-        if let Some(noise) = self.noise.as_mut() {
-            self.cpus[cpu].stolen_ns += MOST_SWITCH_NS / 4 + noise.below(MOST_SWITCH_NS);
-        }
-    }
-
-    /// Under noise work takes some microseconds more or fewer than it should, but some.
-    pub(crate) fn inexact(&mut self, ns: u64) -> u64 {
-        match self.noise.as_mut() {
-            Some(noise) if ns > MOST_WRONG_NS => {
-                ns - MOST_WRONG_NS + noise.below(2 * MOST_WRONG_NS)
-            }
-            _ => ns,
-        }
-    }
-
     /// An interrupt handler ran for that long on this CPU with interrupts off.
     pub(crate) fn irq_section(&mut self, cpu: CpuId, cost_ns: u64) {
         if !self.workload.machine.cost_timing || cost_ns == 0 {
@@ -344,12 +314,6 @@ impl Machine<'_> {
         c.stolen_ns += cost_ns;
     }
 }
-
-/// By how much a tick may be late under noise beyond a quarter of that, ns; how long a switch may take; and by how much
-/// a piece of work may be longer or shorter than it should be.
-const MOST_LATE_NS: u64 = 6_000;
-const MOST_SWITCH_NS: u64 = 3_000;
-const MOST_WRONG_NS: u64 = 5_000;
 
 /// Steps without time passing after which a program is taken to loop for ever.
 const MAX_ROUNDS: u32 = 1_000_000;

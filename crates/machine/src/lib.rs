@@ -17,6 +17,7 @@ mod latency;
 mod lock;
 mod machine;
 mod moves;
+mod noise;
 mod outside;
 mod program;
 mod realtime;

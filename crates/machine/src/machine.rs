@@ -13,6 +13,7 @@ use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock};
+use crate::noise::Noise;
 use crate::se::Se;
 use crate::task::Task;
 use crate::{Error, Options, Progress};
@@ -63,7 +64,7 @@ pub(crate) struct Machine<'a> {
     pub step_every_tick: bool,
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
-    pub noise: Option<Stream>,
+    pub noise: Option<Noise>,
 
     pub now: u64,
     /// The timer slot whose event is being processed; events of the heap come after those of all slots.
@@ -175,7 +176,7 @@ impl<'a> Machine<'a> {
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             observed,
-            noise: options.noise.map(|seed| Stream::new(seed, Domain::Machine, 0)),
+            noise: options.noise.map(Noise::new),
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,

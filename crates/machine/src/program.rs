@@ -2,6 +2,7 @@
 
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
+use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
@@ -25,6 +26,9 @@ impl Machine<'_> {
             Code::Kind => {}
             Code::Outside => return self.step_outside(task),
             Code::SoftirqIdle | Code::Softirq(_) => return self.step_softirq(task),
+        }
+        if t.exiting {
+            return self.exit(task);
         }
         if t.mode == Mode::Kernel && !t.in_syscall && t.has_user_mode() {
             t.mode = Mode::User;
@@ -188,6 +192,9 @@ impl Machine<'_> {
             self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
             return;
         }
+        if self.tasks[task].code == Code::Kind {
+            self.enter_irq(cpu, Kind::Wake);
+        }
         self.here = cpu;
         self.touch(cpu, true);
         self.wake(task);
@@ -244,12 +251,12 @@ impl Machine<'_> {
 
     /// The running task ends. It is in the kernel and never throttled from here on (6.18+).
     pub(crate) fn exit(&mut self, task: TaskId) {
-        let now = self.now;
-        self.tasks[task].exiting = true;
-        self.tasks[task].mode = Mode::Kernel;
-        self.tasks[task].segment = Segment::None;
         // Who is killed while it waits has waited until now.
         self.end_stall(task);
+        if self.still_exits(task) {
+            return;
+        }
+        let now = self.now;
         self.unlock_all(task);
         let cpu = self.tasks[task].cpu;
         self.emit(cpu, What::Exit { task: task.0 });

@@ -48,12 +48,12 @@ impl Machine<'_> {
         }
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
+        self.switch_takes(cpu, prev);
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
         } else {
             self.start_hrtick(cpu);
         }
-        self.switch_takes(cpu);
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });
         self.end_wait(self.cpus[cpu].curr);

@@ -9,6 +9,7 @@ use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::noise::Kind;
 use crate::task::Segment;
 
 /// A high-resolution tick for a slice that is over already comes that much later, ns.
@@ -196,8 +197,9 @@ impl Machine<'_> {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
         let Some((left_ns, false)) = self.slice_left(cpu) else { return };
-        let late_ns = self.late_ns();
-        let over_ns = self.now + left_ns.max(HRTICK_MIN_NS) + late_ns;
+        let late_ns = self.noise_ns(Kind::Slice);
+        let from_ns = self.now + self.cpus[cpu].stolen_ns;
+        let over_ns = from_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
         if moves || self.rules.hrtick == Hrtick::Slice {

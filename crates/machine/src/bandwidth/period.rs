@@ -6,6 +6,7 @@ use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
 use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
+use crate::noise::Kind;
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Domain, Stream};
 
@@ -66,6 +67,7 @@ impl Machine<'_> {
         {
             return;
         }
+        self.enter_irq(cpu, Kind::Period);
         self.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, true);

@@ -7,6 +7,7 @@
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
+use crate::noise::Kind;
 
 /// From a give-back to the distribution, ns (kernel: `cfs_bandwidth_slack_period`).
 const SLACK_DELAY_NS: u64 = 5_000_000;
@@ -43,6 +44,7 @@ impl Machine<'_> {
             return;
         }
         self.timers.set(slot, NEVER);
+        self.enter_irq(cpu, Kind::Period);
         self.here = cpu;
         self.touch(cpu, true);
         self.slack_expired(group);

@@ -1,0 +1,166 @@
+//! Microseconds: what a real kernel needs for an interrupt, a switch, a system call, an exit, and no workload speaks of.
+//!
+//! Where two tasks are equal, or a debt is just paid, they decide what comes next. How many there are depends on the
+//! kernel, its compiler and the machine, so a run draws them by a seed: for each kind of thing a length that is typical in
+//! this run, and around that as much chance as this run has, which may be nearly none.
+
+use crate::ids::{CpuId, TaskId};
+use crate::machine::Machine;
+use crate::task::{Mode, Segment, State};
+use cpumax_workload::{Domain, Stream};
+
+/// What takes some microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// From a tick's time to what it charges.
+    Tick,
+    /// From the end of a slice, by its timer, to what is charged then.
+    Slice,
+    /// From a sleep's end until the woken is chosen.
+    Wake,
+    /// The same of a period's end.
+    Period,
+    /// To a task: from none, from one that goes to sleep, from one that has to go.
+    SwitchFromIdle,
+    SwitchFromSleeper,
+    SwitchFromReady,
+    /// Beyond, or short of, the length that work should have.
+    Work,
+    /// The end of a task.
+    Exit,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Tick,
+    Kind::Slice,
+    Kind::Wake,
+    Kind::Period,
+    Kind::SwitchFromIdle,
+    Kind::SwitchFromSleeper,
+    Kind::SwitchFromReady,
+    Kind::Work,
+    Kind::Exit,
+];
+
+impl Kind {
+    /// The least and the most that are seen in emulated kernels, ns: they switch 8 to 13 us after a tick is due.
+    const fn range_ns(self) -> (u64, u64) {
+        match self {
+            Kind::Tick | Kind::Slice | Kind::Wake | Kind::Period => (1_500, 12_500),
+            Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
+            Kind::Work => (0, 2 * MOST_WRONG_NS),
+            Kind::Exit => (30_000, 100_000),
+        }
+    }
+}
+
+/// By how much work is longer or shorter than it should be, ns.
+const MOST_WRONG_NS: u64 = 5_000;
+/// Of the range of each kind, the part that is left to chance, in a run out of three each.
+const CHANCE: [u64; 3] = [1, 10, 100];
+
+/// The microseconds of one run.
+#[derive(Debug)]
+pub(crate) struct Noise {
+    random: Stream,
+    typical_ns: [u64; KINDS.len()],
+    /// Percent of a range.
+    chance: u64,
+}
+
+impl Noise {
+    pub fn new(seed: u64) -> Noise {
+        let mut random = Stream::new(seed, Domain::Machine, 0);
+        let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
+        let typical_ns = KINDS.map(|kind| {
+            let (least, most) = kind.range_ns();
+            let certain = (most - least) * (100 - chance) / 100;
+            least + random.below(certain + 1)
+        });
+        Noise { random, typical_ns, chance }
+    }
+
+    fn draw(&mut self, kind: Kind) -> u64 {
+        let (least, most) = kind.range_ns();
+        self.typical_ns[kind as usize] + self.random.below((most - least) * self.chance / 100 + 1)
+    }
+}
+
+impl Machine<'_> {
+    /// How long that takes, ns: nothing without noise.
+    pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
+        self.noise.as_mut().map_or(0, |noise| noise.draw(kind))
+    }
+
+    /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.
+    pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
+        if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
+            self.cpus[cpu].leaves_irq_ns = self.now + self.noise_ns(kind);
+        }
+    }
+
+    /// A tick comes at the end of its interrupt: true for one that is still to come.
+    pub(crate) fn tick_is_late(&mut self, cpu: CpuId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let late = !self.cpus[cpu].tick_is_late;
+        self.cpus[cpu].tick_is_late = late;
+        if late {
+            self.enter_irq(cpu, Kind::Tick);
+        }
+        late
+    }
+
+    /// A switch from that task takes some time, in which nobody makes progress.
+    pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
+        let kind = if prev.is_none() {
+            Kind::SwitchFromIdle
+        } else if self.tasks[prev].state == State::Runnable {
+            Kind::SwitchFromReady
+        } else {
+            Kind::SwitchFromSleeper
+        };
+        self.cpus[cpu].stolen_ns += self.noise_ns(kind);
+    }
+
+    /// Work takes some microseconds more or fewer than it should, but some.
+    pub(crate) fn inexact(&mut self, ns: u64) -> u64 {
+        if self.noise.is_some() && ns > MOST_WRONG_NS {
+            ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
+        } else {
+            ns
+        }
+    }
+
+    /// A task that ends needs some time for that: true if it goes on for now.
+    pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
+        let exit_ns = if self.tasks[task].exiting { 0 } else { self.noise_ns(Kind::Exit) };
+        let t = &mut self.tasks[task];
+        t.exiting = true;
+        t.mode = Mode::Kernel;
+        t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
+        t.left_ns = exit_ns;
+        exit_ns > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_its_own_lengths_and_its_own_share_of_chance() {
+        let spread = |seed: u64| {
+            let mut noise = Noise::new(seed);
+            let drawn: Vec<u64> = (0..1000).map(|_| noise.draw(Kind::Tick)).collect();
+            let (least, most) = Kind::Tick.range_ns();
+            assert!(drawn.iter().all(|ns| (least..=most + 1).contains(ns)));
+            drawn.iter().max().unwrap() - drawn.iter().min().unwrap()
+        };
+        assert!(spread(3) < 200 && (900..1_200).contains(&spread(4)) && spread(5) > 10_000);
+        let typical = |seed| Noise::new(seed).typical_ns[Kind::Tick as usize];
+        assert!((0..30).map(|n| typical(3 * n)).any(|ns| ns > 10_000));
+        assert!((0..30).map(|n| typical(3 * n)).any(|ns| ns < 4_000));
+    }
+}
