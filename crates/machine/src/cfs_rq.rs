@@ -6,7 +6,7 @@ use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
 use smallvec::SmallVec;
 
 /// Large machines have tens of thousands of these and are as fast as their memory: what queueing touches
-/// comes first, and what is touched together shares cache lines.
+/// comes first, and what is touched together shares cache lines. On a flat queue a group needs the first two.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct CfsRq {
@@ -19,10 +19,6 @@ pub(crate) struct CfsRq {
 
     /// The child that runs: an entity queued here, taken out of the timeline.
     pub curr: SeId,
-    /// The child that ran until the reschedule under way; may be picked again out of turn.
-    pub prev: SeId,
-    /// The child that the next pick is to stay with; queued here (6.6 to 7.2).
-    pub next: SeId,
     /// Entities queued directly (running included).
     pub nr: u32,
     /// Tasks queued in the subtree (running and delayed ones included).
@@ -33,13 +29,17 @@ pub(crate) struct CfsRq {
     pub next_sibling: CfsRqId,
     /// From when on `curr` has not been charged, ns.
     pub exec_start_ns: u64,
-    /// Its flags share the first line with what is above, the rest fills the second.
-    pub bandwidth: Silo,
-
     /// Sum of the weights of the entities queued directly, running included.
     pub load: u64,
     pub pelt: Pelt,
 
+    /// The second line ends with what all groups need of this.
+    pub bandwidth: Silo,
+
+    /// The child that ran until the reschedule under way; may be picked again out of turn.
+    pub prev: SeId,
+    /// The child that the next pick is to stay with; queued here (6.6 to 7.2).
+    pub next: SeId,
     /// EEVDF: zero of the sums. CFS: minimum vruntime.
     pub base_vruntime: i64,
     /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime - base).
@@ -58,14 +58,16 @@ pub(crate) struct Silo {
     pub throttled: bool,
     /// A release is on its way.
     pub csd_pending: bool,
+    /// Its load does not decay (kernel: `pelt_clock_throttled`).
+    pub pelt_frozen: bool,
     /// How many of itself and its ancestors are throttled.
     pub throttle_count: u16,
-    /// Runtime left, ns; negative is debt.
-    pub runtime_remaining_ns: i64,
-    /// Since when it counts as throttled by any limit, ns, or [`NEVER`].
-    pub throttled_clock_self_ns: u64,
     /// Parked tasks, the one parked last at the end.
     pub limbo: Limbo,
+    /// Since when it counts as throttled by any limit, ns, or [`NEVER`].
+    pub throttled_clock_self_ns: u64,
+    /// Runtime left, ns; negative is debt.
+    pub runtime_remaining_ns: i64,
     /// Since when its own throttled time counts, ns, or [`NEVER`].
     pub throttled_clock_ns: u64,
     /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
@@ -80,16 +82,20 @@ pub(crate) type Limbo = SmallVec<[TaskId; 4]>;
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pelt {
+    /// When `published` was last changed, ns.
+    pub published_ns: u64,
+    /// What the group's total holds of this CPU.
+    pub published: u64,
     pub load_avg: u64,
     /// Up to when `load_avg` is true, ns.
     pub updated_ns: u64,
-    pub frozen: bool,
-    /// What the group's total holds of this CPU, and when that was last changed, ns.
-    pub published: u64,
-    pub published_ns: u64,
 }
 
-const _: () = assert!(std::mem::offset_of!(CfsRq, load) == 128 && size_of::<CfsRq>() == 256);
+const _: () = {
+    let silo = std::mem::offset_of!(CfsRq, bandwidth);
+    assert!(silo + std::mem::offset_of!(Silo, runtime_remaining_ns) == 128);
+    assert!(size_of::<CfsRq>() == 256);
+};
 
 impl CfsRq {
     pub fn new(group: GroupId, cpu: CpuId, parent: CfsRqId, se: SeId) -> CfsRq {
@@ -116,6 +122,7 @@ impl CfsRq {
                 enabled: false,
                 throttled: false,
                 csd_pending: false,
+                pelt_frozen: false,
                 throttle_count: 0,
                 runtime_remaining_ns: 0,
                 expires_ns: 0,

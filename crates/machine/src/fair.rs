@@ -7,6 +7,7 @@
 pub(crate) mod balance;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
+mod foresee;
 pub(crate) mod pelt;
 pub(crate) mod placement;
 pub(crate) mod timeline;
@@ -78,7 +79,7 @@ impl Machine<'_> {
         rq.next_sibling = self.cfs_rqs[parent].first_child;
         rq.pelt.updated_ns = self.now;
         rq.bandwidth.throttle_count = self.cfs_rqs[parent].bandwidth.throttle_count;
-        rq.pelt.frozen = rq.bandwidth.throttle_count > 0;
+        rq.bandwidth.pelt_frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
         self.cfs_rqs[id] = rq;
         self.cfs_rqs[parent].first_child = id;

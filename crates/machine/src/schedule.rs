@@ -104,7 +104,7 @@ impl Machine<'_> {
     }
 
     fn forget_prev(&mut self, prev: TaskId) {
-        let mut q = self.ses[self.tasks[prev].se].q;
+        let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
             self.cfs_rqs[q].prev = SeId::NONE;
             q = self.cfs_rqs[q].parent;
@@ -259,6 +259,7 @@ impl Machine<'_> {
         }
         if throttled {
             self.give_throttle_work(next);
+            self.foresee_parks(self.root(self.tasks[next].cpu));
         }
     }
 

@@ -97,10 +97,10 @@ impl Machine<'_> {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         let slice_ns = self.slice_ns();
         let silo = &mut self.cfs_rqs[q].bandwidth;
-        let surplus_ns = silo.runtime_remaining_ns - KEEP_NS;
-        if !silo.enabled || surplus_ns <= 0 {
+        if !silo.enabled || silo.runtime_remaining_ns <= KEEP_NS {
             return;
         }
+        let surplus_ns = silo.runtime_remaining_ns - KEEP_NS;
         silo.runtime_remaining_ns -= surplus_ns;
         let pool = &mut self.groups[group].pool;
         let valid = !self.rules.slices_expire || silo.expires_seq == pool.expires_seq;

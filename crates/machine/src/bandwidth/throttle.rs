@@ -57,6 +57,7 @@ impl Machine<'_> {
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let mut q = top;
         loop {
+            self.foresee_walk(q);
             visit(self, q);
             if self.cfs_rqs[q].first_child.is_some() {
                 q = self.cfs_rqs[q].first_child;

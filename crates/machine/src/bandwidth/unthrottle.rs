@@ -47,6 +47,7 @@ impl Machine<'_> {
     fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let mut q = self.deepest_first(top);
         loop {
+            self.foresee_walk(q);
             visit(self, q);
             if q == top {
                 return;

@@ -163,6 +163,9 @@ impl Machine<'_> {
         let Balancing { pending, movable } = lists;
         pending.clear();
         movable.clear();
+        if self.nothing_may_move(from, to) {
+            return;
+        }
         self.entities(self.root(from), pending);
         let mut at = 0;
         while at < pending.len() && at < MAX_SCANNED && movable.len() < want as usize {
@@ -177,6 +180,27 @@ impl Machine<'_> {
                 }
             }
         }
+    }
+
+    /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the other: then no task has to be looked at.
+    fn nothing_may_move(&self, from: CpuId, to: CpuId) -> bool {
+        /// Groups looked at, lest this costs more than it saves.
+        const MOST_GROUPS: usize = 8;
+        let root = &self.cfs_rqs[self.root(from)];
+        let mut left = root.h_nr;
+        let mut q = root.first_child;
+        for _ in 0..MOST_GROUPS {
+            if left == 0 || q.is_none() {
+                break;
+            }
+            let rq = &self.cfs_rqs[q];
+            if rq.h_nr > 0 && !self.destination_throttled(rq.group, to) {
+                return false;
+            }
+            left = left.saturating_sub(rq.h_nr);
+            q = rq.next_sibling;
+        }
+        left == 0
     }
 
     /// What waits on a queue, and the group of what runs: others of that group may wait.

@@ -65,9 +65,9 @@ impl Machine<'_> {
         if self.cpus.len() == 1 {
             return;
         }
-        let pelt = &self.cfs_rqs[q].pelt;
-        let periods = (self.now - pelt.updated_ns) >> PERIOD_SHIFT;
-        if periods > 0 && !pelt.frozen {
+        let rq = &self.cfs_rqs[q];
+        let periods = (self.now - rq.pelt.updated_ns) >> PERIOD_SHIFT;
+        if periods > 0 && !rq.bandwidth.pelt_frozen {
             self.pelt_pass(q, periods);
         }
     }
@@ -108,9 +108,9 @@ impl Machine<'_> {
             PeltFreeze::Throttled => true,
             PeltFreeze::ThrottledAndEmpty => rq.nr == 0,
         };
-        if may_freeze && self.in_throttled_hierarchy(q) && !rq.pelt.frozen {
+        if may_freeze && self.in_throttled_hierarchy(q) && !rq.bandwidth.pelt_frozen {
             self.pelt_update(q);
-            self.cfs_rqs[q].pelt.frozen = true;
+            self.cfs_rqs[q].bandwidth.pelt_frozen = true;
         }
     }
 
@@ -118,10 +118,9 @@ impl Machine<'_> {
     #[inline]
     pub(crate) fn pelt_unfreeze(&mut self, q: CfsRqId) {
         let now = self.now;
-        let pelt = &mut self.cfs_rqs[q].pelt;
-        if pelt.frozen {
-            pelt.frozen = false;
-            pelt.updated_ns = now;
+        let rq = &mut self.cfs_rqs[q];
+        if std::mem::take(&mut rq.bandwidth.pelt_frozen) {
+            rq.pelt.updated_ns = now;
         }
     }
 }
