@@ -3,24 +3,33 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cpumax_lab::cache::Cache;
 use cpumax_lab::initramfs;
 
 use crate::checks::{CHECKS, Check, Set, Time};
+use crate::guest::Checked;
+use crate::killed;
 
-const QEMU: &str = "qemu-system-x86_64";
-const BOOT_TIME_MAX: Duration = Duration::from_secs(60);
+pub const QEMU: &str = "qemu-system-x86_64";
+/// How often a machine is started for what the emulation spoils.
+const TRIES: u32 = 3;
 /// Older kernels have no `sched_ext` in Debian's configuration, or no task work for BPF.
 const OLDEST: &[u32] = &[6, 18];
 const SCX_CPUMAX: &str = env!("CARGO_BIN_EXE_scx_cpumax");
 
 pub fn main(args: &[String]) -> ExitCode {
+    // Takes note of who that is.
+    started_by_nobody();
     let all = env::var("CPUMAX_SCX_SET").is_ok_and(|set| set == "all");
     let names: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |check: &&Check| {
@@ -31,9 +40,13 @@ pub fn main(args: &[String]) -> ExitCode {
         }
     };
     let checks: Vec<&Check> = CHECKS.iter().filter(wanted).collect();
+    let killed = names.is_empty() || names.iter().any(|name| killed::NAME.contains(name.as_str()));
     if args.iter().any(|arg| arg == "--list") {
         for check in &checks {
             println!("{}: test", check.name);
+        }
+        if killed {
+            println!("{}: test", killed::NAME);
         }
         return ExitCode::SUCCESS;
     }
@@ -47,10 +60,13 @@ pub fn main(args: &[String]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut tally = Tally::default();
+    if killed {
+        tally.note(killed::NAME, killed::runner());
+    }
     let shown = if all { &kernels[..] } else { &kernels[kernels.len() - 1..] };
     for kernel in shown {
         for machine in machines(&checks) {
-            run_machine(kernel, &machine, &mut tally, true);
+            run_machine(kernel, &machine, &mut tally, TRIES);
         }
     }
     tally.finish()
@@ -71,12 +87,10 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
     machines
 }
 
-fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool) {
-    let dir = tempfile::tempdir().expect("a directory for the machine");
-    let initrd = dir.path().join("initrd");
-    fs::write(&initrd, archive()).expect("the initramfs can be written");
-    let results = dir.path().join("results");
-    let console = dir.path().join("console");
+fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) {
+    // None of them has a name, so nothing is left of them when this program goes, however that is.
+    let files = [&archive()[..], &[], &[]].map(unnamed_file);
+    let [initrd, results, console] = &files;
     let first = checks[0];
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let limit = Duration::from_secs(
@@ -116,32 +130,21 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
         "-monitor",
         "none",
     ]);
-    command.arg("-kernel").arg(kernel).arg("-initrd").arg(&initrd);
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(path_of(initrd));
     command.arg("-append").arg(format!(
         "console=ttyS0 panic=-1 nokaslr norandmaps cpumax.checks={} cpumax.storm_s={}",
         names.join(","),
         env::var("CPUMAX_SCX_STORM_S").unwrap_or_default(),
     ));
-    for file in [&console, &results] {
-        let mut port = OsString::from("file:");
-        port.push(file);
-        command.arg("-serial").arg(port);
+    for file in [console, results] {
+        command.arg("-serial").arg(format!("file:{}", path_of(file)));
     }
-    // The machine goes when this program goes, however that is.
-    let mut machine =
-        die_with_parent(&mut command).stdin(Stdio::null()).spawn().expect("QEMU starts");
-    while started.elapsed() < limit && matches!(machine.try_wait(), Ok(None)) {
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    let _ = machine.kill();
-    let _ = machine.wait();
-    let said = fs::read(&results)
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap_or_default();
-    if said.is_empty() && again && started.elapsed() < BOOT_TIME_MAX {
+    run_until_end(&mut command, &files, started + limit);
+    let said = text_of(results);
+    if said.is_empty() && tries > 1 {
         // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
         println!("# it did not boot; once more");
-        return run_machine(kernel, checks, tally, false);
+        return run_machine(kernel, checks, tally, tries - 1);
     }
     let mut missing: BTreeSet<&str> = names.iter().copied().collect();
     for line in said.lines() {
@@ -166,16 +169,15 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
         }
     }
     if env::var_os("CPUMAX_SCX_CONSOLE").is_some() {
-        print!("{}", String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()));
+        print!("{}", text_of(console));
     }
-    let crashed = fs::read(&console)
-        .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("Oops: int3"));
-    if again && crashed && !missing.is_empty() {
+    let crashed = text_of(console).contains("Oops: int3");
+    if tries > 1 && crashed && !missing.is_empty() {
         // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never do.
         println!("# the emulation tripped over patched code; the rest once more");
         let rest: Vec<&Check> =
             checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
-        return run_machine(kernel, &rest, tally, false);
+        return run_machine(kernel, &rest, tally, tries - 1);
     }
     for name in missing {
         tally.failed.push(format!(
@@ -183,9 +185,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, again: bool)
             started.elapsed()
         ));
         println!("test {name} ... FAILED (no word of it)");
-        let said = fs::read(&console)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .unwrap_or_default();
+        let said = text_of(console);
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(80)..]
             .iter()
@@ -198,15 +198,55 @@ fn storm_s() -> u64 {
     env::var("CPUMAX_SCX_STORM_S").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
 }
 
-fn die_with_parent(command: &mut Command) -> &mut Command {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: prctl is safe to call between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
+/// Whether cargo has been killed, which does not take its children with it.
+fn started_by_nobody() -> bool {
+    static PARENT: OnceLock<u32> = OnceLock::new();
+    *PARENT.get_or_init(parent_id) != parent_id() && env::var_os("CARGO").is_some()
+}
+
+fn unnamed_file(content: &[u8]) -> File {
+    let mut file = tempfile::tempfile().expect("room for temporary files");
+    file.write_all(content).expect("room for temporary files");
+    file
+}
+
+/// The path by which a started machine opens a file that it was passed.
+fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// What is in a file that others have written to.
+fn text_of(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().map_or(0, |metadata| metadata.len() as usize)];
+    let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+/// Runs a machine that is passed the files, under their own numbers, and goes when this program goes, however that is.
+fn run_until_end(command: &mut Command, files: &[File], deadline: Instant) {
+    let (me, passed) = (std::process::id(), files.iter().map(File::as_raw_fd).collect::<Vec<_>>());
+    let prepare = move || {
+        // SAFETY: system calls about plain numbers.
+        unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        })
+            for &file in &passed {
+                libc::fcntl(file, libc::F_SETFD, 0);
+            }
+            if libc::getppid() as u32 == me { Ok(()) } else { Err(io::Error::other("too late")) }
+        }
+    };
+    // SAFETY: between fork and exec the closure makes only system calls.
+    let command = unsafe { command.pre_exec(prepare) };
+    let mut machine = command.stdin(Stdio::null()).spawn().expect("QEMU starts");
+    while Instant::now() < deadline && matches!(machine.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(200));
+        if started_by_nobody() {
+            let _ = machine.kill();
+            std::process::exit(1);
+        }
     }
+    let _ = machine.kill();
+    let _ = machine.wait();
 }
 
 #[derive(Default)]
@@ -217,6 +257,19 @@ struct Tally {
 }
 
 impl Tally {
+    fn note(&mut self, name: &str, outcome: Checked) {
+        match outcome {
+            Ok(said) => {
+                self.passed += 1;
+                println!("test {name} ({said}) ... ok");
+            }
+            Err(wrong) => {
+                println!("test {name}: {wrong} ... FAILED");
+                self.failed.push(format!("{name}: {wrong}"));
+            }
+        }
+    }
+
     fn finish(self) -> ExitCode {
         self.failed.iter().for_each(|failure| println!("failed: {failure}"));
         let verdict = if self.failed.is_empty() { "ok" } else { "FAILED" };

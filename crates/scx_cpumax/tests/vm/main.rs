@@ -9,6 +9,7 @@
 mod checks;
 mod guest;
 mod host;
+mod killed;
 mod loads;
 
 use std::process::ExitCode;
