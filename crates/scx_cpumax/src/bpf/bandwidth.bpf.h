@@ -58,10 +58,11 @@ enum cure {
 	CURE_LEAVING_CPU = 1 << 6,
 };
 enum race {
-	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: until there was a refill */
+	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: the refill comes right there */
 	RACE_RELEASE_AND_PARK = 1 << 1, /* between a release and what follows it: until the task has parked again */
+	RACE_KICK_AND_LEAVE = 1 << 2,	/* whoever wakes another asks for a kick, so that the last one of a CPU that leaves does */
 };
-#define CBW_STRETCH_MAX_NS 25000000ULL
+#define CBW_STRETCH_MAX_NS 50000000ULL
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
 const volatile u32 task_size = sizeof(struct cbw_task);

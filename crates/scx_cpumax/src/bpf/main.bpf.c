@@ -131,12 +131,20 @@ static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64
 	*slice = turn_ns(p);
 }
 
+/* Wherever a kick can come from, there is one. */
+static __always_inline void kick_for_test(s32 cpu)
+{
+	if ((stretched & RACE_KICK_AND_LEAVE) && cbw_may_kick())
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
 SEC("struct_ops/cpumax_select_cpu")
 s32 BPF_PROG(cpumax_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	bool idle = false;
 	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 
+	kick_for_test(cpu);
 	if (idle && !park_at_enqueue)
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, 0);
 	return cpu;
@@ -162,6 +170,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 vtime;
 
 	CBW_USES_ARENA();
+	kick_for_test(cpu);
 	if (!t) {
 		scx_bpf_dsq_insert(p, DSQ_LOCAL, slice_ns, enq_flags);
 		return;

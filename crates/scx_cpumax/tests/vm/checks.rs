@@ -5,6 +5,7 @@ mod costs;
 mod fates;
 mod limits;
 mod parked;
+mod races;
 mod refused;
 mod selftests;
 mod storm;
@@ -52,6 +53,11 @@ impl Check {
         self.cpus = cpus;
         self
     }
+
+    const fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
 }
 
 const fn quick(name: &'static str, run: fn() -> Checked) -> Check {
@@ -60,7 +66,7 @@ const fn quick(name: &'static str, run: fn() -> Checked) -> Check {
         run,
         set: Set::Quick,
         cpus: 1,
-        patience_s: 120,
+        patience_s: 240,
         alone: false,
         ends_badly: false,
         time: Time::Instructions,
@@ -94,8 +100,9 @@ pub const CHECKS: &[Check] = &[
     exact("freezer", parked::freezer),
     exact("second_hop", parked::second_hop).on(2),
     parallel("second_slot", 2, parked::second_slot),
-    parallel("refill_race", 2, parked::refill_race),
-    parallel("lost_park", 2, parked::lost_park),
+    exact("refill_race", races::refill_race),
+    parallel("lost_park", 2, races::lost_park),
+    ending_badly(parallel("leaving_cpu", 4, races::leaving_cpu)).alone(),
     exact("inherited", fates::inherited),
     exact("moves", fates::moves),
     exact("freed_queues", fates::freed_queues).on(2),

@@ -298,6 +298,13 @@ pub fn counted(path: &str) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
+/// First two numbers of the kernel's version.
+pub fn kernel_version() -> (u32, u32) {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 pub fn state() -> String {
     fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_else(|_| "absent".to_owned())
 }
@@ -453,6 +460,11 @@ impl Drop for Load {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sets the CPUs on which the checks themselves run.
+pub fn pin_myself(cpus: &[usize]) {
+    set_cpus(0, cpus);
 }
 
 /// Of a process, or of the caller for 0.

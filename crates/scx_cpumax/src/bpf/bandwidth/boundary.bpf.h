@@ -267,7 +267,7 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 	}
 	now = bpf_ktime_get_ns();
 	if (stretched & RACE_PARK_AND_REFILL)
-		cbw_await_refill((u64)g);
+		cbw_refill_now((u64)g);
 	t->parked_at_ns = now;
 	t->parked = (u64)g;
 	t->parks++;

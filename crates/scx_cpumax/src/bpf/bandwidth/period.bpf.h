@@ -6,6 +6,9 @@
  * period, in between when there is more to release, and stops after a period in which nobody took and nobody waits.
  */
 
+/* Where the window after a release is held open the timer stays on the CPU that started it, for the task is on another. */
+#define CBW_TIMER_FLAGS (BPF_F_TIMER_ABS | ((stretched & RACE_RELEASE_AND_PARK) ? BPF_F_TIMER_CPU_PIN : 0))
+
 /* Starts the period timer if it is not running; says whether it is. The phase is kept across pauses. */
 static __noinline int cbw_start(u64 address)
 {
@@ -26,7 +29,7 @@ static __noinline int cbw_start(u64 address)
 		cbw_write(g->refill_at_ns, next);
 	}
 	/* With interrupts off the kernel needs memory to start a timer. */
-	if (bpf_timer_start(&entry->timer, next, BPF_F_TIMER_ABS)) {
+	if (bpf_timer_start(&entry->timer, next, CBW_TIMER_FLAGS)) {
 		__sync_lock_test_and_set(&g->timer_active, 0);
 		return 0;
 	}
@@ -43,7 +46,7 @@ static __noinline int cbw_poke(u64 address)
 	CBW_USES_ARENA();
 	entry = bpf_map_lookup_elem(&cbw_groups, &id);
 	if (entry)
-		bpf_timer_start(&entry->timer, bpf_ktime_get_ns() + CBW_CONTINUE_NS, BPF_F_TIMER_ABS);
+		bpf_timer_start(&entry->timer, bpf_ktime_get_ns() + CBW_CONTINUE_NS, CBW_TIMER_FLAGS);
 	return 0;
 }
 
@@ -122,7 +125,7 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 		g->throttled_ns += cpus * now - since;
 }
 
-/* Holds the window of a race open until a number has changed: for tests. */
+/* For tests: holds the window of a race open until a number has changed. */
 static __always_inline void cbw_await_change(u64 *number)
 {
 	u64 before = cbw_read(*number), until = bpf_ktime_get_ns() + CBW_STRETCH_MAX_NS;
@@ -132,20 +135,6 @@ static __always_inline void cbw_await_change(u64 *number)
 		if (cbw_read(*number) != before || bpf_ktime_get_ns() >= until)
 			break;
 	}
-}
-
-static __noinline int cbw_await_refill(u64 address)
-{
-	cbw_group_t *g = cbw_group_at(address);
-	u64 before = cbw_read(g->refill_at_ns), until = bpf_ktime_get_ns() + CBW_STRETCH_MAX_NS;
-	int i;
-
-	CBW_USES_ARENA();
-	bpf_for(i, 0, 1 << 22) {
-		if (cbw_read(g->refill_at_ns) != before || bpf_ktime_get_ns() >= until)
-			break;
-	}
-	return 0;
 }
 
 /* Moves parked tasks on, oldest first: all of them as far as there is runtime, or only those that waited `older_than_ns`. */
@@ -207,28 +196,12 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 	return 0;
 }
 
-static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
+/* The timer has gone off: refill if it is time, release, and choose when to look again. */
+static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u64 now, bool release)
 {
-	u64 address = entry->group, now = bpf_ktime_get_ns(), next, periods = 0;
-	cbw_group_t *g = cbw_group_at(address);
+	u64 next, periods = 0;
 	bool more;
 
-	CBW_USES_ARENA();
-	if (!g)
-		return 0;
-	if (!cbw_enforced(g)) {
-		cbw_close_throttled_time(g, now);
-		cbw_release(address, 0);
-		if (cbw_read(g->nr_parked)) {
-			bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, BPF_F_TIMER_ABS);
-			return 0;
-		}
-		__sync_lock_test_and_set(&g->timer_active, 0);
-		if (!cbw_read(g->nr_parked) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
-			return 0;
-		bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, BPF_F_TIMER_ABS);
-		return 0;
-	}
 	next = cbw_read(g->refill_at_ns);
 	if (now >= next && g->period_ns) {
 		bool idle = !g->taken && !cbw_read(g->nr_parked);
@@ -242,15 +215,15 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 			__sync_lock_test_and_set(&g->timer_active, 0);
 			/* Somebody may have taken in between and seen the timer active. */
 			if ((!cbw_read(g->taken) && !cbw_read(g->nr_parked)) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
-				return 0;
+				return;
 		}
 	}
 	if (cbw_read(g->pool_ns) > 0) {
 		cbw_close_throttled_time(g, now);
-		if (cbw_read(g->nr_parked))
-			cbw_release(address, 0);
-	} else if (cbw_read(g->nr_parked) && !(without & CURE_WATCHDOG_PASS)) {
-		cbw_release(address, CBW_PASS_AFTER_NS);
+		if (release && cbw_read(g->nr_parked))
+			cbw_release((u64)g, 0);
+	} else if (release && cbw_read(g->nr_parked) && !(without & CURE_WATCHDOG_PASS)) {
+		cbw_release((u64)g, CBW_PASS_AFTER_NS);
 	}
 	/*
 	 * Who is counted as parked but was not found in the queue is being put there right now by a CPU that had looked at the
@@ -262,6 +235,46 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 	now = bpf_ktime_get_ns();
 	if (more && now + CBW_CONTINUE_NS < next)
 		next = now + CBW_CONTINUE_NS;
-	bpf_timer_start(&entry->timer, next, BPF_F_TIMER_ABS);
+	bpf_timer_start(timer, next, CBW_TIMER_FLAGS);
+}
+
+static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
+{
+	u64 address = entry->group, now = bpf_ktime_get_ns();
+	cbw_group_t *g = cbw_group_at(address);
+
+	CBW_USES_ARENA();
+	if (!g)
+		return 0;
+	if (!cbw_enforced(g)) {
+		cbw_close_throttled_time(g, now);
+		cbw_release(address, 0);
+		if (cbw_read(g->nr_parked)) {
+			bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, CBW_TIMER_FLAGS);
+			return 0;
+		}
+		__sync_lock_test_and_set(&g->timer_active, 0);
+		if (!cbw_read(g->nr_parked) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
+			return 0;
+		bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, CBW_TIMER_FLAGS);
+		return 0;
+	}
+	cbw_round(g, &entry->timer, now, true);
+	return 0;
+}
+
+/* For tests: the refill comes right now, between the last look at the pool and the queue, in which there is nobody else. */
+static __noinline int cbw_refill_now(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address);
+	u64 id = g->id, now = bpf_ktime_get_ns();
+	struct cbw_group_entry *entry;
+
+	CBW_USES_ARENA();
+	entry = bpf_map_lookup_elem(&cbw_groups, &id);
+	if (!entry)
+		return 0;
+	cbw_write(g->refill_at_ns, now);
+	cbw_round(g, &entry->timer, now, false);
 	return 0;
 }

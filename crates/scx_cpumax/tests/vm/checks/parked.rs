@@ -5,18 +5,12 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, wait_until};
+use crate::guest::{Checked, Group, Scheduler, kernel_version, wait_until};
 
 /// As `enum cure` has them.
-const WITHOUT_REFILL_RACE: &str = "--without=1";
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
 const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
 const WITHOUT_SECOND_HOP: &str = "--without=16";
-const WITHOUT_UNPARK_FIRST: &str = "--without=32";
-/// As `enum race` has them: windows that are held open until both sides are in them.
-const STRETCHED_PARK_AND_REFILL: &str = "--stretched=1";
-const STRETCHED_RELEASE_AND_PARK: &str = "--stretched=2";
-
 /// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
@@ -170,8 +164,7 @@ pub fn second_hop() -> Checked {
         with.0, with.1, without.0
     );
     let slow = Duration::from_millis(300);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if kernel.starts_with("6.18.") && with.1 == 0 {
+    if kernel_version() == (6, 18) && with.1 == 0 {
         return Ok(format!("this kernel makes no second pass; {said}"));
     }
     if with.0 > slow || with.1 == 0 || without.0 < slow || without.1 > 0 {
@@ -198,54 +191,6 @@ pub fn second_slot() -> Checked {
         (refused_visits(&[])?, refused_visits(&[WITHOUT_SECOND_SLOT])?);
     let said = format!("{with} refused in {parks} parks, with one slot {without}");
     if with > 0 || without == 0 { Err(said) } else { Ok(said) }
-}
-
-/// What part of its quota a task uses that always parks and is released on different CPUs, and how often it was parked. What a
-/// task does not get that waits although there is runtime again is lost.
-fn used(limit: &str, nominal: f64, args: &[&str]) -> Result<(f64, u64), String> {
-    let scheduler = Scheduler::start(args)?;
-    // The timer stays on the CPU where it began as long as that is busy; the task goes on elsewhere.
-    let (group, other) = (Group::new("race", limit), Group::new("other", "max"));
-    let _busy = other.load_on(0, &["hog"]);
-    let load = group.load_on(0, &["hog"]);
-    sleep(Duration::from_secs(1));
-    load.set_cpus(&[1]);
-    sleep(Duration::from_secs(1));
-    let rate = group.rate(Duration::from_secs(4));
-    let parks = group.number("parks");
-    scheduler.stop()?;
-    Ok((rate / nominal, parks))
-}
-
-/// What is used with a window held open, with and without the cure.
-fn race(
-    limit: &str,
-    nominal: f64,
-    stretched: &str,
-    without: &str,
-) -> Result<(f64, String), String> {
-    let used = |args: &[&str]| used(limit, nominal, args);
-    let ((with, parks), (without, _)) = (used(&[stretched])?, used(&[stretched, without])?);
-    let said = format!(
-        "{:.1} % of the quota used in {parks} parks, without the cure {:.1} %",
-        with * 100.0,
-        without * 100.0
-    );
-    Ok((with, said))
-}
-
-/// A task that finds the pool empty just before the refill, and is in the queue just after it. What it is without the cure is
-/// only said: emulated CPUs do not meet there reliably.
-pub fn refill_race() -> Checked {
-    let (with, said) = race("2000 20000", 0.1, STRETCHED_PARK_AND_REFILL, WITHOUT_REFILL_RACE)?;
-    if with < 0.75 { Err(said) } else { Ok(said) }
-}
-
-/// A released task that runs and parks again before its release is written down. Without the cure it waits for ever, if they
-/// meet.
-pub fn lost_park() -> Checked {
-    let (with, said) = race("2000 100000", 0.02, STRETCHED_RELEASE_AND_PARK, WITHOUT_UNPARK_FIRST)?;
-    if with < 0.3 { Err(said) } else { Ok(said) }
 }
 
 /// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty seconds.
