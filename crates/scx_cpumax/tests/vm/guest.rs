@@ -18,6 +18,8 @@ use crate::checks::CHECKS;
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 const END_TIME_MAX_S: u64 = 30;
 const SOCKET: &str = "/run/scx_cpumax.sock";
+/// Where loads count that are asked to.
+pub const COUNT: &str = "/tmp/count";
 
 /// What a check comes to: nothing to say, or what is wrong.
 pub type Checked = Result<String, String>;
@@ -307,6 +309,23 @@ pub fn kernel_version() -> (u32, u32) {
 
 pub fn state() -> String {
     fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_else(|_| "absent".to_owned())
+}
+
+/// Wrong if what was used, CPUs, is more than so many percent off.
+pub fn hold(what: &str, rate: f64, nominal: f64, percent: f64) -> Result<(), String> {
+    if (rate / nominal - 1.0).abs() * 100.0 > percent {
+        return Err(format!("{what}: {rate:.4} CPUs used of {nominal}"));
+    }
+    Ok(())
+}
+
+/// Does something under the fair class and then under the scheduler, in the same machine; returns what came of both.
+pub fn beside_fair<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T), String> {
+    let fair = run(false)?;
+    let scheduler = Scheduler::start(&[])?;
+    let ours = run(true)?;
+    scheduler.stop()?;
+    Ok((fair, ours))
 }
 
 /// Waits up to so many seconds.

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::guest::{CGROUPS, Checked, Foreign, Group, Load, Scheduler, counted, wait_until};
+use crate::guest::{
+    CGROUPS, Checked, Foreign, Group, Load, Scheduler, beside_fair, counted, wait_until,
+};
 
 const INSTRUCTION_NS: u64 = 2;
 /// `scx_simple` of the kernel's own tree, where it was built (`make scx-sources`).
@@ -206,10 +208,7 @@ fn lateness() -> [u64; 3] {
 }
 
 pub fn wakeups() -> Checked {
-    let fair = lateness();
-    let scheduler = Scheduler::start(&[])?;
-    let ours = lateness();
-    scheduler.stop()?;
+    let (fair, ours) = beside_fair(|_| Ok(lateness()))?;
     let said = format!("median, p99 and worst: {ours:?} us, fair class {fair:?} us");
     // A tenth, and what a timer's slack comes to.
     if ours[1] > fair[1] * 11 / 10 + 10 { Err(said) } else { Ok(said) }

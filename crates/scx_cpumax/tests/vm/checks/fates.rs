@@ -6,16 +6,9 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, Scheduler, counted, wait_until};
-
-const COUNT: &str = "/tmp/count";
-
-fn hold(what: &str, rate: f64, nominal: f64, percent: f64) -> Result<(), String> {
-    if (rate / nominal - 1.0).abs() * 100.0 > percent {
-        return Err(format!("{what}: {rate:.4} CPUs used of {nominal}"));
-    }
-    Ok(())
-}
+use crate::guest::{
+    COUNT, Checked, Group, Load, Scheduler, beside_fair, counted, hold, wait_until,
+};
 
 /// A child without a limit, and one with a wider one, wait for their parent's runtime; a grandparent's cap holds, wherever it is
 /// written and when.
@@ -103,7 +96,7 @@ pub fn freed_queues() -> Checked {
 
 /// Processes end while their other threads are parked: none is left, and the next one comes.
 pub fn exits() -> Checked {
-    let run = || {
+    let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("end", "10000 50000");
         let loads: Vec<Load> = (0..3).map(|_| group.load(&["ends", COUNT])).collect();
         sleep(Duration::from_secs(1));
@@ -117,14 +110,11 @@ pub fn exits() -> Checked {
         let start = Instant::now();
         wait_until(5, || procs().is_empty())
             .map_err(|()| format!("there is still {:?}", procs().trim().replace('\n', " ")))?;
-        Ok::<_, String>((ended, start.elapsed(), group))
-    };
-    let fair = run()?;
-    let scheduler = Scheduler::start(&[])?;
-    let ours = run()?;
-    wait_until(3, || ours.2.number("parked") == 0)
-        .map_err(|()| format!("counted as parked for ever: {}", ours.2.stat()))?;
-    scheduler.stop()?;
+        let took = start.elapsed();
+        wait_until(3, || !ours || group.number("parked") == 0)
+            .map_err(|()| format!("counted as parked for ever: {}", group.stat()))?;
+        Ok((ended, took))
+    })?;
     let said = format!(
         "{} processes in 5 s, the killed gone after {:.0?}; under the fair class {} and {:.0?}",
         ours.0, ours.1, fair.0, fair.1
@@ -171,7 +161,7 @@ pub fn migrations() -> Checked {
 
 /// A group that is throttled nearly all the time takes nothing from the others but its quota.
 pub fn bystander() -> Checked {
-    let run = || {
+    let (fair, ours) = beside_fair(|_| {
         let (small, free) = (Group::new("small", "1000 100000"), Group::new("by", "max"));
         let (_loads, free_load) = (small.hogs(16), free.hogs(1));
         sleep(Duration::from_secs(3));
@@ -181,12 +171,8 @@ pub fn bystander() -> Checked {
         // The busy one first, and the others all at once: they die one after the other, at their release.
         drop(free_load);
         small.set("cgroup.kill", "1");
-        (rate, used)
-    };
-    let fair = run();
-    let scheduler = Scheduler::start(&[])?;
-    let ours = run();
-    scheduler.stop()?;
+        Ok((rate, used))
+    })?;
     let said = format!(
         "beside 16 tasks that used {:.4} CPUs of 0.01 an unlimited one used {:.4}; under the fair class {:.4} and {:.4}",
         ours.1, ours.0, fair.1, fair.0

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler};
+use crate::guest::{Checked, Group, Scheduler, beside_fair, hold};
 
 /// A limit, how many hogs are under it, and what they should use, CPUs.
 type Row = (&'static str, usize, f64);
@@ -66,22 +66,15 @@ fn within(
     said: &mut String,
 ) -> Result<(), String> {
     let _ = write!(said, "{what}: {rate:.4} of {nominal}; ");
-    if (rate / nominal - 1.0).abs() * 100.0 > percent {
-        return Err(format!("{what}: used {rate:.4} CPUs, {nominal} is the limit"));
-    }
-    Ok(())
+    hold(what, rate, nominal, percent)
 }
 
 /// Rates under the fair class, then under the scheduler, in the same machine; these are held to the limit.
-fn beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
-    let measure_all = || {
+fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
+    let ((fair, fair_nested), (ours, ours_nested)) = beside_fair(|_| {
         let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds)).collect();
-        (rates, nested.then(|| (measure_nested(seconds), measure_burst(seconds))))
-    };
-    let (fair, fair_nested) = measure_all();
-    let scheduler = Scheduler::start(&[])?;
-    let (ours, ours_nested) = measure_all();
-    scheduler.stop()?;
+        Ok((rates, nested.then(|| (measure_nested(seconds), measure_burst(seconds)))))
+    })?;
     let mut said = String::new();
     for (((max, hogs, nominal), ours), fair) in rows.iter().zip(ours).zip(fair) {
         within(&format!("{max} x{hogs}"), ours, *nominal, 1.0, &mut said)?;
@@ -102,16 +95,16 @@ fn beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
 }
 
 pub fn rates() -> Checked {
-    beside_fair(&FEW, true, 3)
+    rates_beside_fair(&FEW, true, 3)
 }
 
 /// The same over ten seconds, as the numbers in docs/scx.md are.
 pub fn rates_of_few() -> Checked {
-    beside_fair(&FEW, true, 10)
+    rates_beside_fair(&FEW, true, 10)
 }
 
 pub fn rates_of_many() -> Checked {
-    beside_fair(&MANY, false, 10)
+    rates_beside_fair(&MANY, false, 10)
 }
 
 /// Throttled periods and time are counted, though the kernel's own counters stay at zero.

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, kernel_version, wait_until};
+use crate::guest::{Checked, Group, Scheduler, hold, kernel_version, wait_until};
 
 /// As `enum cure` has them.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
@@ -53,7 +53,7 @@ pub fn obey() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("p", "10000 200000");
     let limit = Duration::from_millis(1500);
-    let hold = |what: &str, took: Duration| {
+    let in_time = |what: &str, took: Duration| {
         if took > limit { Err(format!("{what} took {took:?}")) } else { Ok(()) }
     };
     for round in 0..4 {
@@ -61,7 +61,7 @@ pub fn obey() -> Checked {
         wait_until(10, || group.number("parked") > 0)
             .map_err(|()| "nothing was ever parked".to_owned())?;
         match round {
-            0 => hold("affinity", load.set_cpus(&[1]))?,
+            0 => in_time("affinity", load.set_cpus(&[1]))?,
             1 => {
                 // SAFETY: plain numbers.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, load.pid() as u32, 10) };
@@ -69,7 +69,7 @@ pub fn obey() -> Checked {
                 let start = Instant::now();
                 wait_until(5, || load.stopped())
                     .map_err(|()| "SIGSTOP was never obeyed".to_owned())?;
-                hold("SIGSTOP", start.elapsed())?;
+                in_time("SIGSTOP", start.elapsed())?;
                 load.signal(libc::SIGCONT);
             }
             2 => {
@@ -96,7 +96,7 @@ pub fn obey() -> Checked {
             }
             _ => {}
         }
-        hold("SIGKILL", load.kill())?;
+        in_time("SIGKILL", load.kill())?;
     }
     wait_until(3, || group.number("parked") == 0)
         .map_err(|()| format!("counted as parked for ever: {}", group.stat()))?;
@@ -127,11 +127,8 @@ pub fn freezer() -> Checked {
     scheduler.stop()?;
     let said =
         format!("frozen in {took:.0?}, {used} us used meanwhile, {rate:.4} CPUs of 0.05 after");
-    if took > Duration::from_millis(1500)
-        || used > 1000
-        || parked > 0
-        || (rate / 0.05 - 1.0).abs() > 0.02
-    {
+    hold(&said, rate, 0.05, 2.0)?;
+    if took > Duration::from_millis(1500) || used > 1000 || parked > 0 {
         Err(said)
     } else {
         Ok(said)
@@ -265,12 +262,10 @@ pub fn hotplug() -> Checked {
         }
     }
     drop(busy);
-    let rate = group.rate(Duration::from_secs(4));
+    // The host's clock goes on while a CPU of the machine waits for one of the host's; what it ran then is paid back later.
+    let rate = group.rate(Duration::from_secs(8));
     scheduler.stop()?;
     let said = format!("slowest change {slowest:?}, {rate:.3} CPUs used of 0.4 afterwards");
-    if slowest > Duration::from_secs(3) || (rate / 0.4 - 1.0).abs() > 0.03 {
-        Err(said)
-    } else {
-        Ok(said)
-    }
+    hold(&said, rate, 0.4, 5.0)?;
+    if slowest > Duration::from_secs(3) { Err(said) } else { Ok(said) }
 }

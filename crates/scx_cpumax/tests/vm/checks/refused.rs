@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::guest::{CGROUPS, Checked, Group, Scheduler, state, wait_until};
+use crate::guest::{CGROUPS, Checked, Group, Scheduler, hold, state, wait_until};
 
 /// The loader is killed: the kernel goes back to the fair class, and that enforces the limit.
 pub fn loader_dies() -> Checked {
@@ -19,11 +19,8 @@ pub fn loader_dies() -> Checked {
         .map_err(|()| format!("sched_ext is {}", state()))?;
     sleep(Duration::from_secs(1));
     let rate = group.rate(Duration::from_secs(3));
-    if (rate / 0.2 - 1.0).abs() > 0.1 {
-        Err(format!("{rate:.3} CPUs used of 0.2"))
-    } else {
-        Ok(String::new())
-    }
+    hold("under the fair class", rate, 0.2, 10.0)?;
+    Ok(String::new())
 }
 
 pub fn refusals() -> Checked {

@@ -8,21 +8,11 @@ use std::ptr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, Scheduler, counted, wait_until};
+use crate::guest::{COUNT, Checked, Group, Load, beside_fair, counted, hold, wait_until};
 
-const COUNT: &str = "/tmp/count";
 const LIMIT: &str = "10000 100000";
 /// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it is released.
 const STOP_TIME_MAX: Duration = Duration::from_millis(400);
-
-/// Runs something under the fair class and then under the scheduler.
-fn beside<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T), String> {
-    let fair = run(false)?;
-    let scheduler = Scheduler::start(&[])?;
-    let ours = run(true)?;
-    scheduler.stop()?;
-    Ok((fair, ours))
-}
 
 fn ptrace(request: libc::c_uint, load: &Load) -> Result<(), String> {
     // SAFETY: requests without addresses to read or write.
@@ -51,7 +41,7 @@ fn interrupt(load: &Load) -> Result<Duration, String> {
 
 /// Attached, stopped, continued and detached while parked, a task is where it should be, and its limit holds.
 pub fn ptraced() -> Checked {
-    let (fair, ours) = beside(|ours| {
+    let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("traced", LIMIT);
         let load = group.load(&["hog"]);
         sleep(Duration::from_millis(500));
@@ -84,7 +74,8 @@ pub fn ptraced() -> Checked {
         "stopped within {:.0?}, then {:.4} CPUs of 0.1; under the fair class {:.0?} and {:.4}",
         ours.0, ours.1, fair.0, fair.1
     );
-    if ours.0 > STOP_TIME_MAX || (ours.1 / 0.1 - 1.0).abs() > 0.02 { Err(said) } else { Ok(said) }
+    hold(&said, ours.1, 0.1, 2.0)?;
+    if ours.0 > STOP_TIME_MAX { Err(said) } else { Ok(said) }
 }
 
 /// How often a load counted in five seconds, and what it used, CPUs.
@@ -103,7 +94,7 @@ fn count_of(kind: &[&str]) -> (u64, f64) {
 pub fn execs() -> Checked {
     let mut said = String::new();
     for threads in ["0", "3"] {
-        let (fair, ours) = beside(|_| Ok(count_of(&["execs", COUNT, threads])))?;
+        let (fair, ours) = beside_fair(|_| Ok(count_of(&["execs", COUNT, threads])))?;
         let _ = write!(
             said,
             "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and {:.4}; ",
@@ -111,7 +102,8 @@ pub fn execs() -> Checked {
         );
         // Threads that must die first do so when they are released: up to a period for each time, by whose turn it was.
         let least = if threads == "0" { fair.0 * 9 / 10 } else { 33 };
-        if ours.0 < least || (ours.1 / 0.1 - 1.0).abs() > 0.03 {
+        hold(&said, ours.1, 0.1, 3.0)?;
+        if ours.0 < least {
             return Err(said);
         }
     }
@@ -120,7 +112,7 @@ pub fn execs() -> Checked {
 
 /// A thread that changes the identity of its process waits until each parked thread has done so too.
 pub fn setxid() -> Checked {
-    let (fair, ours) = beside(|_| {
+    let (fair, ours) = beside_fair(|_| {
         let result = count_of(&["setuids", COUNT]);
         let worst = fs::read_to_string(format!("{COUNT}.wait_us")).unwrap_or_default();
         let _ = fs::remove_file(format!("{COUNT}.wait_us"));
@@ -130,16 +122,13 @@ pub fn setxid() -> Checked {
         "{} changes, the longest took {} us, {:.4} CPUs of 0.1; under the fair class {}, {} us and {:.4}",
         ours.0, ours.2, ours.1, fair.0, fair.2, fair.1
     );
-    if ours.0 * 10 < fair.0 * 8 || ours.2 > fair.2 + 100_000 || (ours.1 / 0.1 - 1.0).abs() > 0.03 {
-        Err(said)
-    } else {
-        Ok(said)
-    }
+    hold(&said, ours.1, 0.1, 3.0)?;
+    if ours.0 * 10 < fair.0 * 8 || ours.2 > fair.2 + 100_000 { Err(said) } else { Ok(said) }
 }
 
 /// A parked task that becomes a real-time one runs at once, without a limit; back in the normal class it has one.
 pub fn class_change() -> Checked {
-    let (fair, ours) = beside(|ours| {
+    let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("class", "10000 200000");
         let load = group.load(&["hog"]);
         let mut ran = (u64::MAX, 0);
