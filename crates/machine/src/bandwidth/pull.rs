@@ -130,8 +130,8 @@ impl Machine<'_> {
     /// a timer of its own.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;
-        let left_ns = silo.runtime_remaining_ns;
-        if silo.enabled && !silo.throttled && left_ns < (self.tick_ns as i64).min(self.slice_ns()) {
+        let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
+        if silo.enabled && !silo.throttled && silo.runtime_remaining_ns < enough_ns {
             self.take_slice(q);
         }
     }
@@ -155,7 +155,8 @@ impl Machine<'_> {
         let mut q = self.ses[self.tasks[curr].se].q;
         while q.is_some() {
             // A level that holds none was not asked, as one below it has been turned down.
-            if self.cfs_rqs[q].bandwidth.runtime_remaining_ns > 0 {
+            let silo = &self.cfs_rqs[q].bandwidth;
+            if silo.enabled && silo.runtime_remaining_ns > 0 {
                 ends_ns = ends_ns.min(self.runtime_ends_ns(q));
             }
             q = self.cfs_rqs[q].parent;

@@ -86,8 +86,9 @@ impl Machine<'_> {
 
     /// Before something is parked at a level: the first may come back if the level has any runtime.
     fn first_parked(&mut self, q: CfsRqId) {
-        if !self.holds_parked(q) {
-            self.parked[q.ix()].feed_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
+        let silo = &self.cfs_rqs[q].bandwidth;
+        if silo.enabled && !self.holds_parked(q) {
+            self.parked[q.ix()].feed_ns = silo.runtime_remaining_ns;
         }
     }
 
