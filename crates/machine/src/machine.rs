@@ -15,7 +15,7 @@ use crate::latency::Latencies;
 use crate::lock::{Channel, Lock};
 use crate::noise::Noise;
 use crate::se::Se;
-use crate::task::Task;
+use crate::task::{Code, Task};
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
@@ -334,6 +334,12 @@ impl<'a> Machine<'a> {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
             self.fire(event);
+            if let Event::WakeUp { task, .. } = event
+                && self.tasks[task].code == Code::Outside
+            {
+                // Whoever was running has gone when it does what it came for.
+                self.settle_touched();
+            }
             self.fire_others();
         }
         self.settle_touched();

@@ -7,7 +7,7 @@ use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Segment, State};
+use crate::task::{Segment, State, Task};
 use cpumax_workload::Class;
 
 /// What a task was doing before a change, so that it can go on afterwards.
@@ -177,12 +177,11 @@ impl Machine<'_> {
 
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
         let nice = nice.clamp(-20, 19);
-        let (was, before) = (self.tasks[task].nice, self.nominal_weight(task));
+        let was = self.tasks[task].nice;
         if was == nice {
             return;
         }
-        self.tasks[task].nice = nice;
-        self.weight_changed(task, before);
+        self.change_weight(task, |t| t.nice = nice);
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
             return;
@@ -195,30 +194,20 @@ impl Machine<'_> {
         }
     }
 
-    /// The nominal weight of a task is no longer what it was.
-    fn weight_changed(&mut self, task: TaskId, before: u64) {
-        let after = self.nominal_weight(task);
-        let se = self.tasks[task].se;
+    /// What a task weighs changes. It leaves its queue for that and joins it anew (kernel: `set_user_nice()`,
+    /// `__sched_setscheduler()`).
+    fn change_weight(&mut self, task: TaskId, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
+            change(&mut self.tasks[task]);
             return;
         }
-        let (cpu, q) = (self.tasks[task].cpu, self.ses[se].q);
-        if !self.ses[se].on_rq || !self.is_flat() {
-            self.reweight(se, after);
-            if self.ses[se].on_rq {
-                self.update_share(q);
-            }
-        } else {
-            self.charge_path(q);
-            self.pelt_update(q);
-            let rq = &mut self.cfs_rqs[q];
-            rq.load = rq.load - before + after;
-            self.update_share(q);
-            let weight = self.flat_weight(se);
-            self.reweight(se, weight);
-            self.reweight_flat_curr(cpu);
-        }
-        self.touch(cpu, false);
+        let before = self.take_off(task);
+        change(&mut self.tasks[task]);
+        let weight = self.nominal_weight(task);
+        let se = self.tasks[task].se;
+        self.reweight(se, weight);
+        self.put_back(task, &before);
+        self.touch(self.tasks[task].cpu, false);
     }
 
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
@@ -227,9 +216,7 @@ impl Machine<'_> {
             return;
         }
         if old != Class::Rt && class != Class::Rt {
-            let before = self.nominal_weight(task);
-            self.tasks[task].class = class;
-            self.weight_changed(task, before);
+            self.change_weight(task, |t| t.class = class);
             return;
         }
         let mut before = self.take_off(task);

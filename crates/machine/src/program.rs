@@ -201,6 +201,23 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// Starts a task from outside. A real one is born as any other, and gets its class and nice value right after.
+    fn bring(&mut self, task: TaskId) {
+        let Task { class, nice, .. } = self.tasks[task];
+        if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
+            self.launch(task);
+            return;
+        }
+        if class == Class::Idle {
+            self.tasks[task].class = Class::Fair;
+        }
+        self.tasks[task].nice = 0;
+        self.reset_weight(task);
+        self.launch(task);
+        self.set_class(task, class);
+        self.set_nice(task, nice);
+    }
+
     /// Starts instances of a kind from outside, up to the next one that is to start later.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
@@ -209,7 +226,7 @@ impl Machine<'_> {
             let task = self.new_task(kind, instance, GroupId(spec.group));
             // The world outside starts tasks round robin; placement takes it from there.
             self.tasks[task].cpu = CpuId(task.0 % cpus);
-            self.launch(task);
+            self.bring(task);
             instance += 1;
             if instance >= spec.count {
                 return;

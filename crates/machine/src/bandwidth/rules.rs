@@ -221,6 +221,10 @@ pub struct Rules {
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
     pub base_slice_ns: u64,
+    /// V is computed from weights to the last bit (7.1+). `fair/eevdf.rs`.
+    pub full_weights: bool,
+    /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
+    pub rescales_deadline: bool,
     /// What the timer that ends slices is set by. `tick.rs`.
     pub hrtick: Hrtick,
     /// The same timer is set again for a task that is picked again (to 6.11). `schedule.rs`.
@@ -265,6 +269,8 @@ pub const G1_4_18: Rules = Rules {
     queue: Queue::Cfs,
     delayed_dequeue: false,
     base_slice_ns: 750_000,
+    full_weights: false,
+    rescales_deadline: false,
     hrtick: Hrtick::Slice,
     hrtick_each_pick: true,
     group_share: GroupShare::Smp,
@@ -311,8 +317,9 @@ pub const G2A_6_6: Rules = Rules {
 /// 6.12: delayed dequeue; who is picked again is not set up anew.
 pub const G2A_6_12: Rules =
     Rules { delayed_dequeue: true, base_slice_ns: 700_000, hrtick_each_pick: false, ..G2A_6_6 };
-/// 6.14: a CPU going offline opens only its own silos.
-pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_12 };
+/// 6.14: a CPU going offline opens only its own silos; a new weight rescales what is left to a deadline (6.13).
+pub const G2A_6_14: Rules =
+    Rules { offline: Offline::DyingCpu, rescales_deadline: true, ..G2A_6_12 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// G3, task-based throttle: 6.18.
@@ -328,8 +335,8 @@ pub const G3: Rules = Rules {
 };
 /// 7.0: a task moved between groups is tested for preemption.
 pub const G3_7_0: Rules = Rules { move_tests_preemption: true, ..G3 };
-/// 7.1: the high-resolution tick is on.
-pub const G3_7_1: Rules = Rules { hrtick: Hrtick::Deadline, ..G3_7_0 };
+/// 7.1: the high-resolution tick is on; V is computed from whole weights.
+pub const G3_7_1: Rules = Rules { hrtick: Hrtick::Deadline, full_weights: true, ..G3_7_0 };
 /// G4, throttling inside the accounting: 7.2.
 pub const G4: Rules = Rules {
     enqueue_takes_slice: false,

@@ -13,22 +13,23 @@ use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
 use crate::se::{Owner, rescale};
 
-/// Weights in the sums are scaled down so that products fit (kernel: `scale_load_down()`).
-fn scaled(weight: u64) -> i64 {
-    (weight >> 10).max(2) as i64
-}
-
-/// Sums are re-based when V has moved that far from their zero.
-const REBASE_BEYOND: i64 = 1 << 40;
+/// Sums are re-based when V has moved that far from their zero, so that most fit 64 bits.
+const REBASE_BEYOND: i64 = 1 << 32;
 
 impl Machine<'_> {
-    /// Total scaled weight on a queue and the sum of weight times (vruntime - base), running included.
+    /// A weight as it stands in sums: to 7.0 scaled down so that products fit 64 bits (kernel: `scale_load_down()`,
+    /// `avg_vruntime_weight()`, which gives up bits only where they do not fit).
+    pub(crate) fn in_sums(&self, weight: u64) -> i64 {
+        if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
+    }
+
+    /// Total weight on a queue as it stands in sums, and the sum of weight times (vruntime - base), running included.
     fn sums(&self, q: CfsRqId) -> (i64, i128) {
         let rq = &self.cfs_rqs[q];
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
         if rq.curr.is_some() && self.ses[rq.curr].on_rq {
             let curr = &self.ses[rq.curr];
-            let w = scaled(curr.weight);
+            let w = self.in_sums(curr.weight);
             weight += w;
             sum += i128::from(w) * i128::from(curr.vruntime - rq.base_vruntime);
         }
@@ -58,12 +59,12 @@ impl Machine<'_> {
 
     pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
+        let weight = self.in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
         rq.timeline.insert(Node { key, vruntime: entity.vruntime, se });
         if !cfs {
-            let weight = scaled(entity.weight);
             rq.sum_weight += weight;
             rq.sum_weighted_vruntime +=
                 i128::from(weight) * i128::from(entity.vruntime - rq.base_vruntime);
@@ -72,12 +73,12 @@ impl Machine<'_> {
 
     pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
+        let weight = self.in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
         rq.timeline.remove(key, se);
         if !cfs {
-            let weight = scaled(entity.weight);
             rq.sum_weight -= weight;
             rq.sum_weighted_vruntime -=
                 i128::from(weight) * i128::from(entity.vruntime - rq.base_vruntime);
@@ -91,11 +92,11 @@ impl Machine<'_> {
         if (average - self.cfs_rqs[q].base_vruntime).abs() > REBASE_BEYOND {
             self.rebase(q, average);
         }
+        let own = self.in_sums(self.ses[se].weight);
         let entity = &mut self.ses[se];
         let mut lag = 0;
         if weight > 0 && entity.vlag != 0 {
             // Queueing it moves V towards it; make up for that, so that its lag is what it was.
-            let own = scaled(entity.weight);
             lag = match entity.vlag.checked_mul(weight + own) {
                 Some(product) => product / weight,
                 None => {
@@ -302,7 +303,11 @@ impl Machine<'_> {
     fn give_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if !self.ses[se].on_rq {
+            let deadline = self.ses[se].deadline;
             self.ses[se].set_weight_off_queue(weight);
+            if !self.rules.rescales_deadline {
+                self.ses[se].deadline = deadline;
+            }
             return;
         }
         let q = self.ses[se].q;
