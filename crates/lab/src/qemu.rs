@@ -89,6 +89,8 @@ pub fn kernel_arguments(mode: Mode) -> String {
     let mut text = "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr norandmaps".to_owned();
     // It uses up to a tenth of the one CPU on 6.17 to 7.1.
     text.push_str(" damon_stat.enabled=N");
+    // Their workers come every two seconds and take turns from whoever is measured.
+    text.push_str(" psi=0 cgroup_disable=memory");
     if mode == Mode::Exact {
         // Instructions are counted, so this clock is exact; the watchdog would measure it against others.
         text.push_str(" tsc=reliable");
