@@ -13,12 +13,17 @@ const JOBS: &str = "/jobs";
 const PORT: &str = "/dev/ttyS1";
 
 /// What makes a kernel do things by itself, turned down.
-const QUIET: [(&str, &str); 9] = [
+const QUIET: [(&str, &str); 13] = [
     ("/proc/sys/kernel/sched_autogroup_enabled", "0"),
     ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
     ("/proc/sys/kernel/watchdog", "0"),
     ("/proc/sys/kernel/printk", "4"),
     ("/proc/sys/vm/stat_interval", "3600"),
+    // Neighbours on the network are looked through every 5 and 15 s.
+    ("/proc/sys/net/ipv4/neigh/default/base_reachable_time_ms", "1000000000"),
+    ("/proc/sys/net/ipv4/neigh/default/interval_probe_time_ms", "1000000000"),
+    ("/proc/sys/net/ipv6/neigh/default/base_reachable_time_ms", "1000000000"),
+    ("/proc/sys/net/ipv6/neigh/default/interval_probe_time_ms", "1000000000"),
     ("/proc/sys/vm/compaction_proactiveness", "0"),
     ("/proc/sys/vm/dirty_writeback_centisecs", "0"),
     ("/sys/module/damon_stat/parameters/enabled", "N"),
