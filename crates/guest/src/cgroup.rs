@@ -94,6 +94,10 @@ impl Hierarchy {
 
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let dir = dir.display();
+                return Err(format!("{dir}: {error}: only root may make control groups"));
+            }
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(format!("{}: {error}", dir.display()));
             }

@@ -308,6 +308,7 @@ impl Run {
             let traced = tracing.end(self.world, &self.edges)?;
             if traced.lost > 0 {
                 report.notes.push(format!("the trace lacks its first {} events", traced.lost));
+                report.not_measured.push("tasks.*.longest_stall_ns".to_owned());
             }
             for (spec, ns) in self.world.workload.tasks.iter().zip(traced.stalls_ns) {
                 if let Some(task) = report.outcome.tasks.get_mut(&spec.name) {

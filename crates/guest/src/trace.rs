@@ -77,16 +77,16 @@ impl Tracing {
     /// Ends, with everything since the start of the run.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It cannot be read, or is of more tasks or calls than are kept.
     pub fn end(self, world: &World, edges: &Edges) -> Result<Traced, String> {
         let no = |error| format!("no trace: {}: {error}", self.folder.display());
         fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
-        let mut reader = Reader::new(world, edges);
+        let mut reader = Reader::new(world, edges)?;
         for line in text.split(b'\n') {
             reader.line(&String::from_utf8_lossy(&line.map_err(no)?));
         }
-        Ok(reader.end(world))
+        Ok(reader.end())
     }
 }
 
@@ -103,6 +103,8 @@ struct Reader<'a> {
     /// Events that the buffer had no room for.
     lost: u64,
     stalls: Stalls,
+    /// Kinds of tasks by pid.
+    kinds: BTreeMap<u32, u32>,
     /// Numbers of tasks by pid.
     numbers: BTreeMap<u32, u32>,
     start_ns: u64,
@@ -112,23 +114,25 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(world: &'a World, edges: &'a Edges) -> Reader<'a> {
+    fn new(world: &'a World, edges: &'a Edges) -> Result<Reader<'a>, String> {
         let workload = &world.workload;
         let start_ns = world.start_ns.load(Relaxed);
         let mut reader = Reader {
             recorded: Recorded::default(),
             lost: 0,
             stalls: Stalls::new(!kernel::stops_anywhere()),
+            kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns,
             end_ns: start_ns + workload.duration_ns,
             workload,
             edges,
         };
-        let mut births: Vec<(u32, u32, u64)> =
-            world.births.entries().map(Iterator::collect).unwrap_or_default();
+        let births = world.births.entries().ok_or("more tasks were started than are kept")?;
+        let mut births: Vec<(u32, u32, u64)> = births.collect();
         births.sort_by_key(|(_, _, number)| *number);
-        for (pid, is, at_ns) in world.locking.entries().into_iter().flatten() {
+        let locking = world.locking.entries().ok_or("more calls took locks than are kept")?;
+        for (pid, is, at_ns) in locking {
             reader.stalls.locking(pid, at_ns, is != 0);
         }
         let mut of_kind = vec![0u32; workload.tasks.len()];
@@ -139,23 +143,19 @@ impl<'a> Reader<'a> {
             let alone = spec.count == 1;
             let name = if alone { spec.name.clone() } else { format!("{}/{instance}", spec.name) };
             reader.name(pid, name);
+            reader.kinds.insert(pid, kind);
         }
         let groups = workload.groups.iter().map(|group| group.path.clone());
         reader.recorded.names.groups = groups.collect();
         reader.recorded.names.locks = workload.locks.iter().map(|l| l.name.clone()).collect();
-        reader
+        Ok(reader)
     }
 
     /// What there is when all lines are read.
-    fn end(self, world: &World) -> Traced {
-        let kinds: BTreeMap<u32, u32> = world
-            .births
-            .entries()
-            .map(|births| births.map(|(pid, kind, _)| (pid, kind)).collect())
-            .unwrap_or_default();
+    fn end(self) -> Traced {
         let mut stalls_ns = vec![0; self.workload.tasks.len()];
         for (pid, ns) in self.stalls.longest(self.end_ns - self.start_ns) {
-            if let Some(kind) = kinds.get(&pid) {
+            if let Some(kind) = self.kinds.get(&pid) {
                 let longest_ns = &mut stalls_ns[*kind as usize];
                 *longest_ns = ns.max(*longest_ns);
             }
@@ -299,6 +299,7 @@ mod tests {
             recorded: Recorded::default(),
             lost: 0,
             stalls: Stalls::default(),
+            kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns: 26_000_000_000,
             end_ns: 27_000_000_000,
