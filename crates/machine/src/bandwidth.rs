@@ -14,3 +14,4 @@ pub(crate) mod slack;
 pub(crate) mod stat;
 pub(crate) mod throttle;
 pub(crate) mod unthrottle;
+pub(crate) mod walk;

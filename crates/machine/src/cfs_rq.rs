@@ -73,6 +73,8 @@ pub(crate) struct Silo {
     /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
+    /// Its number among the machine's subtrees, once it has been walked.
+    pub walk: u32,
 }
 
 /// Parked tasks; a few of them fit where a vector's pointer would be.
@@ -127,6 +129,7 @@ impl CfsRq {
                 runtime_remaining_ns: 0,
                 expires_ns: 0,
                 expires_seq: 0,
+                walk: u32::MAX,
                 throttled_clock_ns: NEVER,
                 throttled_clock_self_ns: NEVER,
                 limbo: Limbo::new(),

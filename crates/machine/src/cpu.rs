@@ -278,6 +278,7 @@ impl Machine<'_> {
 
     /// The CPU's armed event has come.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
+        self.foresee_cpus(cpu);
         self.here = cpu;
         self.touch(cpu, true);
         self.account_work(cpu);

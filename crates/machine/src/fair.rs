@@ -53,11 +53,13 @@ pub(crate) struct Vacant {
     rq: CfsRqId,
     se: SeId,
     left: u32,
+    /// How many it has.
+    pub made: u32,
 }
 
 impl Vacant {
     /// No room yet.
-    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0 };
+    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0, made: 0 };
 }
 
 impl Machine<'_> {
@@ -105,11 +107,12 @@ impl Machine<'_> {
                     0,
                 ));
             }
-            self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN };
+            self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN, ..self.vacant[cpu.ix()] };
             self.grow_parked();
         }
         let vacant = &mut self.vacant[cpu.ix()];
         vacant.left -= 1;
+        vacant.made += 1;
         let used = RUN - 1 - vacant.left;
         (CfsRqId(vacant.rq.0 + used), SeId(vacant.se.0 + used))
     }
@@ -169,17 +172,19 @@ impl Machine<'_> {
             if queueing {
                 self.enqueue_entity(q, child, why);
             }
-            self.cfs_rqs[q].h_nr += 1;
-            self.cfs_rqs[q].h_runnable += 1;
-            if self.rules.unit == Unit::Entity && self.cfs_rqs[q].bandwidth.throttled {
+            let rq = &mut self.cfs_rqs[q];
+            rq.h_nr += 1;
+            rq.h_runnable += 1;
+            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
                 return;
             }
-            self.update_share(q);
-            child = self.cfs_rqs[q].se;
+            child = rq.se;
             if child.is_none() {
                 break;
             }
-            q = self.cfs_rqs[q].parent;
+            let parent = rq.parent;
+            self.update_share(q);
+            q = parent;
         }
         if self.is_flat() {
             // What it weighs depends on all levels, which have it now.
@@ -221,26 +226,26 @@ impl Machine<'_> {
                     self.prefer(self.cfs_rqs[q].se);
                 }
             }
-            self.cfs_rqs[q].h_nr -= 1;
-            self.cfs_rqs[q].h_runnable -= u32::from(!was_delayed);
-            if self.rules.unit == Unit::Entity && self.cfs_rqs[q].bandwidth.throttled {
+            let rq = &mut self.cfs_rqs[q];
+            rq.h_nr -= 1;
+            rq.h_runnable -= u32::from(!was_delayed);
+            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
                 break;
             }
+            child = rq.se;
+            let parent = rq.parent;
+            dequeueing &= rq.nr == 0;
             self.update_share(q);
             if self.rules.pull {
                 self.left_queue(q);
             }
-            dequeueing &= self.cfs_rqs[q].nr == 0;
-            child = self.cfs_rqs[q].se;
             if child.is_none() {
                 reached_root = true;
                 break;
             }
             // Its entity may already be off: an ancestor that is throttled holds nothing of it.
-            if dequeueing && !self.ses[child].on_rq {
-                dequeueing = false;
-            }
-            q = self.cfs_rqs[q].parent;
+            dequeueing = dequeueing && self.ses[child].on_rq;
+            q = parent;
         }
         if reached_root && !was_delayed {
             self.add_running(cpu, -1);
@@ -344,23 +349,21 @@ impl Machine<'_> {
     pub(crate) fn enqueue_entity(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         self.charge(q);
         self.pelt_update(q);
-        let is_task = matches!(self.ses[se].owner, Owner::Task(_));
-        if is_task || !self.is_flat() {
-            let tq = self.timeline_of(q);
-            if tq != q {
-                self.charge(tq);
+        let load = self.load_of(se);
+        if self.is_flat() {
+            if matches!(self.ses[se].owner, Owner::Task(_)) {
+                self.charge(self.root(self.cfs_rqs[q].cpu));
             }
-            self.cfs_rqs[q].load += self.load_of(se);
-            if !self.is_flat() {
-                let why = if is_task { why } else { Enqueue::WakeUp };
-                self.enter(tq, se, why);
-            }
+            self.cfs_rqs[q].load += load;
         } else {
-            self.cfs_rqs[q].load += self.ses[se].weight;
+            let is_task = matches!(self.ses[se].owner, Owner::Task(_));
+            self.cfs_rqs[q].load += load;
+            self.enter(q, se, if is_task { why } else { Enqueue::WakeUp });
         }
         self.ses[se].on_rq = true;
-        self.cfs_rqs[q].nr += 1;
-        if self.cfs_rqs[q].nr == 1 {
+        let rq = &mut self.cfs_rqs[q];
+        rq.nr += 1;
+        if rq.nr == 1 {
             self.first_enqueued(q);
         }
     }
@@ -374,21 +377,25 @@ impl Machine<'_> {
             if tq != q {
                 self.charge(tq);
             }
-            self.prefer_no_more(tq, se);
-            self.remember_lag(tq, se);
-            if self.cfs_rqs[tq].curr != se {
-                self.timeline_remove(tq, se);
+            if self.cfs_rqs[tq].next == se {
+                self.prefer_no_more(tq, se);
             }
-            if self.cfs_rqs[tq].prev == se {
-                self.cfs_rqs[tq].prev = SeId::NONE;
+            self.remember_lag(tq, se);
+            let rq = &mut self.cfs_rqs[tq];
+            if rq.prev == se {
+                rq.prev = SeId::NONE;
+            }
+            if rq.curr != se {
+                self.timeline_remove(tq, se);
             }
             self.take_place_along(tq, se, why);
         }
         let load = self.load_of(se);
-        self.cfs_rqs[q].load -= load;
         self.ses[se].on_rq = false;
-        self.cfs_rqs[q].nr -= 1;
-        if self.cfs_rqs[q].nr == 0 {
+        let rq = &mut self.cfs_rqs[q];
+        rq.load -= load;
+        rq.nr -= 1;
+        if rq.nr == 0 {
             self.last_dequeued(q);
         }
     }

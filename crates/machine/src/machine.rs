@@ -113,6 +113,8 @@ pub(crate) struct Machine<'a> {
     pub fault: Option<crate::bandwidth::pull::Fault>,
     pub failed: Option<Error>,
     pub trace: Option<&'a mut dyn TraceSink>,
+    /// Silos that were walked, and all below each.
+    pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
     /// A list that is walked while its original changes.
     pub scratch: Vec<CfsRqId>,
     /// Pull rules: what they know of each run queue.
@@ -213,6 +215,7 @@ impl<'a> Machine<'a> {
             fault: None,
             failed: None,
             trace,
+            subtrees: Vec::new(),
             scratch: Vec::new(),
             parked: Vec::new(),
             balancing: Balancing::default(),

@@ -81,24 +81,27 @@ impl Machine<'_> {
         let mut child = se;
         let mut q = self.ses[se].q;
         let root = self.root(self.cfs_rqs[q].cpu);
+        let flat = self.is_flat();
         while q.is_some() {
             if self.ses[child].on_rq {
                 self.charge(q);
             }
             self.check_runtime_at_put(q);
+            let rq = &mut self.cfs_rqs[q];
+            let (group_se, parent) = (rq.se, rq.parent);
             // The check may have taken this queue's entity off its parent; its own child stays on it.
-            if self.cfs_rqs[q].curr == child || self.is_flat() {
-                self.cfs_rqs[q].curr = SeId::NONE;
-                let on_timeline = !self.is_flat() || q == root;
-                let competitor = if self.is_flat() { se } else { child };
+            if rq.curr == child || flat {
+                rq.curr = SeId::NONE;
+                let on_timeline = !flat || q == root;
+                let competitor = if flat { se } else { child };
                 if on_timeline && self.ses[competitor].on_rq {
-                    self.timeline_insert(q, competitor);
                     self.cfs_rqs[q].prev = competitor;
+                    self.timeline_insert(q, competitor);
                     queued = true;
                 }
             }
-            child = self.cfs_rqs[q].se;
-            q = self.cfs_rqs[q].parent;
+            child = group_se;
+            q = parent;
         }
         queued
     }
@@ -106,8 +109,9 @@ impl Machine<'_> {
     fn forget_prev(&mut self, prev: TaskId) {
         let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
-            self.cfs_rqs[q].prev = SeId::NONE;
-            q = self.cfs_rqs[q].parent;
+            let rq = &mut self.cfs_rqs[q];
+            rq.prev = SeId::NONE;
+            q = rq.parent;
         }
     }
 
@@ -209,28 +213,31 @@ impl Machine<'_> {
         let mut child = se;
         let mut q = leaf;
         while q.is_some() {
-            if !self.ses[child].on_rq {
+            let entity = &mut self.ses[child];
+            if !entity.on_rq {
                 // A task moved while it ran into a group whose entity is throttled: it goes at the next
                 // chance, and is charged up to here until then.
                 break;
             }
+            entity.picked_sum_exec_ns = entity.sum_exec_ns;
             if !flat {
                 self.timeline_remove(q, child);
-                self.prefer_no_more(q, child);
+                if self.cfs_rqs[q].next == child {
+                    self.prefer_no_more(q, child);
+                }
                 if self.rules.queue == Queue::Cfs {
                     self.ses[child].protected_until = i64::MIN;
                 } else {
                     self.protect(q, child);
                 }
             }
-            let sum_exec_ns = self.ses[child].sum_exec_ns;
-            self.ses[child].picked_sum_exec_ns = sum_exec_ns;
-            if !(flat && self.cfs_rqs[q].se.is_none()) {
-                self.cfs_rqs[q].curr = child;
+            let rq = &mut self.cfs_rqs[q];
+            if !(flat && rq.se.is_none()) {
+                rq.curr = child;
             }
-            self.cfs_rqs[q].exec_start_ns = self.now;
-            child = self.cfs_rqs[q].se;
-            q = self.cfs_rqs[q].parent;
+            rq.exec_start_ns = self.now;
+            child = rq.se;
+            q = rq.parent;
         }
         if prev != next {
             self.check_runtime_at_set(prev, next);

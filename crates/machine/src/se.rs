@@ -65,6 +65,9 @@ impl Se {
 
     /// What `ns` of CPU time is in virtual time at its weight, rounded down (kernel: `calc_delta_fair()`).
     pub fn virtual_ns(&self, ns: u64) -> i64 {
+        if self.weight == NICE_0_WEIGHT {
+            return ns as i64;
+        }
         scale(ns, NICE_0_WEIGHT, self.weight) as i64
     }
 

@@ -52,27 +52,6 @@ impl Machine<'_> {
         pool.throttled.insert(at, q);
     }
 
-    /// Visits a silo and all below it on its CPU, parents first. Only those that exist are visited; those
-    /// that do not are counted by whoever counts.
-    pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
-        let mut q = top;
-        loop {
-            self.foresee_walk(q);
-            visit(self, q);
-            if self.cfs_rqs[q].first_child.is_some() {
-                q = self.cfs_rqs[q].first_child;
-                continue;
-            }
-            while q != top && self.cfs_rqs[q].next_sibling.is_none() {
-                q = self.cfs_rqs[q].parent;
-            }
-            if q == top {
-                return;
-            }
-            q = self.cfs_rqs[q].next_sibling;
-        }
-    }
-
     fn throttle_down(&mut self, q: CfsRqId) {
         let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
         self.cfs_rqs[q].bandwidth.throttle_count += 1;

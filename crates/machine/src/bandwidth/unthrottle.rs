@@ -43,31 +43,6 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Visits a silo and all below it on its CPU, children before parents.
-    fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
-        let mut q = self.deepest_first(top);
-        loop {
-            self.foresee_walk(q);
-            visit(self, q);
-            if q == top {
-                return;
-            }
-            let sibling = self.cfs_rqs[q].next_sibling;
-            q = if sibling.is_some() {
-                self.deepest_first(sibling)
-            } else {
-                self.cfs_rqs[q].parent
-            };
-        }
-    }
-
-    fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
-        while self.cfs_rqs[q].first_child.is_some() {
-            q = self.cfs_rqs[q].first_child;
-        }
-        q
-    }
-
     fn unthrottle_up(&mut self, q: CfsRqId) {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);

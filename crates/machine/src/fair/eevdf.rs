@@ -38,15 +38,21 @@ impl Machine<'_> {
 
     /// V of a queue; where it last was when nothing is queued.
     pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
+        let rq = &self.cfs_rqs[q];
+        let curr = if rq.curr.is_some() { Some(&self.ses[rq.curr]) } else { None };
+        // The mean of one is that one.
+        match (rq.timeline.nodes(), curr) {
+            ([], None) => return rq.base_vruntime,
+            ([], Some(curr)) => return if curr.on_rq { curr.vruntime } else { rq.base_vruntime },
+            ([only], None) => return only.vruntime,
+            _ => {}
+        }
         let (weight, sum) = self.sums(q);
-        let base = self.cfs_rqs[q].base_vruntime;
-        if weight == 0 {
-            return base;
-        }
-        base + match i64::try_from(sum) {
-            Ok(sum) => sum.div_euclid(weight),
-            Err(_) => sum.div_euclid(i128::from(weight)) as i64,
-        }
+        rq.base_vruntime
+            + match i64::try_from(sum) {
+                Ok(sum) => sum.div_euclid(weight),
+                Err(_) => sum.div_euclid(i128::from(weight)) as i64,
+            }
     }
 
     /// Moves the zero of the sums to V. Changes nothing that can be observed.
@@ -87,23 +93,25 @@ impl Machine<'_> {
 
     /// Gives a newly queued entity its place: as far from V as when it left.
     pub(crate) fn place_eevdf(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
-        let (weight, _) = self.sums(q);
-        let average = self.average_vruntime(q);
-        if (average - self.cfs_rqs[q].base_vruntime).abs() > REBASE_BEYOND {
-            self.rebase(q, average);
+        let rq = &self.cfs_rqs[q];
+        let (mut average, mut lag) = (rq.base_vruntime, 0);
+        let alone = rq.timeline.is_empty() && (rq.curr.is_none() || !self.ses[rq.curr].on_rq);
+        if !alone {
+            average = self.average_vruntime(q);
+            if (average - rq.base_vruntime).abs() > REBASE_BEYOND {
+                self.rebase(q, average);
+            }
         }
-        let own = self.in_sums(self.ses[se].weight);
-        let entity = &mut self.ses[se];
-        let mut lag = 0;
-        if weight > 0 && entity.vlag != 0 {
+        if !alone && self.ses[se].vlag != 0 {
             // Queueing it moves V towards it; make up for that, so that its lag is what it was.
-            lag = match entity.vlag.checked_mul(weight + own) {
+            let (weight, _) = self.sums(q);
+            let (vlag, own) = (self.ses[se].vlag, self.in_sums(self.ses[se].weight));
+            lag = match vlag.checked_mul(weight + own) {
                 Some(product) => product / weight,
-                None => {
-                    (i128::from(entity.vlag) * i128::from(weight + own) / i128::from(weight)) as i64
-                }
+                None => (i128::from(vlag) * i128::from(weight + own) / i128::from(weight)) as i64,
             };
         }
+        let entity = &mut self.ses[se];
         entity.vruntime = average - lag;
         entity.vruntime_rest = 0;
         if entity.deadline_is_relative {
@@ -132,8 +140,11 @@ impl Machine<'_> {
         let average = self.average_vruntime(q);
         let tick_ns = self.tick_ns;
         let entity = &mut self.ses[se];
-        let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
-        entity.vlag = (average - entity.vruntime).clamp(-limit, limit);
+        entity.vlag = average - entity.vruntime;
+        if entity.vlag != 0 {
+            let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
+            entity.vlag = entity.vlag.clamp(-limit, limit);
+        }
     }
 
     /// Whether a task that goes to sleep stays queued, because it used more than its share.
@@ -180,6 +191,11 @@ impl Machine<'_> {
     /// Of the eligible entities the one with the earliest deadline. The running one is on no timeline.
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
         let rq = &self.cfs_rqs[q];
+        if rq.curr.is_none()
+            && let [only] = rq.timeline.nodes()
+        {
+            return only.se;
+        }
         let (weight, sum) = self.sums(q);
         let eligible =
             |vruntime: i64| sum >= i128::from(weight) * i128::from(vruntime - rq.base_vruntime);
@@ -193,9 +209,6 @@ impl Machine<'_> {
             if alone || (entity.vruntime < entity.protected_until && eligible(entity.vruntime)) {
                 return curr;
             }
-        }
-        if rq.curr.is_none() && rq.timeline.len() == 1 {
-            return rq.timeline.nodes()[0].se;
         }
         let best = rq.timeline.nodes().iter().find(|node| eligible(node.vruntime));
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq { rq.curr } else { SeId::NONE };
@@ -216,14 +229,14 @@ impl Machine<'_> {
 
     /// What is picked is left alone until its deadline, or until the shortest slice queued has passed.
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
-        let entity = &self.ses[se];
-        let mut shortest = entity.slice_ns;
+        let mut shortest = self.ses[se].slice_ns;
         if self.slices_differ {
             let queued = self.cfs_rqs[q].timeline.nodes().iter();
             shortest = queued.map(|n| self.ses[n.se].slice_ns).fold(shortest, u64::min);
         }
+        let entity = &mut self.ses[se];
         let until = entity.vruntime + entity.virtual_ns(shortest);
-        self.ses[se].protected_until = until.min(self.ses[se].deadline);
+        entity.protected_until = until.min(entity.deadline);
     }
 
     /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that tick

@@ -1,81 +1,150 @@
-//! Reading ahead. A large machine does not fit into a cache, and what is released or parked next is known some steps
-//! before: it is read then, so that it is there when it is needed. Changes nothing but time.
+//! Reading ahead. A large machine does not fit into a cache, and what is released or parked next, and which CPU's turn comes
+//! after this one's, is known some steps before: it is asked for then, so that it is there when it is needed. Changes nothing
+//! but time.
 
-use crate::ids::{CfsRqId, SeId, TaskId};
+use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
-use std::hint::black_box;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Machines smaller than that fit the caches.
+const LARGE_CPUS: usize = 64;
+
+/// Asks for the first lines of something and does not wait for them.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "one instruction for each line")]
+fn ask<T, const LINES: usize>(place: &T) {
+    let first = std::ptr::from_ref(place).cast::<i8>();
+    for line in 0..LINES {
+        let at = first.wrapping_add(line * LINE);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint that neither faults nor reads, wherever it points.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(at);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
 
 impl Machine<'_> {
-    /// A walk over silos is about to look at this one, whose next sibling comes after it.
-    #[inline]
-    pub(crate) fn foresee_walk(&self, q: CfsRqId) {
-        let next = self.cfs_rqs[q].next_sibling;
-        if next.is_none() {
-            return;
-        }
-        let rq = &self.cfs_rqs[next];
-        if let Some(&task) = rq.bandwidth.limbo.last() {
-            self.foresee_task(task);
-            self.foresee_se(rq.se);
-        }
-        self.foresee_rq(rq.next_sibling);
-        if let Some(&task) = self.cfs_rqs[q].bandwidth.limbo.last() {
-            self.foresee_se(self.tasks[task].se);
-        }
-    }
-
-    /// The task that now runs is to park, and so are those picked after it.
-    pub(crate) fn foresee_parks(&self, q: CfsRqId) {
-        let nodes = self.cfs_rqs[q].timeline.nodes();
-        if let Some(third) = nodes.get(2) {
-            self.foresee_se(third.se);
-        }
-        if let Some(second) = nodes.get(1) {
-            let se = &self.ses[second.se];
-            match se.owner {
-                Owner::Task(task) => {
-                    self.foresee_task(task);
-                    self.foresee_rq(se.q);
-                }
-                Owner::Group(child) => self.foresee_rq(child),
-            }
-        }
-        if let Some(first) = nodes.first() {
-            let se = &self.ses[first.se];
-            match se.owner {
-                Owner::Task(_) => {
-                    let rq = &self.cfs_rqs[se.q];
-                    self.foresee_se(rq.se);
-                    self.foresee_rq(rq.parent);
-                }
-                Owner::Group(child) => {
-                    if let Some(node) = self.cfs_rqs[child].timeline.nodes().first() {
-                        self.foresee_se(node.se);
-                    }
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn foresee_rq(&self, q: CfsRqId) {
-        if q.is_some() {
+    /// These silos are about to be released.
+    pub(crate) fn foresee_release(&self, silos: &[CfsRqId]) {
+        self.foresee_silos(silos);
+        for &q in silos {
             let rq = &self.cfs_rqs[q];
-            black_box((rq.nr, rq.bandwidth.throttled_clock_self_ns));
+            self.foresee_se(rq.se);
+            for &task in &rq.bandwidth.limbo {
+                ask::<_, 1>(&self.tasks[task]);
+            }
+        }
+        for &q in silos {
+            for &task in &self.cfs_rqs[q].bandwidth.limbo {
+                self.foresee_se(self.tasks[task].se);
+            }
+        }
+    }
+
+    /// These silos are about to be throttled, and what is queued there to be parked.
+    pub(crate) fn foresee_throttle(&self, silos: &[CfsRqId]) {
+        self.foresee_silos(silos);
+        for &q in silos {
+            let rq = &self.cfs_rqs[q];
+            self.foresee_se(rq.se);
+            for node in rq.timeline.nodes() {
+                self.foresee_se(node.se);
+            }
+        }
+        for &q in silos {
+            self.foresee_queued(q);
+        }
+    }
+
+    /// Whatever competes on a flat queue is about to be parked.
+    pub(crate) fn foresee_parks(&self, root: CfsRqId) {
+        for node in self.cfs_rqs[root].timeline.nodes() {
+            self.foresee_se(node.se);
+        }
+        self.foresee_queued(root);
+    }
+
+    fn foresee_queued(&self, q: CfsRqId) {
+        for node in self.cfs_rqs[q].timeline.nodes() {
+            if let Owner::Task(task) = self.ses[node.se].owner {
+                self.foresee_task(task);
+            }
+        }
+    }
+
+    fn foresee_silos(&self, silos: &[CfsRqId]) {
+        if self.is_flat() {
+            for &q in silos {
+                ask::<_, 3>(&self.cfs_rqs[q]);
+            }
+        } else {
+            for &q in silos {
+                ask::<_, 4>(&self.cfs_rqs[q]);
+            }
         }
     }
 
     #[inline]
     fn foresee_se(&self, se: SeId) {
         if se.is_some() {
-            let se = &self.ses[se];
-            black_box((se.weight, se.slice_ns));
+            ask::<_, 2>(&self.ses[se]);
         }
     }
 
     #[inline]
-    fn foresee_task(&self, task: TaskId) {
-        black_box(self.tasks[task].left_ns);
+    pub(crate) fn foresee_task(&self, task: TaskId) {
+        if task.is_some() {
+            ask::<_, 1>(&self.tasks[task]);
+        }
+    }
+
+    /// Something parked below this silo comes back.
+    pub(crate) fn foresee_come_back(&self, q: CfsRqId) {
+        ask::<_, 1>(&self.parked[q.ix()]);
+        ask::<_, 3>(&self.cfs_rqs[q]);
+    }
+
+    /// Something happens on this CPU; where the same happens on all of them, those after it are next.
+    #[inline]
+    pub(crate) fn foresee_cpus(&self, cpu: CpuId) {
+        if self.cpus.len() >= LARGE_CPUS && cpu.ix() + 5 < self.cpus.len() {
+            self.foresee_next_cpus(cpu);
+        }
+    }
+
+    fn foresee_next_cpus(&self, cpu: CpuId) {
+        let after = |n: u32| CpuId(cpu.0 + n);
+        if self.timers.at(self.cpu_slot(after(1))) - self.now > self.tick_ns {
+            return;
+        }
+        ask::<_, 4>(&self.cpus[after(5)]);
+        let curr = self.cpus[after(4)].curr;
+        ask::<_, 4>(&self.cfs_rqs[self.root(after(4))]);
+        self.foresee_task(curr);
+        let curr = self.cpus[after(3)].curr;
+        if curr.is_some() {
+            self.foresee_se(self.tasks[curr].se);
+        }
+        let curr = self.cpus[after(2)].curr;
+        if curr.is_some() {
+            let q = self.ses[self.tasks[curr].se].q;
+            if q.is_some() {
+                ask::<_, 3>(&self.cfs_rqs[q]);
+            }
+        }
+        let curr = self.cpus[after(1)].curr;
+        if curr.is_some() {
+            let q = self.ses[self.tasks[curr].se].q;
+            if q.is_some() && self.cfs_rqs[q].parent.is_some() {
+                self.foresee_se(self.cfs_rqs[q].se);
+                ask::<_, 3>(&self.cfs_rqs[self.cfs_rqs[q].parent]);
+            }
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! millisecond. Left out: utilisation, and the propagation of runnable sums.
 
 use crate::bandwidth::rules::PeltFreeze;
+use crate::cfs_rq::CfsRq;
+use crate::group::Group;
 use crate::ids::CfsRqId;
 use crate::machine::Machine;
 
@@ -58,46 +60,47 @@ fn decay(value: u64, periods: u64) -> u64 {
     ((u128::from(value) * u128::from(DECAY[(periods % 32) as usize])) >> 32) as u64
 }
 
-impl Machine<'_> {
-    /// Brings a queue's load average up to now. Called before its load changes.
+impl CfsRq {
+    /// Brings the load average up to now. Called before the load changes.
     #[inline]
-    pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
-        if self.cpus.len() == 1 {
-            return;
-        }
-        let rq = &self.cfs_rqs[q];
-        let periods = (self.now - rq.pelt.updated_ns) >> PERIOD_SHIFT;
-        if periods > 0 && !rq.bandwidth.pelt_frozen {
-            self.pelt_pass(q, periods);
+    pub fn pelt_update(&mut self, now: u64) {
+        let periods = (now - self.pelt.updated_ns) >> PERIOD_SHIFT;
+        if periods > 0 && !self.bandwidth.pelt_frozen {
+            self.pelt_pass(periods);
         }
     }
 
-    fn pelt_pass(&mut self, q: CfsRqId, periods: u64) {
-        let rq = &mut self.cfs_rqs[q];
-        let load = rq.load;
-        let pelt = &mut rq.pelt;
+    fn pelt_pass(&mut self, periods: u64) {
+        let load = self.load;
+        let pelt = &mut self.pelt;
         pelt.updated_ns += periods << PERIOD_SHIFT;
         pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));
     }
 
     /// Lets the group know of this CPU's load.
-    pub(crate) fn publish_load(&mut self, q: CfsRqId) {
-        if self.cpus.len() == 1 {
-            return;
-        }
-        self.pelt_update(q);
-        let now = self.now;
-        let rq = &mut self.cfs_rqs[q];
-        let pelt = &mut rq.pelt;
+    #[inline]
+    pub fn publish_load(&mut self, now: u64, group: &mut Group) {
+        self.pelt_update(now);
+        let pelt = &mut self.pelt;
         let due = pelt.published == 0 || now - pelt.published_ns >= PUBLISH_EVERY_NS;
         let changed = pelt.load_avg.abs_diff(pelt.published);
         if !due || changed <= pelt.published >> PUBLISH_SHIFT {
             return;
         }
-        let group = &mut self.groups[rq.group];
         group.load_avg = group.load_avg - pelt.published + pelt.load_avg;
         pelt.published = pelt.load_avg;
         pelt.published_ns = now;
+    }
+}
+
+impl Machine<'_> {
+    /// Brings a queue's load average up to now. Called before its load changes.
+    #[inline]
+    pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
+        if self.cpus.len() > 1 {
+            let now = self.now;
+            self.cfs_rqs[q].pelt_update(now);
+        }
     }
 
     /// The hierarchy of this queue was throttled, or its last entity left while it was.

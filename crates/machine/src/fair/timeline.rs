@@ -24,6 +24,10 @@ impl Timeline {
         self.nodes.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     pub fn first(&self) -> Option<&Node> {
         self.nodes.first()
     }

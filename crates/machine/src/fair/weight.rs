@@ -41,44 +41,32 @@ impl Machine<'_> {
         self.ses[se].set_weight_off_queue(weight);
     }
 
-    /// The group's share of the machine's competition on this CPU.
-    fn share(&self, q: CfsRqId) -> u64 {
-        let rq = &self.cfs_rqs[q];
-        let group = &self.groups[rq.group];
+    /// Brings the weight of a queue's entity up to date after its load changed: the group's share of the machine's
+    /// competition on this CPU.
+    pub(crate) fn update_share(&mut self, q: CfsRqId) {
+        let rq = &mut self.cfs_rqs[q];
+        let se = rq.se;
+        if se.is_none() || rq.load == 0 && rq.pelt.load_avg == 0 {
+            return;
+        }
+        if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
+            return;
+        }
+        let cpus = self.cpus.len() as u64;
+        let group = &mut self.groups[rq.group];
         let total = match self.rules.group_share {
             GroupShare::Smp => group.weight,
-            GroupShare::Concur => {
-                let cpus = self.cpus.len() as u64;
-                group.weight * u64::from(group.h_nr).clamp(1, cpus)
-            }
+            GroupShare::Concur => group.weight * u64::from(group.h_nr).clamp(1, cpus),
         };
-        if self.cpus.len() == 1 {
-            return total.max(MIN_SHARE);
-        }
-        let load = rq.load.max(rq.pelt.load_avg);
-        let elsewhere = group.load_avg.saturating_sub(rq.pelt.published);
-        let all = elsewhere + load;
-        if all == 0 {
-            return total;
-        }
-        scale(total, load, all).clamp(MIN_SHARE.min(total), total)
-    }
-
-    /// Brings the weight of a queue's entity up to date after its load changed.
-    pub(crate) fn update_share(&mut self, q: CfsRqId) {
-        let rq = &self.cfs_rqs[q];
-        if rq.se.is_none() {
-            return;
-        }
-        if self.rules.unit == Unit::Entity && self.in_throttled_hierarchy(q) {
-            return;
-        }
-        if rq.load == 0 && rq.pelt.load_avg == 0 {
-            return;
-        }
-        self.publish_load(q);
-        let share = self.share(q);
-        let se = self.cfs_rqs[q].se;
+        let share = if cpus == 1 {
+            total.max(MIN_SHARE)
+        } else {
+            rq.publish_load(self.now, group);
+            let load = rq.load.max(rq.pelt.load_avg);
+            let all = group.load_avg.saturating_sub(rq.pelt.published) + load;
+            let share = if all == 0 { total } else { scale(total, load, all) };
+            share.clamp(MIN_SHARE.min(total), total)
+        };
         self.reweight(se, share);
     }
 

@@ -95,7 +95,7 @@ impl Machine<'_> {
     pub(super) fn unlink(&mut self, q: CfsRqId) {
         if std::mem::take(&mut self.parked[q.ix()].linked) {
             let parent = self.cfs_rqs[q].parent;
-            self.parked[parent.ix()].children.retain(|&child| child != q);
+            self.parked[parent.ix()].children.retain(|child| *child != q);
         }
     }
 
@@ -165,6 +165,7 @@ impl Machine<'_> {
                 None => break first(&mut self.cfs_rqs[q].bandwidth.limbo),
             }
         };
+        self.foresee_task(task);
         self.release.visited(path.len() as u64 - 1);
         let now = self.now;
         let fed_ns = if task.is_some() { self.feeds_one_ns() } else { 0 };
@@ -189,7 +190,9 @@ impl Machine<'_> {
 
     /// The first child of a silo that has parked tasks and runtime to feed one; it is taken off the list.
     fn next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
-        while let Some(child) = self.parked[q.ix()].children.pop_front() {
+        while let Some(&child) = self.parked[q.ix()].children.first() {
+            self.foresee_come_back(child);
+            self.parked[q.ix()].children.remove(0);
             let parked = &mut self.parked[child.ix()];
             parked.linked = false;
             debug_assert!(!self.cfs_rqs[child].bandwidth.throttled, "a throttled silo is linked");

@@ -1,0 +1,89 @@
+//! Going through a silo and all that are below it on its CPU (kernel: `walk_tg_tree_from()`). Only those that exist are visited;
+//! those that do not are counted by whoever counts.
+
+use crate::ids::{CfsRqId, CpuId, Id};
+use crate::machine::Machine;
+use std::rc::Rc;
+
+/// So many silos are read ahead at a time.
+const AHEAD: usize = 64;
+
+/// A silo and all below it, children before parents.
+#[derive(Debug)]
+pub(crate) struct Subtree {
+    silos: Rc<[CfsRqId]>,
+    /// Run queues that the CPU had when this was true.
+    of_made: u32,
+}
+
+impl Machine<'_> {
+    /// Children before parents.
+    pub(crate) fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
+        let silos = self.subtree(top);
+        for silos in silos.chunks(AHEAD) {
+            self.foresee_release(silos);
+            for &q in silos {
+                visit(self, q);
+            }
+        }
+    }
+
+    /// Parents before children.
+    pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
+        let silos = self.subtree(top);
+        for silos in silos.rchunks(AHEAD) {
+            self.foresee_throttle(silos);
+            for &q in silos.iter().rev() {
+                visit(self, q);
+            }
+        }
+    }
+
+    fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
+        let made = self.made_on(self.cfs_rqs[top].cpu);
+        let walk = self.cfs_rqs[top].bandwidth.walk as usize;
+        if let Some(subtree) = self.subtrees.get(walk)
+            && subtree.of_made == made
+        {
+            return Rc::clone(&subtree.silos);
+        }
+        let silos: Rc<[CfsRqId]> = self.children_first(top).into();
+        let subtree = Subtree { silos: Rc::clone(&silos), of_made: made };
+        if let Some(old) = self.subtrees.get_mut(walk) {
+            *old = subtree;
+        } else {
+            self.cfs_rqs[top].bandwidth.walk = self.subtrees.len() as u32;
+            self.subtrees.push(subtree);
+        }
+        silos
+    }
+
+    fn children_first(&self, top: CfsRqId) -> Vec<CfsRqId> {
+        let mut silos = Vec::new();
+        let mut q = self.deepest_first(top);
+        loop {
+            silos.push(q);
+            if q == top {
+                return silos;
+            }
+            let sibling = self.cfs_rqs[q].next_sibling;
+            q = if sibling.is_some() {
+                self.deepest_first(sibling)
+            } else {
+                self.cfs_rqs[q].parent
+            };
+        }
+    }
+
+    fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
+        while self.cfs_rqs[q].first_child.is_some() {
+            q = self.cfs_rqs[q].first_child;
+        }
+        q
+    }
+
+    /// Run queues of groups that a CPU has.
+    fn made_on(&self, cpu: CpuId) -> u32 {
+        self.vacant[cpu.ix()].made
+    }
+}
