@@ -23,6 +23,7 @@ pub mod vm;
 
 pub use command::Command;
 pub use error::Error;
+pub use guest::Guest;
 pub use host::Host;
 pub use qemu::Mode;
 pub use runner::{Job, Lab, Quiet, Step, Watch};

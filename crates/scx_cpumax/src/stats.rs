@@ -53,6 +53,10 @@ pub struct GroupStat {
     pub release_cost_nsec: u64,
     /// Tasks let through so that the kernel's watchdog sees them run.
     pub watchdog_passes: u64,
+    /// What they ran then, which is charged to nobody.
+    pub pass_usec: u64,
+    /// Released tasks that went on to wait for another level's runtime.
+    pub moved_on: u64,
     /// Visits to the boundary that could not be arranged at once.
     pub refused: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -170,7 +174,7 @@ fn group_stat(
         nr_bursts: group.nr_bursts,
         burst_usec: usec(group.burst_used_ns),
         parked: group.nr_parked,
-        debt_usec: usec(group.pool_ns.min(0).unsigned_abs()),
+        debt_usec: usec(group.debt_ns.max(0).unsigned_abs()),
         pool_usec: usec(group.pool_ns.max(0).unsigned_abs()),
         parks: group.parks,
         parked_usec: usec(group.parked_ns),
@@ -178,6 +182,8 @@ fn group_stat(
         released: group.released,
         release_cost_nsec: group.release_cost_ns,
         watchdog_passes: group.watchdog_passes,
+        pass_usec: usec(group.pass_ns),
+        moved_on: group.moved_on,
         refused: group.refused,
         tasks: if tasks { task_stats(scheduler, dir) } else { Vec::new() },
     };

@@ -4,7 +4,7 @@
  *
  * A group out of runtime stops nobody inside the kernel: a task goes on through its system call, drops its locks, and is
  * parked on its way out. The rules are those of the fair class since 6.18 (kernel/sched/fair.c), with one pool a group from
- * which CPUs take slices; what is left over goes back, what was overrun is debt in the pool, nothing expires.
+ * which CPUs take slices; what is left over goes back, what was overrun is the group's debt, nothing expires.
  *
  * Contract. The scheduler calls, from the operation of the same name:
  *   cgroup_init (sleepable)  cbw_group_init(): an error must be returned, for what has no record here would have no limit
@@ -19,6 +19,7 @@
  *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
  *                            head of the local queue; CBW_PARKED it has been taken care of
  *   init                     cbw_init()
+ *                            A turn of CBW_RUN should be no longer than cbw_turn_of() says
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
  * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue
  * and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
@@ -36,7 +37,7 @@
 
 enum cbw_verdict { CBW_RUN, CBW_HEAD, CBW_PARKED };
 
-/* Where a task that is released goes: a queue in vtime order. Defined by the scheduler. */
+/* Where a task that is released goes: a queue in vtime order; and for how long, at most what slice_ns says. The scheduler's. */
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice_ns);
 
 typedef struct cbw_group __arena cbw_group_t;
@@ -70,9 +71,14 @@ const volatile u32 task_size = sizeof(struct cbw_task);
 #define CBW_SLICE_NS 5000000LL
 #define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */
 #define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer */
-#define CBW_RELEASE_WORTH_NS 250000 /* of runtime there should be for each task released */
+#define CBW_SHARE_MIN_NS 500000 /* less would not pay for the way to the boundary and back */
+#define CBW_TURN_MIN_NS 1000000 /* of a released task */
+#define CBW_DARK_QUOTAS 4 /* a group that owes more gets nothing until it owes less */
 #define CBW_CONTINUE_NS 100000	    /* until the next batch */
+#define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that is early has to come again */
 #define CBW_PASS_AFTER_NS 15000000000ULL /* half of what the watchdog allows */
+#define CBW_PASS_EVERY_NS 1000000000ULL
+#define CBW_PASS_BATCH 256
 #define CBW_PARK_DSQ (1ULL << 48)
 
 struct refusal refusal;

@@ -16,7 +16,8 @@ struct cbw_cpu {
 	u64 limit_seq;	/* of the limit that the slice was taken under */
 	u64 parked_seq; /* release after which this CPU was last counted as throttled */
 	u64 usage_ns;	/* CPU time charged here */
-	u64 pad[4];
+	s64 mail_ns;	/* taken from the pool by this CPU's timer, which does not hold that lock; opened when next charged */
+	u64 pad[3];
 };
 
 struct cbw_group {
@@ -32,8 +33,12 @@ struct cbw_group {
 	u64 burst_ns;
 	u64 limit_seq; /* odd numbers do not matter: changes with each write */
 
-	/* The pool: what is left of the period. Below zero it is debt. */
+	/* The pool: what is left of the period, never below zero; and what was used beyond it, which refills pay back. */
 	s64 pool_ns;
+	s64 debt_ns;
+	s64 share_ns; /* what a CPU takes at a time */
+	s64 turn_ns;  /* what a released task is given at most, so that more of them have one in a period */
+	s64 feed_ns;  /* came into the pool and has not yet brought back a task */
 	s64 pool_after_refill_ns;
 	u64 refill_at_ns; /* next one; the phase is that of the first */
 	u32 timer_active;
@@ -54,6 +59,9 @@ struct cbw_group {
 	u64 released;
 	u64 release_cost_ns;
 	u64 watchdog_passes;
+	u64 pass_ns;	      /* run by tasks that were let through, and charged to nobody */
+	u64 passes_next_ns; /* when to look again for who has to be let through */
+	u64 moved_on;	      /* released tasks that went on to wait for another level */
 	u64 refused; /* boundary visits that could not be arranged */
 
 	/* Throttled CPUs since the last release: how many, and the sum of their start times. */
@@ -81,6 +89,9 @@ struct cbw_task {
 	u64 group_id;	/* and whose it was when it was written here */
 	u64 parked;	/* the group at whose boundary the task waits, 0 if it does not */
 	u64 parked_at_ns;
+	u64 waits_since_ns; /* parked first without having had a turn since, 0 if it had one; its place in the queue */
+	u64 turn_ns;	/* of its turn after a release; 0 once it has begun */
+	u64 turn_ends_ns; /* that turn ends at so much of sum_exec_runtime, 0 for no such turn */
 	u64 exec_ns;	/* p->se.sum_exec_runtime up to which was charged */
 	u64 charged_at_ns;
 	u32 requested;	/* a visit to the boundary is on its way */
@@ -100,7 +111,7 @@ struct cbw_task {
 	u64 prepaid;	   /* virtual time paid for at enqueue */
 	u64 ran_from_ns;
 	u32 queued_llc;
-	u32 pad;
+	u32 passing; /* let through for the watchdog: what it runs until it parks again is not charged */
 };
 
 /* Why the program refused to load or to create a group; see src/refusal.rs. */

@@ -101,8 +101,8 @@ static __always_inline u64 turn_ns(struct task_struct *p)
 	return ns > slice_ns * 4 ? slice_ns * 4 : ns;
 }
 
-/* Takes the next turn of p's group on the queue of `llc`; returns its virtual time. */
-static __always_inline u64 take_turn(struct task_struct *p, struct cbw_task *t, u32 llc)
+/* Takes the next turn of p's group, so long, on the queue of `llc`; returns its virtual time. */
+static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn)
 {
 	cbw_group_t *g = cbw_group_at(t->group);
 	u64 now = llc_now[llc], vtime, cost;
@@ -110,7 +110,7 @@ static __always_inline u64 take_turn(struct task_struct *p, struct cbw_task *t, 
 	if (!g || g->id != t->group_id)
 		return now;
 	refund_turn(g, t);
-	cost = turn_ns(p) * SHARE_ALL / share_of(g);
+	cost = turn * SHARE_ALL / share_of(g);
 	vtime = g->tag[llc];
 	if ((s64)(vtime - (now - slice_ns)) < 0)
 		vtime = now - slice_ns;
@@ -127,8 +127,8 @@ static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64
 	u32 llc = llc_of(task_cpu(p));
 
 	*dsq = llc;
-	*vtime = take_turn(p, t, llc);
-	*slice = turn_ns(p);
+	*slice = min_s64(*slice, turn_ns(p));
+	*vtime = take_turn(t, llc, *slice);
 }
 
 /* Wherever a kick can come from, there is one. */
@@ -167,7 +167,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	struct cbw_task *t = cbw_task(p);
 	s32 cpu = task_cpu(p), idle;
 	u32 llc = llc_of(cpu);
-	u64 vtime;
+	u64 vtime, turn;
 
 	CBW_USES_ARENA();
 	kick_for_test(cpu);
@@ -193,8 +193,9 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 		insert_local(p, cpu, enq_flags);
 		return;
 	}
-	vtime = take_turn(p, t, llc);
-	scx_bpf_dsq_insert_vtime(p, llc, turn_ns(p), vtime, enq_flags);
+	turn = cbw_turn_of(t, turn_ns(p));
+	vtime = take_turn(t, llc, turn);
+	scx_bpf_dsq_insert_vtime(p, llc, turn, vtime, enq_flags);
 	if (!cbw_may_kick())
 		return;
 	/* Who wakes up has just found no idle CPU in select_cpu. */
@@ -405,8 +406,8 @@ void BPF_PROG(cpumax_dump_task, struct scx_dump_ctx *dump_ctx, struct task_struc
 	     t->at_boundary, t->parked ? t->parked_at_ns : 0, t->parks);
 	g = cbw_group_at(t->parked);
 	if (g)
-		dump("    waits for group=%llu quota=%llu period=%llu pool=%lld parked=%llu\n", g->id, g->quota_ns, g->period_ns,
-		     g->pool_ns, g->nr_parked);
+		dump("    waits for group=%llu quota=%llu period=%llu pool=%lld debt=%lld parked=%llu\n", g->id, g->quota_ns,
+		     g->period_ns, g->pool_ns, g->debt_ns, g->nr_parked);
 }
 
 SEC("struct_ops.s/cpumax_init")

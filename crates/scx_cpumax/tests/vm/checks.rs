@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The list of checks; what they do is in the modules below.
 
+mod beside_model;
 mod costs;
 mod fates;
 mod limits;
@@ -12,6 +13,7 @@ mod storm;
 mod traced;
 
 use crate::guest::Checked;
+pub use beside_model::GUEST;
 pub use selftests::shell;
 
 /// When a check runs.
@@ -116,11 +118,13 @@ pub const CHECKS: &[Check] = &[
     exact("setxid", traced::setxid).on(2),
     exact("class_change", traced::class_change).on(2),
     exact("watchdog", parked::watchdog),
+    exact("crowd", parked::crowd),
     exact("watchdog_passes", parked::watchdog_passes),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(exact("refusals", refused::refusals)),
     exact("kernel_selftests", selftests::kernel_selftests).on(4),
+    exact("beside_model", beside_model::beside_model),
     exact("switch_costs", costs::switch_costs),
     exact("release_costs", costs::release_costs),
     exact("release_costs_of_four", costs::release_costs_of_four).on(4),

@@ -34,6 +34,7 @@ pub fn main() -> ! {
         ("tmpfs", "/run"),
         ("cgroup2", CGROUPS),
         ("tracefs", "/sys/kernel/tracing"),
+        ("debugfs", "/sys/kernel/debug"),
     ] {
         mount(kind, at);
     }

@@ -14,9 +14,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cpumax_lab::cache::Cache;
-use cpumax_lab::initramfs;
+use cpumax_lab::{Guest, initramfs};
 
-use crate::checks::{CHECKS, Check, Set, Time};
+use crate::checks::{CHECKS, Check, GUEST, Set, Time};
 use crate::guest::Checked;
 use crate::killed;
 
@@ -139,34 +139,14 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     for file in [console, results] {
         command.arg("-serial").arg(format!("file:{}", path_of(file)));
     }
-    run_until_end(&mut command, &files, started + limit);
-    let said = text_of(results);
-    if said.is_empty() && tries > 1 {
+    let mut heard = Heard { missing: names.iter().copied().collect(), ..Heard::default() };
+    run_until_end(&mut command, &files, started + limit, || heard.more(results, tally));
+    heard.more(results, tally);
+    let mut missing = heard.missing;
+    if heard.bytes == 0 && tries > 1 {
         // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
         println!("# it did not boot; once more");
         return run_machine(kernel, checks, tally, tries - 1);
-    }
-    let mut missing: BTreeSet<&str> = names.iter().copied().collect();
-    for line in said.lines() {
-        let line = line.trim_end();
-        match line.split_once(' ') {
-            Some(("PASS", rest)) => {
-                missing.remove(rest.split(' ').next().unwrap_or(""));
-                tally.passed += 1;
-                println!("test {rest} ... ok");
-            }
-            Some(("FAIL", rest)) => {
-                missing.remove(rest.split([' ', ':']).next().unwrap_or(""));
-                tally.failed.push(rest.to_owned());
-                println!("test {rest} ... FAILED");
-            }
-            Some(("SKIP", rest)) => {
-                missing.remove(rest.split([' ', ':']).next().unwrap_or(""));
-                tally.skipped += 1;
-                println!("test {rest} ... SKIPPED");
-            }
-            _ => println!("  | {line}"),
-        }
     }
     if env::var_os("CPUMAX_SCX_CONSOLE").is_some() {
         print!("{}", text_of(console));
@@ -179,7 +159,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
             checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
         return run_machine(kernel, &rest, tally, tries - 1);
     }
-    for name in missing {
+    for name in std::mem::take(&mut missing) {
         tally.failed.push(format!(
             "{name}: the machine said nothing about it in {:.0?}",
             started.elapsed()
@@ -190,6 +170,45 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
         lines[lines.len().saturating_sub(80)..]
             .iter()
             .for_each(|line| println!("  > {}", line.trim_end()));
+    }
+}
+
+/// What has come from a machine, a line for each check, and who has not yet been heard of.
+#[derive(Default)]
+struct Heard<'c> {
+    bytes: usize,
+    missing: BTreeSet<&'c str>,
+}
+
+impl Heard<'_> {
+    /// Takes in the whole lines that have come since.
+    fn more(&mut self, results: &File, tally: &mut Tally) {
+        let said = text_of(results);
+        let new = said.get(self.bytes..).unwrap_or_default();
+        let Some(end) = new.rfind('\n') else { return };
+        self.bytes += end + 1;
+        new[..end].lines().for_each(|line| self.line(line.trim_end(), tally));
+    }
+
+    fn line(&mut self, line: &str, tally: &mut Tally) {
+        let (verdict, rest) = line.split_once(' ').unwrap_or_default();
+        let outcome = match verdict {
+            "PASS" => {
+                tally.passed += 1;
+                "ok"
+            }
+            "FAIL" => {
+                tally.failed.push(rest.to_owned());
+                "FAILED"
+            }
+            "SKIP" => {
+                tally.skipped += 1;
+                "SKIPPED"
+            }
+            _ => return println!("  | {line}"),
+        };
+        self.missing.remove(rest.split([' ', ':']).next().unwrap_or(""));
+        println!("test {rest} ... {outcome}");
     }
 }
 
@@ -223,7 +242,12 @@ fn text_of(file: &File) -> String {
 }
 
 /// Runs a machine that is passed the files, under their own numbers, and goes when this program goes, however that is.
-fn run_until_end(command: &mut Command, files: &[File], deadline: Instant) {
+fn run_until_end(
+    command: &mut Command,
+    files: &[File],
+    deadline: Instant,
+    mut meanwhile: impl FnMut(),
+) {
     let (me, passed) = (std::process::id(), files.iter().map(File::as_raw_fd).collect::<Vec<_>>());
     let prepare = move || {
         // SAFETY: system calls about plain numbers.
@@ -240,6 +264,7 @@ fn run_until_end(command: &mut Command, files: &[File], deadline: Instant) {
     let mut machine = command.stdin(Stdio::null()).spawn().expect("QEMU starts");
     while Instant::now() < deadline && matches!(machine.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(200));
+        meanwhile();
         if started_by_nobody() {
             let _ = machine.kill();
             std::process::exit(1);
@@ -336,6 +361,9 @@ fn archive() -> Vec<u8> {
         if path.path().is_file() {
             files.push((format!("/{}", path.file_name().to_string_lossy()), path.path()));
         }
+    }
+    if let Ok(guest) = Guest::find() {
+        files.push((GUEST.to_owned(), guest.path));
     }
     for program in [me.as_path(), Path::new(SCX_CPUMAX)] {
         for library in libraries(program) {

@@ -29,6 +29,7 @@ struct {
 
 struct cbw_cpu_timer {
 	struct bpf_timer timer;
+	u64 at_ns; /* goes off then, 0 if it does not */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -36,6 +37,43 @@ struct {
 	__type(key, u32);
 	__type(value, struct cbw_cpu_timer);
 } cbw_cpu_timers SEC(".maps");
+
+/* A timer that goes off earlier than it has to looks again by itself; one that does so anyway is not started anew. */
+static __always_inline void cbw_start_exhaustion(struct cbw_cpu_timer *timer, u64 now, s64 left)
+{
+	u64 at = now + (left > 0 ? left : 0) + CBW_EXHAUSTION_SLACK_NS;
+
+	if (timer->at_ns > now && timer->at_ns <= at)
+		return;
+	timer->at_ns = at;
+	bpf_timer_start(&timer->timer, at, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN);
+}
+
+/* What is left of a short turn; the core looks at slices only at ticks. */
+static __always_inline s64 cbw_turn_left(struct cbw_task *t, u64 now)
+{
+	if (!t->turn_ends_ns)
+		return tick_ns * 2;
+	return t->turn_ends_ns - t->exec_ns - (now - t->charged_at_ns);
+}
+
+/* t has been charged and runs: looks again when its CPU has used up what it holds, if no tick comes before. */
+static __always_inline void cbw_arm_exhaustion(struct cbw_task *t, cbw_group_t *l, u32 cpu)
+{
+	struct cbw_cpu_timer *timer;
+	u64 now = bpf_ktime_get_ns();
+	u32 key = cpu;
+	s64 left;
+
+	if ((without & CURE_EXHAUST_TIMER) || cpu != bpf_get_smp_processor_id())
+		return;
+	left = min_s64(cbw_lasts((u64)l, cpu, now - t->charged_at_ns, false), cbw_turn_left(t, now));
+	if (left >= tick_ns)
+		return;
+	timer = bpf_map_lookup_elem(&cbw_cpu_timers, &key);
+	if (timer)
+		cbw_start_exhaustion(timer, now, left);
+}
 
 /* Runs in the task's own context, on its way to user mode. */
 static int cbw_boundary(struct bpf_map *map, void *key, void *value)
@@ -58,8 +96,10 @@ static int cbw_boundary(struct bpf_map *map, void *key, void *value)
 		return 0;
 	now = bpf_ktime_get_ns();
 	/* What it ran since the last charge counts, though it is charged only when it is put. */
-	if (cbw_left(l, cpu) > (s64)(now - t->charged_at_ns))
+	if (cbw_left(l, cpu) > (s64)(now - t->charged_at_ns)) {
+		cbw_arm_exhaustion(t, l, cpu);
 		return 0;
+	}
 	t->visited_at_ns = now;
 	t->hopped = 0;
 	t->at_boundary = 1;
@@ -132,44 +172,39 @@ static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *
 	}
 }
 
-/* Goes off when the running task is expected to have used up what there is. */
+/* Goes off when the running task is expected to have used up what its CPU holds. */
 static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct cbw_task *t = cbw_task(p);
 	u32 cpu = bpf_get_smp_processor_id();
+	u64 now = bpf_ktime_get_ns();
 	cbw_group_t *l;
 	s64 left;
 
 	CBW_USES_ARENA();
-	if (!t || !t->charged_at_ns)
+	value->at_ns = 0;
+	if (!t || !t->charged_at_ns || t->requested)
 		return 0;
 	l = cbw_task_limit(t);
 	if (!l)
 		return 0;
-	left = cbw_left(l, cpu) - (s64)(bpf_ktime_get_ns() - t->charged_at_ns);
-	if (left <= 0)
+	left = cbw_lasts((u64)l, cpu, now - t->charged_at_ns, true);
+	if (left <= 0) {
 		cbw_request(p, t, l);
-	else if (left < tick_ns)
-		bpf_timer_start(&value->timer, left + 10000, BPF_F_TIMER_CPU_PIN);
+		return 0;
+	}
+	if (cbw_turn_left(t, now) <= 0) {
+		t->turn_ends_ns = 0;
+		if (cbw_may_kick())
+			scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	}
+	left = min_s64(left, cbw_turn_left(t, now));
+	if (left < tick_ns)
+		cbw_start_exhaustion(value, now, left);
 	return 0;
 }
 
-static __always_inline void cbw_arm_exhaustion(cbw_group_t *l, u32 cpu)
-{
-	struct cbw_cpu_timer *timer;
-	u32 key = cpu;
-	s64 left;
-
-	if ((without & CURE_EXHAUST_TIMER) || cpu != bpf_get_smp_processor_id())
-		return;
-	left = cbw_left(l, cpu);
-	if (left <= 0 || left >= tick_ns)
-		return;
-	timer = bpf_map_lookup_elem(&cbw_cpu_timers, &key);
-	if (timer)
-		bpf_timer_start(&timer->timer, left + 10000, BPF_F_TIMER_CPU_PIN);
-}
 
 static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *t)
 {
@@ -192,10 +227,16 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 		if (!cbw_cpu_fill(g, cbw_cpu_of(g, cpu)))
 			ok = false;
 	}
-	if (!ok)
+	if (!ok) {
 		cbw_request(p, t, l);
-	else
-		cbw_arm_exhaustion(l, cpu);
+		return;
+	}
+	/* It has its turn now. */
+	t->waits_since_ns = 0;
+	t->passing = 0;
+	t->turn_ends_ns = t->turn_ns ? t->exec_ns + t->turn_ns : 0;
+	t->turn_ns = 0;
+	cbw_arm_exhaustion(t, l, cpu);
 }
 
 static __always_inline void cbw_tick(struct task_struct *p, struct cbw_task *t)
@@ -209,7 +250,7 @@ static __always_inline void cbw_tick(struct task_struct *p, struct cbw_task *t)
 	if (!cbw_charge(p, t, l, cpu))
 		cbw_request(p, t, l);
 	else
-		cbw_arm_exhaustion(l, cpu);
+		cbw_arm_exhaustion(t, l, cpu);
 }
 
 static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task *t, bool runnable)
@@ -221,8 +262,11 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 	 * Asleep it may hold anything when it wakes up. That it is not runnable is not enough: the core takes a task off the
 	 * queue for a moment to change something about it, its being allowed to migrate for one.
 	 */
-	if (!runnable && p->__state)
+	if (!runnable && p->__state) {
 		t->at_boundary = 0;
+		t->waits_since_ns = 0;
+		t->passing = 0;
+	}
 	if (!l)
 		return;
 	cpu = task_cpu(p);
@@ -269,6 +313,9 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 	if (stretched & RACE_PARK_AND_REFILL)
 		cbw_refill_now((u64)g);
 	t->parked_at_ns = now;
+	if (!t->waits_since_ns)
+		t->waits_since_ns = now;
+	t->passing = 0;
 	t->parked = (u64)g;
 	t->parks++;
 	if (t->visited_at_ns)
@@ -285,7 +332,7 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 			__sync_fetch_and_add(&at->throttled_cpus, 1);
 		}
 	}
-	scx_bpf_dsq_insert(p, g->park_dsq, CBW_SLICE_NS, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, g->park_dsq, CBW_SLICE_NS, t->waits_since_ns, enq_flags);
 	return true;
 }
 
@@ -312,6 +359,18 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	if (!l || !cbw_park(p, t, l, task_cpu(p), enq_flags))
 		return CBW_RUN;
 	return CBW_PARKED;
+}
+
+/* How long a turn may be: where others of the group wait for runtime no longer than theirs, so that nobody has two of one. */
+static __always_inline u64 cbw_turn_of(struct cbw_task *t, u64 ns)
+{
+	cbw_group_t *l = cbw_task_limit(t);
+
+	t->turn_ns = 0;
+	if (!l || !cbw_read(l->nr_parked) || cbw_turn(l) >= (s64)ns)
+		return ns;
+	t->turn_ns = cbw_turn(l);
+	return t->turn_ns;
 }
 
 static __always_inline void cbw_set_cpumask(struct task_struct *p)

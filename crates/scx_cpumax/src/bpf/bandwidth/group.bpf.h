@@ -59,7 +59,7 @@ static __always_inline s64 cbw_scale(s64 a, u64 b, u64 c)
 static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 quota_ns, u64 burst_ns)
 {
 	u64 old = g->quota_ns, old_period = g->period_ns, now = bpf_ktime_get_ns();
-	s64 pool = cbw_read(g->pool_ns), changed, left, new_left;
+	s64 pool = cbw_read(g->pool_ns), debt, changed, left, new_left;
 	int i;
 
 	if (quota_ns == CBW_UNLIMITED) {
@@ -67,6 +67,7 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 		__sync_fetch_and_add(&cbw_limits_seq, 1);
 		if (old != CBW_UNLIMITED) {
 			/* Debt is forgiven; the timer lets everybody go. */
+			__sync_lock_test_and_set(&g->debt_ns, 0);
 			cbw_write(g->timer_active, 1);
 			cbw_poke((u64)g);
 		}
@@ -76,12 +77,15 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 	cbw_write(g->period_ns, period_ns);
 	if (old == CBW_UNLIMITED) {
 		cbw_write(g->pool_ns, quota_ns);
+		cbw_write(g->feed_ns, quota_ns);
+		__sync_lock_test_and_set(&g->debt_ns, 0);
 		g->pool_after_refill_ns = quota_ns;
 		cbw_write(g->refill_at_ns, now + period_ns);
 	} else {
 		/*
 		 * The pool is worth the time it would take to earn it, and how far that is ahead of or behind the clock stays the
-		 * same: no windfall, however often the limit is written, and no stall beyond the refill that was due anyway.
+		 * same: no windfall, however often the limit is written, and no stall beyond the refill that was due anyway. So it
+		 * is with the debt, to which goes what the pool would be below zero.
 		 */
 		left = old_period;
 		new_left = period_ns;
@@ -90,13 +94,20 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 			if (new_left > left)
 				new_left = left;
 		}
+		debt = __sync_lock_test_and_set(&g->debt_ns, 0);
+		debt = cbw_scale(cbw_scale(debt, old_period, old), quota_ns, period_ns);
 		bpf_for(i, 0, 16) {
 			pool = cbw_read(g->pool_ns);
 			changed = cbw_scale(pool, old_period, old) - left + new_left;
 			changed = min_s64(cbw_scale(changed, quota_ns, period_ns), quota_ns + burst_ns);
-			if (__sync_val_compare_and_swap(&g->pool_ns, pool, changed) == pool)
+			if (__sync_val_compare_and_swap(&g->pool_ns, pool, changed > 0 ? changed : 0) == pool) {
+				if (changed < 0)
+					debt -= changed;
 				break;
+			}
 		}
+		__sync_fetch_and_add(&g->debt_ns, debt);
+		cbw_write(g->feed_ns, cbw_read(g->pool_ns));
 		g->pool_after_refill_ns = quota_ns;
 		if (cbw_read(g->refill_at_ns) > now + period_ns)
 			cbw_write(g->refill_at_ns, now + period_ns);

@@ -50,19 +50,43 @@ static __noinline int cbw_poke(u64 address)
 	return 0;
 }
 
+/*
+ * What of a refill pays back what is owed: half of it, so that a long system call does not silence its siblings for as many
+ * periods as it was long; and all of it from four quotas on, so that on the average the use is the quota.
+ */
+static __always_inline s64 cbw_repay(cbw_group_t *g, s64 due)
+{
+	s64 debt = cbw_read(g->debt_ns), paid;
+
+	if (debt <= 0)
+		return 0;
+	paid = min_s64(debt, debt > (s64)(g->quota_ns * CBW_DARK_QUOTAS) ? due : (s64)((u64)due / 2));
+	__sync_fetch_and_add(&g->debt_ns, -paid);
+	return paid;
+}
+
+static __always_inline s64 cbw_part(s64 pool, u64 parts, s64 least)
+{
+	s64 part = parts ? (u64)pool / parts : pool;
+
+	return part < least ? least : min_s64(part, CBW_SLICE_NS);
+}
+
 static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 {
-	s64 pool = 0, full = 0, cap, used, burst;
-	bool throttled = cbw_read(g->pool_ns) <= 0 && (cbw_read(g->nr_parked) || g->throttled_cpus);
+	s64 pool = 0, full = 0, cap, used, burst, due = g->quota_ns * periods;
+	u64 parked = cbw_read(g->nr_parked);
+	bool throttled = cbw_read(g->pool_ns) <= 0 && (parked || g->throttled_cpus);
 	int i;
 
 	g->nr_periods += periods;
 	if (throttled)
 		g->nr_throttled += periods;
 	cap = g->quota_ns + g->burst_ns;
+	due -= cbw_repay(g, due);
 	bpf_for(i, 0, 16) {
 		pool = cbw_read(g->pool_ns);
-		full = min_s64(pool + (s64)(g->quota_ns * periods), cap);
+		full = min_s64(pool + due, cap);
 		if (__sync_val_compare_and_swap(&g->pool_ns, pool, full) == pool)
 			break;
 	}
@@ -74,6 +98,10 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 		g->burst_used_ns += burst;
 	}
 	g->pool_after_refill_ns = full;
+	cbw_write(g->feed_ns, full);
+	/* As many tasks as wait have a turn, if that is not too short; and as many CPUs a share at once, so that none takes all. */
+	cbw_write(g->turn_ns, cbw_part(full, parked, CBW_TURN_MIN_NS));
+	cbw_write(g->share_ns, cbw_part(full, parked < nr_cpus ? parked : nr_cpus, CBW_SHARE_MIN_NS));
 }
 
 /* p waits no longer at the boundary of a group; whoever finds out first does the books. */
@@ -96,16 +124,16 @@ static __noinline u64 cbw_where_to_wait(u64 address, u32 cpu)
 {
 	cbw_group_t *l = cbw_group_at(address), *g;
 	u64 until, worst = 0, worst_until = 0;
-	s64 pool;
+	s64 dark;
 	int i;
 
 	CBW_USES_ARENA();
 	cbw_for_each_limited(i, l, g) {
 		if (cbw_out(g, cpu)) {
-			pool = cbw_read(g->pool_ns);
 			until = cbw_read(g->refill_at_ns);
-			if (pool < 0 && g->quota_ns)
-				until += (u64)-pool / g->quota_ns * g->period_ns;
+			dark = cbw_read(g->debt_ns) - (s64)(g->quota_ns * CBW_DARK_QUOTAS);
+			if (dark > 0 && g->quota_ns)
+				until += (u64)dark / g->quota_ns * g->period_ns;
 			if (!worst || until > worst_until) {
 				worst = (u64)g;
 				worst_until = until;
@@ -137,22 +165,59 @@ static __always_inline void cbw_await_change(u64 *number)
 	}
 }
 
-/* Moves parked tasks on, oldest first: all of them as far as there is runtime, or only those that waited `older_than_ns`. */
-static __noinline int cbw_release(u64 address, u64 older_than_ns)
+/* Another level of p's path that is out of runtime, at which it has to wait on. */
+static __always_inline u64 cbw_next_wait(struct task_struct *p, struct cbw_task *t, cbw_group_t *from)
 {
-	cbw_group_t *g = cbw_group_at(address);
+	cbw_group_t *l = cbw_task_limit(t);
+	u64 to;
+
+	if (!l || cbw_next_limited(l) == NULL)
+		return 0;
+	to = cbw_where_to_wait((u64)l, task_cpu(p));
+	return to == (u64)from ? 0 : to;
+}
+
+/*
+ * p, in the queue of one level, waits for another one from now on: one step, instead of a turn in which it only comes to the
+ * boundary again. Returns whether p is counted there; if it cannot be moved any more the core has taken it out and asks anew.
+ */
+static __always_inline bool cbw_count_over(struct cbw_task *t, cbw_group_t *from, cbw_group_t *to, u32 cpu)
+{
+	/* In the same order as in cbw_park(), for the same race with a refill. */
+	__sync_fetch_and_add(&to->nr_parked, 1);
+	if (cbw_out(to, cpu) && cbw_activate(to) &&
+	    __sync_val_compare_and_swap(&t->parked, (u64)from, (u64)to) == (u64)from) {
+		__sync_fetch_and_add(&from->nr_parked, -1);
+		return true;
+	}
+	__sync_fetch_and_add(&to->nr_parked, -1);
+	return false;
+}
+
+static __always_inline void cbw_wake_somebody(struct task_struct *p)
+{
+	s32 cpu;
+
+	/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
+	if (!cbw_may_kick())
+		return;
+	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
+}
+
+/* Moves parked tasks on, who has waited longest first: as many as what came into the pool gives a turn each, one at least. */
+static __noinline int cbw_release(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address), *to;
 	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, before = now, park_dsq = g->park_dsq;
 	struct task_struct *p;
-	s64 budget = CBW_RELEASE_BATCH;
+	s64 budget = CBW_RELEASE_BATCH, turn = cbw_turn(g), feed;
+	u32 cpu;
 
 	CBW_USES_ARENA();
-	if (!older_than_ns && cbw_enforced(g)) {
-		s64 pool = cbw_read(g->pool_ns);
-
-		budget = pool > CBW_RELEASE_WORTH_NS ? (u64)pool / CBW_RELEASE_WORTH_NS : 1;
-		if (budget > CBW_RELEASE_BATCH)
-			budget = CBW_RELEASE_BATCH;
-	}
+	feed = min_s64(cbw_read(g->feed_ns), cbw_read(g->pool_ns));
+	if (cbw_enforced(g))
+		budget = feed > turn ? min_s64((u64)feed / (u64)turn, CBW_RELEASE_BATCH) : 1;
 	g->released_in_walk = 0;
 	bpf_for_each(scx_dsq, p, park_dsq, 0) {
 		struct cbw_task *t;
@@ -162,13 +227,25 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 		t = cbw_task(p);
 		if (!t)
 			continue;
-		if (older_than_ns && now - t->parked_at_ns < older_than_ns)
-			break;
+		to = cbw_group_at(cbw_next_wait(p, t, g));
+		if (to) {
+			cpu = task_cpu(p);
+			if (cbw_count_over(t, g, to, cpu)) {
+				scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->waits_since_ns);
+				if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to->park_dsq, 0)) {
+					g->moved_on++;
+				} else if (__sync_val_compare_and_swap(&t->parked, (u64)to, address) == (u64)to) {
+					__sync_fetch_and_add(&g->nr_parked, 1);
+					__sync_fetch_and_add(&to->nr_parked, -1);
+				}
+				cbw_write(g->released_in_walk, g->released_in_walk + 1);
+				continue;
+			}
+		}
 		cbw_write(g->released_in_walk, g->released_in_walk + 1);
-		if (older_than_ns)
-			g->watchdog_passes++;
-		dsq = 0, vtime = 0, slice = CBW_SLICE_NS;
+		dsq = 0, vtime = 0, slice = turn;
 		cbw_requeue(p, t, &dsq, &vtime, &slice);
+		t->turn_ns = slice;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
 		/*
@@ -178,13 +255,8 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 		if (!(without & CURE_UNPARK_FIRST))
 			cbw_unpark(t, now);
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0)) {
-			s32 cpu;
-
-			/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
-			if (cbw_may_kick()) {
-				cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-				scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
-			}
+			cbw_wake_somebody(p);
+			__sync_fetch_and_add(&g->feed_ns, -turn);
 			if (stretched & RACE_RELEASE_AND_PARK)
 				cbw_await_change(&t->parks);
 			if (without & CURE_UNPARK_FIRST)
@@ -196,10 +268,47 @@ static __noinline int cbw_release(u64 address, u64 older_than_ns)
 	return 0;
 }
 
+/*
+ * Lets through who has been parked for half of what the kernel's watchdog allows: it parks again without having been in user
+ * mode, keeps its place, and is charged nothing, or a thousand tasks under a small limit would use it up on the way.
+ */
+static __noinline int cbw_let_pass(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address);
+	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, park_dsq = g->park_dsq;
+	struct task_struct *p;
+
+	CBW_USES_ARENA();
+	g->released_in_walk = 0;
+	bpf_for_each(scx_dsq, p, park_dsq, 0) {
+		struct cbw_task *t = cbw_task(p);
+
+		if (!t)
+			continue;
+		/* In order of this, and nobody was parked earlier than it began to wait. */
+		if (now - t->waits_since_ns < CBW_PASS_AFTER_NS || cbw_read(g->released_in_walk) >= CBW_PASS_BATCH)
+			break;
+		if (now - t->parked_at_ns < CBW_PASS_AFTER_NS)
+			continue;
+		cbw_write(g->released_in_walk, g->released_in_walk + 1);
+		dsq = 0, vtime = 0, slice = CBW_SLICE_NS;
+		cbw_requeue(p, t, &dsq, &vtime, &slice);
+		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
+		t->passing = 1;
+		cbw_unpark(t, now);
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0))
+			cbw_wake_somebody(p);
+	}
+	g->watchdog_passes += g->released_in_walk;
+	g->passes_next_ns = g->released_in_walk >= CBW_PASS_BATCH ? now : now + CBW_PASS_EVERY_NS;
+	return 0;
+}
+
 /* The timer has gone off: refill if it is time, release, and choose when to look again. */
 static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u64 now, bool release)
 {
-	u64 next, periods = 0;
+	u64 next, soon, periods = 0;
 	bool more;
 
 	next = cbw_read(g->refill_at_ns);
@@ -221,20 +330,22 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 	if (cbw_read(g->pool_ns) > 0) {
 		cbw_close_throttled_time(g, now);
 		if (release && cbw_read(g->nr_parked))
-			cbw_release((u64)g, 0);
-	} else if (release && cbw_read(g->nr_parked) && !(without & CURE_WATCHDOG_PASS)) {
-		cbw_release((u64)g, CBW_PASS_AFTER_NS);
+			cbw_release((u64)g);
 	}
+	if (release && cbw_read(g->nr_parked) && now >= g->passes_next_ns && !(without & CURE_WATCHDOG_PASS))
+		cbw_let_pass((u64)g);
 	/*
 	 * Who is counted as parked but was not found in the queue is being put there right now by a CPU that had looked at the
-	 * pool just before the refill: look again soon instead of in a period.
+	 * pool just before the refill: look again soon instead of in a period. Likewise where there is runtime for more than a
+	 * batch; and after a turn where those who were released have not taken what there is.
 	 */
 	more = cbw_read(g->pool_ns) > 0 && cbw_read(g->nr_parked);
 	if (without & CURE_REFILL_RACE)
 		more = more && scx_bpf_dsq_nr_queued(g->park_dsq) > 0;
+	soon = min_s64(cbw_read(g->feed_ns), cbw_read(g->pool_ns)) >= cbw_turn(g) ? CBW_CONTINUE_NS : CBW_SLICE_NS;
 	now = bpf_ktime_get_ns();
-	if (more && now + CBW_CONTINUE_NS < next)
-		next = now + CBW_CONTINUE_NS;
+	if (more && now + soon < next)
+		next = now + soon;
 	bpf_timer_start(timer, next, CBW_TIMER_FLAGS);
 }
 
@@ -248,7 +359,7 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 		return 0;
 	if (!cbw_enforced(g)) {
 		cbw_close_throttled_time(g, now);
-		cbw_release(address, 0);
+		cbw_release(address);
 		if (cbw_read(g->nr_parked)) {
 			bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, CBW_TIMER_FLAGS);
 			return 0;

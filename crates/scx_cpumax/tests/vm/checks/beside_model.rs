@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Scenarios of the model on a real kernel, under the fair class and under this scheduler, for the table in docs/scx.md beside
+//! what the model says of 7.3 and of `pull`.
+//!
+//! The lab's guest runs them, as a subprocess in the machine that is there.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::Mutex;
+
+use cpumax_lab::{Host, Job, Mode, Step, Watch};
+
+use crate::guest::{Checked, ask, beside_fair};
+
+/// Where `make guest` puts it in the machine.
+pub const GUEST: &str = "/cpumax-guest";
+
+/// A scenario, and what the model says of `pull`: at most so much used by the group in a period, and the longest that one of its
+/// tasks waited, us.
+struct Row {
+    name: &'static str,
+    text: &'static str,
+    seconds: u64,
+    task: &'static str,
+    period_us: u64,
+    stall_us: u64,
+}
+
+macro_rules! row {
+    ($name:literal, $seconds:literal, $task:literal, $period_us:literal, $stall_us:literal) => {
+        Row {
+            name: $name,
+            text: include_str!(concat!("../../../../../scenarios/", $name, ".toml")),
+            seconds: $seconds,
+            task: $task,
+            period_us: $period_us,
+            stall_us: $stall_us,
+        }
+    };
+}
+
+const ROWS: [Row; 5] = [
+    row!("small-quota", 8, "hog", 1_000, 99_000),
+    row!("park-64", 5, "hog", 20_000, 376_200),
+    row!("starved-siblings", 10, "hog", 10_000, 198_000),
+    row!("long-syscalls", 5, "caller", 50_000, 450_000),
+    row!("partial-throttle", 10, "hog", 73_350, 390_900),
+];
+
+/// Asks the scheduler shortly before a run ends, when its groups are still there.
+#[derive(Default)]
+struct Last(Mutex<Option<(u64, u64)>>);
+
+impl Watch for Last {
+    fn step(&self, _: usize, step: Step) {
+        let Step::Runs { now_ns, duration_ns } = step else { return };
+        if crate::guest::state().starts_with("enabled") && now_ns * 10 > duration_ns * 8 {
+            let answer = ask("{}");
+            let sum = |name: &str| {
+                let groups = answer["groups"].as_array().into_iter().flatten();
+                groups.filter_map(|group| group[name].as_u64()).sum::<u64>()
+            };
+            *self.0.lock().expect("nobody panics with it") =
+                Some((sum("release_cost_nsec"), sum("released")));
+        }
+    }
+}
+
+/// What a group used, most in a period, and how long its tasks waited at most, us; and released tasks, ns for each.
+struct Found {
+    used: u64,
+    period: u64,
+    stall: u64,
+    released: Option<(u64, u64)>,
+}
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} us used, {} in a period, {} waited", self.used, self.period, self.stall)?;
+        if let Some((ns, released)) = self.released {
+            write!(f, ", {released} released for {} ns each", ns / released.max(1))?;
+        }
+        Ok(())
+    }
+}
+
+fn run(row: &Row) -> Result<Found, String> {
+    set_preemption(row.text);
+    let host = Host::open().map_err(|error| error.to_string())?;
+    let mut job =
+        Job::new("host", Mode::Exact, row.text.to_owned(), 1, row.seconds * 1_000_000_000);
+    job.sample_periods = true;
+    let last = Last::default();
+    let outcome =
+        host.run(&job, 0, &last).map_err(|error| format!("{}: {error}", row.name))?.outcome;
+    // Instances of a kind may have names of their own.
+    let tasks = outcome.tasks.iter().filter(|(name, _)| name.starts_with(row.task));
+    let group = outcome.groups.get("/limited").ok_or("it has no such group")?;
+    Ok(Found {
+        used: group.usage_usec,
+        period: group.max_period_usage_usec,
+        stall: tasks.map(|(_, task)| task.longest_stall_ns / 1000).max().unwrap_or(0),
+        released: last.0.into_inner().ok().flatten(),
+    })
+}
+
+/// As a scenario asks for it; the guest leaves that alone where it is not the machine's first process.
+fn set_preemption(text: &str) {
+    let wanted = if text.contains("preempt = \"full\"") { "full" } else { "lazy" };
+    let _ = fs::write("/sys/kernel/debug/sched/preempt", wanted);
+}
+
+pub fn beside_model() -> Checked {
+    if fs::metadata(GUEST).is_err() {
+        return Ok("skipped: there is no guest, see `make guest`".to_owned());
+    }
+    let (fair, ours) = beside_fair(|_| ROWS.iter().map(run).collect::<Result<Vec<_>, _>>())?;
+    let (mut said, mut wrong) = (String::new(), false);
+    for ((row, fair), ours) in ROWS.iter().zip(fair).zip(ours) {
+        let _ = write!(said, "{}: {ours}; under the fair class {fair}; ", row.name);
+        // The guest's windows are not the group's periods, so two of these can fall into one; and processes cost something.
+        wrong |= ours.period > row.period_us * 2 + 2_000;
+        wrong |= ours.stall > row.stall_us * 7 / 4 + 5_000;
+    }
+    if wrong { Err(said) } else { Ok(said) }
+}
