@@ -293,15 +293,8 @@ fn capture_libbpf_log(verbose: bool) {
 /// Makes one message of what libbpf said while it failed to load.
 fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
     let log = LIBBPF_LOG.lock().expect("no one panics with it").concat();
-    let unresolved = |line: &str| {
-        let (_, rest) = line.split_once("kfunc '")?;
-        Some(rest.split_once("' is referenced but wasn't resolved")?.0.to_owned())
-    };
-    if let Some(missing) = log.lines().find_map(unresolved) {
-        return anyhow!(
-            "this kernel ({}) does not offer {missing} to BPF, which is needed",
-            kernel_release()
-        );
+    if let Some(missing) = missing_function(&log) {
+        return anyhow!("{}", explain_missing(missing, &kernel_release()));
     }
     let tail: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     let tail = tail[tail.len().saturating_sub(25)..].join("\n  ");
@@ -309,6 +302,25 @@ fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
         "this kernel ({}) refused the program: {error}\n  {tail}\nThe whole log is shown by -v",
         kernel_release()
     )
+}
+
+/// The kernel function that libbpf did not find.
+fn missing_function(log: &str) -> Option<&str> {
+    log.lines().find_map(|line| {
+        let (_, rest) = line.split_once("kfunc '")?;
+        Some(rest.split_once("' is referenced but wasn't resolved")?.0)
+    })
+}
+
+fn explain_missing(name: &str, release: &str) -> String {
+    let why = if name == "scx_bpf_create_dsq" {
+        // Every kernel with sched_ext has it; Debian's 7.1.13 leaves its full form out of the type information.
+        "; every sched_ext scheduler with queues of its own does, and it is the type information of this build that lacks it: \
+         another build of this version, or a newer kernel, has it"
+    } else {
+        ""
+    };
+    format!("this kernel ({release}) does not offer {name} to BPF, which is needed{why}")
 }
 
 /// Makes one message of why the loaded program was not put in charge.
@@ -331,4 +343,19 @@ fn text(field: &[i8]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
     CStr::from_bytes_until_nul(&bytes)
         .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{explain_missing, missing_function};
+
+    #[test]
+    fn a_missing_function_is_named_and_nothing_else_is() {
+        let log = "libbpf: prog 'a': BPF program load failed\n42: <invalid kfunc call>\n\
+                   kfunc 'scx_bpf_create_dsq' is referenced but wasn't resolved\n";
+        assert_eq!(missing_function(log), Some("scx_bpf_create_dsq"));
+        assert_eq!(missing_function("R1 invalid mem access 'scalar'\n"), None);
+        assert!(explain_missing("scx_bpf_create_dsq", "7.1.13").contains("a newer kernel, has it"));
+        assert!(explain_missing("scx_bpf_kick_cpu", "7.3").ends_with("which is needed"));
+    }
 }

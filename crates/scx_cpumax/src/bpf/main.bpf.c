@@ -7,7 +7,8 @@
  * of the machine. So a group's share does not depend on how many tasks it has, and its tasks take turns. Shares follow
  * cpu.weight down the hierarchy, among siblings that ran of late. Bandwidth is the library's, see bandwidth.bpf.h.
  */
-#include "bandwidth.bpf.h"
+#include "kernel.bpf.h"
+#include "stretched.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

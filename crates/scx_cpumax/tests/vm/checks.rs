@@ -122,6 +122,7 @@ pub const CHECKS: &[Check] = &[
     exact("watchdog_passes", parked::watchdog_passes),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
+    exact("missing_function", refused::missing_function),
     ending_badly(exact("refusals", refused::refusals)),
     exact("kernel_selftests", selftests::kernel_selftests).on(4),
     exact("beside_model", beside_model::beside_model),

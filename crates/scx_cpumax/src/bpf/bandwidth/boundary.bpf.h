@@ -310,8 +310,7 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 		return false;
 	}
 	now = bpf_ktime_get_ns();
-	if (stretched & RACE_PARK_AND_REFILL)
-		cbw_refill_now((u64)g);
+	CBW_POINT_BEFORE_QUEUE(g);
 	t->parked_at_ns = now;
 	if (!t->waits_since_ns)
 		t->waits_since_ns = now;

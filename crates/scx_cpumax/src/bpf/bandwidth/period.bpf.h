@@ -6,9 +6,6 @@
  * period, in between when there is more to release, and stops after a period in which nobody took and nobody waits.
  */
 
-/* Where the window after a release is held open the timer stays on the CPU that started it, for the task is on another. */
-#define CBW_TIMER_FLAGS (BPF_F_TIMER_ABS | ((stretched & RACE_RELEASE_AND_PARK) ? BPF_F_TIMER_CPU_PIN : 0))
-
 /* Starts the period timer if it is not running; says whether it is. The phase is kept across pauses. */
 static __noinline int cbw_start(u64 address)
 {
@@ -153,18 +150,6 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 		g->throttled_ns += cpus * now - since;
 }
 
-/* For tests: holds the window of a race open until a number has changed. */
-static __always_inline void cbw_await_change(u64 *number)
-{
-	u64 before = cbw_read(*number), until = bpf_ktime_get_ns() + CBW_STRETCH_MAX_NS;
-	int i;
-
-	bpf_for(i, 0, 1 << 22) {
-		if (cbw_read(*number) != before || bpf_ktime_get_ns() >= until)
-			break;
-	}
-}
-
 /* Another level of p's path that is out of runtime, at which it has to wait on. */
 static __always_inline u64 cbw_next_wait(struct task_struct *p, struct cbw_task *t, cbw_group_t *from)
 {
@@ -257,8 +242,7 @@ static __noinline int cbw_release(u64 address)
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0)) {
 			cbw_wake_somebody(p);
 			__sync_fetch_and_add(&g->feed_ns, -turn);
-			if (stretched & RACE_RELEASE_AND_PARK)
-				cbw_await_change(&t->parks);
+			CBW_POINT_AFTER_RELEASE(t);
 			if (without & CURE_UNPARK_FIRST)
 				cbw_unpark(t, now);
 		}
@@ -371,21 +355,5 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 		return 0;
 	}
 	cbw_round(g, &entry->timer, now, true);
-	return 0;
-}
-
-/* For tests: the refill comes right now, between the last look at the pool and the queue, in which there is nobody else. */
-static __noinline int cbw_refill_now(u64 address)
-{
-	cbw_group_t *g = cbw_group_at(address);
-	u64 id = g->id, now = bpf_ktime_get_ns();
-	struct cbw_group_entry *entry;
-
-	CBW_USES_ARENA();
-	entry = bpf_map_lookup_elem(&cbw_groups, &id);
-	if (!entry)
-		return 0;
-	cbw_write(g->refill_at_ns, now);
-	cbw_round(g, &entry->timer, now, false);
 	return 0;
 }

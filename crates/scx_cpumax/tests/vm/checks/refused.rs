@@ -23,6 +23,27 @@ pub fn loader_dies() -> Checked {
     Ok(String::new())
 }
 
+/// A kernel that lacks a function is told from one that does not in one message, and goes on as it was.
+pub fn missing_function() -> Checked {
+    let said = match Scheduler::start(&[]) {
+        Ok(scheduler) => {
+            scheduler.stop()?;
+            return Ok("none".to_owned());
+        }
+        Err(said) => said,
+    };
+    eprintln!("{said}");
+    let message = said.split_once("scx_cpumax: ").map_or("", |(_, message)| message);
+    let clear = message.starts_with("this kernel (")
+        && message.contains("does not offer scx_bpf_create_dsq")
+        && message.contains("type information")
+        && !message.contains(" / ");
+    if !clear || !state().starts_with("disabled") {
+        return Err(format!("not the message that it should be, or {}", state()));
+    }
+    Ok("one, and it is named".to_owned())
+}
+
 pub fn refusals() -> Checked {
     // Another scheduler, here another of the same.
     let first = Scheduler::start(&[])?;

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * For tests only: holds the windows of races open, so that both sides meet in them each time (tests/vm/checks/races.rs).
+ *
+ * The bandwidth library has two points for it, which are nothing in a scheduler that does not define them. Where the loader
+ * leaves `stretched` at 0, as it does unless it is told otherwise, the verifier takes all of this out.
+ */
+const volatile u32 stretched = 0;
+enum race {
+	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: the refill comes right there */
+	RACE_RELEASE_AND_PARK = 1 << 1, /* between a release and what follows it: until the task has parked again */
+	RACE_KICK_AND_LEAVE = 1 << 2,	/* whoever wakes another asks for a kick, so that the last one of a CPU that leaves does */
+};
+#define STRETCH_MAX_NS 50000000ULL
+
+static int stretched_refill(u64 address);
+
+#define CBW_POINT_BEFORE_QUEUE(g)                            \
+	({                                                   \
+		if (stretched & RACE_PARK_AND_REFILL)        \
+			stretched_refill((u64)(g));          \
+	})
+#define CBW_POINT_AFTER_RELEASE(t)                           \
+	({                                                   \
+		if (stretched & RACE_RELEASE_AND_PARK)       \
+			stretched_await(&(t)->parks);        \
+	})
+/* Where the window after a release is held open the timer stays on the CPU that started it, for the task is on another. */
+#define CBW_TIMER_FLAGS (BPF_F_TIMER_ABS | ((stretched & RACE_RELEASE_AND_PARK) ? BPF_F_TIMER_CPU_PIN : 0))
+
+/* Until a number has changed. */
+static __always_inline void stretched_await(u64 *number)
+{
+	u64 before = *(volatile u64 *)number, until = bpf_ktime_get_ns() + STRETCH_MAX_NS;
+	int i;
+
+	bpf_for(i, 0, 1 << 22) {
+		if (*(volatile u64 *)number != before || bpf_ktime_get_ns() >= until)
+			break;
+	}
+}
+
+#include "bandwidth.bpf.h"
+
+/* The refill comes right now. Nobody is in the queue, and where this is called from nobody could be moved out of it. */
+static __noinline int stretched_refill(u64 address)
+{
+	cbw_group_t *g = cbw_group_at(address);
+	u64 id = g->id, now = bpf_ktime_get_ns();
+	struct cbw_group_entry *entry;
+
+	CBW_USES_ARENA();
+	entry = bpf_map_lookup_elem(&cbw_groups, &id);
+	if (!entry)
+		return 0;
+	cbw_write(g->refill_at_ns, now);
+	cbw_round(g, &entry->timer, now, false);
+	return 0;
+}
