@@ -6,11 +6,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::Mutex;
 
-use cpumax_lab::{Host, Job, Mode, Step, Watch};
+use cpumax_lab::{Host, Job, Mode, Quiet};
 
-use crate::guest::{Checked, ask, beside_fair};
+use crate::guest::{Checked, beside_fair};
 
 /// Where `make guest` puts it in the machine.
 pub const GUEST: &str = "/cpumax-guest";
@@ -47,40 +46,16 @@ const ROWS: [Row; 5] = [
     row!("partial-throttle", 10, "hog", 73_350, 390_900),
 ];
 
-/// Asks the scheduler shortly before a run ends, when its groups are still there.
-#[derive(Default)]
-struct Last(Mutex<Option<(u64, u64)>>);
-
-impl Watch for Last {
-    fn step(&self, _: usize, step: Step) {
-        let Step::Runs { now_ns, duration_ns } = step else { return };
-        if crate::guest::state().starts_with("enabled") && now_ns * 10 > duration_ns * 8 {
-            let answer = ask("{}");
-            let sum = |name: &str| {
-                let groups = answer["groups"].as_array().into_iter().flatten();
-                groups.filter_map(|group| group[name].as_u64()).sum::<u64>()
-            };
-            *self.0.lock().expect("nobody panics with it") =
-                Some((sum("release_cost_nsec"), sum("released")));
-        }
-    }
-}
-
-/// What a group used, most in a period, and how long its tasks waited at most, us; and released tasks, ns for each.
+/// What a group used, most in a period, and how long its tasks waited at most, us.
 struct Found {
     used: u64,
     period: u64,
     stall: u64,
-    released: Option<(u64, u64)>,
 }
 
 impl std::fmt::Display for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} us used, {} in a period, {} waited", self.used, self.period, self.stall)?;
-        if let Some((ns, released)) = self.released {
-            write!(f, ", {released} released for {} ns each", ns / released.max(1))?;
-        }
-        Ok(())
+        write!(f, "{} us used, {} in a period, {} waited", self.used, self.period, self.stall)
     }
 }
 
@@ -90,9 +65,8 @@ fn run(row: &Row) -> Result<Found, String> {
     let mut job =
         Job::new("host", Mode::Exact, row.text.to_owned(), 1, row.seconds * 1_000_000_000);
     job.sample_periods = true;
-    let last = Last::default();
     let outcome =
-        host.run(&job, 0, &last).map_err(|error| format!("{}: {error}", row.name))?.outcome;
+        host.run(&job, 0, &Quiet).map_err(|error| format!("{}: {error}", row.name))?.outcome;
     // Instances of a kind may have names of their own.
     let tasks = outcome.tasks.iter().filter(|(name, _)| name.starts_with(row.task));
     let group = outcome.groups.get("/limited").ok_or("it has no such group")?;
@@ -100,7 +74,6 @@ fn run(row: &Row) -> Result<Found, String> {
         used: group.usage_usec,
         period: group.max_period_usage_usec,
         stall: tasks.map(|(_, task)| task.longest_stall_ns / 1000).max().unwrap_or(0),
-        released: last.0.into_inner().ok().flatten(),
     })
 }
 
