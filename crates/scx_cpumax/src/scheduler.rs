@@ -66,6 +66,9 @@ pub struct Scheduler<'obj> {
 static LIBBPF_LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LOG_LINES_MAX: usize = 4000;
 
+/// Of the verifier's log: how much it had to look at for each program.
+const VERIFIER_STATISTICS: u32 = 4;
+
 const STATE: &str = "/sys/kernel/sched_ext/state";
 /// With as many cgroups and tasks as there may be, on a slow machine.
 const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -86,6 +89,11 @@ impl<'obj> Scheduler<'obj> {
         let mut open =
             MainSkelBuilder::default().open(storage).context("the BPF program cannot be opened")?;
         configure(&mut open, options, &topology)?;
+        if options.verbose {
+            for mut program in open.open_object_mut().progs_mut() {
+                program.set_log_level(VERIFIER_STATISTICS);
+            }
+        }
         let mut skel = open.load().map_err(|error| explain_load(&error))?;
         let link = skel
             .maps

@@ -123,6 +123,7 @@ pub const CHECKS: &[Check] = &[
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     exact("missing_function", refused::missing_function),
+    exact("load_cost", refused::load_cost),
     ending_badly(exact("refusals", refused::refusals)),
     exact("kernel_selftests", selftests::kernel_selftests).on(4),
     exact("beside_model", beside_model::beside_model),

@@ -37,8 +37,11 @@ static __always_inline cbw_group_t *cbw_group_by_id(u64 id)
 	return cbw_group_at(entry ? entry->group : 0);
 }
 
-/* a x b / c for numbers up to 2^54 without more than 64 bits. */
-static __always_inline s64 cbw_scale(s64 a, u64 b, u64 c)
+/*
+ * a x b / c for numbers up to 2^54 without more than 64 bits. Global functions, as this one and the next, are verified once and
+ * not for each way to each call: most of what loading takes was that.
+ */
+__noinline s64 cbw_scale(s64 a, u64 b, u64 c)
 {
 	bool negative = a < 0;
 	u64 x = negative ? -a : a;
@@ -56,11 +59,14 @@ static __always_inline s64 cbw_scale(s64 a, u64 b, u64 c)
 	return negative ? -x : x;
 }
 
-static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 quota_ns, u64 burst_ns)
+__noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 burst_ns)
 {
+	cbw_group_t *g = cbw_group_at(address);
 	u64 old = g->quota_ns, old_period = g->period_ns, now = bpf_ktime_get_ns();
 	s64 pool = cbw_read(g->pool_ns), debt, changed, left, new_left;
 	int i;
+
+	CBW_USES_ARENA();
 
 	if (quota_ns == CBW_UNLIMITED) {
 		cbw_write(g->quota_ns, quota_ns);
@@ -71,7 +77,7 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 			cbw_write(g->timer_active, 1);
 			cbw_poke((u64)g);
 		}
-		return;
+		return 0;
 	}
 	g->burst_ns = burst_ns;
 	cbw_write(g->period_ns, period_ns);
@@ -117,6 +123,7 @@ static __always_inline void cbw_limit_write(cbw_group_t *g, u64 period_ns, u64 q
 	__sync_fetch_and_add(&cbw_limits_seq, 1);
 	if (cbw_read(g->timer_active))
 		cbw_poke((u64)g);
+	return 0;
 }
 
 static __always_inline void cbw_group_set_limit(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
@@ -126,7 +133,7 @@ static __always_inline void cbw_group_set_limit(struct cgroup *cgrp, u64 period_
 
 	CBW_USES_ARENA();
 	if (g && period_us)
-		cbw_limit_write(g, period_us * 1000, quota_ns, burst_us * 1000);
+		cbw_limit_write((u64)g, period_us * 1000, quota_ns, burst_us * 1000);
 }
 
 /* Sleepable. An error refuses the group: mkdir fails, or the scheduler does not load. Never is a group silently unlimited. */

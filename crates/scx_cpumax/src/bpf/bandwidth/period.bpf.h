@@ -3,7 +3,7 @@
  * A group's timer: refill, release of parked tasks, and the pass that keeps the watchdog quiet.
  *
  * It runs in soft interrupt context with interrupts on. It is armed by the first who takes from the pool, goes off each
- * period, in between when there is more to release, and stops after a period in which nobody took and nobody waits.
+ * period, in between when there is more to release, and stops after a period in which nobody took, waits or owes.
  */
 
 /* Starts the period timer if it is not running; says whether it is. The phase is kept across pauses. */
@@ -289,6 +289,12 @@ static __noinline int cbw_let_pass(u64 address)
 	return 0;
 }
 
+/* Nobody took, waits or owes: no refill is needed until somebody does. */
+static __always_inline bool cbw_idle(cbw_group_t *g)
+{
+	return !cbw_read(g->taken) && !cbw_read(g->nr_parked) && cbw_read(g->debt_ns) <= 0;
+}
+
 /* The timer has gone off: refill if it is time, release, and choose when to look again. */
 static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u64 now, bool release)
 {
@@ -297,7 +303,7 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 
 	next = cbw_read(g->refill_at_ns);
 	if (now >= next && g->period_ns) {
-		bool idle = !g->taken && !cbw_read(g->nr_parked);
+		bool idle = cbw_idle(g);
 
 		periods = (now - next) / g->period_ns + 1;
 		next += periods * g->period_ns;
@@ -307,7 +313,7 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 		if (idle) {
 			__sync_lock_test_and_set(&g->timer_active, 0);
 			/* Somebody may have taken in between and seen the timer active. */
-			if ((!cbw_read(g->taken) && !cbw_read(g->nr_parked)) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
+			if (cbw_idle(g) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
 				return;
 		}
 	}

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::guest::{CGROUPS, Checked, Group, Scheduler, hold, state, wait_until};
 
@@ -43,6 +43,34 @@ pub fn missing_function() -> Checked {
     }
     Ok("one, and it is named".to_owned())
 }
+
+/// How many instructions the verifier goes through before it takes the scheduler, which is most of what starting it takes.
+pub fn load_cost() -> Checked {
+    let start = Instant::now();
+    let scheduler = Scheduler::start(&["-v"])?;
+    let took = start.elapsed();
+    let log = fs::read_to_string("/tmp/scx.log").unwrap_or_default();
+    scheduler.stop()?;
+    let mut programs: Vec<(u64, &str)> = Vec::new();
+    let mut name = "";
+    for line in log.lines() {
+        if let Some((_, rest)) = line.split_once("prog '") {
+            name = rest.split('\'').next().unwrap_or("");
+        }
+        if let Some((_, rest)) = line.split_once("processed ") {
+            let count = rest.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+            programs.push((count, name));
+        }
+    }
+    programs.sort_unstable();
+    let sum: u64 = programs.iter().map(|(count, _)| count).sum();
+    let most: Vec<_> = programs.iter().rev().take(6).collect();
+    let said = format!("{sum} instructions in {took:.1?}; {most:?}");
+    if sum == 0 || sum > LOAD_COST_MAX { Err(said) } else { Ok(said) }
+}
+
+/// Three times what it was when this was written.
+const LOAD_COST_MAX: u64 = 200_000;
 
 pub fn refusals() -> Checked {
     // Another scheduler, here another of the same.
