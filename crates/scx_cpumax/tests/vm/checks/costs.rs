@@ -130,7 +130,7 @@ pub fn switch_costs() -> Checked {
 }
 
 /// Instructions for each task that is released, with so many hogs in a group and so many other groups with limits.
-fn release_cost(parked: usize, groups: usize) -> u64 {
+fn release_cost(parked: usize, groups: usize) -> Result<u64, String> {
     let others: Vec<Group> =
         (1..groups).map(|n| Group::new(&format!("g{n}"), "50000 100000")).collect();
     let group = Group::new("r", "max");
@@ -139,6 +139,8 @@ fn release_cost(parked: usize, groups: usize) -> u64 {
     sleep(Duration::from_secs(1));
     group.set("cpu.max", "20000 100000");
     sleep(Duration::from_secs(1));
+    wait_until(30, || group.number("parked") + 60 > parked as u64)
+        .map_err(|()| format!("they were never parked together: {}", group.stat()))?;
     let read = || (group.number("release_cost_nsec"), group.number("released"));
     let before = read();
     sleep(Duration::from_secs(3));
@@ -148,7 +150,7 @@ fn release_cost(parked: usize, groups: usize) -> u64 {
     for other in others {
         let _ = fs::remove_dir(other.file(""));
     }
-    (after.0 - before.0) / INSTRUCTION_NS / (after.1 - before.1).max(1)
+    Ok((after.0 - before.0) / INSTRUCTION_NS / (after.1 - before.1).max(1))
 }
 
 /// The same for few and many, in the group and beside it.
@@ -158,7 +160,7 @@ pub fn release_costs() -> Checked {
     let mut costs = Vec::new();
     for (parked, groups) in [(10, 10), (100, 10), (1000, 10), (10, 1000), (100, 1000), (1000, 1000)]
     {
-        let cost = release_cost(parked, groups);
+        let cost = release_cost(parked, groups)?;
         let _ = write!(said, "{parked} parked, {groups} groups: {cost}; ");
         eprintln!("{parked} parked, {groups} groups: {cost}");
         costs.push(cost);
@@ -178,7 +180,7 @@ pub fn release_costs_of_four() -> Checked {
     let mut said = String::new();
     let mut costs = Vec::new();
     for parked in [10, 100, 1000] {
-        let cost = release_cost(parked, 10);
+        let cost = release_cost(parked, 10)?;
         let _ = write!(said, "{parked} parked: {cost}; ");
         costs.push(cost);
     }

@@ -210,6 +210,8 @@ pub fn crowd() -> Checked {
     let _load = group.load(&["hogs", "1500"]);
     sleep(Duration::from_secs(3));
     group.set("cpu.max", "1000 1000000");
+    wait_until(60, || group.number("parked") > 1450)
+        .map_err(|()| format!("they were never parked together: {}", group.stat()))?;
     sleep(Duration::from_secs(60));
     let (user, passes) = (group.number("user_usec"), group.number("watchdog_passes"));
     sleep(Duration::from_secs(60));
