@@ -159,6 +159,9 @@ pub struct Running {
     /// Verify every invariant of the model after every event (slow)
     #[arg(long)]
     pub check: bool,
+    /// Let interrupts and switches take microseconds, as on a real machine, drawn by this seed
+    #[arg(long, value_name = "N")]
+    pub noise: Option<u64>,
     /// Threads to use; results do not depend on it [default: one for each CPU]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -202,7 +205,7 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 pub struct WeighArgs {
-    /// Names of built-in scenarios, or scenario files [default: all built-in ones but profile-384]
+    /// Names of built-in scenarios, or scenario files [default: all built-in ones but those of 384 CPUs]
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
     /// Kernels to weigh; the last one is held against another

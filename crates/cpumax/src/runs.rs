@@ -82,6 +82,7 @@ fn one(job: &Job<'_>, running: &Running, progress: &Progress) -> Result<Outcome,
     let options = Options {
         check: running.check,
         step_every_tick: running.every_tick,
+        noise: running.noise,
         ..Options::new(job.kernel, job.seed)
     };
     let mut trace = job.trace.as_deref().map(Trace::create).transpose()?;

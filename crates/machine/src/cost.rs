@@ -11,7 +11,7 @@ const VISIT_NS: u64 = 135;
 const ENQUEUE_NS: u64 = 850;
 const ENQUEUE_LEVEL_NS: u64 = 150;
 /// Granting to a silo of another CPU and telling it, ns.
-const REMOTE_NS: u64 = 3_600;
+pub(crate) const REMOTE_NS: u64 = 3_600;
 /// Taking another CPU's lock, ns (release inside the timer interrupt).
 const REMOTE_LOCK_NS: u64 = 200;
 
@@ -28,13 +28,25 @@ pub(crate) struct Release {
     buckets: [u64; 64],
 }
 
+/// An irq-off section under way.
 #[derive(Debug, Clone, Copy, Default)]
-struct Section {
+pub(crate) struct Section {
     depth: u32,
     rqs: u64,
     ns: u64,
     remote: u64,
     tasks: u64,
+}
+
+impl Section {
+    pub fn begun() -> Section {
+        Section { depth: 1, ..Section::default() }
+    }
+
+    /// Its length so far, ns.
+    pub fn ns(&self) -> u64 {
+        self.ns
+    }
 }
 
 impl Default for Release {
@@ -55,7 +67,26 @@ impl Default for Release {
 impl Release {
     /// An irq-off section begins. Sections do not nest.
     pub fn begin(&mut self) {
-        self.section = Section { depth: 1, ..Section::default() };
+        self.section = Section::begun();
+    }
+
+    /// One that lasts is left for what happens elsewhere meanwhile, and gone on with.
+    pub fn suspend(&mut self) -> Section {
+        std::mem::take(&mut self.section)
+    }
+
+    pub fn resume(&mut self, section: Section) {
+        self.section = section;
+    }
+
+    /// Another section had the lock that this one needs.
+    pub fn wait(&mut self, ns: u64) {
+        self.spend(ns);
+    }
+
+    /// Length of the section under way so far, ns.
+    pub fn section_ns(&self) -> u64 {
+        self.section.ns
     }
 
     /// It ends; its length by the cost model, ns.

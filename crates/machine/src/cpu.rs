@@ -56,6 +56,10 @@ pub(crate) struct Cpu {
     pub csd_ns: u64,
     /// Run queues to release (kernel: `cfsb_csd_list`).
     pub csd: VecDeque<CfsRqId>,
+    /// How long that has waited for this CPU's lock, ns.
+    pub csd_waited_ns: u64,
+    /// A section that releases something has the lock of its run queues until then, ns.
+    pub locked_until_ns: u64,
 
     /// Ticks are at this plus multiples of the tick, ns.
     pub tick_phase_ns: u64,
@@ -92,6 +96,8 @@ impl Cpu {
             exhausted_ns: NEVER,
             csd_ns: NEVER,
             csd: VecDeque::new(),
+            csd_waited_ns: 0,
+            locked_until_ns: 0,
             tick_phase_ns,
             tick_every_ns,
             ktimers: TaskId::NONE,

@@ -1,5 +1,6 @@
 //! A group of tasks and its bandwidth pool (kernel: `task_group`, `cfs_bandwidth`).
 
+use crate::bandwidth::distribute::Walk;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::latency::Latencies;
 use crate::machine::Machine;
@@ -116,6 +117,8 @@ pub(crate) struct Pool {
     pub slack_cpu: CpuId,
     /// A distribution is in progress (sync release only).
     pub distributing: bool,
+    /// That distribution, where it takes time.
+    pub walk: Option<Box<Walk>>,
     /// Throttled run queues in the order in which they are served.
     pub throttled: Vec<CfsRqId>,
     /// When the runtime expires, ns, and a count of refills (4.18 to 5.3).
@@ -184,11 +187,18 @@ impl Machine<'_> {
     /// The limits a workload starts with are written in order of the groups, before anything runs.
     pub(crate) fn write_initial_limits(&mut self) {
         let workload = self.workload;
+        let mut written = 0;
         for (index, spec) in workload.groups.iter().enumerate().skip(1) {
             let group = GroupId(index as u32);
             let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
             self.groups[group].pool.expiry_ns = phase_ns;
+            if workload.machine.cost_timing {
+                // Whoever writes them goes from CPU to CPU, so that timers need not wait for each other's work.
+                self.here = CpuId(written % self.cpus.len() as u32);
+            }
+            written += u32::from(spec.limit.quota_ns().is_some());
             self.set_initial_limit(group, spec);
+            self.here = CpuId::NONE;
         }
     }
 }
@@ -209,6 +219,7 @@ impl Pool {
             slack_started: false,
             slack_cpu: CpuId(0),
             distributing: false,
+            walk: None,
             throttled: Vec::new(),
             expires_ns: 0,
             expires_seq: 0,

@@ -36,6 +36,8 @@ pub(crate) enum Event {
     Softirq { index: u32 },
     /// Load is balanced.
     Balance,
+    /// A group's distribution goes on.
+    Walk { group: GroupId },
 }
 
 /// Per kind of task: what its instances did, added up.
@@ -388,6 +390,7 @@ impl<'a> Machine<'a> {
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),
             Event::Balance => self.balance(),
+            Event::Walk { group } => self.walk_on(group),
         }
     }
 

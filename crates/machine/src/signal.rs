@@ -188,6 +188,11 @@ impl Machine<'_> {
             if pool.slack_cpu == cpu {
                 pool.slack_cpu = to;
             }
+            if let Some(walk) = &mut pool.walk
+                && walk.cpu == cpu
+            {
+                walk.cpu = to;
+            }
         }
     }
 }

@@ -1,62 +1,202 @@
 //! Handing the pool to throttled silos (kernel: `distribute_cfs_runtime()`, `__cfsb_csd_unthrottle()`).
 
 use crate::bandwidth::rules::{Exhaustion, Release};
+use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
-use crate::machine::Machine;
+use crate::machine::{Event, Machine};
+use cpumax_workload::Preempt;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
 
+/// A distribution under way. Where releases take time it lasts, and what others do meanwhile comes in between.
+#[derive(Debug, Clone)]
+pub(crate) struct Walk {
+    /// In whose interrupt it is.
+    pub cpu: CpuId,
+    timer: Timer,
+    list: Vec<CfsRqId>,
+    at: usize,
+    /// Released last, by the walker itself.
+    local: CfsRqId,
+    still_throttled: bool,
+    /// Before 5.8 the walker spends a copy: what is given back meanwhile is not for it.
+    copy_ns: u64,
+    /// What this section came to so far, and all those of this call that came before it, ns.
+    section: Section,
+    spent_ns: u64,
+    /// When the next step is due, ns.
+    pub next_ns: u64,
+}
+
+/// Whose interrupt distributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    Period,
+    Slack,
+}
+
+/// What a step of a walk came to.
+enum Step {
+    /// Something was released; this CPU's lock is held for as long as that takes.
+    Released(CpuId),
+    /// Another section has the lock until then, ns.
+    Locked(u64),
+    Done,
+}
+
 impl Machine<'_> {
-    /// Grants each throttled silo its debt and 1 ns, in order, while the pool lasts, and releases those
-    /// that come out positive. True: some are still throttled.
-    pub(crate) fn distribute(&mut self, group: GroupId) -> bool {
-        let mut list = std::mem::take(&mut self.scratch);
-        list.clear();
-        list.extend_from_slice(&self.groups[group].pool.throttled);
-        self.groups[group].pool.distributing = true;
+    /// Grants each throttled silo its debt and 1 ns, in order, while the pool lasts, and releases those that come out
+    /// positive. Whether some are still throttled; nothing where releases take time, as then the walk goes on by itself.
+    pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
+        let mut walk = self.begin_walk(group, timer, 0);
+        if self.locks_cost() {
+            walk.cpu = self.here;
+            self.step_walk(group, Box::new(walk));
+            return None;
+        }
         self.release.begin();
-        let mut local = CfsRqId::NONE;
-        let mut still_throttled = false;
-        // Before 5.8 the walker spends a copy: what is given back meanwhile is not for it.
-        let mut copy_ns = self.groups[group].pool.runtime_ns;
-        for &q in &list {
-            let left_ns = if self.rules.lump_distribution {
-                copy_ns
-            } else {
-                self.groups[group].pool.runtime_ns
-            };
+        while !matches!(self.visit_next(group, &mut walk), Step::Done) {}
+        let cost_ns = self.release.end();
+        if self.here.is_some() {
+            self.irq_section(self.here, cost_ns);
+        }
+        Some(self.end_walk(group, walk))
+    }
+
+    /// Whether sections last, so that one can meet another at a CPU's lock.
+    pub(crate) fn locks_cost(&self) -> bool {
+        self.workload.machine.cost_timing && self.here.is_some() && self.preempt != Preempt::Rt
+    }
+
+    fn begin_walk(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Walk {
+        let mut list = std::mem::take(&mut self.scratch);
+        let pool = &mut self.groups[group].pool;
+        list.clear();
+        list.extend_from_slice(&pool.throttled);
+        pool.distributing = true;
+        Walk {
+            cpu: CpuId::NONE,
+            timer,
+            list,
+            at: 0,
+            local: CfsRqId::NONE,
+            still_throttled: false,
+            copy_ns: pool.runtime_ns,
+            section: Section::begun(),
+            spent_ns,
+            next_ns: self.now,
+        }
+    }
+
+    fn end_walk(&mut self, group: GroupId, walk: Walk) -> bool {
+        self.groups[group].pool.distributing = false;
+        self.scratch = walk.list;
+        match self.rules.release {
+            Release::Sync => !self.groups[group].pool.throttled.is_empty(),
+            Release::Csd | Release::CsdAll => walk.still_throttled,
+        }
+    }
+
+    /// The walk goes on, in the interrupt that lasts since it began.
+    pub(crate) fn walk_on(&mut self, group: GroupId) {
+        let Some(walk) = self.groups[group].pool.walk.take() else { return };
+        let cpu = walk.cpu;
+        self.here = cpu;
+        self.account_work(cpu);
+        self.touch(cpu, false);
+        self.step_walk(group, walk);
+        if self.groups[group].pool.walk.is_none() {
+            self.touch(cpu, true);
+        }
+        self.here = CpuId::NONE;
+    }
+
+    fn step_walk(&mut self, group: GroupId, mut walk: Box<Walk>) {
+        loop {
+            let before_ns = walk.section.ns();
+            self.release.resume(walk.section);
+            let step = self.visit_next(group, &mut walk);
+            if let Step::Locked(until_ns) = step {
+                self.release.wait(until_ns - self.now);
+            }
+            walk.section = self.release.suspend();
+            let took_ns = walk.section.ns() - before_ns;
+            self.irq_section(walk.cpu, took_ns);
+            if let Step::Released(cpu) = step {
+                self.cpus[cpu].locked_until_ns = self.now + took_ns;
+            }
+            if !matches!(step, Step::Done) {
+                walk.next_ns = self.now + took_ns;
+                self.heap.push(walk.next_ns, Event::Walk { group });
+                self.groups[group].pool.walk = Some(walk);
+                return;
+            }
+            self.release.resume(walk.section);
+            let spent_ns = walk.spent_ns + self.release.end();
+            let (cpu, timer) = (walk.cpu, walk.timer);
+            let still_throttled = self.end_walk(group, *walk);
+            if timer == Timer::Slack {
+                return;
+            }
+            if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
+                self.groups[group].pool.idle = false;
+                self.pass_is_over(group, spent_ns, self.now);
+                return;
+            }
+            walk = Box::new(Walk { cpu, ..self.begin_walk(group, timer, spent_ns) });
+        }
+    }
+
+    /// Goes on in the list up to the next silo that is released.
+    fn visit_next(&mut self, group: GroupId, walk: &mut Walk) -> Step {
+        while let Some(&q) = walk.list.get(walk.at) {
+            let pool = &self.groups[group].pool;
+            let left_ns = if self.rules.lump_distribution { walk.copy_ns } else { pool.runtime_ns };
             if left_ns == 0 {
-                still_throttled = true;
+                walk.still_throttled = true;
                 break;
             }
-            if !self.cfs_rqs[q].bandwidth.throttled || self.cfs_rqs[q].bandwidth.csd_pending {
+            let rq = &self.cfs_rqs[q];
+            let (cpu, silo) = (rq.cpu, &rq.bandwidth);
+            if !silo.throttled || silo.csd_pending {
+                walk.at += 1;
                 continue;
             }
-            copy_ns -= self.grant(group, q, left_ns);
+            if self.is_locked(cpu) {
+                return Step::Locked(self.cpus[cpu].locked_until_ns);
+            }
+            walk.at += 1;
+            walk.copy_ns = left_ns - self.grant(group, q, left_ns);
             if self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 {
-                still_throttled = true;
+                walk.still_throttled = true;
                 if self.rules.exhaustion == Exhaustion::Throttle {
                     break;
                 }
                 continue;
             }
-            self.send_release(q, &mut local);
+            if self.send_release(q, &mut walk.local) {
+                return Step::Released(cpu);
+            }
         }
-        if local.is_some() {
-            self.unthrottle(local);
+        walk.at = walk.list.len();
+        let local = walk.local;
+        if local.is_none() {
+            return Step::Done;
         }
-        self.groups[group].pool.distributing = false;
-        let cost_ns = self.release.end();
-        if self.here.is_some() {
-            self.irq_section(self.here, cost_ns);
+        let cpu = self.cfs_rqs[local].cpu;
+        if self.is_locked(cpu) {
+            return Step::Locked(self.cpus[cpu].locked_until_ns);
         }
-        self.scratch = list;
-        match self.rules.release {
-            Release::Sync => !self.groups[group].pool.throttled.is_empty(),
-            Release::Csd | Release::CsdAll => still_throttled,
-        }
+        walk.local = CfsRqId::NONE;
+        self.unthrottle(local);
+        Step::Released(cpu)
+    }
+
+    /// Whether another section is at this CPU's run queues.
+    fn is_locked(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
     }
 
     /// Pays a silo's debt and 1 ns out of the pool, as far as it goes; says how much.
@@ -75,19 +215,27 @@ impl Machine<'_> {
         let pool = &mut self.groups[group].pool;
         silo.expires_ns = pool.expires_ns;
         silo.expires_seq = pool.expires_seq;
-        pool.runtime_ns -= grant_ns;
+        // What others took meanwhile is spent twice (before 5.8).
+        let there_ns = grant_ns.min(pool.runtime_ns);
+        pool.runtime_ns -= there_ns;
+        pool.refilled_ns += i128::from(grant_ns - there_ns);
         grant_ns
     }
 
-    fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) {
+    /// Releases a silo, now or by interrupt. False: it is left for the end.
+    fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) -> bool {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {
             Release::Sync => {
                 self.release.remote_lock();
                 self.unthrottle(q);
             }
-            Release::Csd if cpu == self.here => *local = q,
+            Release::Csd if cpu == self.here => {
+                *local = q;
+                return false;
+            }
             Release::Csd | Release::CsdAll => {
+                let sent_ns = if self.locks_cost() { REMOTE_NS } else { 0 };
                 self.release.remote();
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let local = cpu == self.here;
@@ -97,7 +245,7 @@ impl Machine<'_> {
                     true => LOCAL_FLUSH_NS,
                     false => self.workload.machine.ipi_ns,
                 };
-                let at_ns = self.now + delay_ns;
+                let at_ns = self.now + sent_ns + delay_ns;
                 let c = &mut self.cpus[cpu];
                 if c.csd.is_empty() {
                     c.csd_ns = at_ns;
@@ -108,6 +256,7 @@ impl Machine<'_> {
                 self.touch(cpu, false);
             }
         }
+        true
     }
 
     /// On its CPU: everything that was sent for release is released, in one irq-off section.
@@ -116,8 +265,19 @@ impl Machine<'_> {
             self.mail_handler(cpu);
             return;
         }
+        let waits_ns = self.cpus[cpu].locked_until_ns.saturating_sub(self.now);
+        if waits_ns > 0 && self.locks_cost() {
+            // A walker is at this CPU; interrupts are off until it has gone.
+            let c = &mut self.cpus[cpu];
+            c.csd_ns = c.locked_until_ns;
+            c.csd_waited_ns += waits_ns;
+            self.irq_section(cpu, waits_ns);
+            return;
+        }
         self.cpus[cpu].csd_ns = NEVER;
         self.release.begin();
+        let waited_ns = std::mem::take(&mut self.cpus[cpu].csd_waited_ns);
+        self.release.wait(waited_ns);
         while let Some(q) = self.cpus[cpu].csd.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             if self.cfs_rqs[q].bandwidth.throttled {
@@ -125,6 +285,9 @@ impl Machine<'_> {
             }
         }
         let cost_ns = self.release.end();
-        self.irq_section(cpu, cost_ns);
+        self.irq_section(cpu, cost_ns - waited_ns);
+        if self.locks_cost() {
+            self.cpus[cpu].locked_until_ns = self.now + cost_ns - waited_ns;
+        }
     }
 }

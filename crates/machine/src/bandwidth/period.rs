@@ -1,6 +1,7 @@
 //! The period timer (kernel: `sched_cfs_period_timer()`, `do_sched_cfs_period_timer()`,
 //! `start_cfs_bandwidth()`).
 
+use crate::bandwidth::distribute::Timer;
 use crate::bandwidth::rules::{PeriodScaling, Refill};
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
@@ -67,11 +68,18 @@ impl Machine<'_> {
         {
             return;
         }
+        if let Some(walk) = &self.groups[group].pool.walk {
+            // What the slack timer began comes first.
+            let after_ns = walk.next_ns + 1;
+            self.timers.set(slot, after_ns);
+            return;
+        }
         self.enter_irq(cpu, Kind::Period);
         self.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, true);
         self.period_expired(group);
+        self.walks_in(cpu, group);
         self.here = CpuId::NONE;
     }
 
@@ -85,14 +93,25 @@ impl Machine<'_> {
             self.emit(cpu, What::Period { group: group.0 });
         }
         let spent_ns = self.release.spent_ns();
-        if periods > 0 && !self.one_period(group, periods) {
-            let pool = &mut self.groups[group].pool;
-            (pool.active, pool.passes) = (false, 0);
-            self.timers.set(slot, NEVER);
-            return;
+        match if periods > 0 { self.one_period(group, periods) } else { Pass::Over } {
+            Pass::Over => {
+                let costs = self.workload.machine.cost_timing;
+                let spent_ns = if costs { self.release.spent_ns() - spent_ns } else { 0 };
+                self.pass_is_over(group, spent_ns, now + spent_ns);
+            }
+            Pass::Lasts if self.groups[group].pool.walk.is_some() => self.timers.set(slot, NEVER),
+            Pass::Lasts => {}
+            Pass::NotNeeded => {
+                let pool = &mut self.groups[group].pool;
+                (pool.active, pool.passes) = (false, 0);
+                self.timers.set(slot, NEVER);
+            }
         }
-        let costs = self.workload.machine.cost_timing;
-        let spent_ns = if costs { self.release.spent_ns() - spent_ns } else { 0 };
+    }
+
+    /// A pass of the timer is over, or will be then, which spent that long on releases, ns.
+    pub(crate) fn pass_is_over(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
+        let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
         pool.passes += 1;
         if spent_ns == 0 {
@@ -103,13 +122,20 @@ impl Machine<'_> {
         }
         // A pass that took time is followed, in the same call, by a look whether the timer is due again.
         let expiry_ns = self.groups[group].pool.expiry_ns;
-        self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { now + spent_ns });
+        self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { over_ns });
     }
 
-    /// One pass of the timer, for that many periods. False: nobody needs it any more.
-    fn one_period(&mut self, group: GroupId, periods: u64) -> bool {
+    /// An interrupt that lasts is not left before it is over.
+    pub(crate) fn walks_in(&mut self, cpu: CpuId, group: GroupId) {
+        if self.groups[group].pool.walk.is_some() {
+            self.cpus[cpu].entered = false;
+        }
+    }
+
+    /// One pass of the timer, for that many periods.
+    fn one_period(&mut self, group: GroupId, periods: u64) -> Pass {
         if self.groups[group].pool.quota_ns.is_none() {
-            return false;
+            return Pass::NotNeeded;
         }
         if self.rules.pull {
             self.count_debts(group);
@@ -120,30 +146,32 @@ impl Machine<'_> {
         g.stat.nr_periods += periods;
         // Burst needs the refill even when the timer is about to stop.
         if idle && self.rules.refill == Refill::Set {
-            return false;
+            return Pass::NotNeeded;
         }
         self.refill(group);
         if idle {
-            return false;
+            return Pass::NotNeeded;
         }
         if !throttled {
             self.groups[group].pool.idle = true;
-            return true;
+            return Pass::Over;
         }
         self.groups[group].stat.nr_throttled += periods;
         if self.rules.pull {
             self.hand_out(group);
             self.groups[group].pool.idle = false;
-            return true;
+            return Pass::Over;
         }
         loop {
-            let still_throttled = self.distribute(group);
+            let Some(still_throttled) = self.distribute(group, Timer::Period) else {
+                return Pass::Lasts;
+            };
             if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
                 break;
             }
         }
         self.groups[group].pool.idle = false;
-        true
+        Pass::Over
     }
 
     fn scale_period(&mut self, group: GroupId) {
@@ -166,6 +194,15 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// What becomes of a pass of a period's timer.
+enum Pass {
+    Over,
+    /// It goes on later in this interrupt.
+    Lasts,
+    /// Nobody needs the timer any more.
+    NotNeeded,
 }
 
 /// Moves an expiry by whole periods past now; says how many (kernel: `hrtimer_forward_now()`).

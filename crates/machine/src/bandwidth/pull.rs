@@ -294,9 +294,11 @@ impl Machine<'_> {
             return;
         }
         let delay_ns = if local { 0 } else { self.workload.machine.ipi_ns };
+        // Where sections last, interrupts are sent one after the other.
+        let sent_ns = if self.locks_cost() { self.release.section_ns() } else { 0 };
         let c = &mut self.cpus[cpu];
         if c.csd.is_empty() {
-            c.csd_ns = self.now + delay_ns;
+            c.csd_ns = self.now + sent_ns + delay_ns;
         }
         c.csd.push_back(q);
         self.touch(cpu, false);

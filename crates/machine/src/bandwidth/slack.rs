@@ -4,6 +4,7 @@
 //! period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a silo's runtime
 //! expired with its period (`expire_cfs_rq_runtime()`).
 
+use crate::bandwidth::distribute::Timer;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
@@ -57,12 +58,14 @@ impl Machine<'_> {
             self.hand_out(group);
             return;
         }
-        if self.refill_is_within(group, MIN_LEFT_NS) {
+        if self.refill_is_within(group, MIN_LEFT_NS) || self.groups[group].pool.walk.is_some() {
             return;
         }
         let pool = &self.groups[group].pool;
+        let cpu = pool.slack_cpu;
         if pool.quota_ns.is_some() && pool.runtime_ns > self.slice_ns() as u64 {
-            self.distribute(group);
+            self.distribute(group, Timer::Slack);
+            self.walks_in(cpu, group);
         }
     }
 

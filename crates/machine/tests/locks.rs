@@ -1,0 +1,67 @@
+//! Where releases take time, one that comes to a CPU whose run queues another one has locked waits for it.
+
+use cpumax_machine::{Options, kernel, run};
+use cpumax_outcome::Outcome;
+
+/// CPUs all of which each timer releases.
+const CPUS: u64 = 32;
+/// Groups below each limited one: what makes the release on a CPU long.
+const BELOW: u64 = 400;
+/// What it costs to tell a CPU, and to visit a group there, ns.
+const REMOTE_NS: u64 = 3_600;
+const VISIT_NS: u64 = 135;
+
+fn outcome(limited: u32, costs: bool, version: &str) -> Outcome {
+    let last = limited - 1;
+    let text = format!(
+        r#"
+        duration = "290ms"
+        [machine]
+        cpus = {CPUS}
+        costs = {costs}
+        timer_phase = "0s"
+        [[group]]
+        path = "/limited{{0..{last}}}"
+        max = "400000 100000"
+        [[group]]
+        path = "/limited{{0..{last}}}/empty{{1..{BELOW}}}"
+        [[task]]
+        name = "hog{{0..{last}}}"
+        count = {CPUS}
+        group = "/limited{{0..{last}}}"
+        program = [{{ forever = [{{ user = "1s" }}] }}]
+        "#
+    );
+    let workload = cpumax_workload::parse(&text, "locks.toml").unwrap();
+    let kernel = kernel::parse_kernels(version).unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    run(&workload, &options, None, None).unwrap()
+}
+
+#[test]
+fn a_timer_waits_where_the_other_ones_release_has_locked_a_cpu() {
+    for version in ["6.3", "6.18", "7.3"] {
+        let alone = outcome(1, true, version).release.irqoff_ns.max;
+        let both = outcome(2, true, version).release.irqoff_ns.max;
+        let handler_ns = BELOW * VISIT_NS;
+        assert!(alone >= (CPUS - 1) * REMOTE_NS, "{version}: {alone} ns");
+        assert!(both >= alone + handler_ns / 2, "{version}: {both} ns, alone {alone} ns");
+    }
+}
+
+#[test]
+fn nobody_waits_where_time_does_not_pass() {
+    for version in ["6.1", "6.18", "7.3"] {
+        let alone = outcome(1, false, version).release.irqoff_ns.max;
+        let both = outcome(2, false, version).release.irqoff_ns.max;
+        assert!(both <= alone + alone / 10, "{version}: {both} ns, alone {alone} ns");
+    }
+}
+
+#[test]
+fn who_takes_no_lock_of_another_cpu_waits_for_nobody() {
+    for limited in [1, 2] {
+        let longest = outcome(limited, true, "pull").release.irqoff_ns.max;
+        assert!(longest < 5 * REMOTE_NS, "{longest} ns");
+    }
+}
