@@ -53,7 +53,7 @@ pub fn write_limits(
             continue;
         };
         let period_ns = first.period_ns();
-        edges.insert(spec.path.clone(), at_or_after(start_ns, edge_ns, period_ns) - start_ns);
+        edges.insert(spec.path.clone(), first_edge(start_ns, edge_ns, period_ns));
         let mut group = Steered { group: ix, last: spec.limit, now: first, period_ns, edge_ns };
         let step_ns = match workload.machine.timer_phase_ns {
             Some(phase_ns) => step(&group, start_ns + phase_ns),
@@ -75,9 +75,17 @@ pub fn write_limits(
         hierarchy.write_limit(&groups[group.group], group.now, group.last)?;
         let edge_ns = group.edge_ns + group.now.period_ns();
         let path = workload.groups[group.group].path.clone();
-        edges.insert(path, at_or_after(start_ns, edge_ns, group.period_ns) - start_ns);
+        edges.insert(path, first_edge(start_ns, edge_ns, group.period_ns));
     }
     Ok(edges)
+}
+
+/// When a timer that fires then has its first edge, ns since the start. Tasks are woken before the start, so what they have
+/// taken from the pool then is there again after an edge that falls on it.
+fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
+    const SAME_NS: u64 = 2_000;
+    let first_ns = at_or_after(start_ns, edge_ns, period_ns) - start_ns;
+    if period_ns - first_ns <= SAME_NS { 1 } else { first_ns }
 }
 
 /// The limit a group begins with, or the first it is given later.
@@ -106,6 +114,12 @@ fn step(group: &Steered, wanted_ns: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_edge_at_the_start_is_one_of_the_run() {
+        let of = |edge_ns| first_edge(1_000_000_000, edge_ns, 100_000_000);
+        assert_eq!([899_999_898, 899_990_000, 900_000_153].map(of), [1, 99_990_000, 153]);
+    }
 
     #[test]
     fn a_step_leads_to_the_phase_that_is_wanted() {

@@ -171,7 +171,7 @@ fn make_world(
 
 /// A sleeping child in every group that tasks are ever in. They end with the caller.
 fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
-    const ALONE_NS: u64 = 2_000_000;
+    const ALONE_NS: u64 = 10_000_000;
     let mut keepers = Vec::new();
     for (ix, group) in groups.iter().enumerate().skip(1) {
         if !lives_in(workload, ix as u32) {
@@ -181,6 +181,7 @@ fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
+            sys::sleep_for(ALONE_NS / 2);
             loop {
                 // SAFETY: the call takes nothing.
                 unsafe { libc::pause() };
@@ -192,7 +193,8 @@ fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
             // One that cannot be there changes nothing that would be measured.
             // SAFETY: the text is there while it is written.
             unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
-            // It goes to sleep before there is another, so that no group owes or is owed anything.
+            // It goes to sleep before there is another, and once more when its parent, too, has left the queue for good, so
+            // that no group owes or is owed anything.
             sys::sleep_for(ALONE_NS);
         }
     }

@@ -11,6 +11,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// From the death of a task until whoever waits for it knows the time, ns.
+const WAKING_NS: u64 = 12_000;
+
 /// All of it, in order of time.
 pub(crate) struct Script {
     queue: BinaryHeap<Reverse<(u64, u64, Step)>>,
@@ -93,7 +96,7 @@ impl Script {
         Ok(())
     }
 
-    fn wait(&self, run: &Run, at_ns: u64) {
+    fn wait(&self, run: &mut Run, at_ns: u64) {
         if !self.has_kills {
             // A timer that is due already would let somebody else run for a moment.
             if sys::monotonic_ns() >= at_ns {
@@ -108,8 +111,12 @@ impl Script {
             if left_ns == 0 {
                 return;
             }
-            wait_child_signal(left_ns);
+            let died = wait_child_signal(left_ns);
+            let from_ns = run.world.now_ns().saturating_sub(WAKING_NS);
             collect::reap(run.world);
+            if died {
+                run.visited(from_ns, run.world.now_ns());
+            }
         }
     }
 
@@ -262,12 +269,12 @@ fn block_child_signal() {
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-fn wait_child_signal(most_ns: u64) {
+fn wait_child_signal(most_ns: u64) -> bool {
     let set = child_signal();
     let time = libc::timespec {
         tv_sec: (most_ns / 1_000_000_000) as i64,
         tv_nsec: (most_ns % 1_000_000_000) as i64,
     };
     // SAFETY: set and time are values of their types; what came is not asked for.
-    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) };
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) > 0 }
 }
