@@ -1,5 +1,6 @@
 //! One workload in two worlds, and whether they agree.
 
+use crate::alike::Alike;
 use crate::world::{Answer, Run};
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
@@ -116,7 +117,10 @@ impl Cell {
             Mode::Parallel => Tolerances::parallel(tick_ns),
         };
         let strictly = compare(&first.outcome, &second.outcome, &tolerances);
-        let mut deviations = compare_all(&first.outcome, &second, &tolerances);
+        let alike = Alike::of(workload);
+        let runs = [&second.outcome].into_iter().chain(&second.noisy);
+        let others = runs.flat_map(|run| (0..alike.turns()).map(|by| alike.turned(run, by)));
+        let mut deviations = compare_all(&first.outcome, others, &tolerances);
         let unmeasured = first.not_measured.iter().chain(&second.not_measured);
         let measured =
             |deviation: &Deviation| !unmeasured.clone().any(|name| names(name, &deviation.path));
@@ -139,12 +143,17 @@ impl Cell {
     }
 }
 
-/// Every number of a run held against the same in another run and in those it made under noise: as far off as the
-/// nearest of these, and not at all where it lies between two of them.
-fn compare_all(reference: &Outcome, other: &Run, tolerances: &Tolerances) -> Vec<Deviation> {
-    let mut nearest = compare(reference, &other.outcome, tolerances);
-    for outcome in &other.noisy {
-        let next = compare(reference, outcome, tolerances);
+/// Every number of a run held against the same in others: as far off as the nearest of these, and not at all where it
+/// lies between two of them.
+fn compare_all(
+    reference: &Outcome,
+    mut others: impl Iterator<Item = Outcome>,
+    tolerances: &Tolerances,
+) -> Vec<Deviation> {
+    let Some(first) = others.next() else { return Vec::new() };
+    let mut nearest = compare(reference, &first, tolerances);
+    for outcome in others {
+        let next = compare(reference, &outcome, tolerances);
         for (nearest, next) in nearest.iter_mut().zip(next) {
             debug_assert_eq!(nearest.path, next.path);
             let (a, b) = (nearest.found, next.found);
@@ -203,15 +212,8 @@ mod tests {
     fn a_number_agrees_that_lies_between_two_runs_under_noise_or_near_one() {
         let tolerances = Tolerances::exact(4_000_000);
         let off = |reference: u64, runs: &[u64]| {
-            let run = Run {
-                outcome: used(runs[0]),
-                conditions: Conditions::default(),
-                not_measured: Vec::new(),
-                notes: Vec::new(),
-                trace: None,
-                noisy: runs[1..].iter().map(|&usec| used(usec)).collect(),
-            };
-            let all = compare_all(&used(reference), &run, &tolerances);
+            let runs = runs.iter().map(|&usec| used(usec));
+            let all = compare_all(&used(reference), runs, &tolerances);
             let most = all.iter().map(|deviation| deviation.ratio).fold(0.0, f64::max);
             format!("{most:.2}")
         };

@@ -4,6 +4,7 @@
 //! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real one. The first
 //! of two is the reference; what it found about itself (phases, tick, preemption) the other is told.
 
+pub mod alike;
 pub mod cell;
 pub mod found;
 pub mod matrix;
