@@ -6,7 +6,7 @@
 
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Mode, Segment, State};
+use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Domain, Stream};
 
 /// What takes some microseconds.
@@ -24,13 +24,15 @@ pub(crate) enum Kind {
     SwitchFromIdle,
     SwitchFromSleeper,
     SwitchFromReady,
+    /// The call that goes to sleep.
+    Sleep,
     /// Beyond, or short of, the length that work should have.
     Work,
     /// The end of a task.
     Exit,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -38,6 +40,7 @@ const KINDS: [Kind; 9] = [
     Kind::SwitchFromIdle,
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
+    Kind::Sleep,
     Kind::Work,
     Kind::Exit,
 ];
@@ -48,6 +51,7 @@ impl Kind {
         match self {
             Kind::Tick | Kind::Slice | Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
+            Kind::Sleep => (2_000, 12_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
         }
@@ -124,13 +128,38 @@ impl Machine<'_> {
         self.cpus[cpu].stolen_ns += self.noise_ns(kind);
     }
 
-    /// Work takes some microseconds more or fewer than it should, but some.
-    pub(crate) fn inexact(&mut self, ns: u64) -> u64 {
-        if self.noise.is_some() && ns > MOST_WRONG_NS {
-            ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
-        } else {
-            ns
+    /// Work takes some microseconds more or fewer than it should, but some. What the task owes is left out of it, as
+    /// the guest does.
+    pub(crate) fn inexact(&mut self, task: TaskId, ns: u64) -> u64 {
+        if self.noise.is_none() {
+            return ns;
         }
+        let owes_ns = u64::from(self.tasks[task].owes_ns);
+        let left_ns = ns.saturating_sub(owes_ns);
+        self.tasks[task].owes_ns = (owes_ns - (ns - left_ns)) as u32;
+        if left_ns > MOST_WRONG_NS {
+            left_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
+        } else {
+            left_ns
+        }
+    }
+
+    /// A task that goes to sleep needs some time for that: true if it goes on for now.
+    pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+            return false;
+        }
+        let goes = !self.tasks[task].going;
+        self.tasks[task].going = goes;
+        if goes {
+            let ns = self.noise_ns(Kind::Sleep);
+            let t = &mut self.tasks[task];
+            t.mode = Mode::Kernel;
+            t.segment = Segment::Run;
+            t.left_ns = ns;
+            t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        }
+        goes
     }
 
     /// A task that ends needs some time for that: true if it goes on for now.

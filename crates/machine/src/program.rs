@@ -30,6 +30,10 @@ impl Machine<'_> {
         if t.exiting {
             return self.exit(task);
         }
+        if t.going {
+            let time_ns = t.request_start_ns.max(self.now + 1);
+            return self.sleep_until(task, time_ns);
+        }
         if t.mode == Mode::Kernel && !t.in_syscall && t.has_user_mode() {
             t.mode = Mode::User;
             return;
@@ -114,7 +118,7 @@ impl Machine<'_> {
 
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
-        let ns = self.inexact(ns);
+        let ns = self.inexact(task, ns);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;
@@ -173,6 +177,10 @@ impl Machine<'_> {
     }
 
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
+        if self.still_goes(task) {
+            self.tasks[task].request_start_ns = time_ns;
+            return;
+        }
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
         self.tasks[task].request_start_ns = time_ns;

@@ -85,6 +85,10 @@ pub(crate) struct Task {
     pub kill_pending: bool,
     pub stop_pending: bool,
     pub exiting: bool,
+    /// What calls took that no workload speaks of, ns: so much less it works next.
+    pub owes_ns: u32,
+    /// It is on its way to a sleep that ends at `request_start_ns`.
+    pub going: bool,
     pub segment: Segment,
     /// Spin locks held: it is not preempted.
     pub spinning: u16,
@@ -147,6 +151,8 @@ impl Task {
             kill_pending: false,
             stop_pending: false,
             exiting: false,
+            going: false,
+            owes_ns: 0,
             spinning: 0,
             code: Code::Kind,
             pc: 0,
