@@ -78,19 +78,35 @@ impl Machine<'_> {
         let (id, se) = self.vacant_cfs_rq(cpu);
         self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.base_slice_ns);
         let mut rq = CfsRq::new(group, cpu, parent, se);
-        rq.next_sibling = self.cfs_rqs[parent].first_child;
+        let (before, after) = self.siblings_of_new(group, parent);
+        rq.next_sibling = after;
         rq.pelt.updated_ns = self.now;
         rq.bandwidth.throttle_count = self.cfs_rqs[parent].bandwidth.throttle_count;
         rq.bandwidth.pelt_frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
         self.cfs_rqs[id] = rq;
-        self.cfs_rqs[parent].first_child = id;
+        if before.is_some() {
+            self.cfs_rqs[before].next_sibling = id;
+        } else {
+            self.cfs_rqs[parent].first_child = id;
+        }
         self.groups[group].cfs_rqs[cpu.ix()] = id;
         if self.cfs_rqs[id].bandwidth.enabled && self.observed.is_some() {
             // On a real kernel its limit was written just before the run.
             self.set_runtime(id, self.rules.limit_write_leaves_ns);
         }
         id
+    }
+
+    /// Between which children of its parent a group's queue comes: walks meet the newest group first (kernel:
+    /// `list_add_rcu()` in `sched_online_group()`), whichever of them was used first.
+    fn siblings_of_new(&self, group: GroupId, parent: CfsRqId) -> (CfsRqId, CfsRqId) {
+        let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].first_child);
+        while after.is_some() && self.cfs_rqs[after].group.0 > group.0 {
+            before = after;
+            after = self.cfs_rqs[after].next_sibling;
+        }
+        (before, after)
     }
 
     /// Room for a run queue and its entity. Each CPU gets its own in runs of a few, so that what a CPU uses
@@ -206,7 +222,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
         self.charge_for_dequeue(leaf);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
-            self.ses[se].delayed = true;
+            self.delay(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);
             return false;
         }
@@ -222,7 +238,8 @@ impl Machine<'_> {
             }
             if dequeueing {
                 self.dequeue_entity(q, child, why);
-                if self.cfs_rqs[q].nr > 0 && why != Dequeue::Move {
+                let stopped = self.rules.unit == Unit::Entity && self.in_throttled_hierarchy(q);
+                if self.cfs_rqs[q].nr > 0 && why != Dequeue::Move && !stopped {
                     self.prefer(self.cfs_rqs[q].se);
                 }
             }

@@ -182,10 +182,22 @@ pub const RELEASES: &[Release] = &[
         changed: "lazy preemption by default (Debian)",
     },
     Release {
+        from: v(6, 17),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_17,
+        changed: "a task whose protected time is over is rescheduled beside others",
+    },
+    Release {
         from: v(6, 18),
         generation: Generation::G3,
         rules: &rules::G3,
         changed: "task-based throttle: each task parks itself at its return to user mode",
+    },
+    Release {
+        from: v(6, 19),
+        generation: Generation::G3,
+        rules: &rules::G3_6_19,
+        changed: "lag reaches as far as the longest slice and a tick; new tasks do not preempt",
     },
     Release {
         from: v(7, 0),
@@ -456,7 +468,7 @@ mod tests {
     fn ranges_and_generations_are_lists_without_repetition() {
         assert_eq!(
             versions("6.12..7.3"),
-            ["6.12", "6.14", "6.16", "6.18", "7.0", "7.1", "7.2", "7.3"]
+            ["6.12", "6.14", "6.16", "6.17", "6.18", "6.19", "7.0", "7.1", "7.2", "7.3"]
         );
         assert_eq!(versions("G2a, 6.12,7.3"), ["6.12", "7.3"]);
         assert_eq!(versions("7.1.."), ["7.1", "7.2", "7.3"]);

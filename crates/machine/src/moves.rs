@@ -98,7 +98,7 @@ impl Machine<'_> {
 
     /// The task that already runs becomes the running child of every level of its new path.
     fn set_running(&mut self, cpu: CpuId, task: TaskId) {
-        self.set_next(cpu, TaskId::NONE, task);
+        self.set_next(cpu, TaskId::NONE, task, self.rules.change_protects);
         if self.rules.exhaustion == Exhaustion::Resched {
             let mut q = self.ses[self.tasks[task].se].q;
             while q.is_some() {

@@ -27,12 +27,12 @@ impl Machine<'_> {
         if self.may_come_back(cpu) {
             self.take_back(cpu);
         }
-        let next = self.pick_next(cpu, prev);
+        let next = self.pick_next(cpu);
         if queued {
             self.forget_prev(prev);
         }
         if next.is_some() && self.tasks[next].is_fair() {
-            self.set_next(cpu, prev, next);
+            self.set_next(cpu, prev, next, true);
         }
         // Picking charged and may have throttled what no longer runs.
         self.cpus[cpu].resched = Resched::No;
@@ -116,13 +116,13 @@ impl Machine<'_> {
     }
 
     /// The task to run next; none: idle.
-    fn pick_next(&mut self, cpu: CpuId, prev: TaskId) -> TaskId {
+    fn pick_next(&mut self, cpu: CpuId) -> TaskId {
         if let Some(task) = self.cpus[cpu].rt_queue.pop_front() {
             return task;
         }
         let mut tried_balancing = false;
         loop {
-            let task = self.pick_fair(cpu, prev);
+            let task = self.pick_fair(cpu);
             if task.is_some() {
                 return task;
             }
@@ -138,7 +138,7 @@ impl Machine<'_> {
         }
     }
 
-    fn pick_fair(&mut self, cpu: CpuId, prev: TaskId) -> TaskId {
+    fn pick_fair(&mut self, cpu: CpuId) -> TaskId {
         'again: loop {
             let mut q = self.root(cpu);
             let mut throttled = false;
@@ -151,29 +151,34 @@ impl Machine<'_> {
                     );
                     return TaskId::NONE;
                 }
+                if self.ses[se].delayed {
+                    self.dequeue_delayed(se);
+                    continue 'again;
+                }
                 match self.ses[se].owner {
-                    Owner::Group(_) if self.ses[se].delayed => {
-                        self.dequeue_delayed_group(se);
-                        continue 'again;
-                    }
                     Owner::Group(child) => {
                         if self.pick_checks(child, &mut throttled) {
                             continue 'again;
                         }
                         q = child;
                     }
-                    Owner::Task(task) if self.ses[se].delayed => {
-                        self.dequeue_task(task, Dequeue::Sleep);
-                        continue 'again;
-                    }
                     Owner::Task(task) => {
-                        let _ = prev;
                         if throttled {
                             self.give_throttle_work(task);
                         }
                         return task;
                     }
                 }
+            }
+        }
+    }
+
+    /// A pick met an entity that is only delayed: it goes to sleep now.
+    pub(crate) fn dequeue_delayed(&mut self, se: SeId) {
+        match self.ses[se].owner {
+            Owner::Group(_) => self.dequeue_delayed_group(se),
+            Owner::Task(task) => {
+                self.dequeue_task(task, Dequeue::Sleep);
             }
         }
     }
@@ -196,11 +201,17 @@ impl Machine<'_> {
         false
     }
 
-    /// The next task is set as running on every level of its path.
-    pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+    /// The next task is set as running on every level of its path. Levels above the one on which both tasks compete are the
+    /// same as before and not set anew: neither their slice nor their protection begins again.
+    pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
         let se = self.tasks[next].se;
         let leaf = self.ses[se].q;
         let flat = self.is_flat();
+        let stays =
+            !flat && prev.is_some() && self.tasks[prev].is_fair() && self.tasks[prev].cpu == cpu;
+        let common =
+            if stays && prev != next { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE };
+        let mut anew = prev != next;
         if flat {
             let root = self.root(cpu);
             self.timeline_remove(root, se);
@@ -208,7 +219,9 @@ impl Machine<'_> {
             self.cfs_rqs[root].curr = se;
             self.cfs_rqs[root].exec_start_ns = self.now;
             self.reweight(se, weight);
-            self.protect(root, se);
+            if anew && protects {
+                self.protect(root, se);
+            }
         }
         let mut child = se;
         let mut q = leaf;
@@ -219,7 +232,9 @@ impl Machine<'_> {
                 // chance, and is charged up to here until then.
                 break;
             }
-            entity.picked_sum_exec_ns = entity.sum_exec_ns;
+            if anew {
+                entity.picked_sum_exec_ns = entity.sum_exec_ns;
+            }
             if !flat {
                 self.timeline_remove(q, child);
                 if self.cfs_rqs[q].next == child {
@@ -227,10 +242,11 @@ impl Machine<'_> {
                 }
                 if self.rules.queue == Queue::Cfs {
                     self.ses[child].protected_until = i64::MIN;
-                } else {
+                } else if anew && protects {
                     self.protect(q, child);
                 }
             }
+            anew &= q != common;
             let rq = &mut self.cfs_rqs[q];
             if !(flat && rq.se.is_none()) {
                 rq.curr = child;

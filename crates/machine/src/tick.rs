@@ -4,7 +4,7 @@
 //! A tick that would change nothing is not an event: the first one that matters is computed and armed.
 //! With `step_every_tick` every tick is one; the result is the same, which a test proves.
 
-use crate::bandwidth::rules::{Hrtick, Queue};
+use crate::bandwidth::rules::{Hrtick, Queue, Unprotected};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
@@ -104,7 +104,11 @@ impl Machine<'_> {
             return NEVER;
         }
         let curr = &self.ses[rq.curr];
-        rq.exec_start_ns.saturating_add(curr.ns_until(curr.deadline))
+        let until = match self.rules.unprotected {
+            Unprotected::Stays => curr.deadline,
+            Unprotected::GoesIfAhead | Unprotected::Goes => curr.deadline.min(curr.protected_until),
+        };
+        rq.exec_start_ns.saturating_add(curr.ns_until(until))
     }
 
     fn refreshes_shares(&self, cpu: CpuId) -> bool {

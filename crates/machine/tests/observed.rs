@@ -109,11 +109,11 @@ fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
     for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
         assert!(switches(kernel, "0") > 1_200, "{kernel}");
     }
-    // Of two that are not the heavier is often picked again: to 6.11 its timer is set again, later it runs up to the
-    // next tick, and slices that should be of 0.7 ms are of 4 ms.
-    let (before, since) = (switches("6.6", "5"), switches("6.12", "5"));
-    assert!(before > 600 && since < before / 2, "{before} {since}");
-    assert!(switches("7.3", "5") < before / 2);
+    // Of two that are not the heavier is often picked again. Its slice does not begin anew, so no timer is set for it: it
+    // runs up to the next tick, and slices that should be of 0.7 ms are of 4 ms.
+    for kernel in ["6.6", "6.12", "7.3"] {
+        assert!((100..400).contains(&switches(kernel, "5")), "{kernel}");
+    }
 }
 
 fn two_hogs(nice: &str) -> Workload {

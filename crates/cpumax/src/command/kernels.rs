@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(entries[0].first, "4.18");
         let of = |first: &str| entries.iter().find(|entry| entry.first == first).unwrap();
         assert_eq!(of("4.19").last, "5.0");
-        assert_eq!(of("6.18").last, "6.19");
+        assert_eq!(of("6.18").last, "6.18");
+        assert_eq!(of("6.14").last, "6.15");
         assert_eq!(of("7.3").last, "7.3");
         assert_eq!(before(Version { major: 7, minor: 0 }).to_string(), "6.19");
     }

@@ -159,6 +159,37 @@ pub enum GroupShare {
     Concur,
 }
 
+/// How far from V an entity may be when it leaves its queue. Read in `fair/eevdf.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LagLimit {
+    /// Two of its slices, or a tick if that is more (to 6.18).
+    TwoSlicesOrTick,
+    /// The longest slice queued there, and a tick (6.19+).
+    LongestSliceAndTick,
+}
+
+/// What becomes of a running entity whose protected time is over, when it is charged beside others. Read in `fair/eevdf.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unprotected {
+    /// It runs to its deadline (to 6.11).
+    Stays,
+    /// It is rescheduled if it is ahead of V (6.12 to 6.16).
+    GoesIfAhead,
+    /// It is rescheduled (6.17+).
+    Goes,
+}
+
+/// Whom the test for preemption at a wake-up would pick. Read in `fair/eevdf.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WakeupPick {
+    /// The earliest eligible deadline (to 6.18).
+    Deadline,
+    /// First the one that the next pick is to stay with (6.19).
+    Next,
+    /// As a pick does: who is only delayed leaves for good, and it is tried again (7.0+).
+    Full,
+}
+
 /// The timer that ends slices when several tasks compete (kernel: `hrtick`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hrtick {
@@ -221,6 +252,21 @@ pub struct Rules {
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
     pub base_slice_ns: u64,
+    /// How far from V an entity may be when it leaves. `fair/eevdf.rs`.
+    pub lag_limit: LagLimit,
+    /// What becomes of a running entity that is no longer protected. `fair/eevdf.rs`.
+    pub unprotected: Unprotected,
+    /// Whom a test for preemption would pick. `fair/eevdf.rs`.
+    pub wakeup_pick: WakeupPick,
+    /// A new task may preempt (to 6.18). `fair/placement.rs`.
+    pub fork_preempts: bool,
+    /// A running task that is changed is protected anew (to 6.18). `schedule.rs`.
+    pub change_protects: bool,
+    /// A delayed task that wakes up is placed by V of now (7.2+), or of the last time the running one was charged.
+    /// `fair/eevdf.rs`.
+    pub requeue_charges: bool,
+    /// A delayed entity's lag never becomes more than when it was delayed (7.1+). `fair/eevdf.rs`.
+    pub delayed_keeps_lag: bool,
     /// V is computed from weights to the last bit (7.1+). `fair/eevdf.rs`.
     pub full_weights: bool,
     /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
@@ -269,6 +315,13 @@ pub const G1_4_18: Rules = Rules {
     queue: Queue::Cfs,
     delayed_dequeue: false,
     base_slice_ns: 750_000,
+    lag_limit: LagLimit::TwoSlicesOrTick,
+    unprotected: Unprotected::Stays,
+    wakeup_pick: WakeupPick::Deadline,
+    fork_preempts: true,
+    change_protects: true,
+    requeue_charges: false,
+    delayed_keeps_lag: false,
     full_weights: false,
     rescales_deadline: false,
     hrtick: Hrtick::Slice,
@@ -315,13 +368,20 @@ pub const G2A_6_6: Rules = Rules {
     ..G2A_6_4
 };
 /// 6.12: delayed dequeue; who is picked again is not set up anew.
-pub const G2A_6_12: Rules =
-    Rules { delayed_dequeue: true, base_slice_ns: 700_000, hrtick_each_pick: false, ..G2A_6_6 };
+pub const G2A_6_12: Rules = Rules {
+    delayed_dequeue: true,
+    base_slice_ns: 700_000,
+    unprotected: Unprotected::GoesIfAhead,
+    hrtick_each_pick: false,
+    ..G2A_6_6
+};
 /// 6.14: a CPU going offline opens only its own silos; a new weight rescales what is left to a deadline (6.13).
 pub const G2A_6_14: Rules =
     Rules { offline: Offline::DyingCpu, rescales_deadline: true, ..G2A_6_12 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
+/// 6.17: a task that is no longer protected is rescheduled.
+pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 };
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
@@ -331,14 +391,25 @@ pub const G3: Rules = Rules {
     pelt_freeze: PeltFreeze::ThrottledAndEmpty,
     balance_test: BalanceTest::Destination,
     limit_write_leaves_ns: 1,
-    ..G2A_6_16
+    ..G2A_6_17
+};
+/// 6.19: lag reaches as far as the longest slice and a tick; new tasks do not preempt.
+pub const G3_6_19: Rules = Rules {
+    lag_limit: LagLimit::LongestSliceAndTick,
+    wakeup_pick: WakeupPick::Next,
+    fork_preempts: false,
+    change_protects: false,
+    ..G3
 };
 /// 7.0: a task moved between groups is tested for preemption.
-pub const G3_7_0: Rules = Rules { move_tests_preemption: true, ..G3 };
+pub const G3_7_0: Rules =
+    Rules { wakeup_pick: WakeupPick::Full, move_tests_preemption: true, ..G3_6_19 };
 /// 7.1: the high-resolution tick is on; V is computed from whole weights.
-pub const G3_7_1: Rules = Rules { hrtick: Hrtick::Deadline, full_weights: true, ..G3_7_0 };
+pub const G3_7_1: Rules =
+    Rules { hrtick: Hrtick::Deadline, full_weights: true, delayed_keeps_lag: true, ..G3_7_0 };
 /// G4, throttling inside the accounting: 7.2.
 pub const G4: Rules = Rules {
+    requeue_charges: true,
     enqueue_takes_slice: false,
     exhaustion: Exhaustion::Throttle,
     second_chance: SecondChance::SliceIfRunning,

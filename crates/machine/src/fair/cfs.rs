@@ -6,7 +6,7 @@ use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
-use crate::se::{Owner, scale};
+use crate::se::scale;
 
 /// Latency target, minimum granularity and wake-up granularity of one CPU, ns.
 const LATENCY_NS: u64 = 6_000_000;
@@ -127,14 +127,6 @@ impl Machine<'_> {
 
     /// Whether a task that just became ready is far enough behind to preempt.
     pub(crate) fn preempts_cfs(&self, se: SeId, running: SeId) -> bool {
-        let class = |se: SeId| match self.ses[se].owner {
-            Owner::Task(task) => Some(self.tasks[task].class),
-            Owner::Group(_) => None,
-        };
-        let idle = Some(cpumax_workload::Class::Idle);
-        if (class(running) == idle) != (class(se) == idle) {
-            return class(running) == idle;
-        }
         let behind = self.ses[running].vruntime - self.ses[se].vruntime;
         behind > self.ses[se].virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling)
     }

@@ -5,7 +5,7 @@
 //! eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from a short-slice task
 //! below it.
 
-use crate::bandwidth::rules::Queue;
+use crate::bandwidth::rules::{LagLimit, Queue, Unprotected, WakeupPick};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::timeline::Node;
@@ -136,15 +136,41 @@ impl Machine<'_> {
         }
     }
 
-    fn update_lag(&mut self, q: CfsRqId, se: SeId) {
+    /// Notes how far from V an entity is. True: that is not where it stands.
+    fn update_lag(&mut self, q: CfsRqId, se: SeId) -> bool {
         let average = self.average_vruntime(q);
-        let tick_ns = self.tick_ns;
+        let mut lag = self.lag(q, se, average);
         let entity = &mut self.ses[se];
-        entity.vlag = average - entity.vruntime;
-        if entity.vlag != 0 {
-            let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
-            entity.vlag = entity.vlag.clamp(-limit, limit);
+        if self.rules.delayed_keeps_lag && entity.delayed {
+            lag = lag.max(entity.vlag).min(0);
         }
+        entity.vlag = lag;
+        average - lag != entity.vruntime
+    }
+
+    /// How far from V an entity is, within the limits of what is remembered.
+    fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
+        let entity = &self.ses[se];
+        let limit_ns = match self.rules.lag_limit {
+            LagLimit::TwoSlicesOrTick => self.tick_ns.max(2 * entity.slice_ns),
+            LagLimit::LongestSliceAndTick => {
+                self.tick_ns + self.slices(q).fold(entity.slice_ns, u64::max)
+            }
+        };
+        let lag = average - entity.vruntime;
+        if lag == 0 {
+            return 0;
+        }
+        let limit = entity.virtual_ns(limit_ns);
+        lag.clamp(-limit, limit)
+    }
+
+    /// Slices of what is queued, where they are not all the same.
+    fn slices(&self, q: CfsRqId) -> impl Iterator<Item = u64> {
+        let rq = &self.cfs_rqs[q];
+        let nodes = if self.slices_differ { rq.timeline.nodes() } else { &[] };
+        let curr = (self.slices_differ && rq.curr.is_some()).then_some(rq.curr);
+        nodes.iter().map(|node| node.se).chain(curr).map(|se| self.ses[se].slice_ns)
     }
 
     /// Whether a task that goes to sleep stays queued, because it used more than its share.
@@ -163,20 +189,41 @@ impl Machine<'_> {
         }
         self.charge(q);
         let delays = !self.eligible(q, self.ses[se].vruntime);
-        self.ses[se].delayed = delays;
+        if delays {
+            self.delay(q, se);
+        }
         delays
+    }
+
+    /// Leaves an entity queued that would go to sleep.
+    pub(crate) fn delay(&mut self, q: CfsRqId, se: SeId) {
+        if self.rules.delayed_keeps_lag {
+            self.update_lag(q, se);
+        }
+        self.ses[se].delayed = true;
     }
 
     /// A task that was only asleep in name wakes up on the queue it never left.
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
-        self.charge(q);
-        self.update_lag(q, se);
-        self.ses[se].delayed = false;
-        if self.ses[se].vlag > 0 && self.cfs_rqs[q].curr != se {
+        if self.rules.requeue_charges {
+            self.charge(q);
+        } else {
+            self.charge_to_last_tick(q);
+        }
+        let moved = self.update_lag(q, se);
+        let entity = &mut self.ses[se];
+        let placed = if self.rules.delayed_keeps_lag {
+            moved
+        } else {
+            let ahead = entity.vlag > 0;
+            entity.vlag = entity.vlag.min(0);
+            ahead
+        };
+        entity.delayed = false;
+        if placed && self.cfs_rqs[q].curr != se {
             self.timeline_remove(q, se);
             self.ses[se].on_rq = false;
-            self.ses[se].vlag = 0;
             self.place_eevdf(q, se, Enqueue::WakeUp);
             self.ses[se].on_rq = true;
             self.timeline_insert(q, se);
@@ -190,6 +237,11 @@ impl Machine<'_> {
 
     /// Of the eligible entities the one with the earliest deadline. The running one is on no timeline.
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
+        self.pick_eevdf_of(q, true)
+    }
+
+    /// The same; `stays`: with the one that the last pick was to stay with.
+    fn pick_eevdf_of(&self, q: CfsRqId, stays: bool) -> SeId {
         let rq = &self.cfs_rqs[q];
         if rq.curr.is_none()
             && let [only] = rq.timeline.nodes()
@@ -201,7 +253,7 @@ impl Machine<'_> {
             |vruntime: i64| sum >= i128::from(weight) * i128::from(vruntime - rq.base_vruntime);
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq { rq.curr } else { rq.prev };
         let alone = rq.timeline.len() == usize::from(curr.is_some() && curr == rq.prev);
-        if rq.next.is_some() && !alone && eligible(self.ses[rq.next].vruntime) {
+        if stays && rq.next.is_some() && !alone && eligible(self.ses[rq.next].vruntime) {
             return rq.next;
         }
         if curr.is_some() {
@@ -229,11 +281,7 @@ impl Machine<'_> {
 
     /// What is picked is left alone until its deadline, or until the shortest slice queued has passed.
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
-        let mut shortest = self.ses[se].slice_ns;
-        if self.slices_differ {
-            let queued = self.cfs_rqs[q].timeline.nodes().iter();
-            shortest = queued.map(|n| self.ses[n.se].slice_ns).fold(shortest, u64::min);
-        }
+        let shortest = self.slices(q).fold(self.ses[se].slice_ns, u64::min);
         let entity = &mut self.ses[se];
         let until = entity.vruntime + entity.virtual_ns(shortest);
         entity.protected_until = until.min(entity.deadline);
@@ -261,15 +309,26 @@ impl Machine<'_> {
         }
         self.ses[se].advance(self.now - at_ns);
         let entity = &self.ses[se];
-        if entity.vruntime < entity.deadline {
-            return;
+        let over = entity.vruntime >= entity.deadline;
+        if over {
+            self.renew_deadline(se);
         }
-        self.renew_deadline(se);
-        if self.competitors(q) > 1 {
+        if self.competitors(q) > 1 && (over || self.goes_unprotected(q, se)) {
             self.prefer_no_more(q, se);
             // The end of a slice is lazy where the kernel knows laziness.
             self.resched(cpu, Resched::Lazy);
         }
+    }
+
+    /// Whether a running entity is rescheduled because nothing protects it any more.
+    fn goes_unprotected(&self, q: CfsRqId, se: SeId) -> bool {
+        let entity = &self.ses[se];
+        entity.vruntime >= entity.protected_until
+            && match self.rules.unprotected {
+                Unprotected::Stays => false,
+                Unprotected::GoesIfAhead => !self.eligible(q, entity.vruntime),
+                Unprotected::Goes => true,
+            }
     }
 
     fn renew_deadline(&mut self, se: SeId) {
@@ -278,19 +337,31 @@ impl Machine<'_> {
     }
 
     /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are
-    /// their entities on the level they share.
-    pub(crate) fn preempts_eevdf(&mut self, q: CfsRqId, se: SeId, running: SeId) -> bool {
-        let idle = |se: SeId| match self.ses[se].owner {
-            Owner::Task(task) => self.tasks[task].class == cpumax_workload::Class::Idle,
-            Owner::Group(_) => false,
-        };
-        if idle(running) != idle(se) {
-            return idle(running);
-        }
-        if self.ses[se].slice_ns < self.ses[running].slice_ns && self.rules.delayed_dequeue {
+    /// their entities on the level they share. `makes_way`: whoever runs does in any case.
+    pub(crate) fn preempts_eevdf(
+        &mut self,
+        q: CfsRqId,
+        se: SeId,
+        running: SeId,
+        makes_way: bool,
+    ) -> bool {
+        let is_shorter = self.ses[se].slice_ns < self.ses[running].slice_ns;
+        if makes_way || is_shorter && self.rules.delayed_dequeue {
             self.ses[running].protected_until = i64::MIN;
         }
-        self.pick_eevdf(q) == se
+        if makes_way {
+            return true;
+        }
+        let stays = self.rules.wakeup_pick != WakeupPick::Deadline
+            && !(is_shorter && self.rules.delayed_keeps_lag);
+        loop {
+            let first = self.pick_eevdf_of(q, stays);
+            let leaves = self.rules.wakeup_pick == WakeupPick::Full && first != running;
+            if !leaves || !self.ses[first].delayed {
+                return first == se;
+            }
+            self.dequeue_delayed(first);
+        }
     }
 
     /// The running task lets others go first.
@@ -352,10 +423,8 @@ impl Machine<'_> {
         if queued {
             self.timeline_remove(tq, se);
         }
-        let tick_ns = self.tick_ns;
+        let lag = rescale(self.lag(tq, se, average), old, weight);
         let entity = &mut self.ses[se];
-        let limit = entity.virtual_ns(entity.slice_ns + tick_ns);
-        let lag = rescale((average - entity.vruntime).clamp(-limit, limit), old, weight);
         let left = rescale(entity.deadline - entity.vruntime, old, weight);
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;

@@ -6,6 +6,7 @@ use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::se::Owner;
 use crate::task::State;
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
@@ -149,7 +150,10 @@ impl Machine<'_> {
         self.set_cpu(task, cpu);
         self.emit(cpu, What::Wake { task: task.0 });
         self.enqueue_task(task, why);
-        self.check_preempt(task);
+        let curr = self.cpus[cpu].curr;
+        if why != Enqueue::Fork || self.rules.fork_preempts || curr.is_none() {
+            self.check_preempt(task);
+        }
     }
 
     /// The task, on no queue, belongs to this CPU from now on.
@@ -191,29 +195,35 @@ impl Machine<'_> {
         if entity_unit && self.in_throttled_hierarchy(leaf) {
             return;
         }
-        let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
-        if is_idle(task) && !is_idle(curr) {
-            // Also where their groups compete (kernel: `normal_policy()`).
+        if self.rules.queue != Queue::EevdfFlat && self.cpus[cpu].resched == Resched::Now {
             return;
         }
+        let (q, se, running) = if self.is_flat() {
+            (self.root(cpu), se, running)
+        } else {
+            self.matching_entities(se, running)
+        };
+        if se == running {
+            return;
+        }
+        let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
+        let [newcomer, present] = [se, running].map(|se| match self.ses[se].owner {
+            Owner::Task(task) => is_idle(task),
+            Owner::Group(_) => false,
+        });
+        let makes_way = present && !newcomer;
+        if !makes_way && (present || newcomer || is_idle(task)) {
+            // Idle tasks preempt nobody, also where their groups compete (kernel: `normal_policy()`).
+            return;
+        }
+        if self.is_flat() {
+            self.charge_path(self.ses[self.tasks[curr].se].q);
+        } else {
+            self.charge(q);
+        }
         let preempts = match self.rules.queue {
-            Queue::EevdfFlat => {
-                let root = self.root(cpu);
-                self.charge_path(self.ses[running].q);
-                self.preempts_eevdf(root, se, running)
-            }
-            queue => {
-                let (q, se, running) = self.matching_entities(se, running);
-                if se == running {
-                    return;
-                }
-                self.charge(q);
-                if queue == Queue::Cfs {
-                    self.preempts_cfs(se, running)
-                } else {
-                    self.preempts_eevdf(q, se, running)
-                }
-            }
+            Queue::Cfs => makes_way || self.preempts_cfs(se, running),
+            Queue::Eevdf | Queue::EevdfFlat => self.preempts_eevdf(q, se, running, makes_way),
         };
         if preempts {
             self.resched(cpu, Resched::Lazy);
