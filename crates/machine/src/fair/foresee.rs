@@ -9,7 +9,7 @@ use crate::se::Owner;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Machines smaller than that fit the caches.
-const LARGE_CPUS: usize = 64;
+const LARGE_CPUS: usize = 128;
 
 /// Asks for the first lines of something and does not wait for them.
 #[inline(always)]
