@@ -119,8 +119,12 @@ pub fn exits() -> Checked {
         "{} processes in 5 s, the killed gone after {:.0?}; under the fair class {} and {:.0?}",
         ours.0, ours.1, fair.0, fair.1
     );
-    // How many there are depends on whose turn it is: some for each, and none lost.
-    if ours.0 < 20 || ours.1 > fair.1 + Duration::from_millis(500) { Err(said) } else { Ok(said) }
+    // How many there are depends on whose turn it is.
+    if ours.0 < (fair.0 * 3 / 4).max(20) || ours.1 > fair.1 + Duration::from_millis(500) {
+        Err(said)
+    } else {
+        Ok(said)
+    }
 }
 
 /// Tasks that wake each other are put on idle CPUs without passing through a queue, and their limit holds all the same.

@@ -124,7 +124,8 @@ pub fn setxid() -> Checked {
     );
     // A group may owe four quotas, of fifty here; and emulated CPUs that take turns make it owe.
     hold(&said, ours.1, 0.1, 9.0)?;
-    if ours.0 * 10 < fair.0 * 8 || ours.2 > fair.2 + 100_000 { Err(said) } else { Ok(said) }
+    // Some twenty, by whose turn it is.
+    if ours.0 * 3 < fair.0 * 2 || ours.2 > fair.2 + 100_000 { Err(said) } else { Ok(said) }
 }
 
 /// A parked task that becomes a real-time one runs at once, without a limit; back in the normal class it has one.
