@@ -83,6 +83,12 @@ const fn parallel(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check 
     Check { cpus, time: Time::Host, ..exact(name, run) }
 }
 
+/// Four emulated CPUs, most of the time busy.
+const fn slow(mut check: Check) -> Check {
+    check.patience_s = 1200;
+    check
+}
+
 const fn ending_badly(mut check: Check) -> Check {
     check.ends_badly = true;
     check
@@ -125,7 +131,7 @@ pub const CHECKS: &[Check] = &[
     exact("missing_function", refused::missing_function),
     exact("load_cost", refused::load_cost),
     ending_badly(exact("refusals", refused::refusals)),
-    exact("kernel_selftests", selftests::kernel_selftests).on(4),
+    slow(exact("kernel_selftests", selftests::kernel_selftests).on(4)),
     exact("beside_model", beside_model::beside_model),
     exact("switch_costs", costs::switch_costs),
     exact("release_costs", costs::release_costs),

@@ -143,7 +143,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     run_until_end(&mut command, &files, started + limit, || heard.more(results, tally));
     heard.more(results, tally);
     let mut missing = heard.missing;
-    if heard.bytes == 0 && tries > 1 {
+    if heard.bytes == 0 && tries > 1 && started.elapsed() < limit {
         // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
         println!("# it did not boot; once more");
         return run_machine(kernel, checks, tally, tries - 1);
