@@ -85,7 +85,7 @@ pub fn write_limits(
 fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
     const SAME_NS: u64 = 2_000;
     let first_ns = at_or_after(start_ns, edge_ns, period_ns) - start_ns;
-    if period_ns - first_ns <= SAME_NS { 1 } else { first_ns }
+    if period_ns - first_ns <= SAME_NS { 0 } else { first_ns }
 }
 
 /// The limit a group begins with, or the first it is given later.
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn an_edge_at_the_start_is_one_of_the_run() {
         let of = |edge_ns| first_edge(1_000_000_000, edge_ns, 100_000_000);
-        assert_eq!([899_999_898, 899_990_000, 900_000_153].map(of), [1, 99_990_000, 153]);
+        assert_eq!([899_999_898, 899_990_000, 900_000_153].map(of), [0, 99_990_000, 153]);
     }
 
     #[test]

@@ -48,8 +48,8 @@ fn the_limit_is_enforced_at_the_ticks_that_were_observed() {
 
 #[test]
 fn periods_end_at_the_edges_that_were_observed() {
-    // An edge at the very start has passed when the limit is written.
-    for (first_edge_ms, periods) in [(0, 4), (30, 5), (60, 4), (99, 4)] {
+    // An edge at the very start comes after the tasks of the start.
+    for (first_edge_ms, periods) in [(0, 5), (30, 5), (60, 4), (99, 4)] {
         let first_edge_ns = BTreeMap::from([("/limited".to_owned(), first_edge_ms * 1_000_000)]);
         let observed = Conditions { first_edge_ns, ..Conditions::default() };
         let hog = hog(450, Some(&observed));

@@ -32,19 +32,21 @@ impl Machine<'_> {
         Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
     }
 
-    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now.
+    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now. On a real kernel the tasks of
+    /// the start are woken just before it, so that an edge on the start comes after them.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
         let fallback = self.first_online();
         let pool = &mut self.groups[group].pool;
         pool.active = true;
         pool.timer_cpu = if here.is_none() { fallback } else { here };
-        let passed = forward(&mut pool.expiry_ns, now, pool.period_ns);
+        let on_start = self.observed.is_some() && now == 0 && pool.expiry_ns == 0;
+        let passed = if on_start { 0 } else { forward(&mut pool.expiry_ns, now, pool.period_ns) };
         if self.rules.slices_expire {
             pool.expires_ns += (passed + 1) * pool.period_ns;
             pool.expires_seq += 1;
         }
-        let expiry_ns = pool.expiry_ns;
+        let expiry_ns = pool.expiry_ns.max(now + 1);
         let slot = self.period_slot(group);
         self.timers.set(slot, expiry_ns);
     }
