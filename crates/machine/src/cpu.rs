@@ -141,6 +141,7 @@ impl Machine<'_> {
         if here.is_some() && here != cpu && urgency == Resched::Now {
             c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
         }
+        self.goes_on_to_a_point(cpu);
         // What comes from outside the machine comes to the CPU it is meant for.
         self.touch(cpu, here.is_none());
     }

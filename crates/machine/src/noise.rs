@@ -7,7 +7,7 @@
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Code, Mode, Segment, State};
-use cpumax_workload::{Domain, Stream};
+use cpumax_workload::{Domain, Preempt, Stream};
 
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     SwitchFromIdle,
     SwitchFromSleeper,
     SwitchFromReady,
+    /// In the kernel, where that is preempted only where it says so: to the next such point.
+    Point,
     /// The call that goes to sleep.
     Sleep,
     /// Beyond, or short of, the length that work should have.
@@ -32,7 +34,7 @@ pub(crate) enum Kind {
     Exit,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -40,6 +42,7 @@ const KINDS: [Kind; 10] = [
     Kind::SwitchFromIdle,
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
+    Kind::Point,
     Kind::Sleep,
     Kind::Work,
     Kind::Exit,
@@ -51,6 +54,7 @@ impl Kind {
         match self {
             Kind::Tick | Kind::Slice | Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
+            Kind::Point => (0, 120_000),
             Kind::Sleep => (2_000, 12_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
@@ -74,19 +78,26 @@ pub(crate) struct Noise {
 
 impl Noise {
     pub fn new(seed: u64) -> Noise {
-        let mut random = Stream::new(seed, Domain::Machine, 0);
+        let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
-        let typical_ns = KINDS.map(|kind| {
+        let mut noise = Noise { random, typical_ns: [0; KINDS.len()], chance };
+        for kind in KINDS {
             let (least, most) = kind.range_ns();
-            let certain = (most - least) * (100 - chance) / 100;
-            least + random.below(certain + 1)
-        });
-        Noise { random, typical_ns, chance }
+            let certain = (most - least) * (100 - noise.chance_of(kind)) / 100;
+            noise.typical_ns[kind as usize] = least + noise.random.below(certain + 1);
+        }
+        noise
+    }
+
+    /// Percent of a kind's range that is left to chance: where in a page a tick falls is nothing but that.
+    fn chance_of(&self, kind: Kind) -> u64 {
+        if kind == Kind::Point { 100 } else { self.chance }
     }
 
     fn draw(&mut self, kind: Kind) -> u64 {
         let (least, most) = kind.range_ns();
-        self.typical_ns[kind as usize] + self.random.below((most - least) * self.chance / 100 + 1)
+        self.typical_ns[kind as usize]
+            + self.random.below((most - least) * self.chance_of(kind) / 100 + 1)
     }
 }
 
@@ -100,6 +111,21 @@ impl Machine<'_> {
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             self.cpus[cpu].leaves_irq_ns = self.now + self.noise_ns(kind);
+        }
+    }
+
+    /// A call is left for another task only where the kernel looks whether it should: there is such a point after each
+    /// page that the guest's kernel work reads.
+    pub(crate) fn goes_on_to_a_point(&mut self, cpu: CpuId) {
+        let curr = self.cpus[cpu].curr;
+        if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
+            return;
+        }
+        let t = &self.tasks[curr];
+        if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
+            let point_ns = self.now + self.noise_ns(Kind::Point);
+            let c = &mut self.cpus[cpu];
+            c.leaves_irq_ns = c.leaves_irq_ns.max(point_ns);
         }
     }
 
