@@ -65,9 +65,10 @@ impl Alike {
         alike
     }
 
-    /// In how many ways they can change places by [`Alike::turned`], staying where they are included.
+    /// In how many ways they change places by [`Alike::turned`], staying where they are included: of many, some.
     pub fn turns(&self) -> usize {
-        self.groups.iter().chain(&self.tasks).map(Vec::len).max().unwrap_or(1)
+        const MOST: usize = 32;
+        self.groups.iter().chain(&self.tasks).map(Vec::len).max().unwrap_or(1).min(MOST)
     }
 
     /// The outcome of a run in which everybody was in the place of who comes that much after him.

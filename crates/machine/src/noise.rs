@@ -154,8 +154,8 @@ impl Machine<'_> {
         self.cpus[cpu].stolen_ns += self.noise_ns(kind);
     }
 
-    /// Work takes some microseconds more or fewer than it should, but some. What the task owes is left out of it, as
-    /// the guest does.
+    /// Work takes some microseconds more or fewer than it should. What the task owes is left out of it, as the guest
+    /// does, and so may be all of it.
     pub(crate) fn inexact(&mut self, task: TaskId, ns: u64) -> u64 {
         if self.noise.is_none() {
             return ns;

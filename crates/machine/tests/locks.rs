@@ -12,6 +12,10 @@ const REMOTE_NS: u64 = 3_600;
 const VISIT_NS: u64 = 135;
 
 fn outcome(limited: u32, costs: bool, version: &str) -> Outcome {
+    outcome_with(limited, costs, version, "")
+}
+
+fn outcome_with(limited: u32, costs: bool, version: &str, more: &str) -> Outcome {
     let last = limited - 1;
     let text = format!(
         r#"
@@ -30,6 +34,7 @@ fn outcome(limited: u32, costs: bool, version: &str) -> Outcome {
         count = {CPUS}
         group = "/limited{{0..{last}}}"
         program = [{{ forever = [{{ user = "1s" }}] }}]
+        {more}
         "#
     );
     let workload = cpumax_workload::parse(&text, "locks.toml").unwrap();
@@ -63,5 +68,20 @@ fn who_takes_no_lock_of_another_cpu_waits_for_nobody() {
     for limited in [1, 2] {
         let longest = outcome(limited, true, "pull").release.irqoff_ns.max;
         assert!(longest < 5 * REMOTE_NS, "{longest} ns");
+    }
+}
+
+#[test]
+fn a_limit_may_be_written_while_a_release_lasts() {
+    for version in ["6.3", "6.12", "6.18", "7.0", "7.3"] {
+        for after_us in [10, 50, 100] {
+            let write = format!(
+                "[[at]]\ntime = \"{}us\"\ngroup = \"/limited0\"\nmax = \"300000 100000\"\n",
+                100_000 + after_us
+            );
+            let outcome = outcome_with(1, true, version, &write);
+            let used_us = outcome.groups["/limited0"].usage_usec;
+            assert!((900_000..1_300_000).contains(&used_us), "{version} {after_us}: {used_us}");
+        }
     }
 }

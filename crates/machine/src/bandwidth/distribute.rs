@@ -182,7 +182,9 @@ impl Machine<'_> {
         }
         walk.at = walk.list.len();
         let local = walk.local;
-        if local.is_none() {
+        // A limit that is written while the walk lasts releases everybody.
+        if local.is_none() || !self.cfs_rqs[local].bandwidth.throttled {
+            walk.local = CfsRqId::NONE;
             return Step::Done;
         }
         let cpu = self.cfs_rqs[local].cpu;

@@ -37,10 +37,12 @@ impl Machine<'_> {
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
         let fallback = self.first_online();
+        let path = &self.workload.groups[group.ix()].path;
+        let seen = self.observed.and_then(|observed| observed.first_edge_ns.get(path));
+        let on_start = now == 0 && seen == Some(&0);
         let pool = &mut self.groups[group].pool;
         pool.active = true;
         pool.timer_cpu = if here.is_none() { fallback } else { here };
-        let on_start = self.observed.is_some() && now == 0 && pool.expiry_ns == 0;
         let passed = if on_start { 0 } else { forward(&mut pool.expiry_ns, now, pool.period_ns) };
         if self.rules.slices_expire {
             pool.expires_ns += (passed + 1) * pool.period_ns;

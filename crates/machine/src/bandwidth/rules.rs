@@ -168,7 +168,8 @@ pub enum LagLimit {
     LongestSliceAndTick,
 }
 
-/// What becomes of a running entity whose protected time is over, when it is charged beside others. Read in `fair/eevdf.rs`.
+/// What becomes of a running entity whose protected time is over, when it is charged beside others. Read in `fair/eevdf.rs`
+/// and `tick.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
     /// It runs to its deadline (to 6.11).
@@ -254,19 +255,21 @@ pub struct Rules {
     pub base_slice_ns: u64,
     /// How far from V an entity may be when it leaves. `fair/eevdf.rs`.
     pub lag_limit: LagLimit,
-    /// What becomes of a running entity that is no longer protected. `fair/eevdf.rs`.
+    /// What becomes of a running entity that is no longer protected. `fair/eevdf.rs`, `tick.rs`.
     pub unprotected: Unprotected,
     /// Whom a test for preemption would pick. `fair/eevdf.rs`.
     pub wakeup_pick: WakeupPick,
     /// A new task may preempt (to 6.18). `fair/placement.rs`.
     pub fork_preempts: bool,
-    /// A running task that is changed is protected anew (to 6.18). `schedule.rs`.
+    /// A running task that is changed is protected anew (to 6.18). `moves.rs`.
     pub change_protects: bool,
     /// A delayed task that wakes up is placed by V of now (7.2+), or of the last time the running one was charged.
     /// `fair/eevdf.rs`.
     pub requeue_charges: bool,
-    /// A delayed entity's lag never becomes more than when it was delayed (7.1+). `fair/eevdf.rs`.
+    /// A delayed entity owes no more than when it was delayed, and is never owed anything (7.1+). `fair/eevdf.rs`.
     pub delayed_keeps_lag: bool,
+    /// A shorter slice is tested without the one that the next pick is to stay with (7.1+). `fair/eevdf.rs`.
+    pub short_slice_ignores_next: bool,
     /// V is computed from weights to the last bit (7.1+). `fair/eevdf.rs`.
     pub full_weights: bool,
     /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
@@ -322,6 +325,7 @@ pub const G1_4_18: Rules = Rules {
     change_protects: true,
     requeue_charges: false,
     delayed_keeps_lag: false,
+    short_slice_ignores_next: false,
     full_weights: false,
     rescales_deadline: false,
     hrtick: Hrtick::Slice,
@@ -405,8 +409,13 @@ pub const G3_6_19: Rules = Rules {
 pub const G3_7_0: Rules =
     Rules { wakeup_pick: WakeupPick::Full, move_tests_preemption: true, ..G3_6_19 };
 /// 7.1: the high-resolution tick is on; V is computed from whole weights.
-pub const G3_7_1: Rules =
-    Rules { hrtick: Hrtick::Deadline, full_weights: true, delayed_keeps_lag: true, ..G3_7_0 };
+pub const G3_7_1: Rules = Rules {
+    hrtick: Hrtick::Deadline,
+    full_weights: true,
+    delayed_keeps_lag: true,
+    short_slice_ignores_next: true,
+    ..G3_7_0
+};
 /// G4, throttling inside the accounting: 7.2.
 pub const G4: Rules = Rules {
     requeue_charges: true,

@@ -28,7 +28,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Parents before children.
+    /// Parents before children, siblings in the opposite order of the kernel's, which a throttle does not depend on.
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let silos = self.subtree(top);
         for silos in silos.rchunks(AHEAD) {

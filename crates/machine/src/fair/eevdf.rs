@@ -353,7 +353,7 @@ impl Machine<'_> {
             return true;
         }
         let stays = self.rules.wakeup_pick != WakeupPick::Deadline
-            && !(is_shorter && self.rules.delayed_keeps_lag);
+            && !(is_shorter && self.rules.short_slice_ignores_next);
         loop {
             let first = self.pick_eevdf_of(q, stays);
             let leaves = self.rules.wakeup_pick == WakeupPick::Full && first != running;

@@ -17,9 +17,9 @@
  *   cpu_online, cpu_offline  cbw_cpu_online(), cbw_cpu_offline(); and kick no CPU while !cbw_may_kick()
  *   set_cpumask              cbw_set_cpumask()
  *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
- *                            head of the local queue; CBW_PARKED it has been taken care of
- *   init                     cbw_init()
+ *                            head of the local queue; CBW_PARKED it has been taken care of.
  *                            A turn of CBW_RUN should be no longer than cbw_turn_of() says
+ *   init                     cbw_init()
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
  * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue
  * and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
