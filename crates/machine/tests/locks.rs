@@ -2,6 +2,7 @@
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::{Recorded, What};
 
 /// CPUs all of which each timer releases.
 const CPUS: u64 = 32;
@@ -37,10 +38,16 @@ fn outcome_with(limited: u32, costs: bool, version: &str, more: &str) -> Outcome
         {more}
         "#
     );
-    let workload = cpumax_workload::parse(&text, "locks.toml").unwrap();
+    traced(&text, version, true).0
+}
+
+fn traced(text: &str, version: &str, check: bool) -> (Outcome, Recorded) {
+    let workload = cpumax_workload::parse(text, "locks.toml").unwrap();
     let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    run(&workload, &options, None, None).unwrap()
+    let options = Options { check, ..Options::new(kernel, 1) };
+    let mut trace = Recorded::default();
+    let outcome = run(&workload, &options, Some(&mut trace), None).unwrap();
+    (outcome, trace)
 }
 
 #[test]
@@ -83,5 +90,51 @@ fn a_limit_may_be_written_while_a_release_lasts() {
             let used_us = outcome.groups["/limited0"].usage_usec;
             assert!((900_000..1_300_000).contains(&used_us), "{version} {after_us}: {used_us}");
         }
+    }
+}
+
+#[test]
+fn nobody_is_switched_to_where_a_release_lasts() {
+    let text = format!(
+        r#"
+        duration = "250ms"
+        [machine]
+        cpus = {CPUS}
+        costs = true
+        timer_phase = "0s"
+        [[group]]
+        path = "/limited"
+        max = "400000 100000"
+        [[task]]
+        name = "hog"
+        count = {CPUS}
+        group = "/limited"
+        program = [{{ forever = [{{ user = "1s" }}] }}]
+        [[task]]
+        name = "waking"
+        count = {CPUS}
+        start = "1ms"
+        program = [{{ forever = [{{ user = "20us" }}, {{ sleep = "20us" }}] }}]
+        "#
+    );
+    for version in ["6.3", "6.18", "7.3"] {
+        let (_, trace) = traced(&text, version, false);
+        let mut releases = 0;
+        for edge in &trace.events {
+            if !matches!(edge.what, What::Period { .. }) {
+                continue;
+            }
+            // Whoever is told last is told then.
+            let lasts_ns = (CPUS - 2) * REMOTE_NS;
+            let meanwhile = edge.time_ns + 1..edge.time_ns + lasts_ns;
+            let switched = trace.events.iter().filter(|event| {
+                event.cpu == edge.cpu
+                    && meanwhile.contains(&event.time_ns)
+                    && matches!(event.what, What::Switch { .. })
+            });
+            assert_eq!(switched.count(), 0, "{version} at {} ns", edge.time_ns);
+            releases += 1;
+        }
+        assert_eq!(releases, 2, "{version}");
     }
 }

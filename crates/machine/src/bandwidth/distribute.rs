@@ -129,6 +129,8 @@ impl Machine<'_> {
             }
             if !matches!(step, Step::Done) {
                 walk.next_ns = self.now + took_ns;
+                // What waits for the end comes after the next step.
+                self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
                 self.heap.push(walk.next_ns, Event::Walk { group });
                 self.groups[group].pool.walk = Some(walk);
                 return;
