@@ -276,7 +276,7 @@ pub struct Rules {
     pub rescales_deadline: bool,
     /// What the timer that ends slices is set by. `tick.rs`.
     pub hrtick: Hrtick,
-    /// The same timer is set again for a task that is picked again (to 6.11). `schedule.rs`.
+    /// The same timer is set for what is left of the slice of a task that is picked again (to 6.11). `schedule.rs`.
     pub hrtick_each_pick: bool,
     /// How a group's weight is shared out.
     pub group_share: GroupShare,
