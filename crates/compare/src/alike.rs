@@ -14,54 +14,47 @@ pub struct Alike {
     tasks: Vec<Vec<String>>,
 }
 
-/// A group at the bottom and the kinds in it, without names.
-#[derive(PartialEq)]
-struct Bottom {
-    group: GroupSpec,
-    tasks: Vec<TaskSpec>,
-}
-
 impl Alike {
     /// What is alike in a workload.
     pub fn of(workload: &Workload) -> Alike {
-        let mut alike = Alike::default();
-        let mut bottoms: Vec<(Bottom, Vec<usize>)> = Vec::new();
+        let bound = Bound::of(workload);
+        let mut kinds_in = vec![Vec::new(); workload.groups.len()];
+        for (kind, spec) in workload.tasks.iter().enumerate() {
+            kinds_in[spec.group as usize].push(kind);
+        }
+        // What is alike reads alike.
+        let mut bottoms: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (ix, group) in workload.groups.iter().enumerate().skip(1) {
-            let kinds = kinds_in(workload, ix);
-            let is_leaf = workload.groups.iter().all(|other| other.parent != Some(ix as u32));
-            let free = is_leaf
-                && group.limit.quota_ns().is_none()
-                && !names_group(workload, ix)
-                && kinds.iter().all(|&kind| may_be_alike(workload, kind));
-            if free {
+            let kinds = &kinds_in[ix];
+            let limited = group.limit.quota_ns().is_some();
+            if !limited && !bound.groups[ix] && kinds.iter().all(|&kind| !bound.kinds[kind]) {
                 let group = GroupSpec { path: String::new(), ..group.clone() };
-                let tasks = kinds.iter().map(|&kind| nameless(workload, kind)).collect();
-                into_class(&mut bottoms, Bottom { group, tasks }, ix);
+                let tasks: Vec<_> = kinds.iter().map(|&kind| nameless(workload, kind)).collect();
+                bottoms.entry(format!("{group:?} {tasks:?}")).or_default().push(ix);
             }
         }
+        bottoms.retain(|_, members| members.len() > 1);
+        let mut alike = Alike::default();
         let mut done = vec![false; workload.groups.len()];
-        for (_, members) in bottoms.iter().filter(|(_, members)| members.len() > 1) {
+        for members in bottoms.values() {
             let path = |&ix: &usize| workload.groups[ix].path.clone();
             alike.groups.push(members.iter().map(path).collect());
-            let kinds: Vec<_> = members.iter().map(|&ix| kinds_in(workload, ix)).collect();
-            for at in 0..kinds[0].len() {
-                let name = |kinds: &Vec<usize>| workload.tasks[kinds[at]].name.clone();
-                alike.tasks.push(kinds.iter().map(name).collect());
+            for (at, _) in kinds_in[members[0]].iter().enumerate() {
+                let name = |&ix: &usize| workload.tasks[kinds_in[ix][at]].name.clone();
+                alike.tasks.push(members.iter().map(name).collect());
             }
             for &ix in members {
                 done[ix] = true;
             }
         }
-        let mut kinds: Vec<((u32, TaskSpec), Vec<usize>)> = Vec::new();
+        let mut kinds: BTreeMap<(u32, String), Vec<String>> = BTreeMap::new();
         for (kind, spec) in workload.tasks.iter().enumerate() {
-            if !done[spec.group as usize] && may_be_alike(workload, kind) {
-                into_class(&mut kinds, (spec.group, nameless(workload, kind)), kind);
+            if !done[spec.group as usize] && !bound.kinds[kind] {
+                let reads = format!("{:?}", nameless(workload, kind));
+                kinds.entry((spec.group, reads)).or_default().push(spec.name.clone());
             }
         }
-        for (_, members) in kinds.iter().filter(|(_, members)| members.len() > 1) {
-            let name = |&kind: &usize| workload.tasks[kind].name.clone();
-            alike.tasks.push(members.iter().map(name).collect());
-        }
+        alike.tasks.extend(kinds.into_values().filter(|names| names.len() > 1));
         alike
     }
 
@@ -91,59 +84,77 @@ fn turn<T>(all: &mut BTreeMap<String, T>, names: &[String], by: usize) {
     }
 }
 
-fn into_class<K: PartialEq>(classes: &mut Vec<(K, Vec<usize>)>, key: K, member: usize) {
-    match classes.iter_mut().find(|(other, _)| *other == key) {
-        Some((_, members)) => members.push(member),
-        None => classes.push((key, vec![member])),
-    }
-}
-
-fn kinds_in(workload: &Workload, group: usize) -> Vec<usize> {
-    (0..workload.tasks.len()).filter(|&kind| workload.tasks[kind].group as usize == group).collect()
-}
-
 fn nameless(workload: &Workload, kind: usize) -> TaskSpec {
     TaskSpec { name: String::new(), group: 0, ..workload.tasks[kind].clone() }
 }
 
-/// Whether nothing names a kind, and nothing it does is drawn: what is drawn differs from kind to kind.
-fn may_be_alike(workload: &Workload, kind: usize) -> bool {
-    let drawn = |op: &Op| {
-        matches!(op, Op::User(Span::Drawn(_)) | Op::Kernel(Span::Drawn(_)))
-            || matches!(op, Op::IrqOff(Span::Drawn(_)) | Op::Sleep(Span::Drawn(_)))
-    };
-    let named = |op: &Op| match *op {
-        Op::Fork { kind: named } => named as usize == kind,
-        Op::Move { who, .. }
-        | Op::SetAffinity { who, .. }
-        | Op::SetNice { who, .. }
-        | Op::SetClass { who, .. } => who == Target::Kind(kind as u32),
-        _ => false,
-    };
-    let by_action = |action: Action| match action {
-        Action::Signal { kind: named, .. }
-        | Action::Move { kind: named, .. }
-        | Action::SetAffinity { kind: named, .. }
-        | Action::SetNice { kind: named, .. }
-        | Action::SetClass { kind: named, .. } => named as usize == kind,
-        _ => false,
-    };
-    !workload.tasks[kind].program.iter().any(drawn)
-        && !workload.tasks.iter().flat_map(|task| &task.program).any(named)
-        && !workload.interventions.iter().any(|i| by_action(i.action))
+/// What is like nothing else: by index, groups that have others below them, that something is done to or somebody is
+/// moved to, and kinds that something names or that do what is drawn, which differs from kind to kind.
+struct Bound {
+    groups: Vec<bool>,
+    kinds: Vec<bool>,
 }
 
-/// Whether something is done to a group, or somebody is moved to it.
-fn names_group(workload: &Workload, ix: usize) -> bool {
-    let moves = |op: &Op| matches!(*op, Op::Move { group, .. } if group as usize == ix);
-    let acts = |action: Action| match action {
-        Action::WriteLimit { group, .. }
-        | Action::WriteWeight { group, .. }
-        | Action::Move { group, .. } => group as usize == ix,
-        _ => false,
-    };
-    workload.tasks.iter().flat_map(|task| &task.program).any(moves)
-        || workload.interventions.iter().any(|i| acts(i.action))
+impl Bound {
+    fn of(workload: &Workload) -> Bound {
+        let mut bound = Bound {
+            groups: vec![false; workload.groups.len()],
+            kinds: vec![false; workload.tasks.len()],
+        };
+        for parent in workload.groups.iter().filter_map(|group| group.parent) {
+            bound.groups[parent as usize] = true;
+        }
+        for (kind, spec) in workload.tasks.iter().enumerate() {
+            for &op in &spec.program {
+                bound.by_op(kind, op);
+            }
+        }
+        for intervention in &workload.interventions {
+            bound.by_action(intervention.action);
+        }
+        bound
+    }
+
+    fn by_op(&mut self, kind: usize, op: Op) {
+        match op {
+            Op::User(Span::Drawn(_))
+            | Op::Kernel(Span::Drawn(_))
+            | Op::IrqOff(Span::Drawn(_))
+            | Op::Sleep(Span::Drawn(_)) => self.kinds[kind] = true,
+            Op::Fork { kind } => self.kinds[kind as usize] = true,
+            Op::Move { who, group } => {
+                self.groups[group as usize] = true;
+                self.by_name(who);
+            }
+            Op::SetAffinity { who, .. } | Op::SetNice { who, .. } | Op::SetClass { who, .. } => {
+                self.by_name(who);
+            }
+            _ => {}
+        }
+    }
+
+    fn by_name(&mut self, who: Target) {
+        if let Target::Kind(kind) = who {
+            self.kinds[kind as usize] = true;
+        }
+    }
+
+    fn by_action(&mut self, action: Action) {
+        match action {
+            Action::WriteLimit { group, .. } | Action::WriteWeight { group, .. } => {
+                self.groups[group as usize] = true;
+            }
+            Action::Move { kind, group } => {
+                self.groups[group as usize] = true;
+                self.kinds[kind as usize] = true;
+            }
+            Action::Signal { kind, .. }
+            | Action::SetAffinity { kind, .. }
+            | Action::SetNice { kind, .. }
+            | Action::SetClass { kind, .. } => self.kinds[kind as usize] = true,
+            Action::CpuOffline { .. } | Action::CpuOnline { .. } => {}
+        }
+    }
 }
 
 #[cfg(test)]
