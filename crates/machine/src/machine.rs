@@ -125,6 +125,11 @@ pub(crate) struct Machine<'a> {
     pub balancing: Balancing,
 }
 
+/// What was seen on a real kernel, else what the scenario asks for, else what the kernel does by itself.
+fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
+    seen.or(asked).unwrap_or(own)
+}
+
 fn preempt(observed: Preemption) -> Preempt {
     match observed {
         Preemption::None => Preempt::None,
@@ -162,20 +167,18 @@ impl<'a> Machine<'a> {
         let rules = *options.kernel.rules;
         let cpus = usize::from(spec.cpus.max(1));
         let observed = options.observed;
-        let hz = observed.and_then(|o| o.hz).unwrap_or(spec.hz);
+        let nothing = Conditions::default();
+        let seen = observed.unwrap_or(&nothing);
+        let seen_slice_ns = seen.base_slice_ns.filter(|&ns| ns > 0);
+        let hz = seen.hz.unwrap_or(spec.hz);
         let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
         let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
         let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
         let mut machine = Machine {
             workload,
             rules,
-            preempt: (observed.and_then(|o| o.preempt).map(preempt))
-                .or(spec.preempt)
-                .unwrap_or(rules.preempt),
-            hrtick: observed
-                .and_then(|o| o.hrtick)
-                .or(spec.hrtick)
-                .unwrap_or(rules.hrtick == Hrtick::Deadline),
+            preempt: chosen(seen.preempt.map(preempt), spec.preempt, rules.preempt),
+            hrtick: chosen(seen.hrtick, spec.hrtick, rules.hrtick == Hrtick::Deadline),
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
@@ -204,9 +207,7 @@ impl<'a> Machine<'a> {
             balance_armed: false,
             balance_round: 0,
             tick_ns,
-            base_slice_ns: (observed.and_then(|o| o.base_slice_ns).filter(|&ns| ns > 0))
-                .or(spec.base_slice_ns)
-                .unwrap_or(rules.base_slice_ns * scaling),
+            base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
             scaling,
             release: Release::default(),
