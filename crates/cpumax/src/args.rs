@@ -159,7 +159,7 @@ pub struct Running {
     /// Verify every invariant of the model after every event (slow)
     #[arg(long)]
     pub check: bool,
-    /// Let interrupts and switches take microseconds, as on a real machine, drawn by this seed
+    /// Let interrupts, switches, sleeps and work take microseconds more or fewer, drawn by this seed
     #[arg(long, value_name = "N")]
     pub noise: Option<u64>,
     /// Threads to use; results do not depend on it [default: one for each CPU]
