@@ -90,7 +90,7 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
 fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) {
     // None of them has a name, so nothing is left of them when this program goes, however that is.
     let files = [&archive()[..], &[], &[]].map(unnamed_file);
-    let [initrd, results, console] = &files;
+    let [_, results, console] = &files;
     let first = checks[0];
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let limit = Duration::from_secs(
@@ -100,6 +100,44 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     );
     println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
     let started = Instant::now();
+    let mut command = machine_command(kernel, first, &names, &files);
+    let mut heard = Heard { missing: names.iter().copied().collect(), ..Heard::default() };
+    run_until_end(&mut command, &files, started + limit, || heard.more(results, tally));
+    heard.more(results, tally);
+    let mut missing = heard.missing;
+    if heard.bytes == 0 && tries > 1 && started.elapsed() < limit {
+        // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
+        println!("# it did not boot; once more");
+        return run_machine(kernel, checks, tally, tries - 1);
+    }
+    if env::var_os("CPUMAX_SCX_CONSOLE").is_some() {
+        print!("{}", text_of(console));
+    }
+    let crashed = text_of(console).contains("Oops: int3");
+    if tries > 1 && crashed && !missing.is_empty() {
+        // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never do.
+        println!("# the emulation tripped over patched code; the rest once more");
+        let rest: Vec<&Check> =
+            checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
+        return run_machine(kernel, &rest, tally, tries - 1);
+    }
+    for name in std::mem::take(&mut missing) {
+        tally.failed.push(format!(
+            "{name}: the machine said nothing about it in {:.0?}",
+            started.elapsed()
+        ));
+        println!("test {name} ... FAILED (no word of it)");
+        let said = text_of(console);
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(80)..]
+            .iter()
+            .for_each(|line| println!("  > {}", line.trim_end()));
+    }
+}
+
+/// The machine that makes these checks.
+fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File; 3]) -> Command {
+    let [initrd, results, console] = files;
     let mut command = Command::new(QEMU);
     match first.time {
         Time::Host => command.args(["-accel", "tcg,thread=multi"]),
@@ -139,38 +177,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     for file in [console, results] {
         command.arg("-serial").arg(format!("file:{}", path_of(file)));
     }
-    let mut heard = Heard { missing: names.iter().copied().collect(), ..Heard::default() };
-    run_until_end(&mut command, &files, started + limit, || heard.more(results, tally));
-    heard.more(results, tally);
-    let mut missing = heard.missing;
-    if heard.bytes == 0 && tries > 1 && started.elapsed() < limit {
-        // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
-        println!("# it did not boot; once more");
-        return run_machine(kernel, checks, tally, tries - 1);
-    }
-    if env::var_os("CPUMAX_SCX_CONSOLE").is_some() {
-        print!("{}", text_of(console));
-    }
-    let crashed = text_of(console).contains("Oops: int3");
-    if tries > 1 && crashed && !missing.is_empty() {
-        // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never do.
-        println!("# the emulation tripped over patched code; the rest once more");
-        let rest: Vec<&Check> =
-            checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
-        return run_machine(kernel, &rest, tally, tries - 1);
-    }
-    for name in std::mem::take(&mut missing) {
-        tally.failed.push(format!(
-            "{name}: the machine said nothing about it in {:.0?}",
-            started.elapsed()
-        ));
-        println!("test {name} ... FAILED (no word of it)");
-        let said = text_of(console);
-        let lines: Vec<&str> = said.lines().collect();
-        lines[lines.len().saturating_sub(80)..]
-            .iter()
-            .for_each(|line| println!("  > {}", line.trim_end()));
-    }
+    command
 }
 
 /// What has come from a machine, a line for each check, and who has not yet been heard of.
