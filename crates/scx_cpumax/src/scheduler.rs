@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
 
-use crate::shared::{Group, Task};
+use crate::shared::{Cpu, Group, Task};
 use crate::topology::{CPUS_MAX, Topology};
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unused)]
@@ -180,21 +180,27 @@ impl<'obj> Scheduler<'obj> {
 
     /// The group of a cgroup, by its id.
     pub fn group(&self, id: u64) -> Option<Group> {
-        let value = self
-            .skel
-            .maps
-            .cbw_groups
-            .lookup(&id.to_ne_bytes(), libbpf_rs::MapFlags::ANY)
-            .ok()??;
-        let address =
-            u64::from_ne_bytes(value.get(value.len() - 8..)?.try_into().ok()?) as *const Group;
-        if address.is_null() {
-            return None;
-        }
+        let address = self.address_of(id)?;
         // SAFETY: the program only hands out addresses inside the arena, which libbpf maps into this process for as long as
         // the skeleton lives. A group that goes away meanwhile leaves readable memory, in which the id is another.
         let group = unsafe { address.read_volatile() };
         (group.id == id).then_some(group)
+    }
+
+    /// What each CPU has of a group; nothing if it is gone.
+    pub fn cpus(&self, id: u64) -> Vec<Cpu> {
+        let rodata = self.skel.maps.rodata_data.as_ref().expect("the program has constants");
+        let Some(address) = self.address_of(id) else { return Vec::new() };
+        // SAFETY: as above; the program has made room behind the group for as many CPUs as it was told there are.
+        let cpu = |n| unsafe { address.add(1).cast::<Cpu>().add(n).read_volatile() };
+        (0..rodata.nr_cpus as usize).map(cpu).collect()
+    }
+
+    fn address_of(&self, id: u64) -> Option<*const Group> {
+        let groups = &self.skel.maps.cbw_groups;
+        let value = groups.lookup(&id.to_ne_bytes(), libbpf_rs::MapFlags::ANY).ok()??;
+        let address = u64::from_ne_bytes(value.get(value.len() - 8..)?.try_into().ok()?);
+        (address != 0).then_some(address as *const Group)
     }
 
     /// The record of a thread, by a pidfd of it.
@@ -235,7 +241,8 @@ fn configure(
     rodata.park_at_enqueue = options.park_at_enqueue;
     debug_assert!(topology.cpu_count <= CPUS_MAX);
     // A group takes its record and a cache line for each CPU.
-    let pages_each = (size_of::<Group>() + topology.cpu_count * 64).div_ceil(4096) as u64;
+    let pages_each =
+        (size_of::<Group>() + topology.cpu_count * size_of::<Cpu>()).div_ceil(4096) as u64;
     let pages = (u64::from(options.groups_max) * pages_each + 16).min(1 << 20);
     open.maps.arena.set_max_entries(pages as u32)?;
     open.maps.cbw_groups.set_max_entries(options.groups_max)?;

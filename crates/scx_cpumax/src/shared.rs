@@ -42,6 +42,7 @@ pub struct Group {
     pub passes_next_ns: u64,
     pub moved_on: u64,
     pub refused: u64,
+    pub refilled_ns: i64,
     pub throttled_cpus: u64,
     pub throttled_since_sum_ns: u64,
     pub parked_seq: u64,
@@ -54,6 +55,18 @@ pub struct Group {
     pub sum_weight: u64,
     pub sum_weight_old: u64,
     pub tag: [u64; 64],
+}
+
+/// `struct cbw_cpu`, of which a group has one for each CPU behind its own record.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Cpu {
+    pub rem_ns: i64,
+    pub limit_seq: u64,
+    pub parked_seq: u64,
+    pub usage_ns: u64,
+    pub mail_ns: i64,
+    pub pad: [u64; 3],
 }
 
 /// `struct cbw_task`.

@@ -59,6 +59,11 @@ pub struct GroupStat {
     pub moved_on: u64,
     /// Visits to the boundary that could not be arranged at once.
     pub refused: u64,
+    /// Charged to the group while it had a limit.
+    pub charged_usec: u64,
+    /// What came into the pool or paid debt, less what was charged, is held by CPUs, in the pool, and plus what is owed: 0 where
+    /// none of its tasks runs, or the scheduler has lost or made runtime.
+    pub unaccounted_nsec: i64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskStat>,
 }
@@ -160,6 +165,9 @@ fn group_stat(
     let group = scheduler.group(fs::metadata(dir).ok()?.ino())?;
     let kernel = fs::read_to_string(dir.join("cpu.stat")).unwrap_or_default();
     let usec = |ns: u64| ns / 1000;
+    let cpus = scheduler.cpus(group.id);
+    let charged_ns: u64 = cpus.iter().map(|cpu| cpu.usage_ns).sum();
+    let held_ns: i64 = cpus.iter().map(|cpu| cpu.rem_ns + cpu.mail_ns).sum();
     let stat = GroupStat {
         group: format!("/{}", dir.strip_prefix(root).ok()?.display()),
         quota_usec: (group.quota_ns != UNLIMITED).then(|| usec(group.quota_ns)),
@@ -185,6 +193,9 @@ fn group_stat(
         pass_usec: usec(group.pass_ns),
         moved_on: group.moved_on,
         refused: group.refused,
+        charged_usec: usec(charged_ns),
+        unaccounted_nsec: group.refilled_ns - charged_ns as i64 - held_ns - group.pool_ns
+            + group.debt_ns,
         tasks: if tasks { task_stats(scheduler, dir) } else { Vec::new() },
     };
     Some((stat, group))

@@ -63,6 +63,7 @@ struct cbw_group {
 	u64 passes_next_ns; /* when to look again for who has to be let through */
 	u64 moved_on;	      /* released tasks that went on to wait for another level */
 	u64 refused; /* boundary visits that could not be arranged */
+	s64 refilled_ns; /* all that ever came into the pool or paid debt, less what a new limit took out; debt forgiven is paid */
 
 	/* Throttled CPUs since the last release: how many, and the sum of their start times. */
 	u64 throttled_cpus;

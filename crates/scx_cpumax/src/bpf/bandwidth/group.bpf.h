@@ -63,7 +63,7 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 {
 	cbw_group_t *g = cbw_group_at(address);
 	u64 old = g->quota_ns, old_period = g->period_ns, now = bpf_ktime_get_ns();
-	s64 pool = cbw_read(g->pool_ns), debt, changed, left, new_left;
+	s64 pool, debt, owed, came = 0, changed, left, new_left;
 	int i;
 
 	CBW_USES_ARENA();
@@ -73,7 +73,8 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 		__sync_fetch_and_add(&cbw_limits_seq, 1);
 		if (old != CBW_UNLIMITED) {
 			/* Debt is forgiven; the timer lets everybody go. */
-			__sync_lock_test_and_set(&g->debt_ns, 0);
+			owed = __sync_lock_test_and_set(&g->debt_ns, 0);
+			__sync_fetch_and_add(&g->refilled_ns, owed);
 			cbw_write(g->timer_active, 1);
 			cbw_poke((u64)g);
 		}
@@ -82,9 +83,10 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 	g->burst_ns = burst_ns;
 	cbw_write(g->period_ns, period_ns);
 	if (old == CBW_UNLIMITED) {
-		cbw_write(g->pool_ns, quota_ns);
+		pool = __sync_lock_test_and_set(&g->pool_ns, quota_ns);
 		cbw_write(g->feed_ns, quota_ns);
-		__sync_lock_test_and_set(&g->debt_ns, 0);
+		owed = __sync_lock_test_and_set(&g->debt_ns, 0);
+		came = (s64)quota_ns - pool + owed;
 		g->pool_after_refill_ns = quota_ns;
 		cbw_write(g->refill_at_ns, now + period_ns);
 	} else {
@@ -100,24 +102,29 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 			if (new_left > left)
 				new_left = left;
 		}
-		debt = __sync_lock_test_and_set(&g->debt_ns, 0);
-		debt = cbw_scale(cbw_scale(debt, old_period, old), quota_ns, period_ns);
+		owed = __sync_lock_test_and_set(&g->debt_ns, 0);
+		debt = cbw_scale(cbw_scale(owed, old_period, old), quota_ns, period_ns);
 		bpf_for(i, 0, 16) {
 			pool = cbw_read(g->pool_ns);
 			changed = cbw_scale(pool, old_period, old) - left + new_left;
 			changed = min_s64(cbw_scale(changed, quota_ns, period_ns), quota_ns + burst_ns);
 			if (__sync_val_compare_and_swap(&g->pool_ns, pool, changed > 0 ? changed : 0) == pool) {
+				came = -pool;
 				if (changed < 0)
 					debt -= changed;
+				else
+					came += changed;
 				break;
 			}
 		}
 		__sync_fetch_and_add(&g->debt_ns, debt);
+		came += owed - debt;
 		cbw_write(g->feed_ns, cbw_read(g->pool_ns));
 		g->pool_after_refill_ns = quota_ns;
 		if (cbw_read(g->refill_at_ns) > now + period_ns)
 			cbw_write(g->refill_at_ns, now + period_ns);
 	}
+	__sync_fetch_and_add(&g->refilled_ns, came);
 	__sync_fetch_and_add(&g->limit_seq, 1);
 	cbw_write(g->quota_ns, quota_ns);
 	__sync_fetch_and_add(&cbw_limits_seq, 1);

@@ -71,7 +71,7 @@ static __always_inline s64 cbw_part(s64 pool, u64 parts, s64 least)
 
 static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 {
-	s64 pool = 0, full = 0, cap, used, burst, due = g->quota_ns * periods;
+	s64 pool = 0, full = 0, cap, used, burst, paid, came = 0, due = g->quota_ns * periods;
 	u64 parked = cbw_read(g->nr_parked);
 	bool throttled = cbw_read(g->pool_ns) <= 0 && (parked || g->throttled_cpus);
 	int i;
@@ -80,13 +80,17 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 	if (throttled)
 		g->nr_throttled += periods;
 	cap = g->quota_ns + g->burst_ns;
-	due -= cbw_repay(g, due);
+	paid = cbw_repay(g, due);
+	due -= paid;
 	bpf_for(i, 0, 16) {
 		pool = cbw_read(g->pool_ns);
 		full = min_s64(pool + due, cap);
-		if (__sync_val_compare_and_swap(&g->pool_ns, pool, full) == pool)
+		if (__sync_val_compare_and_swap(&g->pool_ns, pool, full) == pool) {
+			came = full - pool;
 			break;
+		}
 	}
+	__sync_fetch_and_add(&g->refilled_ns, paid + came);
 	/* Burst is what was used beyond the quota out of what had been saved up, never debt. */
 	used = g->pool_after_refill_ns - pool;
 	burst = min_s64(used, g->pool_after_refill_ns) - (s64)g->quota_ns;

@@ -2,7 +2,8 @@
 /*
  * The pool of a group, the slices that CPUs take from it, and charging.
  *
- * Invariant: what was refilled = what was charged + the slices out + the pool - the debt. A CPU that has overrun its slice and
+ * Invariant: what was refilled = what was charged + the slices out + the pool - the debt, to the nanosecond where nobody runs
+ * (`unaccounted_nsec` of the statistics is the difference). A CPU that has overrun its slice and
  * finds the pool empty puts that on the group's debt, so debt is one number, and refills pay it, whoever made it. A CPU runs
  * user mode only on runtime that it holds: where others could empty the pool before its next tick, a timer looks when what
  * it holds is used up, and takes the next share.

@@ -41,7 +41,7 @@ pub fn storm() -> Checked {
     let start = Instant::now();
     let sentinel = Group::new("sentinel", "max");
     let _sentinel = sentinel.load(&["sentinel", STEPS]);
-    let mut steps = 0;
+    let (mut steps, mut removed) = (0, 0);
     let length = argument("cpumax.storm_s").and_then(|s| s.parse().ok()).unwrap_or(STORM_S);
     let mut minutes = 0;
     while start.elapsed() < Duration::from_secs(length) {
@@ -52,6 +52,9 @@ pub fn storm() -> Checked {
         steps += 1;
         let _ = fs::write(STEPS, steps.to_string());
         step(&mut random, &mut groups, &mut loads, steps);
+        if random.below(20) == 0 && remove_one(&mut random, &mut groups) {
+            removed += 1;
+        }
         scheduler.still_in_charge()?;
         sleep(Duration::from_millis(random.below(30)));
     }
@@ -73,12 +76,34 @@ pub fn storm() -> Checked {
     if slow > Duration::from_secs(5) {
         return Err(format!("a task took {slow:?} to die"));
     }
+    let charged = add_up(&groups)?;
     // And what comes afterwards gets what it should.
     let rates = (0..3).map(|_| rate_of_new_group());
     let rates: Vec<f64> = rates.collect();
     scheduler.stop()?;
-    let said = format!("{steps} steps in {length} s; afterwards {rates:.4?} CPUs of 0.2");
+    let said = format!(
+        "{steps} steps in {length} s, {removed} groups removed, the books of {} balance over {charged} us; \
+         afterwards {rates:.4?} CPUs of 0.2",
+        groups.len()
+    );
     if rates.iter().all(|rate| (rate / 0.2 - 1.0).abs() > 0.02) { Err(said) } else { Ok(said) }
+}
+
+/// To the nanosecond, what came into the pools is what was charged and what is left. Returns what was charged, us.
+fn add_up(groups: &[Group]) -> Result<u64, String> {
+    for group in groups {
+        // The children of those that fork are still there.
+        group.set("cgroup.kill", "1");
+    }
+    let mut charged = 0;
+    for group in groups {
+        let empty = || fs::read_to_string(group.file("cgroup.procs")).is_ok_and(|s| s.is_empty());
+        wait_until(10, empty).map_err(|()| format!("{} cannot be emptied", group.0))?;
+        let balanced = || group.stat()["unaccounted_nsec"].as_i64() == Some(0);
+        wait_until(2, balanced).map_err(|()| format!("it does not add up: {}", group.stat()))?;
+        charged += group.number("charged_usec");
+    }
+    Ok(charged)
 }
 
 fn rate_of_new_group() -> f64 {
@@ -86,6 +111,25 @@ fn rate_of_new_group() -> f64 {
     let _load = group.hogs(1);
     sleep(Duration::from_secs(1));
     group.rate(Duration::from_secs(5))
+}
+
+/// Moves all processes of a group elsewhere and removes it at once; whether it is gone, for it may have children.
+fn remove_one(random: &mut Random, groups: &mut Vec<Group>) -> bool {
+    if groups.len() < 4 {
+        return false;
+    }
+    let at = random.below(groups.len() as u64) as usize;
+    let group = groups.swap_remove(at);
+    let to = groups[random.below(groups.len() as u64) as usize].file("cgroup.procs");
+    let procs = fs::read_to_string(group.file("cgroup.procs")).unwrap_or_default();
+    for pid in procs.lines() {
+        let _ = fs::write(&to, pid);
+    }
+    let gone = fs::remove_dir(group.file("")).is_ok();
+    if !gone {
+        groups.push(group);
+    }
+    gone
 }
 
 fn step(random: &mut Random, groups: &mut Vec<Group>, loads: &mut Vec<Load>, steps: u64) {
