@@ -85,10 +85,9 @@ fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
     {
         within("nested", both, 0.3, 1.0, &mut said)?;
         let _ = write!(said, "fair {fair_both:.4}; ");
-        // Runtime of the parent goes to whoever asks first: the wide child may take some of what the narrow one could use.
-        within("narrow child", narrow, 0.1, 5.0, &mut said)?;
+        within("narrow child", narrow, 0.1, 1.0, &mut said)?;
         let _ = write!(said, "fair {fair_narrow:.4}; ");
-        within("after pauses, with burst", burst, 0.24, 5.0, &mut said)?;
+        within("after pauses, with burst", burst, 0.24, 1.0, &mut said)?;
         let _ = write!(said, "fair {fair_burst:.4}; ");
     }
     Ok(said)
