@@ -27,6 +27,7 @@ pub struct Group {
     pub taken: u32,
     pub nr_parked: u64,
     pub released_in_walk: i64,
+    pub looked_at_in_walk: i64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_ns: u64,

@@ -56,6 +56,7 @@ enum cure {
 	CURE_SECOND_HOP = 1 << 4,
 	CURE_UNPARK_FIRST = 1 << 5,
 	CURE_LEAVING_CPU = 1 << 6,
+	CURE_KILLED = 1 << 7,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
@@ -70,7 +71,7 @@ const volatile u32 task_size = sizeof(struct cbw_task);
 #define CBW_CONTINUE_NS 100000	    /* until the next batch */
 #define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that is early has to come again */
 #define CBW_PASS_AFTER_NS 15000000000ULL /* half of what the watchdog allows */
-#define CBW_PASS_EVERY_NS 1000000000ULL
+#define CBW_PASS_EVERY_NS 100000000ULL
 #define CBW_PASS_BATCH 256
 #define CBW_PARK_DSQ (1ULL << 48)
 
@@ -224,10 +225,16 @@ static __always_inline cbw_group_t *cbw_task_limit(struct cbw_task *t)
 			break; \
 		else if (((l) = cbw_next_limited(g)), true)
 
+/* The kernel gives each thread that has to die the signal of its own, be it of kill(), of an exec or of another's exit. */
+static __always_inline bool cbw_killed(struct task_struct *p)
+{
+	return !(without & CURE_KILLED) && (p->pending.signal.sig[0] & (1UL << (SIGKILL - 1)));
+}
+
 /* Who never waits at the boundary: it has none, or leaves for good. */
 static __always_inline bool cbw_exempt(struct task_struct *p)
 {
-	return p->flags & (PF_KTHREAD | PF_EXITING | PF_IO_WORKER | PF_USER_WORKER);
+	return (p->flags & (PF_KTHREAD | PF_EXITING | PF_IO_WORKER | PF_USER_WORKER)) || cbw_killed(p);
 }
 
 static __always_inline bool cbw_wants_out(struct cbw_task *t)

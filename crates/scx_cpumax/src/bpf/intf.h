@@ -45,6 +45,7 @@ struct cbw_group {
 	u32 taken; /* somebody took from the pool since the last refill */
 	u64 nr_parked;
 	s64 released_in_walk; /* scratch: a counter in a register would have the verifier try every count */
+	s64 looked_at_in_walk;
 
 	/* What cpu.stat would say. */
 	u64 nr_periods;

@@ -46,6 +46,7 @@ enum { BPF_F_TIMER_ABS = 1ULL << 0, BPF_F_TIMER_CPU_PIN = 1ULL << 1 };
 #define ENOMEM 12
 #define E2BIG 7
 #define ENOSPC 28
+#define SIGKILL 9
 #define PF_EXITING 0x00000004
 #define PF_IO_WORKER 0x00000010
 #define PF_USER_WORKER 0x00004000
@@ -87,6 +88,12 @@ struct sched_ext_entity {
 struct thread_info {
 	u32 cpu;
 };
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
+struct sigpending {
+	sigset_t signal;
+};
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
@@ -99,6 +106,7 @@ struct task_struct {
 	struct cpumask cpus_mask;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	struct sigpending pending;
 	char comm[16];
 };
 struct kernfs_node {

@@ -124,6 +124,7 @@ pub const CHECKS: &[Check] = &[
     exact("setxid", traced::setxid).on(2),
     exact("class_change", traced::class_change).on(2),
     exact("watchdog", parked::watchdog),
+    exact("killed", parked::killed),
     slow(exact("crowd", parked::crowd)),
     exact("watchdog_passes", parked::watchdog_passes),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),

@@ -5,12 +5,13 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, hold, kernel_version, wait_until};
+use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, kernel_version, wait_until};
 
 /// As `enum cure` has them.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
 const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
 const WITHOUT_SECOND_HOP: &str = "--without=16";
+const WITHOUT_KILLED: &str = "--without=128";
 /// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
@@ -220,7 +221,12 @@ pub fn crowd() -> Checked {
     sleep(Duration::from_secs(60));
     scheduler.still_in_charge()?;
     let (after, debt) = (read(), group.number("debt_usec"));
+    // Under the fair class, to which the machine goes back, the killed would wait for their turns: see `killed`.
+    let gone = kill_and_wait(&group, 30);
     scheduler.stop()?;
+    if gone.1 > 0 {
+        return Err(format!("{} of the killed were still there after {:.0?}", gone.1, gone.0));
+    }
     let [used, passing, passes] = [0, 1, 2].map(|n| after[n] - before[n]);
     let said = format!(
         "{} us in a minute, and {passing} us on {passes} passes; {debt} us owed",
@@ -229,6 +235,52 @@ pub fn crowd() -> Checked {
     // What is charged is the quota; were the passes, they alone would be more.
     let charged = 50_000..=75_000;
     if passes < 1500 || !charged.contains(&(used - passing)) || debt > 5000 {
+        Err(said)
+    } else {
+        Ok(said)
+    }
+}
+
+/// Kills all of a group; returns how long that took, at most so many seconds, and who is left.
+fn kill_and_wait(group: &Group, seconds: u64) -> (Duration, usize) {
+    let left = || {
+        let procs = fs::read_to_string(group.file("cgroup.procs")).unwrap_or_default();
+        let alive = |pid: &&str| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        procs.lines().filter(alive).count()
+    };
+    let start = Instant::now();
+    group.set("cgroup.kill", "1");
+    let _ = wait_until(seconds, || left() == 0);
+    (start.elapsed(), left())
+}
+
+/// A hundred tasks that wait for turns a second apart are killed: how long until they are gone, and who is left.
+fn killed_under_small_limit() -> (Duration, usize) {
+    let group = Group::new("killed", "max");
+    let load = group.load(&["hogs", "100"]);
+    sleep(Duration::from_secs(1));
+    group.set("cpu.max", "1000 1000000");
+    sleep(Duration::from_secs(5));
+    let gone = kill_and_wait(&group, 20);
+    group.set("cpu.max", "max");
+    drop(load);
+    gone
+}
+
+/// Who is killed while it is parked does not wait for its turn to die, as it would under the fair class.
+pub fn killed() -> Checked {
+    let (fair, ours) = beside_fair(|_| Ok(killed_under_small_limit()))?;
+    let scheduler = Scheduler::start(&[WITHOUT_KILLED])?;
+    let without = killed_under_small_limit();
+    scheduler.stop()?;
+    let said = format!(
+        "100 killed: {} left after {:.1?}; without: {} after {:.1?}; under the fair class {} after {:.1?}",
+        ours.1, ours.0, without.1, without.0, fair.1, fair.0
+    );
+    if ours.1 > 0 || ours.0 > Duration::from_secs(5) || without.1 == 0 {
         Err(said)
     } else {
         Ok(said)
