@@ -28,6 +28,7 @@ cfg_if::cfg_if! {
         mod trace;
         mod work;
         mod world;
+        mod writes;
 
         pub use guest::guest;
     } else {

@@ -6,6 +6,7 @@
 
 use crate::protocol::Calibration;
 use crate::sys;
+use crate::writes::{SIZES, Writes};
 use std::ptr;
 
 /// Bytes of the buffer that kernel work reads into and writes from.
@@ -52,7 +53,7 @@ pub struct Speed {
     read_byte: Rate,
     read_call_ns: u64,
     /// The same for a write to a file in memory.
-    write_byte: Rate,
+    writes: Writes,
     write_call_ns: u64,
     /// Turns between two looks at the clock, and how long they take, ns.
     pub chunk_turns: u64,
@@ -70,7 +71,7 @@ const FS_PER_NS: u64 = 1_000_000;
 
 /// How long one of many equal things takes; both ways without a division, which tasks have no time for.
 #[derive(Debug, Clone, Copy, Default)]
-struct Rate {
+pub(crate) struct Rate {
     fs: u64,
     /// ns for one, and how many in a ns, times 2^32.
     ns: u64,
@@ -84,11 +85,20 @@ impl Rate {
         Rate { fs, ns: fixed(fs, FS_PER_NS), per_ns: fixed(FS_PER_NS, fs) }
     }
 
+    /// By how long so many of them took, ns.
+    pub fn of(ns: u64, n: u64) -> Rate {
+        Rate::new((u128::from(ns) * u128::from(FS_PER_NS) / u128::from(n.max(1))) as u64)
+    }
+
+    pub fn fs(self) -> u64 {
+        self.fs
+    }
+
     fn ns(self, n: u64) -> u64 {
         ((u128::from(n) * u128::from(self.ns)) >> 32) as u64
     }
 
-    fn count(self, ns: u64) -> u64 {
+    pub fn count(self, ns: u64) -> u64 {
         ((u128::from(ns) * u128::from(self.per_ns)) >> 32) as u64
     }
 }
@@ -125,7 +135,7 @@ impl Speed {
     /// Bytes to write to hold an inode's lock for this long.
     pub fn write_bytes(&self, ns: u64, whole_call: bool) -> usize {
         let own_ns = if whole_call { self.write_call_ns } else { 0 };
-        self.write_byte.count(ns.saturating_sub(own_ns)) as usize
+        self.writes.bytes(ns.saturating_sub(own_ns))
     }
 
     /// As whoever asked is told.
@@ -135,7 +145,7 @@ impl Speed {
             syscall_ns: self.read_call_ns,
             sleep_ns: self.sleep_ns,
             kernel_kib_ps: (self.read_byte.fs << 10) / 1000,
-            write_kib_ps: (self.write_byte.fs << 10) / 1000,
+            write_kib_ps: (self.writes.byte_fs() << 10) / 1000,
             stamp_fs: self.stamp.fs,
         }
     }
@@ -188,15 +198,14 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let buffer = libc::iovec { iov_base: scratch.cast(), iov_len: SCRATCH_BYTES };
     let vector = [buffer; LONG_BUFFERS];
     let read = |n: usize| sys::readv(files.random, vector.as_ptr(), n);
-    let write = |n: usize| sys::pwritev(files.memory, vector.as_ptr(), n);
-    // The file gets its pages first.
-    write(LONG_BUFFERS);
     speed.read_byte = Rate::new(byte_fs(&speed, read));
-    speed.write_byte = Rate::new(byte_fs(&speed, write));
     let read_ns = shortest(&speed, || sys::read(files.random, scratch, SMALL_BYTES));
     speed.read_call_ns = read_ns.saturating_sub(speed.read_byte.ns(SMALL_BYTES as u64));
-    let write_ns = shortest(&speed, || sys::pwrite(files.memory, scratch, SMALL_BYTES, 0));
-    speed.write_call_ns = write_ns.saturating_sub(speed.write_byte.ns(SMALL_BYTES as u64));
+    let writes_ns = SIZES.map(|bytes| write_ns(&speed, files.memory, scratch, bytes));
+    // A quarter of the shortest write costs a quarter of its bytes, and the call.
+    let small_ns = write_ns(&speed, files.memory, scratch, SIZES[0] / 4);
+    speed.write_call_ns = (4 * small_ns).saturating_sub(writes_ns[0]) / 3;
+    speed.writes = Writes::new(writes_ns.map(|ns| ns.saturating_sub(speed.write_call_ns)));
     speed.sleep_ns = sleep_cpu_ns();
     [speed.child_ns, speed.reap_ns] = child_cpu_ns(&speed).unwrap_or_default();
     speed
@@ -222,6 +231,25 @@ fn byte_fs(speed: &Speed, call: impl Fn(usize) -> isize) -> u64 {
     times.sort_unstable();
     let bytes = ((LONG_BUFFERS - 1) * SCRATCH_BYTES) as u64;
     times[TRIES / 2] * FS_PER_NS / bytes
+}
+
+/// What a write of that many bytes takes, ns, ticks included, where the file has its pages already.
+fn write_ns(speed: &Speed, file: i32, scratch: *mut u8, bytes: usize) -> u64 {
+    const TRIES: usize = 3;
+    let whole = bytes.saturating_sub(1) / SCRATCH_BYTES;
+    let buffer = libc::iovec { iov_base: scratch.cast(), iov_len: SCRATCH_BYTES };
+    let mut vector = vec![buffer; whole + 1];
+    vector[0].iov_len = bytes - whole * SCRATCH_BYTES;
+    let write = || sys::pwritev(file, vector.as_ptr(), vector.len());
+    write();
+    let mut times = [0; TRIES];
+    for time in &mut times {
+        let begin = stamp();
+        write();
+        *time = speed.ns(stamp() - begin);
+    }
+    times.sort_unstable();
+    times[TRIES / 2]
 }
 
 /// CPU time that a sleep takes, ns.
