@@ -53,6 +53,7 @@ pub fn write_limits(
             continue;
         };
         let period_ns = first.period_ns();
+        let edge_ns = not_at_once(edge_ns, period_ns);
         edges.insert(spec.path.clone(), first_edge(start_ns, edge_ns, period_ns));
         let mut group = Steered { group: ix, last: spec.limit, now: first, period_ns, edge_ns };
         let step_ns = match workload.machine.timer_phase_ns {
@@ -78,6 +79,18 @@ pub fn write_limits(
         edges.insert(path, first_edge(start_ns, edge_ns, group.period_ns));
     }
     Ok(edges)
+}
+
+/// The edge, or the next one if it is so near that the timer could fire before it is told how far to step; then this one
+/// has passed.
+fn not_at_once(edge_ns: u64, period_ns: u64) -> u64 {
+    const NEAR_NS: u64 = 2_000_000;
+    const PASSED_NS: u64 = 100_000;
+    if sys::monotonic_ns() + NEAR_NS.min(period_ns / 2) < edge_ns {
+        return edge_ns;
+    }
+    sys::sleep_until(edge_ns + PASSED_NS.min(period_ns / 4));
+    edge_ns + period_ns
 }
 
 /// When a timer that fires then has its first edge, ns since the start. Tasks are woken before the start, so what they have
