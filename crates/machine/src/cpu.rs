@@ -206,7 +206,10 @@ impl Machine<'_> {
         if self.tasks[curr].mode == Mode::User && self.exit_to_user(curr) {
             return true;
         }
-        self.end_stall(curr);
+        // It may come only to park: then it has not gone on.
+        if !self.tasks[curr].is_leaving_kernel() {
+            self.end_stall(curr);
+        }
         if self.tasks[curr].segment != Segment::None {
             return false;
         }

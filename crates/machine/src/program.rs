@@ -34,7 +34,7 @@ impl Machine<'_> {
             let time_ns = t.request_start_ns.max(self.now + 1);
             return self.sleep_until(task, time_ns);
         }
-        if t.mode == Mode::Kernel && !t.in_syscall && t.has_user_mode() {
+        if t.is_leaving_kernel() {
             t.mode = Mode::User;
             return;
         }

@@ -181,4 +181,12 @@ impl Task {
     pub fn has_user_mode(&self) -> bool {
         self.class != Class::Kthread && self.code == Code::Kind
     }
+
+    /// Whether it has nothing left to do in the kernel and is about to return to user mode.
+    pub fn is_leaving_kernel(&self) -> bool {
+        self.mode == Mode::Kernel
+            && self.segment == Segment::None
+            && !(self.in_syscall || self.exiting || self.going)
+            && self.has_user_mode()
+    }
 }
