@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::bandwidth::rules::{Queue, Unit};
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
+use crate::lock::Waiter;
 use crate::machine::Machine;
 use crate::se::Owner;
 use crate::task::State;
@@ -261,7 +262,9 @@ impl Machine<'_> {
                     l.holders.len()
                 ));
             }
-            if l.holders.is_empty() && !l.waiters.is_empty() {
+            // Whoever was woken to take it has yet to come.
+            let comes = |waiter: &Waiter| self.tasks[waiter.task].state == State::Runnable;
+            if l.holders.is_empty() && !l.waiters.is_empty() && !l.waiters.iter().any(comes) {
                 return Err(format!("lock {} is free and {} wait", lock.0, l.waiters.len()));
             }
         }

@@ -1,27 +1,45 @@
 //! Locks and channels: what tasks wait for each other at.
 //!
-//! A lock is handed over in order of arrival (no stealing, no optimistic spinning); a waiting writer stops
-//! new readers. A channel carries tokens with the time each came.
+//! A kernel's mutex or rwsem is free once it is released: the first who waits is woken to take it, and whoever comes by
+//! before that one runs has it first. Who has come too late is handed it at the next release (kernel:
+//! `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for 4 ms (`rwsem_try_write_lock()`). Readers of an
+//! rwsem are let in where they wait, all together. Other locks are handed over in order of arrival: those of user space,
+//! percpu rwsems, and all on `PREEMPT_RT`. A channel carries tokens with the time each came.
 
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, Id, LockId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State, Wait};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Class, LockKind, LockMode, Preempt};
+use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 use std::collections::VecDeque;
+
+/// How long the first to wait at an rwsem lets others come first, ns (kernel: `RWSEM_WAIT_TIMEOUT`).
+const PATIENCE_NS: u64 = 4_000_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
     pub kind: LockKind,
+    /// Who comes by when it is free may take it, whoever waits.
+    pub barging: bool,
+    /// The next to have it is the first who waits.
+    pub handoff: bool,
     pub held_for_writing: bool,
     pub holders: Vec<TaskId>,
-    pub waiters: VecDeque<(TaskId, LockMode)>,
+    pub waiters: VecDeque<Waiter>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub task: TaskId,
+    mode: LockMode,
+    since_ns: u64,
 }
 
 impl Lock {
-    pub fn new(kind: LockKind) -> Lock {
-        Lock { kind, held_for_writing: false, holders: Vec::new(), waiters: VecDeque::new() }
+    pub fn new(kind: LockKind, barging: bool) -> Lock {
+        let (holders, waiters) = (Vec::new(), VecDeque::new());
+        Lock { kind, barging, handoff: false, held_for_writing: false, holders, waiters }
     }
 
     fn admits(&self, mode: LockMode) -> bool {
@@ -31,12 +49,46 @@ impl Lock {
         }
     }
 
+    /// Whether somebody who comes, or has come back from his place among those who wait, may have it now.
+    fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
+        if !self.admits(mode) {
+            return false;
+        }
+        match mode {
+            _ if self.waiters.is_empty() => true,
+            _ if !self.barging => false,
+            LockMode::Write => !self.handoff || place == Some(0),
+            LockMode::Read => !self.handoff && self.holders.is_empty(),
+        }
+    }
+
     fn mode(&self, asked: LockMode) -> LockMode {
         match self.kind {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
             LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock => asked,
         }
     }
+}
+
+/// Whether that lock is one of the kernel's that others may take first: a mutex or rwsem that is taken in system calls.
+pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) -> bool {
+    let kind = workload.locks[lock as usize].kind;
+    matches!(kind, LockKind::Mutex | LockKind::Rwsem)
+        && preempt != Preempt::Rt
+        && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
+}
+
+fn takes_in_kernel(kind: &TaskSpec, lock: LockIx) -> bool {
+    let mut inside = kind.class == Class::Kthread;
+    for op in &kind.program {
+        match *op {
+            Op::EnterKernel => inside = true,
+            Op::ExitKernel => inside = kind.class == Class::Kthread,
+            Op::Lock { lock: taken, .. } if inside && taken == lock => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 #[derive(Debug, Clone)]
@@ -94,18 +146,33 @@ impl Channel {
 }
 
 impl Machine<'_> {
-    /// The running task takes a lock, or begins to wait for it.
+    /// The running task takes a lock, or begins to wait for it; or it was woken to take it, and does, or has come too
+    /// late.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
+        let (now, cpu) = (self.now, self.tasks[task].cpu);
         let l = &mut self.locks[lock];
         let mode = l.mode(asked);
-        let spins = l.kind == LockKind::Spin && self.preempt != Preempt::Rt;
-        if l.admits(mode) && l.waiters.is_empty() {
+        let place = l.waiters.iter().position(|waiter| waiter.task == task);
+        if l.is_free_for(mode, place) {
+            if let Some(place) = place {
+                l.waiters.remove(place);
+                l.handoff = false;
+            }
             self.take_lock(task, lock, mode);
+            if mode == LockMode::Read {
+                self.admit_readers(lock);
+            }
             return;
         }
-        l.waiters.push_back((task, mode));
-        let cpu = self.tasks[task].cpu;
-        self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
+        let spins = l.kind == LockKind::Spin && self.preempt != Preempt::Rt;
+        if let Some(place) = place {
+            let patient =
+                l.kind == LockKind::Rwsem && now - l.waiters[place].since_ns < PATIENCE_NS;
+            l.handoff |= place == 0 && !patient;
+        } else {
+            l.waiters.push_back(Waiter { task, mode, since_ns: now });
+            self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
+        }
         self.begin_stall(task);
         if spins {
             self.tasks[task].segment = Segment::Spin;
@@ -114,6 +181,25 @@ impl Machine<'_> {
         }
         self.boost_holders(task, lock);
         self.block(task, Wait::Lock(lock, mode));
+    }
+
+    /// Where the first who waits reads, all who do are let in (kernel: `rwsem_mark_wake()`).
+    fn admit_readers(&mut self, lock: LockId) {
+        let l = &self.locks[lock];
+        let reads = |waiter: &Waiter| waiter.mode == LockMode::Read;
+        if !l.barging || !l.admits(LockMode::Read) || !l.waiters.front().is_some_and(reads) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(&waiter) = self.locks[lock].waiters.get(at) {
+            if reads(&waiter) {
+                self.locks[lock].waiters.remove(at);
+                self.take_lock(waiter.task, lock, waiter.mode);
+                self.wake(waiter.task);
+            } else {
+                at += 1;
+            }
+        }
     }
 
     fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
@@ -128,7 +214,7 @@ impl Machine<'_> {
         self.emit(cpu, What::LockTaken { task: task.0, lock: lock.0 });
     }
 
-    /// The running task releases a lock; those next in line get it.
+    /// The running task releases a lock; those next in line get it, or are woken to take it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
@@ -142,7 +228,10 @@ impl Machine<'_> {
         if let Some(class) = self.tasks[task].boosted_from.take() {
             self.set_class(task, class);
         }
-        while let Some(&(next, mode)) = self.locks[lock].waiters.front() {
+        if self.locks[lock].barging {
+            return self.call_next(lock);
+        }
+        while let Some(&Waiter { task: next, mode, .. }) = self.locks[lock].waiters.front() {
             if !self.locks[lock].admits(mode) {
                 break;
             }
@@ -156,6 +245,25 @@ impl Machine<'_> {
                 self.wake(next);
             }
         }
+    }
+
+    /// The first who waits is woken to take a lock that is free, or gets it if others have been before it.
+    fn call_next(&mut self, lock: LockId) {
+        self.admit_readers(lock);
+        let l = &mut self.locks[lock];
+        let Some(&Waiter { task, mode, .. }) = l.waiters.front() else { return };
+        if !l.admits(mode) {
+            return;
+        }
+        if l.handoff && l.kind == LockKind::Mutex {
+            l.handoff = false;
+            l.waiters.pop_front();
+            self.take_lock(task, lock, mode);
+        } else if self.tasks[task].state != State::Runnable {
+            // It executes the instruction once more.
+            self.tasks[task].pc -= 1;
+        }
+        self.wake(task);
     }
 
     /// Everything a dying task holds is released, as the kernel's own exit path would.

@@ -12,7 +12,7 @@ use crate::fair::balance::Balancing;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::latency::Latencies;
-use crate::lock::{Channel, Lock};
+use crate::lock::{Channel, Lock, is_barging};
 use crate::noise::Noise;
 use crate::se::Se;
 use crate::task::{Code, Task};
@@ -236,8 +236,9 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
         }
-        for lock in &workload.locks {
-            self.locks.push(Lock::new(lock.kind));
+        for (ix, lock) in workload.locks.iter().enumerate() {
+            let barging = is_barging(workload, ix as u32, self.preempt);
+            self.locks.push(Lock::new(lock.kind, barging));
         }
         for channel in &workload.channels {
             self.channels.push(Channel::new(channel.capacity));

@@ -177,9 +177,9 @@ pub struct LockSpec {
 /// What kind of kernel lock it is; decides who may hold it together and who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// Exclusive, sleeping, FIFO.
+    /// Exclusive, sleeping; woken in order of arrival.
     Mutex,
-    /// Readers together, writers alone, FIFO; a waiting writer stops new readers.
+    /// Readers together, writers alone, woken in order of arrival; a waiting writer stops new readers.
     Rwsem,
     /// As rwsem; a writer first stops all readers and then waits for those inside
     /// (`cgroup_threadgroup_rwsem`).

@@ -1,0 +1,124 @@
+//! A kernel's mutex or rwsem that is released is free: who is woken to take it may come too late.
+
+use cpumax_machine::{Options, kernel, run};
+use cpumax_outcome::Outcome;
+
+/// A group out of quota in which `waiter` waits, a holder outside, and `other` who comes by.
+fn outcome(lock: &str, in_call: bool, version: &str, limit: &str) -> Outcome {
+    let mode = if lock == "mutex" { "" } else { ", mode = \"write\"" };
+    let [open, close] = if in_call { ["{ syscall = [", "] },"] } else { ["", ","] };
+    let held = |work: &str| {
+        let work =
+            if in_call { format!("kernel = \"{work}\"") } else { format!("user = \"{work}\"") };
+        format!("{open} {{ lock = \"l\"{mode} }}, {{ {work} }}, {{ unlock = \"l\" }} {close}")
+    };
+    let text = format!(
+        r#"
+        duration = "1s"
+        [machine]
+        cpus = 2
+        timer_phase = "1.5ms"
+        [[group]]
+        path = "/limited"
+        {limit}
+        [[lock]]
+        name = "l"
+        kind = "{lock}"
+        [[task]]
+        name = "hog"
+        group = "/limited"
+        cpus = "0"
+        program = [{{ forever = [{{ user = "10s" }}] }}]
+        [[task]]
+        name = "waiter"
+        group = "/limited"
+        cpus = "0"
+        program = [{{ forever = [{{ begin = true }}, {} {{ done = true }}, {{ user = "700us" }}] }}]
+        [[task]]
+        name = "holder"
+        cpus = "1"
+        program = [{{ forever = [{} {{ sleep = "2200us" }}] }}]
+        [[task]]
+        name = "other"
+        cpus = "1"
+        program = [{{ forever = [{{ sleep = "4300us" }}, {{ begin = true }}, {} {{ done = true }}] }}]
+        "#,
+        held("30us"),
+        held("2300us"),
+        held("230us"),
+    );
+    let workload = cpumax_workload::parse(&text, "barging.toml").unwrap();
+    let kernel = kernel::parse_kernels(version).unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    run(&workload, &options, None, None).unwrap()
+}
+
+const QUOTA: &str = "max = \"10000 100000\"";
+
+#[test]
+fn a_frozen_waiter_keeps_nobody_from_a_lock_of_the_kernel() {
+    for lock in ["mutex", "rwsem"] {
+        let outcome = outcome(lock, true, "6.12", QUOTA);
+        let (other, waiter) = (&outcome.tasks["other"], &outcome.tasks["waiter"]);
+        assert!(waiter.latency_ns.max > 60_000_000, "{lock}: {waiter:?}");
+        assert!(other.latency_ns.max < 20_000_000, "{lock}: {other:?}");
+        assert!(other.completions > 80, "{lock}: {other:?}");
+    }
+}
+
+#[test]
+fn a_frozen_waiter_is_handed_what_is_handed_over_in_order() {
+    for (lock, in_call) in [("mutex", false), ("percpu-rwsem", true)] {
+        let outcome = outcome(lock, in_call, "6.12", QUOTA);
+        let other = &outcome.tasks["other"];
+        assert!(other.latency_ns.max > 60_000_000, "{lock}: {other:?}");
+    }
+}
+
+#[test]
+fn who_came_too_late_is_not_left_out_for_long() {
+    // Without a limit the waiter competes with two who release and take the lock again while it wakes up.
+    for (lock, longest_ns) in [("mutex", 20_000_000), ("rwsem", 30_000_000)] {
+        for version in ["6.12", "6.18", "7.3"] {
+            let outcome = outcome(lock, true, version, "");
+            let waiter = &outcome.tasks["waiter"];
+            assert!(waiter.latency_ns.max < longest_ns, "{lock} on {version}: {waiter:?}");
+            assert!(waiter.completions > 20, "{lock} on {version}: {waiter:?}");
+        }
+    }
+}
+
+#[test]
+fn readers_are_let_in_together_where_they_wait() {
+    let text = r#"
+        duration = "400ms"
+        [machine]
+        cpus = 4
+        [[lock]]
+        name = "l"
+        kind = "rwsem"
+        [[task]]
+        name = "writer"
+        cpus = "0"
+        program = [{ forever = [
+          { syscall = [{ lock = "l", mode = "write" }, { kernel = "5ms" }, { unlock = "l" }] }, { sleep = "7300us" },
+        ] }]
+        [[task]]
+        name = "reader"
+        count = 3
+        cpus = "1-3"
+        start = "1ms"
+        program = [{ forever = [
+          { begin = true }, { syscall = [{ lock = "l", mode = "read" }, { kernel = "1ms" }, { unlock = "l" }] },
+          { done = true }, { sleep = "11300us" },
+        ] }]
+    "#;
+    let workload = cpumax_workload::parse(text, "barging.toml").unwrap();
+    let kernel = kernel::parse_kernels("6.18").unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    let outcome = run(&workload, &options, None, None).unwrap();
+    let readers = &outcome.tasks["reader"];
+    // The writer's 5 ms and one's own: nobody waits for another reader.
+    assert!(readers.latency_ns.max <= 6_100_000, "{readers:?}");
+    assert!(readers.latency_ns.max > 4_000_000, "{readers:?}");
+}
