@@ -73,12 +73,18 @@ impl Machine<'_> {
         named.into_iter().map(outcome).collect()
     }
 
+    fn lock_names(&self) -> Vec<String> {
+        let own = self.workload.locks.iter().map(|lock| lock.name.clone());
+        // The one that moves hold under noise is no workload's.
+        own.chain(std::iter::repeat("(move)".to_owned())).take(self.locks.len()).collect()
+    }
+
     /// Tells a trace what the numbers in it stand for.
     pub(crate) fn name_everything(&mut self) {
         let names = Names {
             tasks: self.tasks.ids().map(|task| self.task_name(task)).collect(),
             groups: self.workload.groups.iter().map(|g| g.path.clone()).collect(),
-            locks: self.workload.locks.iter().map(|l| l.name.clone()).collect(),
+            locks: self.lock_names(),
         };
         if let Some(sink) = self.trace.as_mut() {
             sink.names(names);

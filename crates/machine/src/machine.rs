@@ -240,6 +240,7 @@ impl<'a> Machine<'a> {
             let barging = is_barging(workload, ix as u32, self.preempt);
             self.locks.push(Lock::new(lock.kind, barging));
         }
+        self.build_move_lock();
         for channel in &workload.channels {
             self.channels.push(Channel::new(channel.capacity));
         }

@@ -4,10 +4,11 @@
 //! kernel, its compiler and the machine, so a run draws them by a seed: for each kind of thing a length that is typical in
 //! this run, and around that as much chance as this run has, which may be nearly none.
 
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, GroupId, LockId, TaskId};
+use crate::lock::Lock;
 use crate::machine::Machine;
-use crate::task::{Code, Mode, Segment, State};
-use cpumax_workload::{Domain, Preempt, Stream};
+use crate::task::{Code, Mode, Moving, Segment, State};
+use cpumax_workload::{Domain, LockKind, LockMode, Preempt, Stream};
 
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +29,15 @@ pub(crate) enum Kind {
     Point,
     /// The call that goes to sleep.
     Sleep,
+    /// Half a call that moves who makes it to another group.
+    Move,
     /// Beyond, or short of, the length that work should have.
     Work,
     /// The end of a task.
     Exit,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -44,6 +47,7 @@ const KINDS: [Kind; 11] = [
     Kind::SwitchFromReady,
     Kind::Point,
     Kind::Sleep,
+    Kind::Move,
     Kind::Work,
     Kind::Exit,
 ];
@@ -56,6 +60,7 @@ impl Kind {
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
             Kind::Point => (0, 120_000),
             Kind::Sleep => (2_000, 12_000),
+            Kind::Move => (7_000, 14_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
         }
@@ -186,6 +191,55 @@ impl Machine<'_> {
             t.owes_ns = t.owes_ns.saturating_add(ns as u32);
         }
         goes
+    }
+
+    /// The lock that moves hold.
+    fn move_lock(&self) -> LockId {
+        LockId(self.workload.locks.len() as u32)
+    }
+
+    pub(crate) fn build_move_lock(&mut self) {
+        if self.noise.is_some() {
+            self.locks.push(Lock::new(LockKind::Rwsem, true));
+        }
+    }
+
+    /// A task that moves itself needs some time for that, and nobody else moves in it: true where this does all that
+    /// has to be done, step by step.
+    pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let lock = self.move_lock();
+        let t = &self.tasks[task];
+        let next = match t.moving {
+            Moving::No => {
+                let in_syscall = t.in_syscall;
+                // Who has to wait is woken to try again.
+                self.lock(task, lock, LockMode::Write);
+                if !self.locks[lock].holders.contains(&task) {
+                    return true;
+                }
+                Moving::Out { in_syscall }
+            }
+            Moving::Out { in_syscall } => {
+                self.move_to_group(task, group);
+                Moving::In { in_syscall }
+            }
+            Moving::In { in_syscall } => {
+                self.tasks[task].in_syscall = in_syscall;
+                self.tasks[task].moving = Moving::No;
+                self.unlock(task, lock);
+                return true;
+            }
+        };
+        let ns = self.noise_ns(Kind::Move);
+        let t = &mut self.tasks[task];
+        t.moving = next;
+        (t.in_syscall, t.mode, t.segment, t.left_ns) = (true, Mode::Kernel, Segment::Run, ns);
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        t.pc -= 1;
+        true
     }
 
     /// A task that ends needs some time for that: true if it goes on for now.

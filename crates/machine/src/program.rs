@@ -83,6 +83,7 @@ impl Machine<'_> {
             }
             Op::Exit => self.exit(task),
             Op::Yield => self.yield_cpu(task),
+            Op::Move { who: Target::Myself, group } if self.still_moves(task, GroupId(group)) => {}
             Op::Move { who, group } => {
                 self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
             }

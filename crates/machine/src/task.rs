@@ -30,6 +30,15 @@ pub(crate) enum Wait {
     Softirq,
 }
 
+/// A move of oneself to another group, where that takes time (kernel: `cgroup_procs_write()`): it holds `cgroup_mutex`,
+/// and the second half of it is done in the new group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moving {
+    No,
+    Out { in_syscall: bool },
+    In { in_syscall: bool },
+}
+
 /// The piece of work under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment {
@@ -100,6 +109,8 @@ pub(crate) struct Task {
 
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
+    /// How far it is in a move that takes time.
+    pub moving: Moving,
     pub code: Code,
     pub pc: u32,
     /// CPUs it may use: an index into the machine's masks.
@@ -152,6 +163,7 @@ impl Task {
             stop_pending: false,
             exiting: false,
             going: false,
+            moving: Moving::No,
             owes_ns: 0,
             spinning: 0,
             code: Code::Kind,
