@@ -25,12 +25,12 @@ pub(crate) struct CfsRq {
     pub h_nr: u32,
     /// Of these, those that are not delayed.
     pub h_runnable: u32,
-    pub first_child: CfsRqId,
-    pub next_sibling: CfsRqId,
     /// From when on `curr` has not been charged, ns.
     pub exec_start_ns: u64,
     /// Sum of the weights of the entities queued directly, running included.
     pub load: u64,
+    /// The same of what is parked, and of the groups that hold some and are not queued (pull rules).
+    pub load_parked: u64,
     pub pelt: Pelt,
 
     /// The second line ends with what all groups need of this.
@@ -46,6 +46,8 @@ pub(crate) struct CfsRq {
     pub sum_weight: i64,
     pub sum_weighted_vruntime: i128,
     pub timeline: Timeline,
+    pub first_child: CfsRqId,
+    pub next_sibling: CfsRqId,
 }
 
 /// Bandwidth state of a group on one CPU.
@@ -60,6 +62,8 @@ pub(crate) struct Silo {
     pub csd_pending: bool,
     /// Its load does not decay (kernel: `pelt_clock_throttled`).
     pub pelt_frozen: bool,
+    /// Its entity is not queued and is among what is parked at its parent's (pull rules).
+    pub weighs_parked: bool,
     /// How many of itself and its ancestors are throttled.
     pub throttle_count: u16,
     /// Parked tasks, the one parked last at the end.
@@ -117,6 +121,7 @@ impl CfsRq {
             h_runnable: 0,
             timeline: Timeline::default(),
             load: 0,
+            load_parked: 0,
             sum_weight: 0,
             sum_weighted_vruntime: 0,
             base_vruntime: 0,
@@ -125,6 +130,7 @@ impl CfsRq {
                 throttled: false,
                 csd_pending: false,
                 pelt_frozen: false,
+                weighs_parked: false,
                 throttle_count: 0,
                 runtime_remaining_ns: 0,
                 expires_ns: 0,

@@ -338,7 +338,7 @@ impl Machine<'_> {
         }
     }
 
-    fn count_queued(&mut self, group: GroupId, change: i32) {
+    pub(crate) fn count_queued(&mut self, group: GroupId, change: i32) {
         if self.rules.group_share != crate::bandwidth::rules::GroupShare::Concur {
             return;
         }
@@ -368,8 +368,9 @@ impl Machine<'_> {
         self.pelt_update(q);
         let load = self.load_of(se);
         if self.is_flat() {
-            if matches!(self.ses[se].owner, Owner::Task(_)) {
-                self.charge(self.root(self.cfs_rqs[q].cpu));
+            match self.ses[se].owner {
+                Owner::Task(_) => self.charge(self.root(self.cfs_rqs[q].cpu)),
+                Owner::Group(child) => self.weigh_on_queue(child),
             }
             self.cfs_rqs[q].load += load;
         } else {
@@ -414,6 +415,9 @@ impl Machine<'_> {
         rq.nr -= 1;
         if rq.nr == 0 {
             self.last_dequeued(q);
+        }
+        if let Owner::Group(child) = self.ses[se].owner {
+            self.weigh_off_queue(child);
         }
     }
 

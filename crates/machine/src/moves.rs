@@ -87,6 +87,9 @@ impl Machine<'_> {
             // Still throttled where it comes: it stays parked, and no clock starts for it.
             let se = self.tasks[task].se;
             self.ses[se].q = leaf;
+            if self.rules.pull {
+                self.weigh_parked(task, leaf);
+            }
             self.put_in_limbo(task, leaf);
             return;
         }

@@ -32,6 +32,9 @@ impl Machine<'_> {
         let now = self.now;
         self.tasks[task].ready_since_ns = now;
         self.begin_stall(task);
+        if self.rules.pull {
+            self.weigh_parked(task, leaf);
+        }
         self.dequeue_task(task, Dequeue::Throttle);
         self.clock_parked(leaf);
         self.put_in_limbo(task, leaf);
@@ -71,6 +74,9 @@ impl Machine<'_> {
             limbo.remove(at);
         }
         self.tasks[task].parked = false;
+        if self.rules.pull {
+            self.weigh_parked_no_more(task, q);
+        }
     }
 
     /// Puts the parked tasks of a silo back, the one parked last first.

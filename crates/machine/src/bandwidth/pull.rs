@@ -9,6 +9,7 @@
 mod check;
 mod faults;
 mod tree;
+mod weight;
 
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};

@@ -387,6 +387,7 @@ impl Machine<'_> {
     fn give_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if !self.ses[se].on_rq {
+            self.reweigh_parked(self.ses[se].owner, old, weight);
             let deadline = self.ses[se].deadline;
             self.ses[se].set_weight_off_queue(weight);
             if !self.rules.rescales_deadline {

@@ -71,7 +71,7 @@ impl CfsRq {
     }
 
     fn pelt_pass(&mut self, periods: u64) {
-        let load = self.load;
+        let load = self.load + self.load_parked;
         let pelt = &mut self.pelt;
         pelt.updated_ns += periods << PERIOD_SHIFT;
         pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));

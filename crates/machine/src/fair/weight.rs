@@ -46,7 +46,7 @@ impl Machine<'_> {
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let se = rq.se;
-        if se.is_none() || rq.load == 0 && rq.pelt.load_avg == 0 {
+        if se.is_none() || rq.load + rq.load_parked == 0 && rq.pelt.load_avg == 0 {
             return;
         }
         if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
@@ -62,7 +62,7 @@ impl Machine<'_> {
             total.max(MIN_SHARE)
         } else {
             rq.publish_load(self.now, group);
-            let load = rq.load.max(rq.pelt.load_avg);
+            let load = (rq.load + rq.load_parked).max(rq.pelt.load_avg);
             let all = group.load_avg.saturating_sub(rq.pelt.published) + load;
             let share = if all == 0 { total } else { scale(total, load, all) };
             share.clamp(MIN_SHARE.min(total), total)

@@ -6,6 +6,7 @@ use crate::cpu::{Resched, SoftirqWork};
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, GroupId, Id, TaskId};
 use crate::machine::Machine;
+use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
@@ -20,6 +21,7 @@ impl Machine<'_> {
         if silo.throttled && (left_ns != 0 || parked.linked || !silo.enabled) {
             return Err(format!("is throttled and open: {left_ns} ns, {parked:?}"));
         }
+        self.check_parked_load(q)?;
         let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
         if listed != usize::from(parked.waiting) || parked.waiting && !silo.throttled {
             return Err(format!("waits {listed} times, throttled {}", silo.throttled));
@@ -47,6 +49,27 @@ impl Machine<'_> {
             silo.enabled && parked.feed_ns <= 0 && rq.h_nr > 0
         };
         if comes { Ok(()) } else { Err(format!("parked tasks are forgotten: {parked:?}")) }
+    }
+
+    /// What is parked weighs at every level what it would weigh queued.
+    fn check_parked_load(&self, q: CfsRqId) -> Result<(), String> {
+        let mut load = 0;
+        for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
+            match se.owner {
+                Owner::Task(task) if self.tasks[task].parked => load += self.nominal_weight(task),
+                Owner::Task(_) => {}
+                Owner::Group(child) => {
+                    let child = &self.cfs_rqs[child];
+                    let weighs = child.load_parked > 0 && !se.on_rq;
+                    if weighs != child.bandwidth.weighs_parked {
+                        return Err(format!("a group below weighs {weighs} as parked"));
+                    }
+                    load += if weighs { se.weight } else { 0 };
+                }
+            }
+        }
+        let counted = self.cfs_rqs[q].load_parked;
+        if load == counted { Ok(()) } else { Err(format!("{load} is parked, counted {counted}")) }
     }
 
     /// The same of a group: whoever waits is served while there is something to serve, or a timer will be.

@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     CpuNotAsked,
     /// What parks is not hung into the tree.
     NotHung,
+    /// A group weighs on a CPU what is queued there, not what is parked.
+    ParkedWeightless,
 }
 
 impl Machine<'_> {
@@ -61,7 +63,7 @@ mod tests {
     /// Random workloads that are tried besides.
     const RANDOM: u64 = 400;
 
-    const FAULTS: [Fault; 13] = [
+    const FAULTS: [Fault; 14] = [
         Fault::RefillUnseen,
         Fault::GiveBackUnseen,
         Fault::LastParkedFirst,
@@ -75,6 +77,7 @@ mod tests {
         Fault::AncestorsNotAsked,
         Fault::CpuNotAsked,
         Fault::NotHung,
+        Fault::ParkedWeightless,
     ];
 
     /// A machine, its limited groups, and the longest that a task may wait.
