@@ -1,0 +1,118 @@
+//! What the pull rules promise about every period, held against every shipped scenario but those of 384 CPUs: a group
+//! uses no more than its quota, its burst and one slice for each CPU that it ran on in that period.
+
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_machine::{Options, run};
+use cpumax_outcome::trace::{Recorded, What};
+use cpumax_workload::{Workload, parse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Minutes of checking; `profile-small` is the same at a sixteenth.
+const TOO_LARGE: [&str; 2] = ["profile-384", "profile-384-together"];
+/// Where a group has more: all that is beyond is time in the kernel, which no limit ends, and which the group owes.
+const IN_THE_KERNEL: [&str; 6] = [
+    "balance-throttled",
+    "boundary-skip",
+    "exiting-debt",
+    "kthread-debt",
+    "long-syscalls",
+    "partial-throttle",
+];
+
+/// A group's use of one period, ns, and the CPUs it ran on.
+type Period = (u64, BTreeSet<u16>);
+
+fn scenarios() -> Vec<Workload> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = std::fs::read_dir(folder).expect("the scenarios are part of the repository");
+    let mut files: Vec<_> = files.map(|entry| entry.expect("can be read").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    let workloads = files.iter().map(|file| {
+        let text = std::fs::read_to_string(file).expect("can be read");
+        parse(&text, &file.display().to_string()).unwrap_or_else(|e| panic!("{e}"))
+    });
+    workloads.filter(|workload| !TOO_LARGE.contains(&workload.name.as_str())).collect()
+}
+
+/// By group and number of the period: what its tasks and those below used.
+fn periods(workload: &Workload, kernel: &str) -> BTreeMap<(usize, u64), Period> {
+    let mut trace = Recorded::default();
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    run(workload, &Options::new(kernel, 1), Some(&mut trace), None).expect("runs");
+    let mut running: BTreeMap<u16, (u32, u64)> = BTreeMap::new();
+    let mut periods = BTreeMap::new();
+    for event in &trace.events {
+        let What::Switch { next } = event.what else { continue };
+        if let Some((task, since_ns)) = running.remove(&event.cpu) {
+            let name = &trace.names.tasks[task as usize];
+            count(workload, name, event.cpu, since_ns..event.time_ns, &mut periods);
+        }
+        if let Some(task) = next {
+            running.insert(event.cpu, (task, event.time_ns));
+        }
+    }
+    periods
+}
+
+/// A task ran that long, and so did all groups above it that have a limit.
+fn count(
+    workload: &Workload,
+    name: &str,
+    cpu: u16,
+    ran_ns: std::ops::Range<u64>,
+    periods: &mut BTreeMap<(usize, u64), Period>,
+) {
+    let kind = name.rsplit_once('/').map_or(name, |(kind, _)| kind);
+    let Some(spec) = workload.tasks.iter().find(|task| task.name == kind) else { return };
+    let path = &workload.groups[spec.group as usize].path;
+    for (at, group) in workload.groups.iter().enumerate() {
+        let above = path.starts_with(&format!("{}/", group.path)) || *path == group.path;
+        if !above || group.limit.quota_ns().is_none() {
+            continue;
+        }
+        let period_ns = group.limit.period_ns();
+        let mut from_ns = ran_ns.start;
+        while from_ns < ran_ns.end {
+            let number = from_ns / period_ns;
+            let until_ns = ran_ns.end.min((number + 1) * period_ns);
+            let period = periods.entry((at, number)).or_default();
+            period.0 += until_ns - from_ns;
+            period.1.insert(cpu);
+            from_ns = until_ns;
+        }
+    }
+}
+
+/// The most that a group used in a period beyond quota and burst, in slices for each CPU it ran on then.
+fn overshoot(workload: &Workload, kernel: &str) -> f64 {
+    let slice_ns = workload.machine.bandwidth_slice_ns;
+    let beyond = periods(workload, kernel).into_iter().map(|((group, _), (used_ns, cpus))| {
+        let limit = &workload.groups[group].limit;
+        let allowed_ns = limit.quota_ns().unwrap_or(0) + limit.burst_ns();
+        used_ns.saturating_sub(allowed_ns) as f64 / (slice_ns * cpus.len() as u64) as f64
+    });
+    beyond.fold(0.0, f64::max)
+}
+
+#[test]
+fn no_period_of_a_scenario_uses_more_than_a_slice_for_each_cpu_used() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for mut workload in scenarios() {
+        // So that periods begin where they are counted from.
+        workload.machine.timer_phase_ns = Some(0);
+        let most = overshoot(&workload, "pull");
+        println!("{}: {most:.2}", workload.name);
+        tried += 1;
+        if (most > 1.0) != IN_THE_KERNEL.contains(&workload.name.as_str()) {
+            wrong.push(format!("{}: {most:.2} slices for each CPU", workload.name));
+        }
+        if workload.name == "lock-holder" {
+            let kernels = overshoot(&workload, "7.3");
+            assert!(kernels > 1.0, "7.3 keeps it as well ({kernels:.2}): nothing is tried");
+        }
+    }
+    assert!(tried > 30, "only {tried} scenarios");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
