@@ -120,7 +120,9 @@ impl Machine<'_> {
             return NEVER;
         }
         let last_ns = self.now - u64::from(self.tick_is_to_come(cpu)).min(self.now);
-        let number = self.tick_number(cpu, last_ns) + 1;
+        // The first tick is number 0.
+        let is_first = last_ns < self.cpus[cpu].tick_phase_ns;
+        let number = if is_first { 0 } else { self.tick_number(cpu, last_ns) + 1 };
         let round =
             (number + u64::from(cpu.0)).div_ceil(SHARE_TICKS) * SHARE_TICKS - u64::from(cpu.0);
         self.cpus[cpu].tick_phase_ns + round * self.tick_ns

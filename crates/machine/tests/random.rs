@@ -65,6 +65,22 @@ fn a_tick_that_is_no_event_changes_nothing() {
     assert!(saved > 10_000, "only {saved} events were saved: nothing was compared");
 }
 
+/// Random machines are small. On larger ones whose ticks are spread, the first tick of the 17th CPU refreshes shares.
+#[test]
+fn ticks_of_a_larger_machine_that_are_no_events_change_nothing() {
+    let file = "../../scenarios/profile-small.toml";
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut workload = cpumax_workload::parse(&text, file).unwrap();
+    workload.duration_ns = 300_000_000;
+    workload.machine.tick_skew = true;
+    for kernel in kernels() {
+        let lazy = outcome(&workload, &options(kernel, 1));
+        let stepped = Options { step_every_tick: true, ..options(kernel, 1) };
+        let every_tick = Outcome { events: lazy.events, ..outcome(&workload, &stepped) };
+        assert_eq!(lazy, every_tick, "{}", kernel.version);
+    }
+}
+
 /// Each of these broke something once, on the kernel named.
 #[test]
 fn seeds_that_found_faults_stay_fixed() {
