@@ -13,7 +13,7 @@
  *   cgroup_move              cbw_task_move()
  *   init_task, exit_task     cbw_task_init() (its error must be returned), cbw_task_exit()
  *   running, tick, stopping  cbw_running(), cbw_tick(), cbw_stopping()
- *   disable                  cbw_disable()
+ *   enable, disable          cbw_enable(), cbw_disable()
  *   cpu_online, cpu_offline  cbw_cpu_online(), cbw_cpu_offline(); and kick no CPU while !cbw_may_kick()
  *   set_cpumask              cbw_set_cpumask()
  *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
@@ -57,6 +57,7 @@ enum cure {
 	CURE_UNPARK_FIRST = 1 << 5,
 	CURE_LEAVING_CPU = 1 << 6,
 	CURE_KILLED = 1 << 7,
+	CURE_LATE_CHARGE = 1 << 8,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);

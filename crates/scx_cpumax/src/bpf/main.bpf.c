@@ -284,6 +284,16 @@ void BPF_PROG(cpumax_stopping, struct task_struct *p, bool runnable)
 	t->prepaid = 0;
 }
 
+/* p comes from another class. */
+SEC("struct_ops/cpumax_enable")
+void BPF_PROG(cpumax_enable, struct task_struct *p)
+{
+	struct cbw_task *t = cbw_task(p);
+
+	if (t)
+		cbw_enable(p, t);
+}
+
 /* p goes to another class. */
 SEC("struct_ops/cpumax_disable")
 void BPF_PROG(cpumax_disable, struct task_struct *p)
@@ -444,6 +454,7 @@ struct sched_ext_ops cpumax_ops = {
 	.tick = (void *)cpumax_tick,
 	.running = (void *)cpumax_running,
 	.stopping = (void *)cpumax_stopping,
+	.enable = (void *)cpumax_enable,
 	.disable = (void *)cpumax_disable,
 	.set_cpumask = (void *)cpumax_set_cpumask,
 	.init_task = (void *)cpumax_init_task,

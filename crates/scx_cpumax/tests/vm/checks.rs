@@ -85,7 +85,7 @@ const fn parallel(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check 
 
 /// Busy for most of a long time, or as many processes as an emulated CPU takes long to end.
 const fn slow(mut check: Check) -> Check {
-    check.patience_s = 1200;
+    check.patience_s = 2400;
     check
 }
 

@@ -206,14 +206,21 @@ static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
 }
 
 
+/*
+ * What p ran since it was stopped is charged now: the core goes on counting for a task that falls asleep until the CPU has
+ * chosen the next one.
+ */
 static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *t)
 {
+	u64 exec = p->se.sum_exec_runtime, late = cbw_read(cbw_in_charge) ? exec - t->exec_ns : 0;
 	cbw_group_t *l, *at, *g;
 	bool ok = true;
 	u32 cpu;
 	int i;
 
-	t->exec_ns = p->se.sum_exec_runtime;
+	t->exec_ns = exec;
+	if (without & CURE_LATE_CHARGE)
+		late = 0;
 	if (t->parked)
 		cbw_unpark(t, bpf_ktime_get_ns());
 	l = cbw_task_limit(t);
@@ -223,8 +230,12 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 	t->charged_at_ns = bpf_ktime_get_ns();
 	at = l;
 	cbw_for_each_limited(i, at, g) {
-		cbw_cpu_follow_limit(g, cbw_cpu_of(g, cpu));
-		if (!cbw_cpu_fill(g, cbw_cpu_of(g, cpu)))
+		cbw_cpu_t *c = cbw_cpu_of(g, cpu);
+
+		cbw_cpu_follow_limit(g, c);
+		c->usage_ns += late;
+		c->rem_ns -= late;
+		if (!cbw_cpu_fill(g, c))
 			ok = false;
 	}
 	if (!ok) {
@@ -267,8 +278,10 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 		t->waits_since_ns = 0;
 		t->passing = 0;
 	}
-	if (!l)
+	if (!l) {
+		t->exec_ns = p->se.sum_exec_runtime;
 		return;
+	}
 	cpu = task_cpu(p);
 	cbw_charge(p, t, l, cpu);
 	t->charged_at_ns = 0;
@@ -385,6 +398,12 @@ static __always_inline void cbw_set_cpumask(struct task_struct *p)
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
 	else
 		t->at_boundary = 0;
+}
+
+/* What it ran in another class was not under a limit of this one. */
+static __always_inline void cbw_enable(struct task_struct *p, struct cbw_task *t)
+{
+	t->exec_ns = p->se.sum_exec_runtime;
 }
 
 static __always_inline void cbw_disable(struct cbw_task *t)

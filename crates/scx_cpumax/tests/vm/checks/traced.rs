@@ -8,9 +8,13 @@ use std::ptr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{COUNT, Checked, Group, Load, beside_fair, counted, hold, wait_until};
+use crate::guest::{
+    COUNT, Checked, Group, Load, Scheduler, beside_fair, counted, hold, wait_until,
+};
 
 const LIMIT: &str = "10000 100000";
+/// As `enum cure` has it.
+const WITHOUT_LATE_CHARGE: &str = "--without=256";
 /// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it is released.
 const STOP_TIME_MAX: Duration = Duration::from_millis(400);
 
@@ -78,32 +82,46 @@ pub fn ptraced() -> Checked {
     if ours.0 > STOP_TIME_MAX { Err(said) } else { Ok(said) }
 }
 
-/// How often a load counted in five seconds, and what it used, CPUs.
-fn count_of(kind: &[&str]) -> (u64, f64) {
+/// What a load did in five seconds.
+struct Five {
+    /// How often it counted.
+    count: u64,
+    /// What it used, CPUs.
+    rate: f64,
+    /// What it used by the kernel's account and was not charged by this scheduler's, us.
+    uncharged: i64,
+}
+
+fn five(kind: &[&str], ours: bool) -> Five {
     let group = Group::new("exec", LIMIT);
     let load = group.load(kind);
     sleep(Duration::from_secs(2));
-    let before = counted(COUNT);
+    let uncharged = || {
+        let stat = if ours { group.stat() } else { return 0 };
+        let number = |name: &str| stat[name].as_i64().unwrap_or(i64::MAX);
+        number("usage_usec") - number("charged_usec")
+    };
+    let (before, uncharged_before) = (counted(COUNT), uncharged());
     let rate = group.rate(Duration::from_secs(5));
-    let count = counted(COUNT) - before;
+    let (count, uncharged) = (counted(COUNT) - before, uncharged() - uncharged_before);
     drop(load);
-    (count, rate)
+    Five { count, rate, uncharged }
 }
 
 /// A program that runs itself again and again, alone and with threads that are parked meanwhile and must die first.
 pub fn execs() -> Checked {
     let mut said = String::new();
     for threads in ["0", "3"] {
-        let (fair, ours) = beside_fair(|_| Ok(count_of(&["execs", COUNT, threads])))?;
+        let (fair, ours) = beside_fair(|ours| Ok(five(&["execs", COUNT, threads], ours)))?;
         let _ = write!(
             said,
             "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and {:.4}; ",
-            ours.0, ours.1, fair.0, fair.1
+            ours.count, ours.rate, fair.count, fair.rate
         );
         // Threads that must die first do so when they are released: up to a period for each time, by whose turn it was.
-        let least = if threads == "0" { fair.0 * 9 / 10 } else { 33 };
-        hold(&said, ours.1, 0.1, 3.0)?;
-        if ours.0 < least {
+        let least = if threads == "0" { fair.count * 9 / 10 } else { 33 };
+        hold(&said, ours.rate, 0.1, 3.0)?;
+        if ours.count < least {
             return Err(said);
         }
     }
@@ -112,20 +130,36 @@ pub fn execs() -> Checked {
 
 /// A thread that changes the identity of its process waits until each parked thread has done so too.
 pub fn setxid() -> Checked {
-    let (fair, ours) = beside_fair(|_| {
-        let result = count_of(&["setuids", COUNT]);
+    let run = |ours: bool| {
+        let five = five(&["setuids", COUNT], ours);
         let worst = fs::read_to_string(format!("{COUNT}.wait_us")).unwrap_or_default();
         let _ = fs::remove_file(format!("{COUNT}.wait_us"));
-        Ok((result.0, result.1, worst.trim().parse::<u64>().unwrap_or(0)))
-    })?;
+        Ok((five, worst.trim().parse::<u64>().unwrap_or(0)))
+    };
+    let (fair, ours) = beside_fair(run)?;
+    let scheduler = Scheduler::start(&[WITHOUT_LATE_CHARGE])?;
+    let (without, _) = run(true)?;
+    scheduler.stop()?;
     let said = format!(
-        "{} changes, the longest took {} us, {:.4} CPUs of 0.1; under the fair class {}, {} us and {:.4}",
-        ours.0, ours.2, ours.1, fair.0, fair.2, fair.1
+        "{} changes, the longest took {} us, {:.4} CPUs of 0.1, {} us not charged, without what is counted late {} us; \
+         under the fair class {}, {} us and {:.4}",
+        ours.0.count,
+        ours.1,
+        ours.0.rate,
+        ours.0.uncharged,
+        without.uncharged,
+        fair.0.count,
+        fair.1,
+        fair.0.rate
     );
-    // A group may owe four quotas, of fifty here; and emulated CPUs that take turns make it owe.
-    hold(&said, ours.1, 0.1, 9.0)?;
+    // Fifty or fifty-one refills fall into the time, and what was owed at its start is paid in it.
+    hold(&said, ours.0.rate, 0.1, 3.0)?;
+    if ours.0.uncharged.abs() > 10 || without.uncharged <= ours.0.uncharged {
+        return Err(said);
+    }
     // Some twenty, by whose turn it is.
-    if ours.0 * 3 < fair.0 * 2 || ours.2 > fair.2 + 100_000 { Err(said) } else { Ok(said) }
+    let too_few = ours.0.count * 3 < fair.0.count * 2;
+    if too_few || ours.1 > fair.1 + 100_000 { Err(said) } else { Ok(said) }
 }
 
 /// A parked task that becomes a real-time one runs at once, without a limit; back in the normal class it has one.
