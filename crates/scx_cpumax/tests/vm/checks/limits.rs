@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, beside_fair, hold};
+use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, wait_until};
 
 /// A limit, how many hogs are under it, and what they should use, CPUs.
 type Row = (&'static str, usize, f64);
@@ -19,10 +19,15 @@ const MANY: [Row; 5] = [
 ];
 
 /// CPUs used by hogs under a limit, over so many seconds.
-fn measure((max, hogs, _): Row, seconds: u64) -> f64 {
+fn measure((max, hogs, _): Row, seconds: u64, ours: bool) -> f64 {
     let group = Group::new("r", max);
     let loads = group.hogs(hogs);
     sleep(Duration::from_secs(2));
+    if ours {
+        // Eight programs that start under a millisecond owe for that, and pay first.
+        let quota_us = max.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        let _ = wait_until(20, || group.number("debt_usec") < 200.max(quota_us / 10));
+    }
     let rate = group.rate(Duration::from_secs(seconds));
     drop(loads);
     rate
@@ -71,8 +76,8 @@ fn within(
 
 /// Rates under the fair class, then under the scheduler, in the same machine; these are held to the limit.
 fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
-    let ((fair, fair_nested), (ours, ours_nested)) = beside_fair(|_| {
-        let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds)).collect();
+    let ((fair, fair_nested), (ours, ours_nested)) = beside_fair(|ours| {
+        let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds, ours)).collect();
         Ok((rates, nested.then(|| (measure_nested(seconds), measure_burst(seconds)))))
     })?;
     let mut said = String::new();
