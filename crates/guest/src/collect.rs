@@ -127,6 +127,7 @@ fn conditions(run: &mut Run) -> Conditions {
         base_slice_ns: kernel::base_slice_ns(),
         first_tick_ns: Some(run.first_tick_ns),
         first_edge_ns: run.edges.clone(),
+        pool_ns: std::mem::take(&mut run.pool_ns),
         outside_ns: std::mem::take(&mut run.outside_ns),
     }
 }

@@ -21,6 +21,7 @@ use crate::{call::Call, collect, kernel, sys};
 use cpumax_limit::Limit;
 use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
@@ -70,6 +71,8 @@ pub(crate) struct Run {
     /// Tasks are born when they start; else they wait to be woken.
     pub born: bool,
     pub edges: Edges,
+    /// By path of a group with a burst: what its pool begins with.
+    pub pool_ns: BTreeMap<String, u64>,
     pub first_tick_ns: u64,
     pub notes: Vec<String>,
     pub sample_periods: bool,
@@ -101,6 +104,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
         end_ns: 0,
         born,
         edges: Edges::new(),
+        pool_ns: BTreeMap::new(),
         first_tick_ns: 0,
         notes,
         sample_periods: job.sample_periods,
@@ -374,6 +378,11 @@ impl Run {
         let groups = self.groups.iter().zip(&world.workload.groups);
         for (group, spec) in groups.filter(|(_, spec)| spec.limit.quota_ns().is_some()) {
             fill_pool(&self.place.hierarchy, group, spec.limit)?;
+            if let (true, Some(edge_ns)) = (spec.limit.burst_ns() > 0, self.edges.get(&spec.path)) {
+                let last_edge_ns = self.start_ns + edge_ns - spec.limit.period_ns();
+                let again = last_edge_ns > sys::monotonic_ns();
+                self.pool_ns.insert(spec.path.clone(), filled_ns(spec.limit, again));
+            }
         }
         world.start_stamp.store(world.speed.stamp_at(self.start_ns, work::pair()), Relaxed);
         if self.born {
@@ -462,11 +471,20 @@ impl Run {
     }
 }
 
+/// The least quota there is, ns.
+const LEAST_NS: u64 = 1_000_000;
+
+/// What is in a pool with a burst once it was filled so, and again by an edge between that and the start or not, ns.
+fn filled_ns(limit: Limit, again: bool) -> u64 {
+    let quota_ns = limit.quota_ns().unwrap_or(0);
+    let refills = 1 + u64::from(again);
+    (LEAST_NS + refills * quota_ns).min(quota_ns + limit.burst_ns())
+}
+
 /// Writes a limit again, as the workload's limits are written when it begins: that fills the pool and arms the timer.
 /// A pool with a burst may have saved some by now, which it must not have; what is left of that is 1 ms, the least
-/// quota there is.
+/// quota there is: see [`filled_ns`].
 fn fill_pool(hierarchy: &Hierarchy, group: &Group, limit: Limit) -> Result<(), String> {
-    const LEAST_NS: u64 = 1_000_000;
     let mut now = limit;
     if limit.burst_ns() > 0 {
         let of = |quota_ns, burst_ns| {
@@ -504,4 +522,18 @@ pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<
 /// Writes a limit at once, for the script.
 pub(crate) fn open_for_writing(path: &std::path::Path) -> Result<i32, String> {
     cgroup::open_write(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_filled_up_to_quota_and_burst() {
+        const MS: u64 = 1_000_000;
+        let limit = |burst| Limit::new(Some(20 * MS), 100 * MS, burst).expect("is a limit");
+        assert_eq!(filled_ns(limit(10 * MS), false), 21 * MS);
+        assert_eq!(filled_ns(limit(10 * MS), true), 30 * MS);
+        assert_eq!(filled_ns(limit(MS / 2), false), 20 * MS + MS / 2);
+    }
 }

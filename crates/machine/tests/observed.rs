@@ -17,7 +17,16 @@ fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
 }
 
 fn hog_on(kernel: &str, duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
-    let limit = Limit::new(Some(6_000_000), 100_000_000, 0).expect("is a limit");
+    hog_with_burst(kernel, 0, duration_ms, observed)
+}
+
+fn hog_with_burst(
+    kernel: &str,
+    burst_ns: u64,
+    duration_ms: u64,
+    observed: Option<&Conditions>,
+) -> GroupOutcome {
+    let limit = Limit::new(Some(6_000_000), 100_000_000, burst_ns).expect("is a limit");
     let workload = Workload::builder("hog")
         .duration(Duration::from_millis(duration_ms))
         .with_group(Group::new("/limited").limit(limit))
@@ -132,4 +141,19 @@ fn two_hogs(nice: &str) -> Workload {
         program = [{{ forever = [{{ user = "1s" }}] }}]"#
     );
     cpumax_workload::parse(&text, "two.toml").expect("is a workload")
+}
+
+#[test]
+fn a_pool_with_a_burst_begins_with_what_was_found_in_it() {
+    let used_usec = |pool_ms: u64, burst_ms: u64| {
+        let pool_ns = BTreeMap::from([("/limited".to_owned(), pool_ms * 1_000_000)]);
+        let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 80_000_000)]);
+        let observed =
+            Conditions { hz: Some(1000), pool_ns, first_edge_ns, ..Conditions::default() };
+        hog_with_burst("6.18", burst_ms * 1_000_000, 50, Some(&observed)).usage_usec
+    };
+    // The quota and the 1 ns that the write of the limit left, up to the next tick.
+    assert_eq!((used_usec(6, 3), used_usec(8, 3)), (7_000, 9_000));
+    // No more than fits.
+    assert_eq!(used_usec(20, 3), 10_000);
 }

@@ -23,6 +23,9 @@ pub struct Conditions {
     /// By path of the group: first edge of its period, as its timer stands, that is not before the start of the
     /// run (or, for a group that gets its first limit later, any edge), ns.
     pub first_edge_ns: BTreeMap<String, u64>,
+    /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It can be more than the quota.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool_ns: BTreeMap<String, u64>,
     /// When whoever started tasks, sent what arrives and intervened was on CPU 0 for that: from when and how long, ns.
     /// It is a real-time task, so that nothing keeps it from being on time.
     #[serde(skip_serializing_if = "Vec::is_empty")]

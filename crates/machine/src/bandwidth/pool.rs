@@ -24,8 +24,19 @@ impl Machine<'_> {
         pool.burst_ns = spec.limit.burst_ns();
         if pool.quota_ns.is_some() {
             self.refill(group);
+            self.set_observed_pool(group, &spec.path);
             self.arm_period_timer(group);
         }
+    }
+
+    /// A pool with a burst begins with what was found in it.
+    fn set_observed_pool(&mut self, group: GroupId, path: &str) {
+        let seen = self.observed.and_then(|observed| observed.pool_ns.get(path));
+        let (Some(&seen_ns), Refill::AddCapped) = (seen, self.rules.refill) else { return };
+        let pool = &mut self.groups[group].pool;
+        let seen_ns = seen_ns.min(pool.quota_ns.unwrap_or(0) + pool.burst_ns);
+        pool.refilled_ns += i128::from(seen_ns) - i128::from(pool.runtime_ns);
+        (pool.runtime_ns, pool.runtime_snap_ns) = (seen_ns, seen_ns);
     }
 
     pub(crate) fn refill(&mut self, group: GroupId) {
