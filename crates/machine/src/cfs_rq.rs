@@ -64,6 +64,8 @@ pub(crate) struct Silo {
     pub pelt_frozen: bool,
     /// Its entity is not queued and is among what is parked at its parent's (pull rules).
     pub weighs_parked: bool,
+    /// What its entity weighs was not brought up to date while it was throttled (to 6.17).
+    pub weight_is_late: bool,
     /// How many of itself and its ancestors are throttled.
     pub throttle_count: u16,
     /// Parked tasks, the one parked last at the end.
@@ -131,6 +133,7 @@ impl CfsRq {
                 csd_pending: false,
                 pelt_frozen: false,
                 weighs_parked: false,
+                weight_is_late: false,
                 throttle_count: 0,
                 runtime_remaining_ns: 0,
                 expires_ns: 0,

@@ -53,8 +53,13 @@ impl Machine<'_> {
         if silo.throttle_count > 0 {
             return;
         }
+        let late = std::mem::take(&mut silo.weight_is_late);
         self.pelt_unfreeze(q);
         self.clock_unthrottled_self(q);
+        if late && self.cpus.len() == 1 {
+            // A kernel does so at the next tick of a task below (kernel: `entity_tick()`), as it does for all shares.
+            self.update_share(q);
+        }
         self.release_limbo(q);
     }
 

@@ -50,6 +50,7 @@ impl Machine<'_> {
             return;
         }
         if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
+            rq.bandwidth.weight_is_late = true;
             return;
         }
         let cpus = self.cpus.len() as u64;
