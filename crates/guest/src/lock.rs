@@ -1,6 +1,6 @@
 //! Locks that real tasks take: the inode of a file in memory, tokens in a pipe, or a queue in user space.
 //!
-//! The queue serves in order of arrival, as the model's locks do; a reader that is served lets the next in
+//! The queue serves in order of arrival, as the model's locks of user space do; a reader that is served lets the next in
 //! line go on, a writer waits until the readers inside have left. The kernel's own locks have their own order.
 
 use crate::plan::LockMade;

@@ -2,7 +2,7 @@
 //!
 //! A kernel's mutex or rwsem is free once it is released: the first who waits is woken to take it, and whoever comes by
 //! before that one runs has it first. Who has come too late is handed it at the next release (kernel:
-//! `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for 4 ms (`rwsem_try_write_lock()`). Readers of an
+//! `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an
 //! rwsem are let in where they wait, all together. Other locks are handed over in order of arrival: those of user space,
 //! percpu rwsems, and all on `PREEMPT_RT`. A channel carries tokens with the time each came.
 
@@ -150,6 +150,7 @@ impl Machine<'_> {
     /// late.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
         let (now, cpu) = (self.now, self.tasks[task].cpu);
+        self.tasks[task].retries = false;
         let l = &mut self.locks[lock];
         let mode = l.mode(asked);
         let place = l.waiters.iter().position(|waiter| waiter.task == task);
@@ -166,9 +167,11 @@ impl Machine<'_> {
         }
         let spins = l.kind == LockKind::Spin && self.preempt != Preempt::Rt;
         if let Some(place) = place {
-            let patient =
-                l.kind == LockKind::Rwsem && now - l.waiters[place].since_ns < PATIENCE_NS;
+            let since_ns = l.waiters[place].since_ns;
+            let patient = l.kind == LockKind::Rwsem && now - since_ns < PATIENCE_NS;
             l.handoff |= place == 0 && !patient;
+            // It has not gone on.
+            self.tasks[task].stalled_since_ns = since_ns;
         } else {
             l.waiters.push_back(Waiter { task, mode, since_ns: now });
             self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
@@ -260,8 +263,8 @@ impl Machine<'_> {
             l.waiters.pop_front();
             self.take_lock(task, lock, mode);
         } else if self.tasks[task].state != State::Runnable {
-            // It executes the instruction once more.
             self.tasks[task].pc -= 1;
+            self.tasks[task].retries = true;
         }
         self.wake(task);
     }
@@ -269,6 +272,7 @@ impl Machine<'_> {
     /// Everything a dying task holds is released, as the kernel's own exit path would.
     pub(crate) fn unlock_all(&mut self, task: TaskId) {
         for lock in self.locks.ids() {
+            debug_assert!(self.locks[lock].waiters.iter().all(|waiter| waiter.task != task));
             if self.locks[lock].holders.contains(&task) {
                 self.unlock(task, lock);
             }

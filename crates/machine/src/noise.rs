@@ -200,6 +200,8 @@ impl Machine<'_> {
 
     pub(crate) fn build_move_lock(&mut self) {
         if self.noise.is_some() {
+            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask for it again, and so
+            // would not begin to move.
             self.locks.push(Lock::new(LockKind::Rwsem, true));
         }
     }

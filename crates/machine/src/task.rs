@@ -96,6 +96,8 @@ pub(crate) struct Task {
     pub exiting: bool,
     /// What calls took that no workload speaks of, ns: so much less it works next.
     pub owes_ns: u32,
+    /// It was woken to execute an instruction again, in the kernel.
+    pub retries: bool,
     /// It is on its way to a sleep that ends at `request_start_ns`.
     pub going: bool,
     pub segment: Segment,
@@ -162,6 +164,7 @@ impl Task {
             kill_pending: false,
             stop_pending: false,
             exiting: false,
+            retries: false,
             going: false,
             moving: Moving::No,
             owes_ns: 0,
@@ -198,7 +201,7 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going)
+            && !(self.in_syscall || self.exiting || self.going || self.retries)
             && self.has_user_mode()
     }
 }

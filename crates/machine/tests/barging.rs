@@ -89,6 +89,56 @@ fn who_came_too_late_is_not_left_out_for_long() {
 }
 
 #[test]
+fn who_moves_under_noise_may_be_killed_and_stopped_and_throttled_there() {
+    let text = r#"
+        duration = "900ms"
+        [machine]
+        cpus = 1
+        timer_phase = "1.5ms"
+        [[group]]
+        path = "/a"
+        max = "10000 100000"
+        [[group]]
+        path = "/b"
+        max = "20000 100000"
+        [[task]]
+        name = "mover{0..4}"
+        count = 2
+        group = "/a"
+        program = [{ forever = [
+          { move = "self", to = "/b" }, { user = "230us" }, { move = "self", to = "/a" }, { user = "110us" }, { done = true },
+        ] }]
+        [[task]]
+        name = "sleeper"
+        count = 3
+        program = [{ forever = [{ sleep = "310us" }, { user = "40us" }] }]
+        [[at]]
+        time = "201330us"
+        task = "mover0"
+        signal = "kill"
+        [[at]]
+        time = "304110us"
+        task = "mover1"
+        signal = "stop"
+        [[at]]
+        time = "505170us"
+        task = "mover1"
+        signal = "cont"
+    "#;
+    let workload = cpumax_workload::parse(text, "barging.toml").unwrap();
+    for version in ["6.1", "6.12", "6.18", "7.3"] {
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        for noise in 0..20 {
+            let options = Options { check: true, noise: Some(noise), ..Options::new(kernel, 1) };
+            let outcome = run(&workload, &options, None, None).unwrap();
+            assert_eq!(outcome.tasks["mover0"].exited, 2, "{version}, noise {noise}");
+            let done = outcome.tasks["mover2"].completions;
+            assert!(done > 5, "{version}, noise {noise}: {done}");
+        }
+    }
+}
+
+#[test]
 fn readers_are_let_in_together_where_they_wait() {
     let text = r#"
         duration = "400ms"
@@ -104,9 +154,17 @@ fn readers_are_let_in_together_where_they_wait() {
           { syscall = [{ lock = "l", mode = "write" }, { kernel = "5ms" }, { unlock = "l" }] }, { sleep = "7300us" },
         ] }]
         [[task]]
+        name = "second"
+        cpus = "0"
+        start = "1500us"
+        program = [{ forever = [
+          { syscall = [{ lock = "l", mode = "write" }, { kernel = "100us" }, { unlock = "l" }] }, { sleep = "11900us" },
+        ] }]
+        [[task]]
         name = "reader"
         count = 3
         cpus = "1-3"
+        stagger = "600us"
         start = "1ms"
         program = [{ forever = [
           { begin = true }, { syscall = [{ lock = "l", mode = "read" }, { kernel = "1ms" }, { unlock = "l" }] },
