@@ -29,7 +29,8 @@ struct Steered {
     edge_ns: u64,
 }
 
-/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two periods.
+/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two periods,
+/// and 2 ms for each group whose edge is near.
 ///
 /// # Errors
 /// A limit is refused by the kernel.

@@ -2,8 +2,8 @@
 //!
 //! A task cannot see that itself where it is stopped in the middle of a system call: it only sees how long the whole
 //! took. Who waits for a lock wants to go on: in the kernel's own locks a task sleeps uninterruptibly; in the pipes that
-//! stand for locks it sleeps as in any pipe, but then it has told so, and another task wakes it, not a timer. And from 6.18
-//! on a task may get the processor only to park: it has not gone on then, and is still kept from it.
+//! stand for locks it sleeps as in any pipe, but then it has told so, and another task wakes it, not a timer. Who gets the
+//! processor only to find the lock taken again, or from 6.18 on only to park, has not gone on and is still kept from it.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,8 @@ struct Task {
     came_ns: Option<u64>,
     stalled_ns: Option<u64>,
     slept_ns: Option<u64>,
+    /// It waits for one of the kernel's locks, or has been woken to take it.
+    locks: bool,
     /// Its longest stall, ns.
     longest: u64,
 }
@@ -57,10 +59,12 @@ impl Stalls {
         let task = self.tasks.entry(pid).or_default();
         let came_ns = task.came_ns.take();
         let is_short = came_ns.is_some_and(|came_ns| at_ns.saturating_sub(came_ns) < PARKS_NS);
-        if self.parks && is_short && state.starts_with('R') {
+        let too_late = task.locks && state.starts_with('D');
+        if is_short && (self.parks && state.starts_with('R') || too_late) {
             task.stalled_ns = task.stalled_ns.or(Some(at_ns));
             return;
         }
+        task.locks = state.starts_with('D');
         task.end(came_ns);
         (task.stalled_ns, task.slept_ns) = match state.chars().next() {
             Some('R' | 'D') => (Some(at_ns), None),
@@ -146,6 +150,23 @@ mod tests {
             stalls.longest(2_000_000).map(|(_, ns)| ns).max()
         };
         assert_eq!((comes(true), comes(false)), (Some(1_400_000), Some(490_000)));
+    }
+
+    #[test]
+    fn who_comes_too_late_for_a_lock_still_waits_for_it() {
+        let waits = |ran_ns: u64| {
+            longest(move |stalls| {
+                stalls.came(PID, 0);
+                stalls.left(PID, 100_000, "D");
+                stalls.woken(PID, 200_000, true);
+                stalls.came(PID, 300_000);
+                stalls.left(PID, 300_000 + ran_ns, "D");
+                stalls.woken(PID, 500_000, true);
+                stalls.came(PID, 600_000);
+                stalls.left(PID, 900_000, "S");
+            })
+        };
+        assert_eq!((waits(10_000), waits(50_000)), (500_000, 250_000));
     }
 
     #[test]
