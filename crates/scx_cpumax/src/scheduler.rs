@@ -223,13 +223,17 @@ fn configure(
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has constants");
     if rodata.group_size as usize != size_of::<Group>()
         || rodata.task_size as usize != size_of::<Task>()
+        || rodata.cpu_size as usize != size_of::<Cpu>()
     {
         bail!(
-            "src/shared.rs and src/bpf/intf.h disagree: groups {} and {} bytes, tasks {} and {}",
+            "src/shared.rs and src/bpf/intf.h disagree: groups {} and {} bytes, tasks {} and {}, CPUs {} \
+             and {}",
             size_of::<Group>(),
             rodata.group_size,
             size_of::<Task>(),
-            rodata.task_size
+            rodata.task_size,
+            size_of::<Cpu>(),
+            rodata.cpu_size
         );
     }
     rodata.nr_cpus = topology.cpu_count as u32;

@@ -62,6 +62,7 @@ enum cure {
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
 const volatile u32 task_size = sizeof(struct cbw_task);
+const volatile u32 cpu_size = sizeof(struct cbw_cpu);
 
 #define CBW_SLICE_NS 5000000LL
 #define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */

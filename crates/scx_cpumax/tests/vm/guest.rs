@@ -185,6 +185,7 @@ impl Scheduler {
         let patience = Instant::now();
         while !state().starts_with("enabled") || UnixStream::connect(SOCKET).is_err() {
             if let Ok(Some(status)) = this.child.try_wait() {
+                // All of it: a verifier's words have no prefix.
                 eprintln!("{}", fs::read_to_string("/tmp/scx.log").unwrap_or_default());
                 return Err(format!("it ended with {status}: {}", Self::log()));
             }
