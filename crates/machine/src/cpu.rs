@@ -272,7 +272,15 @@ impl Machine<'_> {
         let late = self.cpus[cpu].tick_is_late;
         let leaves_irq_ns = self.cpus[cpu].leaves_irq_ns;
         let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
-        let exhausted_ns = if self.rules.pull { self.exhaustion_ns(cpu) } else { NEVER };
+        // Who has used up what there was cannot go before an interrupt, or the switch to it, is over.
+        let c = &self.cpus[cpu];
+        let switches = self.noise.is_some() && c.stolen_ns > 0;
+        let busy_ns = if switches { c.accounted_ns + c.stolen_ns } else { 0 };
+        let exhausted_ns = if self.rules.pull {
+            self.exhaustion_ns(cpu).max(leaves_irq_ns).max(busy_ns)
+        } else {
+            NEVER
+        };
         let c = &mut self.cpus[cpu];
         c.work_done_ns = work_done_ns;
         c.tick_ns = tick_ns;

@@ -126,7 +126,7 @@ fn who_moves_under_noise_may_be_killed_and_stopped_and_throttled_there() {
         signal = "cont"
     "#;
     let workload = cpumax_workload::parse(text, "barging.toml").unwrap();
-    for version in ["6.1", "6.12", "6.18", "7.3"] {
+    for version in ["6.1", "6.12", "6.18", "7.3", "pull"] {
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         for noise in 0..20 {
             let options = Options { check: true, noise: Some(noise), ..Options::new(kernel, 1) };
