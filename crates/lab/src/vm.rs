@@ -305,6 +305,7 @@ impl Vm {
 
     fn ended(&mut self) -> Error {
         let _ = self.child.wait();
+        Tail::wait_for_all(&self.console);
         if let Err(panic) = self.look_for_panic() {
             return panic;
         }
@@ -362,6 +363,8 @@ fn read_lines(
 #[derive(Debug, Default)]
 struct Tail {
     bytes: VecDeque<u8>,
+    /// Nothing more comes.
+    is_whole: bool,
 }
 
 impl Tail {
@@ -374,8 +377,21 @@ impl Tail {
             while let Ok(count @ 1..) = from.read(&mut buffer) {
                 shared.lock().unwrap_or_else(PoisonError::into_inner).add(&buffer[..count]);
             }
+            shared.lock().unwrap_or_else(PoisonError::into_inner).is_whole = true;
         });
         tail
+    }
+
+    /// Waits until all of what a machine said that has ended is read, which takes no time unless this one is busy.
+    fn wait_for_all(tail: &Mutex<Tail>) {
+        const AT_MOST: Duration = Duration::from_secs(5);
+        let since = Instant::now();
+        while !tail.lock().unwrap_or_else(PoisonError::into_inner).is_whole {
+            if since.elapsed() > AT_MOST {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn add(&mut self, bytes: &[u8]) {
