@@ -51,15 +51,15 @@ impl Lock {
 
     /// Whether somebody who comes, or has come back from his place among those who wait, may have it now.
     fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
-        if !self.admits(mode) {
-            return false;
+        if !self.admits(mode) || self.waiters.is_empty() {
+            return self.admits(mode);
         }
-        match mode {
-            _ if self.waiters.is_empty() => true,
-            _ if !self.barging => false,
+        // Others wait. Readers go past them only where no reader is inside, or writers would never come.
+        let comes_past = match mode {
             LockMode::Write => !self.handoff || place == Some(0),
             LockMode::Read => !self.handoff && self.holders.is_empty(),
-        }
+        };
+        self.barging && comes_past
     }
 
     fn mode(&self, asked: LockMode) -> LockMode {

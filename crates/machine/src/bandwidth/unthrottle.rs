@@ -56,8 +56,9 @@ impl Machine<'_> {
         let late = std::mem::take(&mut silo.weight_is_late);
         self.pelt_unfreeze(q);
         self.clock_unthrottled_self(q);
+        // A kernel does so at the next tick of a task below (`entity_tick()`). With several CPUs so do we: there each
+        // tick may find another share.
         if late && self.cpus.len() == 1 {
-            // A kernel does so at the next tick of a task below (kernel: `entity_tick()`), as it does for all shares.
             self.update_share(q);
         }
         self.release_limbo(q);
