@@ -113,7 +113,7 @@ impl Machine<'_> {
         let (mut nr, mut h_nr, mut load) = (0, 0, 0);
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q && se.on_rq) {
             nr += 1;
-            match se.owner {
+            match se.owner() {
                 Owner::Task(task) => {
                     h_nr += 1;
                     load += if self.is_flat() { self.nominal_weight(task) } else { se.weight };

@@ -17,7 +17,7 @@ use crate::bandwidth::rules::{Queue, Unit};
 use crate::cfs_rq::CfsRq;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
-use crate::se::{NICE_0_WEIGHT, Owner, Se};
+use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
 use crate::task::Task;
 
 /// Why a task comes onto a queue.
@@ -116,12 +116,7 @@ impl Machine<'_> {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
             for _ in 0..RUN {
                 self.cfs_rqs.push(CfsRq::new(GroupId::NONE, cpu, CfsRqId::NONE, SeId::NONE));
-                self.ses.push(Se::new(
-                    Owner::Group(CfsRqId::NONE),
-                    CfsRqId::NONE,
-                    NICE_0_WEIGHT,
-                    0,
-                ));
+                self.add_entity(Owner::Group(CfsRqId::NONE), 0);
             }
             self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN, ..self.vacant[cpu.ix()] };
             self.grow_parked();
@@ -141,8 +136,15 @@ impl Machine<'_> {
     /// Registers a task and its entity.
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         let id = TaskId::from_ix(self.tasks.len());
-        task.se = self.ses.push(Se::new(Owner::Task(id), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns));
+        task.se = self.add_entity(Owner::Task(id), slice_ns);
         self.tasks.push(task)
+    }
+
+    fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
+        if self.counts_turns {
+            self.turns.push(Turn::default());
+        }
+        self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
     /// The run queue of an entity that is to be queued; mostly the one it was last on.
@@ -357,7 +359,7 @@ impl Machine<'_> {
 
     /// Weight that an entity adds to its queue's load.
     fn load_of(&self, se: SeId) -> u64 {
-        match self.ses[se].owner {
+        match self.ses[se].owner() {
             Owner::Task(task) if self.is_flat() => self.nominal_weight(task),
             _ => self.ses[se].weight,
         }
@@ -368,13 +370,13 @@ impl Machine<'_> {
         self.pelt_update(q);
         let load = self.load_of(se);
         if self.is_flat() {
-            match self.ses[se].owner {
+            match self.ses[se].owner() {
                 Owner::Task(_) => self.charge(self.root(self.cfs_rqs[q].cpu)),
                 Owner::Group(child) => self.weigh_on_queue(child),
             }
             self.cfs_rqs[q].load += load;
         } else {
-            let is_task = matches!(self.ses[se].owner, Owner::Task(_));
+            let is_task = matches!(self.ses[se].owner(), Owner::Task(_));
             self.cfs_rqs[q].load += load;
             self.enter(q, se, if is_task { why } else { Enqueue::WakeUp });
         }
@@ -389,7 +391,7 @@ impl Machine<'_> {
     pub(crate) fn dequeue_entity(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
         self.charge(q);
         self.pelt_update(q);
-        let is_task = matches!(self.ses[se].owner, Owner::Task(_));
+        let is_task = matches!(self.ses[se].owner(), Owner::Task(_));
         if is_task || !self.is_flat() {
             let tq = self.timeline_of(q);
             if tq != q {
@@ -416,7 +418,7 @@ impl Machine<'_> {
         if rq.nr == 0 {
             self.last_dequeued(q);
         }
-        if let Owner::Group(child) = self.ses[se].owner {
+        if let Owner::Group(child) = self.ses[se].owner() {
             self.weigh_off_queue(child);
         }
     }
@@ -482,6 +484,9 @@ impl Machine<'_> {
 
     /// Lets virtual time pass for the running child of a queue.
     fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
+        if self.counts_turns {
+            self.turns[se].sum_exec_ns += self.now - from_ns;
+        }
         match self.rules.queue {
             Queue::Cfs => {
                 self.ses[se].advance(self.now - from_ns);

@@ -20,7 +20,7 @@ impl Machine<'_> {
                 throttled_usec: g.stat.throttled_ns / 1000,
                 nr_bursts: g.stat.nr_bursts,
                 burst_usec: g.stat.burst_ns / 1000,
-                local_throttled_usec: g.stat.throttled_self_ns / 1000,
+                local_throttled_usec: g.throttled_self_ns / 1000,
                 max_period_usage_usec: g.windows.max_ns() / 1000,
                 completions: g.latencies.count,
                 latency_ns: g.latencies.percentiles(),

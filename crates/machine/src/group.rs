@@ -20,8 +20,10 @@ pub(crate) struct Group {
     pub load_avg: u64,
     /// CPU time used by it and everything below it, ns.
     pub usage_ns: u64,
-    pub stat: Stat,
+    /// `throttled_usec` of `cpu.stat.local`, ns.
+    pub throttled_self_ns: u64,
     pub pool: Pool,
+    pub stat: Stat,
     /// Its run queue on each CPU, or none; empty until the first is made.
     pub cfs_rqs: Vec<CfsRqId>,
     /// The same by window of its period, while it is limited.
@@ -42,6 +44,11 @@ pub(crate) struct Windows {
 
 /// Windows kept open.
 const OPEN_WINDOWS: usize = 1024;
+
+const _: () = {
+    let quota = std::mem::offset_of!(Group, pool) + std::mem::offset_of!(Pool, quota_ns);
+    assert!(quota + size_of::<Option<u64>>() == 64);
+};
 
 impl Windows {
     pub fn new(period_ns: u64) -> Windows {
@@ -142,9 +149,7 @@ pub(crate) struct Pool {
 
 /// The fields of `cpu.stat` that bandwidth control keeps.
 #[derive(Debug, Clone, Default)]
-#[repr(C)]
 pub(crate) struct Stat {
-    pub throttled_self_ns: u64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_ns: u64,
@@ -169,6 +174,7 @@ impl Machine<'_> {
                 load_avg: 0,
                 h_nr: 0,
                 usage_ns: 0,
+                throttled_self_ns: 0,
                 windows: Windows::new(spec.limit.period_ns()),
                 latencies: Latencies::default(),
             });

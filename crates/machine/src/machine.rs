@@ -14,7 +14,7 @@ use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, Ta
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging};
 use crate::noise::Noise;
-use crate::se::Se;
+use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
@@ -81,6 +81,9 @@ pub(crate) struct Machine<'a> {
     /// Per CPU, room for more of these.
     pub vacant: Vec<Vacant>,
     pub ses: Arena<SeId, Se>,
+    /// Where the end of slices is told by these: of each entity, else empty.
+    pub turns: Arena<SeId, Turn>,
+    pub counts_turns: bool,
     pub tasks: Arena<TaskId, Task>,
     pub locks: Arena<LockId, Lock>,
     pub channels: Arena<ChannelId, Channel>,
@@ -174,11 +177,12 @@ impl<'a> Machine<'a> {
         let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
         let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
         let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
+        let hrtick = chosen(seen.hrtick, spec.hrtick, rules.hrtick == Hrtick::Deadline);
         let mut machine = Machine {
             workload,
             rules,
             preempt: chosen(seen.preempt.map(preempt), spec.preempt, rules.preempt),
-            hrtick: chosen(seen.hrtick, spec.hrtick, rules.hrtick == Hrtick::Deadline),
+            hrtick,
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
@@ -193,6 +197,8 @@ impl<'a> Machine<'a> {
             cfs_rqs: Arena::new(),
             vacant: vec![Vacant::NONE; cpus],
             ses: Arena::new(),
+            turns: Arena::new(),
+            counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
             locks: Arena::new(),
             channels: Arena::new(),

@@ -155,7 +155,7 @@ impl Machine<'_> {
                     self.dequeue_delayed(se);
                     continue 'again;
                 }
-                match self.ses[se].owner {
+                match self.ses[se].owner() {
                     Owner::Group(child) => {
                         if self.pick_checks(child, &mut throttled) {
                             continue 'again;
@@ -175,7 +175,7 @@ impl Machine<'_> {
 
     /// A pick met an entity that is only delayed: it goes to sleep now.
     pub(crate) fn dequeue_delayed(&mut self, se: SeId) {
-        match self.ses[se].owner {
+        match self.ses[se].owner() {
             Owner::Group(_) => self.dequeue_delayed_group(se),
             Owner::Task(task) => {
                 self.dequeue_task(task, Dequeue::Sleep);
@@ -226,14 +226,14 @@ impl Machine<'_> {
         let mut child = se;
         let mut q = leaf;
         while q.is_some() {
-            let entity = &mut self.ses[child];
-            if !entity.on_rq {
+            if !self.ses[child].on_rq {
                 // A task moved while it ran into a group whose entity is throttled: it goes at the next
                 // chance, and is charged up to here until then.
                 break;
             }
-            if anew {
-                entity.picked_sum_exec_ns = entity.sum_exec_ns;
+            if anew && self.counts_turns {
+                let turn = &mut self.turns[child];
+                turn.picked_sum_exec_ns = turn.sum_exec_ns;
             }
             if !flat {
                 self.timeline_remove(q, child);

@@ -94,21 +94,21 @@ pub(crate) struct Task {
     pub kill_pending: bool,
     pub stop_pending: bool,
     pub exiting: bool,
-    /// What calls took that no workload speaks of, ns: so much less it works next.
-    pub owes_ns: u32,
     /// It was woken to execute an instruction again, in the kernel.
     pub retries: bool,
     /// It is on its way to a sleep that ends at `request_start_ns`.
     pub going: bool,
     pub segment: Segment,
-    /// Spin locks held: it is not preempted.
-    pub spinning: u16,
     pub left_ns: u64,
     /// Since when it is ready but not running, ns, or [`NEVER`].
     pub ready_since_ns: u64,
     /// Since when it wants to go on and does not, ns, or [`NEVER`].
     pub stalled_since_ns: u64,
 
+    /// Spin locks held: it is not preempted.
+    pub spinning: u16,
+    /// What calls took that no workload speaks of, ns: so much less it works next.
+    pub owes_ns: u32,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
     /// How far it is in a move that takes time.
@@ -136,6 +136,8 @@ pub(crate) struct Task {
     pub children: u32,
     pub random: Stream,
 }
+
+const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
 
 impl Task {
     pub fn new(
@@ -194,7 +196,8 @@ impl Task {
 
     /// Whether it ever returns to user mode, where it can be parked.
     pub fn has_user_mode(&self) -> bool {
-        self.class != Class::Kthread && self.code == Code::Kind
+        // Asked of its kind rather than of its code, which is in another cache line.
+        self.class != Class::Kthread && self.kind != u32::MAX
     }
 
     /// Whether it has nothing left to do in the kernel and is about to return to user mode.

@@ -240,10 +240,10 @@ impl Machine<'_> {
             let over = entity.deadline < entity.vruntime;
             return Some((entity.ns_until(entity.deadline), over));
         }
-        let ran_ns = entity.sum_exec_ns - entity.picked_sum_exec_ns;
+        let ran_ns = self.turns[se].ran_ns();
         let slice_ns = match self.rules.queue {
             Queue::Cfs => self.cfs_slice_ns(tq, se),
-            _ => entity.slice_ns,
+            _ => entity.slice_ns(),
         };
         Some((slice_ns.saturating_sub(ran_ns), ran_ns > slice_ns))
     }

@@ -103,7 +103,7 @@ impl Machine<'_> {
         let rq = &mut self.cfs_rqs[q];
         let since_ns = std::mem::replace(&mut rq.bandwidth.throttled_clock_self_ns, NEVER);
         if since_ns != NEVER {
-            self.groups[rq.group].stat.throttled_self_ns += now - since_ns;
+            self.groups[rq.group].throttled_self_ns += now - since_ns;
         }
     }
 }

@@ -171,7 +171,7 @@ impl Machine<'_> {
         while at < pending.len() && at < MAX_SCANNED && movable.len() < want as usize {
             let se = pending[at];
             at += 1;
-            match self.ses[se].owner {
+            match self.ses[se].owner() {
                 Owner::Group(q) => self.entities(q, pending),
                 Owner::Task(task) => {
                     if !self.ses[se].delayed && self.may_use(task, to) && self.may_move(task, to) {
@@ -207,7 +207,7 @@ impl Machine<'_> {
     fn entities(&self, q: CfsRqId, found: &mut Vec<SeId>) {
         let rq = &self.cfs_rqs[q];
         found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
-        if rq.curr.is_some() && matches!(self.ses[rq.curr].owner, Owner::Group(_)) {
+        if rq.curr.is_some() && matches!(self.ses[rq.curr].owner(), Owner::Group(_)) {
             found.push(rq.curr);
         }
     }

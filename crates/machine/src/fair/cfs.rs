@@ -109,7 +109,7 @@ impl Machine<'_> {
         }
         let first = rq.timeline.first()?;
         let entity = &self.ses[rq.curr];
-        let ran_ns = entity.sum_exec_ns - entity.picked_sum_exec_ns;
+        let ran_ns = self.turns[rq.curr].ran_ns();
         let ideal_ns = self.cfs_slice_ns(q, rq.curr);
         let by_slice_ns = (ideal_ns + 1).saturating_sub(ran_ns);
         let ahead_ns = entity.ns_until(first.key + ideal_ns as i64 + 1);

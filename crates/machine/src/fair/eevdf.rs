@@ -119,7 +119,7 @@ impl Machine<'_> {
             entity.deadline_is_relative = false;
             return;
         }
-        let mut slice = entity.virtual_ns(entity.slice_ns);
+        let mut slice = entity.virtual_ns(entity.slice_ns());
         if why == Enqueue::Fork {
             slice /= 2;
         }
@@ -152,9 +152,9 @@ impl Machine<'_> {
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
-            LagLimit::TwoSlicesOrTick => self.tick_ns.max(2 * entity.slice_ns),
+            LagLimit::TwoSlicesOrTick => self.tick_ns.max(2 * entity.slice_ns()),
             LagLimit::LongestSliceAndTick => {
-                self.tick_ns + self.slices(q).fold(entity.slice_ns, u64::max)
+                self.tick_ns + self.slices(q).fold(entity.slice_ns(), u64::max)
             }
         };
         let lag = average - entity.vruntime;
@@ -170,7 +170,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let nodes = if self.slices_differ { rq.timeline.nodes() } else { &[] };
         let curr = (self.slices_differ && rq.curr.is_some()).then_some(rq.curr);
-        nodes.iter().map(|node| node.se).chain(curr).map(|se| self.ses[se].slice_ns)
+        nodes.iter().map(|node| node.se).chain(curr).map(|se| self.ses[se].slice_ns())
     }
 
     /// Whether a task that goes to sleep stays queued, because it used more than its share.
@@ -281,7 +281,7 @@ impl Machine<'_> {
 
     /// What is picked is left alone until its deadline, or until the shortest slice queued has passed.
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
-        let shortest = self.slices(q).fold(self.ses[se].slice_ns, u64::min);
+        let shortest = self.slices(q).fold(self.ses[se].slice_ns(), u64::min);
         let entity = &mut self.ses[se];
         let until = entity.vruntime + entity.virtual_ns(shortest);
         entity.protected_until = until.min(entity.deadline);
@@ -333,7 +333,7 @@ impl Machine<'_> {
 
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
-        entity.deadline = entity.vruntime + entity.virtual_ns(entity.slice_ns);
+        entity.deadline = entity.vruntime + entity.virtual_ns(entity.slice_ns());
     }
 
     /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are
@@ -345,7 +345,7 @@ impl Machine<'_> {
         running: SeId,
         makes_way: bool,
     ) -> bool {
-        let is_shorter = self.ses[se].slice_ns < self.ses[running].slice_ns;
+        let is_shorter = self.ses[se].slice_ns() < self.ses[running].slice_ns();
         if makes_way || is_shorter && self.rules.delayed_dequeue {
             self.ses[running].protected_until = i64::MIN;
         }
@@ -387,7 +387,7 @@ impl Machine<'_> {
     fn give_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if !self.ses[se].on_rq {
-            self.reweigh_parked(self.ses[se].owner, old, weight);
+            self.reweigh_parked(self.ses[se].owner(), old, weight);
             let deadline = self.ses[se].deadline;
             self.ses[se].set_weight_off_queue(weight);
             if !self.rules.rescales_deadline {
@@ -401,12 +401,12 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
         self.charge(tq);
-        let competes = !self.is_flat() || matches!(self.ses[se].owner, Owner::Task(_));
+        let competes = !self.is_flat() || matches!(self.ses[se].owner(), Owner::Task(_));
         if !self.is_flat() {
             self.pelt_update(q);
             let rq = &mut self.cfs_rqs[q];
             rq.load = rq.load - old + weight;
-        } else if matches!(self.ses[se].owner, Owner::Group(_)) {
+        } else if matches!(self.ses[se].owner(), Owner::Group(_)) {
             let rq = &mut self.cfs_rqs[q];
             rq.load = rq.load - old + weight;
         }

@@ -72,7 +72,7 @@ impl Machine<'_> {
 
     fn foresee_queued(&self, q: CfsRqId) {
         for node in self.cfs_rqs[q].timeline.nodes() {
-            if let Owner::Task(task) = self.ses[node.se].owner {
+            if let Owner::Task(task) = self.ses[node.se].owner() {
                 self.foresee_task(task);
             }
         }

@@ -207,7 +207,7 @@ impl Machine<'_> {
             return;
         }
         let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
-        let [newcomer, present] = [se, running].map(|se| match self.ses[se].owner {
+        let [newcomer, present] = [se, running].map(|se| match self.ses[se].owner() {
             Owner::Task(task) => is_idle(task),
             Owner::Group(_) => false,
         });

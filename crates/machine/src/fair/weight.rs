@@ -74,7 +74,7 @@ impl Machine<'_> {
     /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions of its
     /// ancestors.
     pub(crate) fn flat_weight(&self, se: SeId) -> u64 {
-        let Owner::Task(task) = self.ses[se].owner else { return self.ses[se].weight };
+        let Owner::Task(task) = self.ses[se].owner() else { return self.ses[se].weight };
         let mut weight = self.nominal_weight(task);
         let mut q = self.ses[se].q;
         while self.cfs_rqs[q].se.is_some() {

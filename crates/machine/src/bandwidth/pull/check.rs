@@ -55,7 +55,7 @@ impl Machine<'_> {
     fn check_parked_load(&self, q: CfsRqId) -> Result<(), String> {
         let mut load = 0;
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
-            match se.owner {
+            match se.owner() {
                 Owner::Task(task) if self.tasks[task].parked => load += self.nominal_weight(task),
                 Owner::Task(_) => {}
                 Owner::Group(child) => {
