@@ -36,8 +36,13 @@ impl Machine<'_> {
         for &q in silos {
             let rq = &self.cfs_rqs[q];
             self.foresee_se(rq.se);
+            ask::<_, 1>(&self.groups[rq.group]);
+            if !rq.bandwidth.limbo.is_empty() {
+                self.foresee_timeline(q);
+                self.foresee_timeline(rq.parent);
+            }
             for &task in &rq.bandwidth.limbo {
-                ask::<_, 1>(&self.tasks[task]);
+                self.foresee_task(task);
             }
         }
         for &q in silos {
@@ -53,24 +58,36 @@ impl Machine<'_> {
         for &q in silos {
             let rq = &self.cfs_rqs[q];
             self.foresee_se(rq.se);
-            for node in rq.timeline.nodes() {
-                self.foresee_se(node.se);
+            ask::<_, 1>(&self.groups[rq.group]);
+            if rq.nr > 0 {
+                self.foresee_timeline(q);
             }
         }
-        for &q in silos {
-            self.foresee_queued(q);
+        if self.is_flat() {
+            return;
+        }
+        let queued = || silos.iter().filter(|&&q| self.cfs_rqs[q].nr > 0);
+        for &q in queued() {
+            self.foresee_entities(q);
+        }
+        for &q in queued() {
+            self.foresee_tasks(q);
         }
     }
 
     /// Whatever competes on a flat queue is about to be parked.
     pub(crate) fn foresee_parks(&self, root: CfsRqId) {
-        for node in self.cfs_rqs[root].timeline.nodes() {
-            self.foresee_se(node.se);
-        }
-        self.foresee_queued(root);
+        self.foresee_entities(root);
+        self.foresee_tasks(root);
     }
 
-    fn foresee_queued(&self, q: CfsRqId) {
+    fn foresee_entities(&self, q: CfsRqId) {
+        for node in self.cfs_rqs[q].timeline.nodes() {
+            self.foresee_se(node.se);
+        }
+    }
+
+    fn foresee_tasks(&self, q: CfsRqId) {
         for node in self.cfs_rqs[q].timeline.nodes() {
             if let Owner::Task(task) = self.ses[node.se].owner() {
                 self.foresee_task(task);
@@ -79,21 +96,25 @@ impl Machine<'_> {
     }
 
     fn foresee_silos(&self, silos: &[CfsRqId]) {
-        if self.is_flat() {
-            for &q in silos {
-                ask::<_, 3>(&self.cfs_rqs[q]);
-            }
-        } else {
-            for &q in silos {
-                ask::<_, 4>(&self.cfs_rqs[q]);
-            }
+        for &q in silos {
+            ask::<_, 2>(&self.cfs_rqs[q]);
+        }
+    }
+
+    /// Something competes on this queue, or will: on a flat one nothing ever does.
+    #[inline]
+    fn foresee_timeline(&self, q: CfsRqId) {
+        if !self.is_flat() && q.is_some() {
+            let rq = &self.cfs_rqs[q];
+            ask::<_, 1>(&rq.base_vruntime);
+            ask::<_, 1>(&rq.timeline);
         }
     }
 
     #[inline]
     fn foresee_se(&self, se: SeId) {
         if se.is_some() {
-            ask::<_, 2>(&self.ses[se]);
+            ask::<_, 1>(&self.ses[se]);
         }
     }
 
