@@ -71,7 +71,7 @@ static __always_inline s64 cbw_part(s64 pool, u64 parts, s64 least)
 
 static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 {
-	s64 pool = 0, full = 0, cap, used, burst, paid, came = 0, due = g->quota_ns * periods;
+	s64 pool = 0, full = 0, cap, used, burst, paid, share, came = 0, due = g->quota_ns * periods;
 	u64 parked = cbw_read(g->nr_parked);
 	bool throttled = cbw_read(g->pool_ns) <= 0 && (parked || g->throttled_cpus);
 	int i;
@@ -100,9 +100,13 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 	}
 	g->pool_after_refill_ns = full;
 	cbw_write(g->feed_ns, full);
-	/* As many tasks as wait have a turn, if that is not too short; and as many CPUs a share at once, so that none takes all. */
+	/*
+	 * As many tasks as wait have a turn, if that is not too short; and as many CPUs a share at once, so that none takes all. A
+	 * share is no longer than a turn: what came back of it would bring back tasks for whom there is no runtime.
+	 */
 	cbw_write(g->turn_ns, cbw_part(full, parked, CBW_TURN_MIN_NS));
-	cbw_write(g->share_ns, cbw_part(full, parked < nr_cpus ? parked : nr_cpus, CBW_SHARE_MIN_NS));
+	share = cbw_part(full, parked < nr_cpus ? parked : nr_cpus, CBW_SHARE_MIN_NS);
+	cbw_write(g->share_ns, min_s64(share, cbw_read(g->turn_ns)));
 }
 
 /* p waits no longer at the boundary of a group; whoever finds out first does the books. */
