@@ -85,6 +85,16 @@ static __always_inline u64 share_of(cbw_group_t *g)
 	return g->share ? g->share : 1;
 }
 
+/*
+ * What p runs while nobody waits costs its group nothing. The queue's virtual time stands still meanwhile: a group that paid would
+ * fall behind those that slept, and its tasks, woken often as they may be, would wait for whole turns of theirs.
+ */
+static __always_inline void forget_if_alone(struct task_struct *p, struct cbw_task *t)
+{
+	if (!scx_bpf_dsq_nr_queued(llc_of(task_cpu(p))))
+		t->ran_from_ns = p->se.sum_exec_runtime;
+}
+
 /* A turn that was paid for and not used, because p was taken off the queue: its group gets it back. */
 static __always_inline void refund_turn(cbw_group_t *g, struct cbw_task *t)
 {
@@ -102,8 +112,11 @@ static __always_inline u64 turn_ns(struct task_struct *p)
 	return ns > slice_ns * 4 ? slice_ns * 4 : ns;
 }
 
-/* Takes the next turn of p's group, so long, on the queue of `llc`; returns its virtual time. */
-static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn)
+/*
+ * Takes the next turn of p's group, so long, on the queue of `llc`; returns its virtual time, which is at most `credit` behind
+ * that of the queue, however long the group has not run.
+ */
+static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn, u64 credit)
 {
 	cbw_group_t *g = cbw_group_at(t->group);
 	u64 now = llc_now[llc], vtime, cost;
@@ -113,8 +126,8 @@ static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn)
 	refund_turn(g, t);
 	cost = turn * SHARE_ALL / share_of(g);
 	vtime = g->tag[llc];
-	if ((s64)(vtime - (now - slice_ns)) < 0)
-		vtime = now - slice_ns;
+	if ((s64)(vtime - (now - credit)) < 0)
+		vtime = now - credit;
 	else if ((s64)(vtime - now) > (s64)AHEAD_MAX_NS)
 		vtime = now + AHEAD_MAX_NS;
 	g->tag[llc] = vtime + cost;
@@ -123,13 +136,14 @@ static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn)
 	return vtime;
 }
 
+/* A group that was throttled did not sleep: it has no credit, so who woke up just before the release goes first. */
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice)
 {
 	u32 llc = llc_of(task_cpu(p));
 
 	*dsq = llc;
 	*slice = min_s64(*slice, turn_ns(p));
-	*vtime = take_turn(t, llc, *slice);
+	*vtime = take_turn(t, llc, *slice, 0);
 }
 
 /* Wherever a kick can come from, there is one. */
@@ -195,7 +209,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	turn = cbw_turn_of(t, turn_ns(p));
-	vtime = take_turn(t, llc, turn);
+	vtime = take_turn(t, llc, turn, slice_ns);
 	scx_bpf_dsq_insert_vtime(p, llc, turn, vtime, enq_flags);
 	if (!cbw_may_kick())
 		return;
@@ -240,8 +254,10 @@ void BPF_PROG(cpumax_tick, struct task_struct *p)
 
 	CBW_USES_ARENA();
 	cbw_write(epoch, bpf_ktime_get_ns() >> EPOCH_SHIFT);
-	if (t)
-		cbw_tick(p, t);
+	if (!t)
+		return;
+	forget_if_alone(p, t);
+	cbw_tick(p, t);
 }
 
 SEC("struct_ops/cpumax_running")
@@ -277,6 +293,7 @@ void BPF_PROG(cpumax_stopping, struct task_struct *p, bool runnable)
 	if (!g || g->id != t->group_id)
 		return;
 	/* The turn cost what was run of it. */
+	forget_if_alone(p, t);
 	used = p->se.sum_exec_runtime - t->ran_from_ns;
 	if (!t->prepaid)
 		t->queued_llc = llc_of(task_cpu(p));

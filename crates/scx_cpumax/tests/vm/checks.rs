@@ -11,6 +11,7 @@ mod refused;
 mod selftests;
 mod storm;
 mod traced;
+mod turns;
 
 use crate::guest::Checked;
 pub use beside_model::GUEST;
@@ -138,5 +139,6 @@ pub const CHECKS: &[Check] = &[
     exact("release_costs", costs::release_costs),
     exact("release_costs_of_four", costs::release_costs_of_four).on(4),
     exact("wakeups", costs::wakeups),
+    exact("newcomer", turns::newcomer),
     parallel("storm", 4, storm::storm),
 ];

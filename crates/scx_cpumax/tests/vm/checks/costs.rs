@@ -209,9 +209,12 @@ fn lateness() -> [u64; 3] {
     [at(500), at(990), late.last().copied().unwrap_or(u64::MAX)]
 }
 
+/// Half a turn.
+const WAKEUP_WORST_US: u64 = 2500;
+
 pub fn wakeups() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(lateness()))?;
     let said = format!("median, p99 and worst: {ours:?} us, fair class {fair:?} us");
-    // A tenth, and what a timer's slack comes to.
-    if ours[1] > fair[1] * 11 / 10 + 10 { Err(said) } else { Ok(said) }
+    // A tenth, and what a timer's slack comes to; and never a turn of one of the group.
+    if ours[1] > fair[1] * 11 / 10 + 10 || ours[2] > WAKEUP_WORST_US { Err(said) } else { Ok(said) }
 }
