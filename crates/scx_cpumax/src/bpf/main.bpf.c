@@ -26,6 +26,7 @@ struct exit_record exit_record;
 #define OPS_ENQ_MIGRATION_DISABLED (1ULL << 4)
 #define EPOCH_SHIFT 26 /* ns: 67 ms */
 #define PREEMPT_LAG_NS 500000
+#define DUMP_GROUPS_MAX 64
 /* A turn is at most so far ahead: the kernel throws a scheduler out under which a task waits for 30 s, however small its weight. */
 #define AHEAD_MAX_NS 4000000000ULL
 
@@ -415,10 +416,38 @@ void BPF_PROG(cpumax_cpu_offline, s32 cpu)
 	cbw_cpu_offline(cpu);
 }
 
+struct dump_count {
+	u32 shown;
+	u32 left_out;
+};
+
+static int dump_group(void *map, u64 *key, struct cbw_group_entry *entry, struct dump_count *count)
+{
+	cbw_group_t *g = cbw_group_at(entry->group);
+
+	CBW_USES_ARENA();
+	if (!g || !cbw_limited(g))
+		return 0;
+	if (cbw_idle(g) || count->shown >= DUMP_GROUPS_MAX) {
+		count->left_out++;
+		return 0;
+	}
+	count->shown++;
+	dump("group=%llu level=%u quota=%llu period=%llu burst=%llu pool=%lld debt=%lld parked=%llu\n", g->id, g->level,
+	     g->quota_ns, g->period_ns, g->burst_ns, g->pool_ns, g->debt_ns, g->nr_parked);
+	return 0;
+}
+
+/* The limits that matter now; who is parked comes with the tasks. The whole dump has little room. */
 SEC("struct_ops/cpumax_dump")
 void BPF_PROG(cpumax_dump, struct scx_dump_ctx *dump_ctx)
 {
+	struct dump_count count = {};
+
+	CBW_USES_ARENA();
 	dump("limits were changed %llu times\n", cbw_limits_seq - 1);
+	bpf_for_each_map_elem(&cbw_groups, dump_group, &count, 0);
+	dump("%u groups with limits in use, %u more with limits\n", count.shown, count.left_out);
 }
 
 SEC("struct_ops/cpumax_dump_task")

@@ -3,6 +3,7 @@
 
 mod beside_model;
 mod costs;
+mod endings;
 mod fates;
 mod limits;
 mod parked;
@@ -126,6 +127,8 @@ pub const CHECKS: &[Check] = &[
     exact("class_change", traced::class_change).on(2),
     exact("watchdog", parked::watchdog),
     exact("killed", parked::killed),
+    exact("nothing_left", endings::nothing_left),
+    exact("dumped", endings::dumped),
     slow(exact("crowd", parked::crowd)),
     exact("watchdog_passes", parked::watchdog_passes),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
