@@ -10,6 +10,8 @@ use crate::se::Owner;
 const LINE: usize = 64;
 /// Machines smaller than that fit the caches.
 const LARGE_CPUS: usize = 128;
+/// So many tasks that are to be parked are read ahead.
+const PARKS: usize = 16;
 
 /// Asks for the first lines of something and does not wait for them.
 #[inline(always)]
@@ -68,27 +70,27 @@ impl Machine<'_> {
         }
         let queued = || silos.iter().filter(|&&q| self.cfs_rqs[q].nr > 0);
         for &q in queued() {
-            self.foresee_entities(q);
+            self.foresee_entities(q, usize::MAX);
         }
         for &q in queued() {
-            self.foresee_tasks(q);
+            self.foresee_tasks(q, usize::MAX);
         }
     }
 
-    /// Whatever competes on a flat queue is about to be parked.
+    /// What competes on a flat queue is about to be parked, one after the other: the next few are asked for each time.
     pub(crate) fn foresee_parks(&self, root: CfsRqId) {
-        self.foresee_entities(root);
-        self.foresee_tasks(root);
+        self.foresee_entities(root, 2 * PARKS);
+        self.foresee_tasks(root, PARKS);
     }
 
-    fn foresee_entities(&self, q: CfsRqId) {
-        for node in self.cfs_rqs[q].timeline.nodes() {
+    fn foresee_entities(&self, q: CfsRqId, most: usize) {
+        for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
             self.foresee_se(node.se);
         }
     }
 
-    fn foresee_tasks(&self, q: CfsRqId) {
-        for node in self.cfs_rqs[q].timeline.nodes() {
+    fn foresee_tasks(&self, q: CfsRqId, most: usize) {
+        for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
             if let Owner::Task(task) = self.ses[node.se].owner() {
                 self.foresee_task(task);
             }
