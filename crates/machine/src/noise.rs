@@ -58,7 +58,7 @@ impl Kind {
         match self {
             Kind::Tick | Kind::Slice | Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
-            Kind::Point => (0, 120_000),
+            Kind::Point => (0, 205_000),
             Kind::Sleep => (2_000, 12_000),
             Kind::Move => (7_000, 14_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
