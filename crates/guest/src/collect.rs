@@ -128,7 +128,7 @@ fn conditions(run: &mut Run) -> Conditions {
         first_tick_ns: Some(run.first_tick_ns),
         first_edge_ns: run.edges.clone(),
         pool_ns: std::mem::take(&mut run.pool_ns),
-        outside_ns: std::mem::take(&mut run.outside_ns),
+        ..Conditions::default()
     }
 }
 

@@ -17,6 +17,7 @@ cfg_if::cfg_if! {
         mod init;
         mod kernel;
         mod lock;
+        mod outside;
         mod phases;
         mod plan;
         mod run;

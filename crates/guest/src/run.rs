@@ -8,6 +8,7 @@
 use crate::cgroup::{self, Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
+use crate::outside::Outside;
 use crate::phases::{Edges, write_limits};
 use crate::plan::{LockMade, Plan, lives_in, longest_ns, plan};
 use crate::protocol::{Job, Report};
@@ -19,6 +20,7 @@ use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
 use crate::{call::Call, collect, kernel, sys};
 use cpumax_limit::Limit;
+use cpumax_outcome::Conditions;
 use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -43,6 +45,9 @@ impl From<String> for Error {
 
 /// A start that takes longer than this is worth a note, ns.
 const LATE_NS: u64 = 1_000_000;
+
+/// The first kernel whose fair class is EEVDF.
+const EEVDF_FROM: (u32, u32) = (6, 6);
 
 /// What a run needs beside its job.
 #[derive(Debug, Clone)]
@@ -76,8 +81,8 @@ pub(crate) struct Run {
     pub first_tick_ns: u64,
     pub notes: Vec<String>,
     pub sample_periods: bool,
-    /// When this process was on the CPU, and for how long, ns since the start.
-    pub outside_ns: Vec<(u64, u64)>,
+    /// When this process was there.
+    pub outside: Outside,
 }
 
 /// Runs a job in this process, which must have no other threads. What it starts is gone when it returns; its groups
@@ -108,7 +113,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
         first_tick_ns: 0,
         notes,
         sample_periods: job.sample_periods,
-        outside_ns: Vec::new(),
+        outside: Outside::default(),
     };
     let report = run.all(job);
     collect::kill_all(world);
@@ -176,8 +181,11 @@ fn make_world(
 /// A sleeping child in every group that tasks are ever in. They end with the caller.
 fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
     const ALONE_NS: u64 = 10_000_000;
+    // CFS puts a group that slept for long a fixed time before the others, one that slept for less where it was.
+    // When each has run for a while after all those below it, all of them have slept for long.
+    let spin_ns = if kernel::version(&kernel::release()) < EEVDF_FROM { ALONE_NS } else { 0 };
     let mut keepers = Vec::new();
-    for (ix, group) in groups.iter().enumerate().skip(1) {
+    for (ix, group) in groups.iter().enumerate().skip(1).rev() {
         if !lives_in(workload, ix as u32) {
             continue;
         }
@@ -186,6 +194,10 @@ fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
         if pid == 0 {
             sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
             sys::sleep_for(ALONE_NS / 2);
+            let begin_ns = sys::monotonic_ns();
+            while sys::monotonic_ns() - begin_ns < spin_ns {
+                std::hint::spin_loop();
+            }
             loop {
                 // SAFETY: the call takes nothing.
                 unsafe { libc::pause() };
@@ -199,7 +211,7 @@ fn make_keepers(workload: &Workload, groups: &[Group]) -> Vec<i32> {
             unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
             // It goes to sleep before there is another, and once more when its parent, too, has left the queue for good, so
             // that no group owes or is owed anything.
-            sys::sleep_for(ALONE_NS);
+            sys::sleep_for(ALONE_NS + spin_ns);
         }
     }
     keepers
@@ -309,6 +321,8 @@ impl Run {
         let before = self.start()?;
         script.play(self)?;
         let mut report = collect::report(self, job, &before)?;
+        let outside = std::mem::take(&mut self.outside);
+        let mut asleep_ns = Vec::new();
         if let Some(tracing) = tracing {
             collect::kill_all(self.world);
             let traced = tracing.end(self.world, &self.edges)?;
@@ -321,8 +335,11 @@ impl Run {
                     task.longest_stall_ns = task.longest_stall_ns.max(ns);
                 }
             }
+            asleep_ns = traced.asleep_ns;
             report.trace = job.trace.then_some(traced.recorded);
         }
+        let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
+        (*outside_ns, *late_ns) = outside.awake(&asleep_ns);
         Ok(report)
     }
 
@@ -400,23 +417,11 @@ impl Run {
             }
         }
         let late_ns = world.now_ns();
-        self.visited(0, late_ns);
+        self.outside.visited(0, late_ns);
         if late_ns > LATE_NS {
             self.notes.push(format!("all tasks had started {} us after the start", late_ns / 1000));
         }
         Ok(before)
-    }
-
-    /// Notes that this process was on the CPU from then to then.
-    pub fn visited(&mut self, from_ns: u64, to_ns: u64) {
-        /// Two visits with less between them are one.
-        const BETWEEN_NS: u64 = 3_000;
-        match self.outside_ns.last_mut() {
-            Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + BETWEEN_NS => {
-                *took_ns = to_ns.saturating_sub(*start_ns).max(*took_ns);
-            }
-            _ => self.outside_ns.push((from_ns, to_ns.saturating_sub(from_ns))),
-        }
     }
 
     /// Makes all tasks that run from the start, to wait until they are woken.

@@ -90,7 +90,9 @@ impl Script {
             self.queue.pop();
             self.wait(run, run.start_ns + at_ns);
             self.act(run, at_ns, step)?;
-            run.visited(at_ns, run.world.now_ns());
+            let done_ns = run.world.now_ns();
+            run.outside.visited(at_ns, done_ns);
+            run.outside.did(at_ns, done_ns);
         }
         self.wait(run, run.end_ns);
         Ok(())
@@ -115,7 +117,7 @@ impl Script {
             let from_ns = run.world.now_ns().saturating_sub(WAKING_NS);
             collect::reap(run.world);
             if died {
-                run.visited(from_ns, run.world.now_ns());
+                run.outside.visited(from_ns, run.world.now_ns());
             }
         }
     }

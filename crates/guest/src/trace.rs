@@ -38,6 +38,8 @@ pub(crate) struct Traced {
     pub stalls_ns: Vec<u64>,
     /// How many of the first events there was no room for.
     pub lost: u64,
+    /// When the process that does what is done from outside left its CPU, and came back, ns since the start.
+    pub asleep_ns: Vec<(u64, u64)>,
 }
 
 impl Tracing {
@@ -103,6 +105,10 @@ struct Reader<'a> {
     /// Events that the buffer had no room for.
     lost: u64,
     stalls: Stalls,
+    /// The process that does what is done from outside, and when it was off its CPU.
+    outside_pid: u32,
+    left_ns: Option<u64>,
+    asleep_ns: Vec<(u64, u64)>,
     /// Kinds of tasks by pid.
     kinds: BTreeMap<u32, u32>,
     /// Numbers of tasks by pid.
@@ -121,6 +127,9 @@ impl<'a> Reader<'a> {
             recorded: Recorded::default(),
             lost: 0,
             stalls: Stalls::new(!kernel::stops_anywhere()),
+            outside_pid: std::process::id(),
+            left_ns: None,
+            asleep_ns: Vec::new(),
             kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns,
@@ -154,13 +163,14 @@ impl<'a> Reader<'a> {
     /// What there is when all lines are read.
     fn end(self) -> Traced {
         let mut stalls_ns = vec![0; self.workload.tasks.len()];
-        for (pid, ns) in self.stalls.longest(self.end_ns - self.start_ns) {
-            if let Some(kind) = self.kinds.get(&pid) {
+        let Reader { stalls, kinds, recorded, lost, asleep_ns, .. } = self;
+        for (pid, ns) in stalls.longest(self.end_ns - self.start_ns) {
+            if let Some(kind) = kinds.get(&pid) {
                 let longest_ns = &mut stalls_ns[*kind as usize];
                 *longest_ns = ns.max(*longest_ns);
             }
         }
-        Traced { recorded: self.recorded, stalls_ns, lost: self.lost }
+        Traced { recorded, stalls_ns, lost, asleep_ns }
     }
 
     fn name(&mut self, pid: u32, name: String) -> u32 {
@@ -200,14 +210,22 @@ impl<'a> Reader<'a> {
             return;
         };
         let at_ns = (seconds * 1_000_000 + micros) * NS_PER_US;
-        if at_ns + NS_PER_US < self.start_ns || at_ns > self.end_ns {
+        if at_ns > self.end_ns {
             return;
         }
+        // What was before the start is no event of the run; but who was born then waits from the start on.
+        let early = at_ns + NS_PER_US < self.start_ns;
         let time_ns = at_ns.saturating_sub(self.start_ns);
-        let push =
-            |events: &mut Vec<TraceEvent>, what| events.push(TraceEvent { time_ns, cpu, what });
+        let push = |events: &mut Vec<TraceEvent>, what| {
+            if !early {
+                events.push(TraceEvent { time_ns, cpu, what });
+            }
+        };
         let pid_of = |side: &str| field(fields, &format!("{side}pid="))?.parse::<u32>().ok();
         let task = |reader: &mut Self, side: &str| {
+            if early {
+                return None;
+            }
             let pid = pid_of(side)?;
             reader.task(pid, field(fields, &format!("{side}comm="))?)
         };
@@ -217,9 +235,17 @@ impl<'a> Reader<'a> {
                 let state = field(fields, "prev_state=").unwrap_or("");
                 if let Some(pid) = pid_of("prev_") {
                     self.stalls.left(pid, time_ns, state);
+                    if pid == self.outside_pid {
+                        self.left_ns = Some(time_ns);
+                    }
                 }
                 if let Some(pid) = pid_of("next_") {
                     self.stalls.came(pid, time_ns);
+                    if pid == self.outside_pid
+                        && let Some(left_ns) = self.left_ns.take()
+                    {
+                        self.asleep_ns.push((left_ns, time_ns));
+                    }
                 }
                 let events = &mut self.recorded.events;
                 if let Some(prev) = prev
@@ -299,6 +325,9 @@ mod tests {
             recorded: Recorded::default(),
             lost: 0,
             stalls: Stalls::default(),
+            outside_pid: 1,
+            left_ns: None,
+            asleep_ns: Vec::new(),
             kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns: 26_000_000_000,
@@ -307,16 +336,18 @@ mod tests {
             edges: &edges,
         };
         reader.name(42, "hog".to_owned());
+        reader.kinds.insert(42, 0);
         for line in [
             "# tracer: nop",
             "# entries-in-buffer/entries-written: 5/7   #P:1",
             "",
             "  init-1  [000] d..2.  25.999000: sched_wakeup: comm=early pid=9 prio=120",
+            "  init-1  [000] d..2.  25.999100: sched_wakeup_new: comm=init pid=42 prio=120",
             "  init-1  [000] d..2.  26.000020: sched_switch: prev_comm=init prev_pid=1 prev_prio=49 prev_state=S ==> \
              next_comm=a b next_pid=42 next_prio=120",
             "  <...>-42  [000] d.h..  26.050003: hrtimer_expire_entry: hrtimer=0 function=sched_cfs_period_timer now=1",
             "  <...>-42  [000] d.h..  26.052003: hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=1",
-            "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R \
+            "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=S \
              ==> next_comm=swapper/0 next_pid=0 next_prio=120",
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
@@ -333,10 +364,13 @@ mod tests {
                 (20_000, What::Sleep { task: init }),
                 (20_000, What::Switch { next: Some(0) }),
                 (50_003_000, What::Period { group: 1 }),
+                (60_000_000, What::Sleep { task: 0 }),
                 (60_000_000, What::Switch { next: None }),
             ]
         );
         assert_eq!(reader.recorded.names.tasks, ["hog", "(init)"]);
+        // Born before the start, it waited for 20 us.
+        assert_eq!(reader.end().stalls_ns, [20_000]);
     }
 
     #[test]

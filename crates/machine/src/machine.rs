@@ -271,11 +271,12 @@ impl<'a> Machine<'a> {
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {
             if spec.count > 0 {
-                self.heap.push(spec.start_ns, Event::Start { kind: kind as u32, instance: 0 });
+                self.arm_start(kind as u32, 0);
             }
         }
         for (index, intervention) in workload.interventions.iter().enumerate() {
-            self.heap.push(intervention.at_ns, Event::Intervention { index: index as u32 });
+            let at_ns = self.outside_at(intervention.at_ns);
+            self.heap.push(at_ns, Event::Intervention { index: index as u32 });
         }
     }
 

@@ -18,6 +18,13 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
+    /// When something is done that is to be done then: a real one may have to wait.
+    pub(crate) fn outside_at(&self, at_ns: u64) -> u64 {
+        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
+        let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
+        found.map_or(at_ns, |&(_, done_ns)| done_ns).max(self.now)
+    }
+
     /// Takes its time, then sleeps until it has to do the next thing.
     pub(crate) fn step_outside(&mut self, task: TaskId) {
         let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);

@@ -241,10 +241,17 @@ impl Machine<'_> {
                 return;
             }
             if spec.stagger_ns > 0 {
-                self.heap.push(self.now + spec.stagger_ns, Event::Start { kind, instance });
+                self.arm_start(kind, instance);
                 return;
             }
         }
+    }
+
+    /// Start of an instance and of those that start with it.
+    pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
+        let spec = &self.workload.tasks[kind as usize];
+        let at_ns = spec.start_ns + spec.stagger_ns * u64::from(instance);
+        self.heap.push(self.outside_at(at_ns), Event::Start { kind, instance });
     }
 
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {

@@ -13,9 +13,11 @@ impl Machine<'_> {
         let intervention = &self.workload.interventions[index as usize];
         self.act(&intervention.action);
         if let Some(every_ns) = intervention.every_ns {
-            let next_ns = self.now.saturating_add(every_ns.max(1));
+            let (first_ns, every_ns) = (intervention.at_ns, every_ns.max(1));
+            let number = (self.now - first_ns) / every_ns + 1;
+            let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(next_ns, Event::Intervention { index });
+                self.heap.push(self.outside_at(next_ns), Event::Intervention { index });
             }
         }
     }

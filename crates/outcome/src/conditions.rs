@@ -30,6 +30,10 @@ pub struct Conditions {
     /// It is a real-time task, so that nothing keeps it from being on time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside_ns: Vec<(u64, u64)>,
+    /// What it was to do at the first time and did at the second, ns since the start: it had to sleep, as while a task
+    /// moves itself nobody else is born or moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub late_ns: Vec<(u64, u64)>,
 }
 
 /// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.

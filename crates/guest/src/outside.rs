@@ -1,0 +1,76 @@
+//! When the process that does what is done from outside was on its CPU, and what it did later than it was to.
+//!
+//! It is a real-time one and so mostly on time; but it sleeps where a birth or a move has to wait for a task that is
+//! about to move itself (kernel: `cgroup_threadgroup_rwsem`). The record of switches tells when.
+
+/// Two visits with less between them are one, ns.
+const BETWEEN_NS: u64 = 3_000;
+
+/// Times in ns since the start of the run.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    /// From when and how long, asleep or not.
+    visits: Vec<(u64, u64)>,
+    /// When something was to be done, and when it was done.
+    steps: Vec<(u64, u64)>,
+}
+
+impl Outside {
+    /// It was there from then to then.
+    pub fn visited(&mut self, from_ns: u64, to_ns: u64) {
+        match self.visits.last_mut() {
+            Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + BETWEEN_NS => {
+                *took_ns = to_ns.saturating_sub(*start_ns).max(*took_ns);
+            }
+            _ => self.visits.push((from_ns, to_ns.saturating_sub(from_ns))),
+        }
+    }
+
+    /// What was to be done at the first time has just been done.
+    pub fn did(&mut self, at_ns: u64, done_ns: u64) {
+        self.steps.push((at_ns, done_ns));
+    }
+
+    /// The visits without the times when it slept, from when to when, in order; and what came late by that, with the
+    /// time at which it went on. Of what is to be done at one time the first counts.
+    pub fn awake(self, asleep_ns: &[(u64, u64)]) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+        let within = |from_ns: u64, to_ns: u64| {
+            asleep_ns.iter().copied().filter(move |(out, back)| from_ns < *out && *back < to_ns)
+        };
+        let mut visits = Vec::new();
+        for (from_ns, took_ns) in self.visits {
+            let mut begin_ns = from_ns;
+            for (out_ns, back_ns) in within(from_ns, from_ns + took_ns) {
+                visits.push((begin_ns, out_ns - begin_ns));
+                begin_ns = back_ns;
+            }
+            visits.push((begin_ns, from_ns + took_ns - begin_ns));
+        }
+        let late = self.steps.into_iter().filter_map(|(at_ns, done_ns)| {
+            within(at_ns, done_ns).last().map(|(_, back_ns)| (at_ns, back_ns))
+        });
+        let mut late: Vec<_> = late.collect();
+        late.dedup_by_key(|(at_ns, _)| *at_ns);
+        (visits, late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visit_ends_where_it_sleeps() {
+        let mut outside = Outside::default();
+        outside.visited(1_000_000, 1_050_000);
+        outside.did(1_000_000, 1_050_000);
+        outside.did(2_000_000, 9_100_000);
+        outside.did(2_000_000, 9_150_000);
+        outside.visited(2_000_000, 9_200_000);
+        outside.visited(9_202_000, 9_300_000);
+        let asleep = [(1_050_000, 2_005_000), (2_080_000, 9_000_000), (9_300_000, 20_000_000)];
+        let (visits, late) = outside.awake(&asleep);
+        assert_eq!(visits, [(1_000_000, 50_000), (2_000_000, 80_000), (9_000_000, 300_000)]);
+        assert_eq!(late, [(2_000_000, 9_000_000)]);
+    }
+}
