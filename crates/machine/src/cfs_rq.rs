@@ -38,7 +38,7 @@ pub(crate) struct CfsRq {
 
     /// The child that ran until the reschedule under way; may be picked again out of turn.
     pub prev: SeId,
-    /// The child that the next pick is to stay with; queued here (6.6 to 7.2).
+    /// The child that the next pick is to take or stay with; queued here (to 7.2).
     pub next: SeId,
     /// EEVDF: zero of the sums. CFS: minimum vruntime.
     pub base_vruntime: i64,

@@ -5,6 +5,7 @@
 //! counts, load and bandwidth.
 
 pub(crate) mod balance;
+pub(crate) mod buddies;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
 mod foresee;
@@ -85,6 +86,7 @@ impl Machine<'_> {
         rq.bandwidth.pelt_frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
         self.cfs_rqs[id] = rq;
+        self.age(id);
         if before.is_some() {
             self.cfs_rqs[before].next_sibling = id;
         } else {
@@ -120,6 +122,7 @@ impl Machine<'_> {
             }
             self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN, ..self.vacant[cpu.ix()] };
             self.grow_parked();
+            self.grow_buddies();
         }
         let vacant = &mut self.vacant[cpu.ix()];
         vacant.left -= 1;
@@ -293,28 +296,6 @@ impl Machine<'_> {
         }
     }
 
-    /// The next pick is to stay in this group (kernel: `set_next_buddy()`).
-    fn prefer(&mut self, mut se: SeId) {
-        if self.rules.queue != Queue::Eevdf {
-            return;
-        }
-        while se.is_some() && self.ses[se].on_rq {
-            let q = self.ses[se].q;
-            self.cfs_rqs[q].next = se;
-            se = self.cfs_rqs[q].se;
-        }
-    }
-
-    /// Nobody is to stay with this entity any more (kernel: `clear_buddies()`).
-    pub(crate) fn prefer_no_more(&mut self, q: CfsRqId, se: SeId) {
-        let (mut q, mut se) = (q, se);
-        while q.is_some() && self.cfs_rqs[q].next == se && se.is_some() {
-            self.cfs_rqs[q].next = SeId::NONE;
-            se = self.cfs_rqs[q].se;
-            q = self.cfs_rqs[q].parent;
-        }
-    }
-
     /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;
@@ -397,9 +378,7 @@ impl Machine<'_> {
             if tq != q {
                 self.charge(tq);
             }
-            if self.cfs_rqs[tq].next == se {
-                self.prefer_no_more(tq, se);
-            }
+            self.clear_buddies(tq, se);
             self.remember_lag(tq, se);
             let rq = &mut self.cfs_rqs[tq];
             if rq.prev == se {
@@ -408,10 +387,15 @@ impl Machine<'_> {
             if rq.curr != se {
                 self.timeline_remove(tq, se);
             }
-            self.take_place_along(tq, se, why);
+            // A group that runs empty is taken off as if it slept, why ever its task goes.
+            self.take_place_along(tq, se, if is_task { why } else { Dequeue::Sleep });
         }
         let load = self.load_of(se);
         self.ses[se].on_rq = false;
+        if self.rules.queue == Queue::Cfs && why != Dequeue::Move {
+            // One that goes may come back to where it was: see `leave_for_good()`.
+            self.update_min_vruntime(q);
+        }
         let rq = &mut self.cfs_rqs[q];
         rq.load -= load;
         rq.nr -= 1;
@@ -532,7 +516,7 @@ impl Machine<'_> {
     /// Before an entity leaves the timeline: what of its standing there has to be known later.
     fn remember_lag(&mut self, tq: CfsRqId, se: SeId) {
         match self.rules.queue {
-            Queue::Cfs => self.update_min_vruntime(tq),
+            Queue::Cfs => {}
             Queue::Eevdf | Queue::EevdfFlat => self.leave_eevdf(tq, se),
         }
     }

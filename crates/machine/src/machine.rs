@@ -124,6 +124,8 @@ pub(crate) struct Machine<'a> {
     pub scratch: Vec<CfsRqId>,
     /// Pull rules: what they know of each run queue.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
+    /// CFS: of each run queue.
+    pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Lists of a balancer at work.
     pub balancing: Balancing,
 }
@@ -227,6 +229,7 @@ impl<'a> Machine<'a> {
             subtrees: Vec::new(),
             scratch: Vec::new(),
             parked: Vec::new(),
+            buddies: Vec::new(),
             balancing: Balancing::default(),
         };
         machine.build(cpus);
@@ -260,6 +263,8 @@ impl<'a> Machine<'a> {
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
             self.grow_parked();
+            self.grow_buddies();
+            self.age(root);
         }
         self.write_initial_limits();
         self.build_realtime();

@@ -123,8 +123,7 @@ impl Machine<'_> {
         let se = self.tasks[task].se;
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
-            self.charge_to_last_tick(q);
-            self.make_relative(q, se);
+            self.leave_for_good(q, se);
         }
         self.tasks[task].group = group;
         self.put_back(task, &before);
@@ -184,7 +183,7 @@ impl Machine<'_> {
         if was == nice {
             return;
         }
-        self.change_weight(task, |t| t.nice = nice);
+        self.change_weight(task, false, |t| t.nice = nice);
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
             return;
@@ -199,12 +198,17 @@ impl Machine<'_> {
 
     /// What a task weighs changes. It leaves its queue for that and joins it anew (kernel: `set_user_nice()`,
     /// `__sched_setscheduler()`).
-    fn change_weight(&mut self, task: TaskId, change: impl FnOnce(&mut Task)) {
+    /// Its queue may move on meanwhile, `moves`, or not.
+    fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
             change(&mut self.tasks[task]);
             return;
         }
         let before = self.take_off(task);
+        let q = self.ses[self.tasks[task].se].q;
+        if moves && self.rules.queue == Queue::Cfs && q.is_some() {
+            self.update_min_vruntime(q);
+        }
         change(&mut self.tasks[task]);
         let weight = self.nominal_weight(task);
         let se = self.tasks[task].se;
@@ -213,13 +217,30 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
+    /// Class, of the fair ones, and nice value at once, of one that has just been born (kernel: `sched_setattr()`,
+    /// which says that a task may move where its priority changes).
+    pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
+        let t = &self.tasks[task];
+        if t.class == class && t.nice == nice {
+            return;
+        }
+        let moves = t.nice != nice;
+        self.change_weight(task, moves, |t| {
+            t.class = class;
+            t.nice = nice;
+        });
+        if self.ses[self.tasks[task].se].on_rq && !self.tasks[task].parked {
+            self.check_preempt(task);
+        }
+    }
+
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
         let old = self.tasks[task].class;
         if old == class {
             return;
         }
         if old != Class::Rt && class != Class::Rt {
-            self.change_weight(task, |t| t.class = class);
+            self.change_weight(task, false, |t| t.class = class);
             return;
         }
         let mut before = self.take_off(task);

@@ -223,8 +223,7 @@ impl Machine<'_> {
         self.tasks[task].nice = 0;
         self.reset_weight(task);
         self.launch(task);
-        self.set_class(task, class);
-        self.set_nice(task, nice);
+        self.set_attributes(task, class, nice);
     }
 
     /// Starts instances of a kind from outside, up to the next one that is to start later.

@@ -237,12 +237,10 @@ impl Machine<'_> {
             }
             if !flat {
                 self.timeline_remove(q, child);
-                if self.cfs_rqs[q].next == child {
-                    self.prefer_no_more(q, child);
+                if anew {
+                    self.clear_buddies(q, child);
                 }
-                if self.rules.queue == Queue::Cfs {
-                    self.ses[child].protected_until = i64::MIN;
-                } else if anew && protects {
+                if anew && protects && self.rules.queue != Queue::Cfs {
                     self.protect(q, child);
                 }
             }
@@ -329,7 +327,10 @@ impl Machine<'_> {
         } else if self.cpus[cpu].nr_running > 1 {
             self.charge_path(self.ses[se].q);
             match self.rules.queue {
-                Queue::Cfs => self.ses[se].protected_until = i64::MAX,
+                Queue::Cfs => {
+                    self.clear_buddies(self.ses[se].q, se);
+                    self.skip(se);
+                }
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }
         } else {

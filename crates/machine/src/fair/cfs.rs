@@ -1,12 +1,13 @@
 //! The completely fair scheduler (to 6.5): smallest virtual runtime first (kernel: `pick_next_entity()`,
-//! `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`). Left out: buddies but the skip of
-//! a yield.
+//! `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`, `sched_slice()` as in 6.1).
 
+use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
-use crate::ids::{CfsRqId, SeId};
+use crate::fair::buddies::Buddies;
+use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
-use crate::se::scale;
+use crate::se::{Owner, scale};
 
 /// Latency target, minimum granularity and wake-up granularity of one CPU, ns.
 const LATENCY_NS: u64 = 6_000_000;
@@ -33,14 +34,26 @@ impl Machine<'_> {
         rq.base_vruntime = rq.base_vruntime.max(least);
     }
 
+    /// A new queue, where a real one has been in use: for so long that groups queued there have slept for longer than
+    /// counts.
+    pub(crate) fn age(&mut self, q: CfsRqId) {
+        if self.rules.queue == Queue::Cfs && self.observed.is_some() {
+            self.cfs_rqs[q].base_vruntime = self.sleepers_bonus();
+        }
+    }
+
+    /// What who slept for long is put before the others, virtual ns.
+    fn sleepers_bonus(&self) -> i64 {
+        (LATENCY_NS * self.scaling / 2) as i64
+    }
+
     pub(crate) fn place_cfs(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
-        self.update_min_vruntime(q);
         let min = self.cfs_rqs[q].base_vruntime;
         let slice = match why {
             Enqueue::Fork => self.cfs_slice_ns(q, se),
-            _ => 0,
+            Enqueue::WakeUp | Enqueue::Move => 0,
         };
-        let bonus = (LATENCY_NS * self.scaling / 2) as i64;
+        let bonus = self.sleepers_bonus();
         let entity = &mut self.ses[se];
         if entity.deadline_is_relative {
             entity.vruntime += min;
@@ -63,33 +76,51 @@ impl Machine<'_> {
         }
     }
 
+    /// An entity, off its queue by now, belongs to another one from here on.
+    pub(crate) fn leave_for_good(&mut self, q: CfsRqId, se: SeId) {
+        // The queue's minimum is what the last tick there made it.
+        self.charge_to_last_tick(q);
+        self.make_relative(q, se);
+        self.update_min_vruntime(q);
+    }
+
+    /// The one furthest behind; rather another, if that is not unfair, where one is passed over or preferred.
     pub(crate) fn pick_cfs(&self, q: CfsRqId) -> SeId {
         let nodes = self.cfs_rqs[q].timeline.nodes();
-        match nodes {
-            [] => SeId::NONE,
-            // Who has just yielded is passed over for one that is not far ahead.
-            [first, second, ..]
-                if self.ses[first.se].protected_until == i64::MAX
-                    && second.key - first.key < (WAKEUP_GRANULARITY_NS * self.scaling) as i64 =>
-            {
-                second.se
-            }
-            [first, ..] => first.se,
+        let Some(first) = nodes.first() else { return SeId::NONE };
+        let fair = |se: SeId| !self.is_behind(first.se, self.ses[se].vruntime);
+        let Buddies { last, skip } = self.buddies[q.ix()];
+        let next = self.cfs_rqs[q].next;
+        if let Some(buddy) = [next, last].into_iter().find(|&se| se.is_some() && fair(se)) {
+            return buddy;
         }
+        match nodes.get(1) {
+            Some(second) if skip == first.se && fair(second.se) => second.se,
+            _ => first.se,
+        }
+    }
+
+    /// Whether an entity is so far behind this vruntime that it may not wait.
+    fn is_behind(&self, se: SeId, vruntime: i64) -> bool {
+        let entity = &self.ses[se];
+        vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling)
     }
 
     /// Its share of the latency target along its path, ns.
     pub(crate) fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
         let min_granularity_ns = MIN_GRANULARITY_NS * self.scaling;
-        let queued = u64::from(!self.ses[se].on_rq);
-        let nr = u64::from(self.cfs_rqs[q].h_nr) + queued;
+        let root = self.root(self.cfs_rqs[q].cpu);
+        let nr = u64::from(self.cfs_rqs[root].h_nr) + u64::from(!self.ses[se].on_rq);
         let period_ns =
             if nr > NR_LATENCY { nr * min_granularity_ns } else { LATENCY_NS * self.scaling };
         let mut slice_ns = period_ns;
+        // One that is being placed weighs already.
+        let placed = (!self.ses[se].on_rq).then_some(se);
         let (mut q, mut se) = (q, se);
         loop {
             let entity = &self.ses[se];
-            let load = self.cfs_rqs[q].load + if entity.on_rq { 0 } else { entity.weight };
+            let counted = entity.on_rq || Some(se) == placed;
+            let load = self.cfs_rqs[q].load + if counted { 0 } else { entity.weight };
             slice_ns = scale(slice_ns, entity.weight, load.max(1));
             se = self.cfs_rqs[q].se;
             if se.is_none() {
@@ -119,15 +150,96 @@ impl Machine<'_> {
 
     /// At a tick, after the charge.
     pub(crate) fn check_preempt_tick(&mut self, q: CfsRqId) {
-        if self.cfs_preemption_due_ns(q) == Some(0) {
-            let cpu = self.cfs_rqs[q].cpu;
-            self.resched(cpu, Resched::Now);
+        if self.cfs_preemption_due_ns(q) != Some(0) {
+            return;
+        }
+        let rq = &self.cfs_rqs[q];
+        let (cpu, curr) = (rq.cpu, rq.curr);
+        self.resched(cpu, Resched::Now);
+        if self.turns[curr].ran_ns() > self.cfs_slice_ns(q, curr) {
+            self.clear_buddies(q, curr);
         }
     }
 
-    /// Whether a task that just became ready is far enough behind to preempt.
-    pub(crate) fn preempts_cfs(&self, se: SeId, running: SeId) -> bool {
-        let behind = self.ses[running].vruntime - self.ses[se].vruntime;
-        behind > self.ses[se].virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling)
+    /// Whether a task that just became ready is far enough behind to preempt. It is picked then; whoever it preempts
+    /// on a crowded queue, that of the task that runs, is after it.
+    pub(crate) fn preempts_cfs(&mut self, se: SeId, running: SeId, makes_way: bool) -> bool {
+        if !makes_way {
+            if !self.is_behind(se, self.ses[running].vruntime) {
+                return false;
+            }
+            self.prefer(se);
+        }
+        let q = self.ses[running].q;
+        let is_task = matches!(self.ses[running].owner(), Owner::Task(_));
+        if is_task && u64::from(self.cfs_rqs[q].nr) >= NR_LATENCY {
+            self.remember_preempted(running);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::CpuId;
+    use crate::{Options, kernel};
+    use cpumax_outcome::trace::{Recorded, What};
+
+    const HOGS: &str = r#"
+        duration = "30ms"
+        [machine]
+        cpus = 1
+        [[group]]
+        path = "/g"
+        [[task]]
+        name = "hog"
+        count = 4
+        group = "/g"
+        program = [{ forever = [{ user = "1s" }] }]
+    "#;
+
+    #[test]
+    fn buddies_are_picked_where_that_is_fair() {
+        const US: i64 = 1_000;
+        let workload = cpumax_workload::parse(HOGS, "hogs.toml").unwrap();
+        let options = Options::new(kernel::parse_kernels("6.1").unwrap()[0], 1);
+        let mut machine = Machine::new(&workload, &options, None);
+        machine.run(None).unwrap();
+        let group = machine.tasks[machine.cpus[CpuId(0)].curr].group;
+        let q = machine.groups[group].cfs_rqs[0];
+        let waiting: Vec<SeId> = machine.cfs_rqs[q].timeline.nodes().iter().map(|n| n.se).collect();
+        let [a, b, c] = waiting[..] else { panic!("one of four runs") };
+        let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
+        let mut picked = |b_us: i64, next: SeId, buddies: Buddies| {
+            for (se, vruntime) in [(a, 0), (b, b_us * US), (c, 2_000 * US)] {
+                machine.timeline_remove(q, se);
+                machine.ses[se].vruntime = vruntime;
+                machine.timeline_insert(q, se);
+            }
+            machine.cfs_rqs[q].next = next;
+            machine.buddies[q.ix()] = buddies;
+            machine.pick_cfs(q)
+        };
+        assert_eq!(picked(500, SeId::NONE, none), a);
+        assert_eq!(picked(500, b, none), b);
+        assert_eq!(picked(500, c, none), a, "2 ms ahead is too unfair");
+        assert_eq!(picked(500, c, Buddies { last: b, ..none }), b);
+        assert_eq!(picked(500, SeId::NONE, Buddies { skip: a, ..none }), b);
+        assert_eq!(picked(1_001, SeId::NONE, Buddies { skip: a, ..none }), a);
+    }
+
+    /// Each new task is placed by the share it will have, which is the less the more there are; so the last one is first.
+    #[test]
+    fn of_tasks_that_start_together_the_last_one_runs_first() {
+        let workload = cpumax_workload::parse(HOGS, "hogs.toml").unwrap();
+        let options = Options::new(kernel::parse_kernels("6.1").unwrap()[0], 1);
+        let mut trace = Recorded::default();
+        crate::run(&workload, &options, Some(&mut trace), None).unwrap();
+        let order = trace.events.iter().filter_map(|event| match event.what {
+            What::Switch { next: Some(task) } => Some(task),
+            _ => None,
+        });
+        assert_eq!(order.take(3).collect::<Vec<_>>(), [3, 2, 1]);
     }
 }

@@ -197,6 +197,7 @@ impl Machine<'_> {
 
     /// Leaves an entity queued that would go to sleep.
     pub(crate) fn delay(&mut self, q: CfsRqId, se: SeId) {
+        self.clear_buddies(q, se);
         if self.rules.delayed_keeps_lag {
             self.update_lag(q, se);
         }
@@ -314,7 +315,7 @@ impl Machine<'_> {
             self.renew_deadline(se);
         }
         if self.competitors(q) > 1 && (over || self.goes_unprotected(q, se)) {
-            self.prefer_no_more(q, se);
+            self.clear_buddies(q, se);
             // The end of a slice is lazy where the kernel knows laziness.
             self.resched(cpu, Resched::Lazy);
         }
@@ -367,7 +368,7 @@ impl Machine<'_> {
     /// The running task lets others go first.
     pub(crate) fn yield_eevdf(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
-        self.prefer_no_more(q, se);
+        self.clear_buddies(q, se);
         if self.eligible(q, self.ses[se].vruntime) {
             let entity = &mut self.ses[se];
             entity.vruntime = entity.deadline.max(entity.vruntime);

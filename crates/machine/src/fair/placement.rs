@@ -164,9 +164,7 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
-            // Its old queue's minimum is what the last tick there made it.
-            self.charge_to_last_tick(q);
-            self.make_relative(q, se);
+            self.leave_for_good(q, se);
         }
         self.tasks[task].cpu = cpu;
         debug_assert!(cpu.ix() < self.cpus.len());
@@ -222,7 +220,7 @@ impl Machine<'_> {
             self.charge(q);
         }
         let preempts = match self.rules.queue {
-            Queue::Cfs => makes_way || self.preempts_cfs(se, running),
+            Queue::Cfs => self.preempts_cfs(se, running, makes_way),
             Queue::Eevdf | Queue::EevdfFlat => self.preempts_eevdf(q, se, running, makes_way),
         };
         if preempts {
