@@ -249,7 +249,8 @@ impl Machine<'_> {
     /// Start of an instance and of those that start with it.
     pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
-        let at_ns = spec.start_ns + spec.stagger_ns * u64::from(instance);
+        let after_ns = spec.stagger_ns.saturating_mul(instance.into());
+        let at_ns = spec.start_ns.saturating_add(after_ns);
         self.heap.push(self.outside_at(at_ns), Event::Start { kind, instance });
     }
 
