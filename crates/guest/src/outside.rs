@@ -6,13 +6,16 @@
 /// Two visits with less between them are one, ns.
 const BETWEEN_NS: u64 = 3_000;
 
+/// Two times each.
+pub(crate) type Pairs = Vec<(u64, u64)>;
+
 /// Times in ns since the start of the run.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     /// From when and how long, asleep or not.
-    visits: Vec<(u64, u64)>,
+    visits: Pairs,
     /// When something was to be done, and when it was done.
-    steps: Vec<(u64, u64)>,
+    steps: Pairs,
 }
 
 impl Outside {
@@ -33,7 +36,7 @@ impl Outside {
 
     /// The visits without the times when it slept, from when to when, in order; and what came late by that, with the
     /// time at which it went on. Of what is to be done at one time the first counts.
-    pub fn awake(self, asleep_ns: &[(u64, u64)]) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+    pub fn awake(self, asleep_ns: &[(u64, u64)]) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             asleep_ns.iter().copied().filter(move |(out, back)| from_ns < *out && *back < to_ns)
         };
@@ -47,7 +50,7 @@ impl Outside {
             visits.push((begin_ns, from_ns + took_ns - begin_ns));
         }
         let late = self.steps.into_iter().filter_map(|(at_ns, done_ns)| {
-            within(at_ns, done_ns).last().map(|(_, back_ns)| (at_ns, back_ns))
+            within(at_ns, done_ns).next_back().map(|(_, back_ns)| (at_ns, back_ns))
         });
         let mut late: Vec<_> = late.collect();
         late.dedup_by_key(|(at_ns, _)| *at_ns);
