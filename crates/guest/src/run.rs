@@ -49,6 +49,9 @@ const LATE_NS: u64 = 1_000_000;
 /// The first kernel whose fair class is EEVDF.
 const EEVDF_FROM: (u32, u32) = (6, 6);
 
+/// A run that ends so much later is none, ns; and a tenth of its length.
+const MUCH_TOO_LATE_NS: u64 = 100_000_000;
+
 /// What a run needs beside its job.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -320,6 +323,7 @@ impl Run {
         let tracing = self.trace(job.trace)?;
         let before = self.start()?;
         script.play(self)?;
+        self.ended_in_time()?;
         let mut report = collect::report(self, job, &before)?;
         let outside = std::mem::take(&mut self.outside);
         let mut asleep_ns = Vec::new();
@@ -341,6 +345,19 @@ impl Run {
         let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
         (*outside_ns, *late_ns) = outside.awake(&asleep_ns);
         Ok(report)
+    }
+
+    /// Counters that are read much too late tell of another run.
+    fn ended_in_time(&self) -> Result<(), Error> {
+        let duration_ns = self.world.workload.duration_ns;
+        let late_ns = self.world.now_ns().saturating_sub(duration_ns);
+        if late_ns <= MUCH_TOO_LATE_NS + duration_ns / 10 {
+            return Ok(());
+        }
+        let late_ms = late_ns / 1_000_000;
+        Err(Error::Refused(format!(
+            "it ends {late_ms} ms late: who starts and moves tasks had to wait for one that was stopped while it moved"
+        )))
     }
 
     /// Begins to record what was asked for, and in a machine of our own in any case what stalls are known from.
