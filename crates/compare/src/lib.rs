@@ -8,6 +8,7 @@ pub mod alike;
 pub mod cell;
 pub mod found;
 pub mod matrix;
+pub mod parting;
 pub mod search;
 pub mod world;
 

@@ -40,6 +40,7 @@ pub fn column<'a>(
         seed: pair.seed,
         observed: None,
         trace: pair.trace,
+        follow: None,
         noisy: pair.noisy,
     };
     let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
@@ -69,14 +70,14 @@ pub fn column<'a>(
 
 /// The same job in the other world; what the reference did not run need not be run there.
 fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
-    let observed: Option<&Conditions> = match answer {
-        Answer::Done(run) => Some(&run.conditions),
+    let (observed, follow): (Option<&Conditions>, _) = match answer {
+        Answer::Done(run) => (Some(&run.conditions), run.trace.as_ref()),
         Answer::Refused(reason) | Answer::Failed(reason) => {
             return Ok(Answer::Refused(reason.clone()));
         }
     };
     let mut other = None;
-    against.run(&[Job { observed, ..*job }], &mut |_, answer| {
+    against.run(&[Job { observed, follow, ..*job }], &mut |_, answer| {
         other = Some(answer);
         ControlFlow::Continue(())
     })?;

@@ -1,5 +1,6 @@
 //! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and the model.
 
+use crate::parting::parting;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, TraceSink};
@@ -19,6 +20,8 @@ pub struct Job<'a> {
     pub observed: Option<&'a Conditions>,
     /// Whether to record what happens when.
     pub trace: bool,
+    /// What is known to have happened when: of all runs under noise the one is recorded that parts from it last.
+    pub follow: Option<&'a Recorded>,
     /// How many more runs under microsecond noise, to see how far each number moves; a real kernel has its own.
     pub noisy: u32,
 }
@@ -111,11 +114,23 @@ impl Model {
             Ok(outcome) => outcome,
             Err(reason) => return Ok(Answer::Failed(reason)),
         };
+        let together_ns = |run: &Recorded| {
+            let parting = job.follow.and_then(|followed| parting(followed, run));
+            parting.map_or(u64::MAX, |parting| parting.time_ns)
+        };
+        let mut longest_ns = trace.as_ref().map_or(0, together_ns);
         let mut noisy = Vec::new();
         for seed in 1..=job.noisy {
-            match self.outcome(job, &conditions, Some(seed.into()), None)? {
+            let mut next = (job.trace && job.follow.is_some()).then(Recorded::default);
+            match self.outcome(job, &conditions, Some(seed.into()), next.as_mut())? {
                 Ok(outcome) => noisy.push(outcome),
                 Err(reason) => return Ok(Answer::Failed(reason)),
+            }
+            if let Some(next) = next
+                && together_ns(&next) > longest_ns
+            {
+                longest_ns = together_ns(&next);
+                trace = Some(next);
             }
         }
         let (not_measured, notes) = (Vec::new(), Vec::new());

@@ -425,7 +425,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub noisy: u32,
 
-    /// Write who ran when in both, as text, two files for each comparison
+    /// Write who ran when in both, as text, and both side by side around the place where they part: three files for each
+    /// comparison
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
 }

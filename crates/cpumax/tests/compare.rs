@@ -38,6 +38,22 @@ fn what_was_found_still_differs_and_nothing_else_does() {
 }
 
 #[test]
+fn where_two_runs_part_is_shown_side_by_side() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a name in ASCII");
+    let found = "scenarios/found/ancestor-leak.toml";
+    let args = ["compare", found, "--on", "model", "--kernel", "6.18", "--against", "7.2"];
+    let output = cpumax(&[&args[..], &["--noisy", "3", "--trace", path]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let shown = std::fs::read_to_string(folder.path().join("ancestor-leak-6.18-1-parting.txt"));
+    let shown = shown.expect("it was written");
+    let head = shown.lines().next().unwrap_or_default();
+    assert!(head.starts_with("From ") && head.contains(" (model 6.18"), "{shown}");
+    let on_one_side = |line: &&str| line.ends_with('|') || line.starts_with("      ");
+    assert!(shown.lines().skip(2).any(|line| on_one_side(&line)), "{shown}");
+}
+
+#[test]
 fn every_found_scenario_can_be_run() {
     let folder = root().join("scenarios/found");
     let files: Vec<PathBuf> = std::fs::read_dir(folder)

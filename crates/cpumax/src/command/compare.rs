@@ -13,6 +13,7 @@ use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
 use cpumax_compare::matrix::{Pair, column};
+use cpumax_compare::parting::{beside, parting};
 use cpumax_compare::{Cell, Verdict};
 use cpumax_report::{Matrix, MatrixCell};
 use cpumax_workload::{Workload, random};
@@ -191,6 +192,20 @@ fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> 
         let name = format!("{}-{kernel}-{}-{side}.txt", cell.scenario, cell.seed);
         let lines: Vec<String> = trace.lines().collect();
         write_file(&folder.join(name), &(lines.join("\n") + "\n"))?;
+    }
+    let [first, second] = &cell.traces[..] else { return Ok(()) };
+    if let Some(found) = parting(first, second) {
+        let name = format!("{}-{kernel}-{}-parting.txt", cell.scenario, cell.seed);
+        let head = format!(
+            "From {:.3} ms on {} gets {} CPU time on the left ({}) than on the right ({}); all times in ms.\n",
+            found.since_ns as f64 / 1e6,
+            found.task,
+            if found.more_ns > 0 { "more" } else { "less" },
+            cell.reference,
+            cell.against,
+        );
+        let lines = beside(first, second, &found);
+        write_file(&folder.join(name), &(head + "\n" + &lines.join("\n") + "\n"))?;
     }
     Ok(())
 }

@@ -1,0 +1,184 @@
+//! Where two runs of the same workload part: for how long every task has had the same CPU time in both.
+
+use cpumax_outcome::trace::{Recorded, TraceEvent, What};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Two runs part where a task has had so much more CPU time in one of them, ns: half the tick of most kernels. What
+/// microseconds add up to is less, what one turn more or less makes is more.
+const APART_NS: i64 = 2_000_000;
+/// From here on a task is on its way there, ns.
+const LEANING_NS: i64 = 300_000;
+/// Events alike that are no further from each other than this are one line of [`beside`], ns.
+const SAME_NS: u64 = 200_000;
+/// What [`beside`] shows of before and after, ns.
+const BEFORE_NS: u64 = 15_000_000;
+const AFTER_NS: u64 = 5_000_000;
+
+/// Where two runs part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parting {
+    /// Since when they have not been the same, ns since the start.
+    pub since_ns: u64,
+    /// When it was 2 ms, ns since the start.
+    pub time_ns: u64,
+    /// Whose CPU time it is.
+    pub task: String,
+    /// How much more it was in the reference, ns; negative where it was less.
+    pub more_ns: i64,
+}
+
+/// Where two recorded runs part; `None` where they do not.
+pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
+    let mut numbers = BTreeMap::new();
+    let sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
+    let names: BTreeMap<usize, &str> =
+        numbers.iter().map(|(name, number)| (*number, *name)).collect();
+    let mut leads = vec![Lead::default(); numbers.len()];
+    let mut running: [BTreeMap<u16, usize>; 2] = [BTreeMap::new(), BTreeMap::new()];
+    let (mut at, mut now_ns) = ([0, 0], 0);
+    loop {
+        let next = |side: usize| sides[side].get(at[side]).map(|switch| switch.time_ns);
+        let side = match (next(0), next(1)) {
+            (None, None) => return None,
+            (Some(first), Some(second)) => usize::from(second < first),
+            (first, _) => usize::from(first.is_none()),
+        };
+        let switch = sides[side][at[side]];
+        at[side] += 1;
+        let ran_ns = switch.time_ns.saturating_sub(now_ns) as i64;
+        for (sign, running) in [1, -1].into_iter().zip(&running) {
+            for &task in running.values() {
+                leads[task].by_ns += sign * ran_ns;
+            }
+        }
+        now_ns = now_ns.max(switch.time_ns);
+        for (task, lead) in leads.iter_mut().enumerate() {
+            if lead.by_ns.abs() <= LEANING_NS {
+                lead.since_ns = now_ns;
+            } else if lead.by_ns.abs() > APART_NS {
+                return Some(Parting {
+                    since_ns: lead.since_ns,
+                    time_ns: now_ns,
+                    task: names[&task].to_owned(),
+                    more_ns: lead.by_ns,
+                });
+            }
+        }
+        match switch.next {
+            Some(task) => running[side].insert(switch.cpu, task),
+            None => running[side].remove(&switch.cpu),
+        };
+    }
+}
+
+/// How much more CPU time a task had in the reference.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lead {
+    by_ns: i64,
+    /// When it was next to nothing for the last time.
+    since_ns: u64,
+}
+
+/// A task that gets a CPU, by a number that is the same in both runs.
+#[derive(Debug, Clone, Copy)]
+struct Switch {
+    time_ns: u64,
+    cpu: u16,
+    next: Option<usize>,
+}
+
+fn numbered<'a>(trace: &'a Recorded, numbers: &mut BTreeMap<&'a str, usize>) -> Vec<Switch> {
+    let mut switch = |event: &TraceEvent| {
+        let What::Switch { next } = event.what else { return None };
+        let name = next.map(|task| trace.names.tasks.get(task as usize).map_or("", String::as_str));
+        let count = numbers.len();
+        let next = name.map(|name| *numbers.entry(name).or_insert(count));
+        Some(Switch { time_ns: event.time_ns, cpu: event.cpu, next })
+    };
+    trace.events.iter().filter_map(&mut switch).collect()
+}
+
+/// What happened in both runs around the place where they part, side by side.
+pub fn beside(reference: &Recorded, other: &Recorded, parting: &Parting) -> Vec<String> {
+    let window = parting.since_ns.saturating_sub(BEFORE_NS)..parting.time_ns + AFTER_NS;
+    let told = |trace: &Recorded| -> Vec<(u64, String)> {
+        let lines = trace.events.iter().zip(trace.lines());
+        let inside = lines.filter(|(event, _)| window.contains(&event.time_ns));
+        inside.map(|(event, line)| (event.time_ns, what(&line))).collect()
+    };
+    let (left, right) = (told(reference), told(other));
+    let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+    let mut rows = Vec::new();
+    loop {
+        let (first, second) = match (left.peek(), right.peek()) {
+            (None, None) => return rows,
+            (Some(a), Some(b)) => {
+                let same = a.1 == b.1 && a.0.abs_diff(b.0) <= SAME_NS;
+                (same || a.0 <= b.0, same || b.0 < a.0)
+            }
+            (a, b) => (a.is_some(), b.is_some()),
+        };
+        let cell = |event: Option<&(u64, String)>| {
+            event.map_or_else(String::new, |(time_ns, what)| {
+                format!(
+                    "{:>11} {what}",
+                    format!("{}.{:03}", time_ns / 1_000_000, time_ns / 1_000 % 1_000)
+                )
+            })
+        };
+        let first = cell(if first { left.next() } else { None });
+        let second = cell(if second { right.next() } else { None });
+        rows.push(format!("{first:<44} | {second}").trim_end().to_owned());
+    }
+}
+
+/// A line of a trace without its time.
+fn what(line: &str) -> String {
+    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_outcome::trace::{Names, TraceSink};
+
+    /// A run in which tasks of these names get the CPU at these times, in ms.
+    fn run(turns: &[(u64, &str)]) -> Recorded {
+        let mut run = Recorded::default();
+        let mut names: Vec<String> = Vec::new();
+        for (ms, name) in turns {
+            let known = names.iter().position(|known| known == name);
+            let next = (*name != "idle").then(|| {
+                known.unwrap_or_else(|| {
+                    names.push((*name).to_owned());
+                    names.len() - 1
+                }) as u32
+            });
+            run.event(TraceEvent { time_ns: ms * 1_000_000, cpu: 0, what: What::Switch { next } });
+        }
+        run.names(Names { tasks: names, ..Names::default() });
+        run
+    }
+
+    #[test]
+    fn two_runs_part_where_one_task_has_had_more() {
+        let first = run(&[(0, "a"), (4, "b"), (8, "a"), (12, "b"), (16, "idle")]);
+        let second = run(&[(0, "a"), (4, "b"), (8, "b"), (12, "a"), (16, "idle")]);
+        let parting = parting(&first, &second).expect("they part");
+        assert_eq!((parting.since_ns, parting.time_ns), (8_000_000, 12_000_000));
+        assert_eq!((parting.task.as_str(), parting.more_ns), ("a", 4_000_000));
+        let rows = beside(&first, &second, &parting);
+        assert_eq!(rows[2], format!("{:<44} |", "      8.000 0 switch a"));
+        assert_eq!(rows[3], format!("{:<44} |       8.000 0 switch b", ""));
+        assert!(rows[0].contains("0 switch a") && rows[0].ends_with("0 switch a"), "{rows:?}");
+    }
+
+    #[test]
+    fn numbers_of_tasks_and_a_little_time_make_no_difference() {
+        let first = run(&[(0, "a"), (4, "b"), (8, "a"), (40, "idle")]);
+        let second = run(&[(0, "b"), (1, "a"), (5, "b"), (8, "a"), (40, "idle")]);
+        assert_eq!(parting(&first, &second), None);
+        assert_eq!(parting(&first, &first), None);
+    }
+}
