@@ -142,22 +142,22 @@ impl Hierarchy {
         let put = |file: File, value: Limit| (group.dir.join(file.name()), value.read(file));
         let burst = if self.v2 { File::CpuMaxBurst } else { File::CfsBurstUs };
         let has_burst = group.dir.join(burst.name()).exists();
-        let mut writes = Vec::new();
-        // A burst above the quota is refused, so it shrinks first and grows last.
-        if has_burst && new.burst_ns() < old.burst_ns() {
-            writes.push(put(burst, new));
-        }
-        if self.v2 {
-            writes.push(put(File::CpuMax, new));
-        } else if new.period_ns() == old.period_ns() {
-            writes.push(put(File::CfsQuotaUs, new));
-        } else {
-            writes.push(put(File::CfsQuotaUs, Limit::UNLIMITED));
-            writes.push(put(File::CfsPeriodUs, new));
-            writes.push(put(File::CfsQuotaUs, new));
-        }
-        if has_burst && new.burst_ns() > old.burst_ns() {
-            writes.push(put(burst, new));
+        let (mut writes, mut old) = (Vec::new(), old);
+        for step in new.steps_from(old) {
+            if step.burst_ns() != old.burst_ns() {
+                if has_burst {
+                    writes.push(put(burst, step));
+                }
+            } else if self.v2 {
+                writes.push(put(File::CpuMax, step));
+            } else if step.period_ns() == old.period_ns() {
+                writes.push(put(File::CfsQuotaUs, step));
+            } else {
+                writes.push(put(File::CfsQuotaUs, Limit::UNLIMITED));
+                writes.push(put(File::CfsPeriodUs, step));
+                writes.push(put(File::CfsQuotaUs, step));
+            }
+            old = step;
         }
         writes
     }

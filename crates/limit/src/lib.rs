@@ -19,6 +19,7 @@ pub use hierarchy::{Hierarchy, Place, RATIO_ONE};
 pub use rules::Rules;
 pub use stat::{CpuStat, LocalStat, StatError};
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Smallest period, ns.
@@ -119,6 +120,18 @@ impl Limit {
     /// Unused runtime that may be carried over, ns; at most the quota when that is finite.
     pub fn burst_ns(&self) -> u64 {
         self.burst_ns
+    }
+
+    /// The limit after each of the writes that make this one of `old`: each file takes its part, and each write refills
+    /// (kernel: `tg_set_cfs_bandwidth()`). A burst above the quota is refused, so it shrinks first and grows last. A write
+    /// that changes nothing is one to `cpu.max`.
+    pub fn steps_from(self, old: Limit) -> impl Iterator<Item = Limit> {
+        let between = match self.burst_ns.cmp(&old.burst_ns) {
+            Ordering::Less => Limit { burst_ns: self.burst_ns, ..old },
+            Ordering::Equal => self,
+            Ordering::Greater => Limit { burst_ns: old.burst_ns, ..self },
+        };
+        Some(between).filter(|step| *step != old && *step != self).into_iter().chain([self])
     }
 
     /// What the limit is after `text` has been written to `cpu.max`, e.g. `50000 100000`, `max`.

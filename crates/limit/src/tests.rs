@@ -21,6 +21,20 @@ fn an_old_burst_refuses_a_smaller_quota() {
 }
 
 #[test]
+fn a_limit_is_written_file_by_file_in_an_order_that_is_taken() {
+    let limit = |quota_us: u64, burst_us: u64| {
+        Limit::new(Some(quota_us * 1000), 50_000_000, burst_us * 1000).unwrap()
+    };
+    let steps = |new: Limit, old: Limit| new.steps_from(old).collect::<Vec<_>>();
+    let (small, large) = (limit(20_000, 5_000), limit(40_000, 30_000));
+    assert_eq!(steps(large, small), [limit(40_000, 5_000), large]);
+    assert_eq!(steps(small, large), [limit(40_000, 5_000), small]);
+    assert_eq!(steps(limit(20_000, 0), small), [limit(20_000, 0)], "the burst alone");
+    assert_eq!(steps(limit(9_000, 5_000), small), [limit(9_000, 5_000)], "the quota alone");
+    assert_eq!(steps(small, small), [small], "who writes the same refills too");
+}
+
+#[test]
 fn checks_come_in_the_kernels_order() {
     let refused = |quota, period, burst| Limit::new(quota, period, burst).unwrap_err();
     assert_eq!(refused(Some(999_999), 1, 0), LimitError::QuotaTooSmall { quota_ns: 999_999 });

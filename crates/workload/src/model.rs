@@ -462,7 +462,7 @@ pub struct Intervention {
 /// What can be done from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Write `cpu.max` (or burst): the whole triple is given again, as the kernel does.
+    /// Write `cpu.max`, its burst, or one after the other: what changes.
     WriteLimit {
         /// Which group; not the root.
         group: GroupIx,

@@ -5,6 +5,7 @@
 use crate::bandwidth::rules::Refill;
 use crate::ids::{CfsRqId, GroupId};
 use crate::machine::Machine;
+use cpumax_limit::Limit;
 use cpumax_workload::GroupSpec;
 
 /// Runtime that stays in a silo that goes idle, ns (kernel: `min_cfs_rq_runtime`).
@@ -141,8 +142,17 @@ impl Machine<'_> {
         pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
     }
 
-    /// A limit is written: quota, period and burst at once, as the kernel does.
-    pub(crate) fn write_limit(&mut self, group: GroupId, limit: &cpumax_limit::Limit) {
+    /// A limit is written, with one write for each file that changes.
+    pub(crate) fn write_limit(&mut self, group: GroupId, limit: Limit) {
+        let pool = &self.groups[group].pool;
+        let old = Limit::new(pool.quota_ns, pool.period_ns, pool.burst_ns);
+        for step in limit.steps_from(old.unwrap_or(limit)) {
+            self.take_limit(group, step);
+        }
+    }
+
+    /// A file of the limit is written (kernel: `tg_set_cfs_bandwidth()`).
+    fn take_limit(&mut self, group: GroupId, limit: Limit) {
         let silos: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
         // What ran under the old limit is charged to it.
