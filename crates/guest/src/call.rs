@@ -267,8 +267,7 @@ impl Task {
         let world = self.world;
         let ns = self.work(span);
         call.work_ns += ns;
-        let bytes = world.speed.read_bytes(ns, false);
-        let (whole, rest) = (bytes / SCRATCH_BYTES, bytes % SCRATCH_BYTES);
+        let (rest, whole) = world.speed.read_parts(ns);
         if rest > 0 {
             call.add(AIO_PREAD, world.files.random, world.scratch as u64, rest);
         }

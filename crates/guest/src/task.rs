@@ -149,7 +149,7 @@ impl Task {
         let ns = self.work(span);
         self.set(Phase::Ready, ns);
         let world = self.world;
-        let mut left = world.speed.read_bytes(ns, true);
+        let mut left = world.speed.read_bytes(ns);
         while left > 0 {
             let got = if left <= SCRATCH_BYTES {
                 sys::read(world.files.random, world.scratch, left)

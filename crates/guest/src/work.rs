@@ -49,8 +49,10 @@ pub fn turn(turns: u64) {
 pub struct Speed {
     stamp: Rate,
     turn: Rate,
-    /// A byte of kernel time, and what a call costs beside, ns.
+    /// A byte of kernel time in a call with one buffer, one in a call with several, which takes a little longer, and what
+    /// a call costs beside, ns.
     read_byte: Rate,
+    readv_byte: Rate,
     read_call_ns: u64,
     /// The same for a write to a file in memory.
     writes: Writes,
@@ -126,10 +128,22 @@ impl Speed {
         self.turn.count(ns)
     }
 
-    /// Bytes to read for kernel time of this length, with the call's own cost in it or not.
-    pub fn read_bytes(&self, ns: u64, whole_call: bool) -> usize {
-        let own_ns = if whole_call { self.read_call_ns } else { 0 };
-        self.read_byte.count(ns.saturating_sub(own_ns)) as usize
+    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in it.
+    pub fn read_bytes(&self, ns: u64) -> usize {
+        let ns = ns.saturating_sub(self.read_call_ns);
+        let bytes = self.read_byte.count(ns) as usize;
+        if bytes <= SCRATCH_BYTES { bytes } else { self.readv_byte.count(ns) as usize }
+    }
+
+    /// The same as two calls: bytes of the one, and whole buffers of the other.
+    pub fn read_parts(&self, ns: u64) -> (usize, usize) {
+        let bytes = self.read_byte.count(ns) as usize;
+        let whole = match bytes / SCRATCH_BYTES {
+            alone @ 0..=1 => return (bytes % SCRATCH_BYTES, alone),
+            _ => (self.readv_byte.count(ns) as usize / SCRATCH_BYTES).max(2),
+        };
+        let rest_ns = ns.saturating_sub(self.readv_byte.ns((whole * SCRATCH_BYTES) as u64));
+        (self.read_byte.count(rest_ns) as usize % SCRATCH_BYTES, whole)
     }
 
     /// Bytes to write to hold an inode's lock for this long.
@@ -197,8 +211,16 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
 
     let buffer = libc::iovec { iov_base: scratch.cast(), iov_len: SCRATCH_BYTES };
     let vector = [buffer; LONG_BUFFERS];
-    let read = |n: usize| sys::readv(files.random, vector.as_ptr(), n);
-    speed.read_byte = Rate::new(byte_fs(&speed, read));
+    let read = |n: usize| {
+        for _ in 0..n {
+            sys::read(files.random, scratch, SCRATCH_BYTES);
+        }
+    };
+    speed.read_byte = Rate::new(byte_fs(&speed, 1, read));
+    let readv = |n: usize| {
+        sys::readv(files.random, vector.as_ptr(), n);
+    };
+    speed.readv_byte = Rate::new(byte_fs(&speed, 2, readv));
     let read_ns = shortest(&speed, || sys::read(files.random, scratch, SMALL_BYTES));
     speed.read_call_ns = read_ns.saturating_sub(speed.read_byte.ns(SMALL_BYTES as u64));
     let writes_ns = SIZES.map(|bytes| write_ns(&speed, files.memory, scratch, bytes));
@@ -213,23 +235,23 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
 
 /// A call so short that what it costs beside its bytes shows.
 const SMALL_BYTES: usize = 4096;
-/// Whole buffers in a call so long that ticks fall in it as they do on the average.
-const LONG_BUFFERS: usize = 5;
+/// Whole buffers that take so long that ticks fall in them as they do on the average.
+const LONG_BUFFERS: usize = 6;
 
-/// What a byte costs, fs: between a short call and a long one, ticks included.
-fn byte_fs(speed: &Speed, call: impl Fn(usize) -> isize) -> u64 {
+/// What a byte costs, fs: between few buffers and many, ticks included.
+fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     const TRIES: usize = 5;
     let mut times = [0; TRIES];
     for time in &mut times {
         let begin = stamp();
-        call(1);
+        take(few);
         let middle = stamp();
-        call(LONG_BUFFERS);
+        take(LONG_BUFFERS);
         let end = stamp();
         *time = speed.ns(end - middle).saturating_sub(speed.ns(middle - begin));
     }
     times.sort_unstable();
-    let bytes = ((LONG_BUFFERS - 1) * SCRATCH_BYTES) as u64;
+    let bytes = ((LONG_BUFFERS - few) * SCRATCH_BYTES) as u64;
     times[TRIES / 2] * FS_PER_NS / bytes
 }
 
