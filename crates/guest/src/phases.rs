@@ -8,7 +8,7 @@ use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
 use crate::timers::{Timers, at_or_after};
 use cpumax_limit::Limit;
-use cpumax_workload::{Action, Workload};
+use cpumax_workload::{Action, GroupSpec, Workload};
 use std::collections::BTreeMap;
 
 /// First edges of all groups that have limits, ns since the start of the run.
@@ -102,6 +102,23 @@ fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
     if period_ns - first_ns <= SAME_NS { 0 } else { first_ns }
 }
 
+/// The edges of a run that starts so much later.
+pub fn put_off(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
+    let later = |(ix, spec): (usize, &GroupSpec)| {
+        let (edge_ns, period_ns) = (edges.get(&spec.path)?, first_limit(workload, ix)?.period_ns());
+        Some((spec.path.clone(), first_edge(by_ns, *edge_ns, period_ns)))
+    };
+    workload.groups.iter().enumerate().filter_map(later).collect()
+}
+
+/// Whether no period of a group that is limited from the start ends in so long before it.
+pub fn is_clear(edges: &Edges, workload: &Workload, before_ns: u64) -> bool {
+    let limited = workload.groups.iter().filter(|spec| spec.limit.quota_ns().is_some());
+    limited
+        .filter_map(|spec| Some((*edges.get(&spec.path)?, spec.limit.period_ns())))
+        .all(|(edge_ns, period_ns)| edge_ns == 0 || edge_ns + before_ns < period_ns)
+}
+
 /// The limit a group begins with, or the first it is given later.
 fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     let own = workload.groups[ix].limit;
@@ -133,6 +150,20 @@ mod tests {
     fn an_edge_at_the_start_is_one_of_the_run() {
         let of = |edge_ns| first_edge(1_000_000_000, edge_ns, 100_000_000);
         assert_eq!([899_999_898, 899_990_000, 900_000_153].map(of), [0, 99_990_000, 153]);
+    }
+
+    #[test]
+    fn a_run_can_be_put_off_until_no_period_ends_just_before_it() {
+        let text = "name = \"s\"\nduration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 50000\"\n\
+                    [[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{ user = \"1ms\" }]\n";
+        let workload = cpumax_workload::parse(text, "s").expect("is a scenario");
+        let edges = Edges::from([("/g".to_owned(), 49_000_000)]);
+        assert!(!is_clear(&edges, &workload, 2_000_000));
+        let later = put_off(&edges, &workload, 8_000_000);
+        assert_eq!(later["/g"], 41_000_000);
+        assert!(is_clear(&later, &workload, 2_000_000));
+        assert_eq!(put_off(&edges, &workload, 48_999_999)["/g"], 1);
+        assert!(is_clear(&put_off(&edges, &workload, 49_000_000), &workload, 2_000_000));
     }
 
     #[test]

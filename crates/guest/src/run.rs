@@ -9,7 +9,7 @@ use crate::cgroup::{self, Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::outside::Outside;
-use crate::phases::{Edges, write_limits};
+use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, lives_in, longest_ns, plan};
 use crate::protocol::{Job, Report};
 use crate::script::Script;
@@ -320,6 +320,7 @@ impl Run {
         let notes = &mut self.notes;
         let hierarchy = &self.place.hierarchy;
         self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
+        self.start_clear_of_edges();
         let tracing = self.trace(job.trace)?;
         let before = self.start()?;
         script.play(self)?;
@@ -399,15 +400,40 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for the start and starts what begins with it: the counters just before.
-    fn start(&mut self) -> Result<collect::Counters, String> {
+    /// Puts the start off by some ticks, so that no period ends between its preparations and the start: who is queued
+    /// then has taken a slice from the pool, which such an edge would fill again. Where a phase is wanted, it stays.
+    fn start_clear_of_edges(&mut self) {
+        const MOST_TICKS: u64 = 64;
+        let workload = &self.world.workload;
+        if workload.machine.timer_phase_ns.is_some() {
+            return;
+        }
+        let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
+        let lead_ns = self.lead_ns();
+        let found = (0..MOST_TICKS).map(|ticks| ticks * tick_ns).find_map(|by_ns| {
+            let edges = put_off(&self.edges, workload, by_ns);
+            is_clear(&edges, workload, lead_ns).then_some((by_ns, edges))
+        });
+        let Some((by_ns, edges)) = found else { return };
+        self.edges = edges;
+        self.start_ns += by_ns;
+        self.end_ns += by_ns;
+        self.world.start_ns.store(self.start_ns, Relaxed);
+    }
+
+    /// How long before the start its preparations begin, ns.
+    fn lead_ns(&self) -> u64 {
         const EACH_NS: u64 = 150_000;
         const FIXED_NS: u64 = 1_000_000;
+        let born = if self.born { starting(&self.world.workload).count() } else { 0 };
+        FIXED_NS + EACH_NS * (2 * self.groups.len() + born) as u64
+    }
+
+    /// Waits for the start and starts what begins with it: the counters just before.
+    fn start(&mut self) -> Result<collect::Counters, String> {
         let world = self.world;
-        let now: Vec<_> = initial(&world.workload).take_while(|start| start.at_ns == 0).collect();
-        let to_do = 2 * self.groups.len() + if self.born { now.len() } else { 0 };
-        let lead_ns = FIXED_NS + EACH_NS * to_do as u64;
-        sys::sleep_until(self.start_ns - lead_ns);
+        let now: Vec<_> = starting(&world.workload).collect();
+        sys::sleep_until(self.start_ns - self.lead_ns());
         let before = collect::counters(self)?;
         let groups = self.groups.iter().zip(&world.workload.groups);
         for (group, spec) in groups.filter(|(_, spec)| spec.limit.quota_ns().is_some()) {
@@ -526,6 +552,11 @@ pub(crate) struct Start {
     pub at_ns: u64,
     pub kind: u32,
     pub instance: u32,
+}
+
+/// Those that are there from the start.
+fn starting(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
+    initial(workload).take_while(|start| start.at_ns == 0)
 }
 
 /// All tasks that are there from the start or come by themselves, in order of time and then of the workload.
