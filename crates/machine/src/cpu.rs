@@ -207,6 +207,9 @@ impl Machine<'_> {
             return true;
         }
         // It may come only to park: then it has not gone on.
+        if self.tasks[curr].parking {
+            return false;
+        }
         if !self.tasks[curr].is_leaving_kernel() {
             self.end_stall(curr);
         }
@@ -257,6 +260,7 @@ impl Machine<'_> {
             NEVER
         } else {
             match self.tasks[curr].segment {
+                _ if self.tasks[curr].parking => (c.accounted_ns + c.stolen_ns).max(self.now),
                 Segment::Run | Segment::IrqOff => {
                     (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
                 }

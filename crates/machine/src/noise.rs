@@ -27,6 +27,10 @@ pub(crate) enum Kind {
     SwitchFromReady,
     /// In the kernel, where that is preempted only where it says so: to the next such point.
     Point,
+    /// On the way back to user mode, off the queue because the group is throttled (6.18+).
+    Park,
+    /// Back to the queue, in an interrupt.
+    Unpark,
     /// The call that goes to sleep.
     Sleep,
     /// Half a call that moves who makes it to another group.
@@ -37,7 +41,7 @@ pub(crate) enum Kind {
     Exit,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 14] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -46,6 +50,8 @@ const KINDS: [Kind; 12] = [
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
     Kind::Point,
+    Kind::Park,
+    Kind::Unpark,
     Kind::Sleep,
     Kind::Move,
     Kind::Work,
@@ -56,9 +62,12 @@ impl Kind {
     /// The least and the most that are seen in emulated kernels, ns: they switch 8 to 13 us after a tick is due.
     const fn range_ns(self) -> (u64, u64) {
         match self {
-            Kind::Tick | Kind::Slice | Kind::Wake | Kind::Period => (1_500, 12_500),
+            Kind::Tick | Kind::Wake | Kind::Period => (1_500, 12_500),
+            Kind::Slice => (6_000, 12_000),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
             Kind::Point => (0, 205_000),
+            Kind::Park => (3_000, 7_500),
+            Kind::Unpark => (1_500, 3_500),
             Kind::Sleep => (2_000, 12_000),
             Kind::Move => (7_000, 14_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
@@ -115,7 +124,25 @@ impl Machine<'_> {
     /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
-            self.cpus[cpu].leaves_irq_ns = self.now + self.noise_ns(kind);
+            let ns = self.noise_ns(kind);
+            self.cpus[cpu].leaves_irq_ns = self.now + ns;
+            self.interrupted_ns(cpu, kind, ns);
+        }
+    }
+
+    /// There is more to do in the interrupt that the CPU is in.
+    pub(crate) fn stay_in_irq(&mut self, cpu: CpuId, kind: Kind) {
+        if self.cpus[cpu].leaves_irq_ns > self.now {
+            let ns = self.noise_ns(kind);
+            self.cpus[cpu].leaves_irq_ns += ns;
+            self.interrupted_ns(cpu, kind, ns);
+        }
+    }
+
+    /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.
+    pub(crate) fn interrupted_ns(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
+        if kind != Kind::Tick {
+            self.cpus[cpu].stolen_ns += ns;
         }
     }
 
@@ -173,6 +200,18 @@ impl Machine<'_> {
         } else {
             left_ns
         }
+    }
+
+    /// A task that parks needs some time for that: true if it has not done so for now.
+    pub(crate) fn still_parks(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let cpu = self.tasks[task].cpu;
+        if !std::mem::replace(&mut self.tasks[task].parking, true) {
+            self.cpus[cpu].stolen_ns += self.noise_ns(Kind::Park);
+        }
+        self.cpus[cpu].stolen_ns > 0
     }
 
     /// A task that goes to sleep needs some time for that: true if it goes on for now.

@@ -124,7 +124,8 @@ impl Machine<'_> {
         if in_kernel {
             t.mode = Mode::Kernel;
         }
-        if ns > 0 {
+        let is_cut = in_kernel && segment == Segment::Run && t.kill_pending;
+        if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
         }

@@ -289,6 +289,9 @@ impl Machine<'_> {
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
+            if self.still_parks(task) {
+                return false;
+            }
             self.throttle_work(task);
             return true;
         }

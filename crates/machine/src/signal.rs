@@ -4,7 +4,8 @@
 use crate::bandwidth::rules::Offline;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::machine::{Event, Machine};
-use crate::task::{State, Wait};
+use crate::noise::Kind;
+use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
 impl Machine<'_> {
@@ -24,7 +25,7 @@ impl Machine<'_> {
 
     fn act(&mut self, action: &Action) {
         match *action {
-            Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), &limit),
+            Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),
             Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
             Action::Signal { kind, signal } => {
                 self.each_living(kind, |m, t| m.signal(t, signal));
@@ -51,6 +52,7 @@ impl Machine<'_> {
             Signal::Kill => {
                 self.tasks[task].kill_pending = true;
                 self.tasks[task].stop_pending = false;
+                self.cut_short(task);
                 self.interrupt(task);
             }
             Signal::Stop => {
@@ -66,6 +68,26 @@ impl Machine<'_> {
                 }
             }
         }
+    }
+
+    /// What is long in the kernel looks now and then whether the task is to die, and then goes back at once (kernel:
+    /// `fatal_signal_pending()`).
+    fn cut_short(&mut self, task: TaskId) {
+        let t = &self.tasks[task];
+        let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
+        if !works || t.exiting || t.going {
+            return;
+        }
+        if self.cpus[t.cpu].curr == task {
+            self.account_work(t.cpu);
+        }
+        let most_ns = self.noise_ns(Kind::Point);
+        let t = &mut self.tasks[task];
+        t.left_ns = t.left_ns.min(most_ns);
+        if t.left_ns == 0 {
+            t.segment = Segment::None;
+        }
+        self.touch(self.tasks[task].cpu, false);
     }
 
     /// Gets a task out of a sleep that a signal can end; one that runs is made to enter the kernel.

@@ -89,6 +89,8 @@ pub(crate) struct Task {
     pub in_syscall: bool,
     /// Return-to-user work is attached (6.18+).
     pub throttle_work: bool,
+    /// It is about to park (under noise).
+    pub parking: bool,
     /// On a limbo list.
     pub parked: bool,
     pub kill_pending: bool,
@@ -168,6 +170,7 @@ impl Task {
             exiting: false,
             retries: false,
             going: false,
+            parking: false,
             moving: Moving::No,
             owes_ns: 0,
             spinning: 0,

@@ -268,6 +268,8 @@ impl Machine<'_> {
         }
         self.charge_path(self.ses[self.tasks[curr].se].q);
         self.resched(cpu, Resched::Now);
+        let ns = self.noise_ns(Kind::Slice);
+        self.interrupted_ns(cpu, Kind::Slice, ns);
     }
 }
 

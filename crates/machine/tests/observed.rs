@@ -5,9 +5,9 @@ use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Conditions, GroupOutcome};
-use cpumax_workload::Workload;
-use cpumax_workload::build::{Group, Task};
-use cpumax_workload::step::{forever, user};
+use cpumax_workload::build::{Act, Change, Group, Task};
+use cpumax_workload::step::{forever, kernel, user};
+use cpumax_workload::{Signal, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -156,4 +156,46 @@ fn a_pool_with_a_burst_begins_with_what_was_found_in_it() {
     assert_eq!((used_usec(6, 3), used_usec(8, 3)), (7_000, 9_000));
     // No more than fits.
     assert_eq!(used_usec(20, 3), 10_000);
+}
+
+/// What a thread of this program in a group of 12/100 uses in 90 ms on 6.18, in us, with this done after 50 ms.
+fn used_with(step: cpumax_workload::step::Step, act: Act) -> u64 {
+    let limit = Limit::new(Some(12_000_000), 100_000_000, 0).expect("is a limit");
+    let workload = Workload::builder("changed")
+        .duration(Duration::from_millis(90))
+        .with_group(Group::new("/limited").limit(limit))
+        .task(Task::new("task").group("/limited").program([forever([step])]))
+        .change(Change::at(Duration::from_millis(50), act))
+        .build()
+        .expect("is a workload");
+    let observed = Conditions {
+        hz: Some(1000),
+        first_edge_ns: BTreeMap::from([("/limited".to_owned(), 95_000_000)]),
+        ..Conditions::default()
+    };
+    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+    run(&workload, &options, None, None).expect("runs").groups["/limited"].usage_usec
+}
+
+#[test]
+fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
+    let write = |quota_ns, burst_ns| {
+        let limit = Limit::new(Some(quota_ns), 100_000_000, burst_ns).expect("is a limit");
+        used_with(user(Duration::from_secs(1)), Act::Limit("/limited".to_owned(), limit))
+    };
+    // 12 ms and the rest of a tick; a debt is forgiven by a write.
+    assert_eq!(write(10_000_000, 0), 13_000 + 11_000);
+    assert_eq!(
+        write(12_000_000, 6_000_000),
+        13_000 + 13_000,
+        "one write: nothing was left to save"
+    );
+    assert_eq!(write(10_000_000, 6_000_000), 13_000 + 17_000);
+}
+
+#[test]
+fn who_is_killed_in_the_kernel_does_not_finish_its_work_there() {
+    let kill = Act::Signal("task".to_owned(), Signal::Kill);
+    assert_eq!(used_with(kernel(Duration::from_secs(1)), kill), 50_000);
 }

@@ -6,6 +6,7 @@ use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
+use crate::noise::Kind;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
@@ -22,6 +23,7 @@ impl Machine<'_> {
     /// On its way to user mode, where it holds nothing, a task parks itself.
     pub(crate) fn throttle_work(&mut self, task: TaskId) {
         self.tasks[task].throttle_work = false;
+        self.tasks[task].parking = false;
         if self.tasks[task].exiting || !self.tasks[task].is_fair() {
             return;
         }
@@ -94,6 +96,7 @@ impl Machine<'_> {
             let levels = self.levels(q);
             self.release.enqueued(levels);
             let cpu = self.tasks[task].cpu;
+            self.stay_in_irq(cpu, Kind::Unpark);
             self.emit(cpu, What::Unpark { task: task.0 });
             self.enqueue_task(task, Enqueue::WakeUp);
         }
