@@ -203,9 +203,10 @@ impl Machine<'_> {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
         let Some((left_ns, false)) = self.slice_left(cpu) else { return };
+        // Under noise the switch to the task is in its slice.
+        let stolen_ns = if self.noise.is_some() { 0 } else { self.cpus[cpu].stolen_ns };
         let late_ns = self.noise_ns(Kind::Slice);
-        let from_ns = self.now + self.cpus[cpu].stolen_ns;
-        let over_ns = from_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
+        let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
         if moves || self.rules.hrtick == Hrtick::Slice {
