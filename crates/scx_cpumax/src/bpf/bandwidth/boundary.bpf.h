@@ -7,9 +7,10 @@
  * 2. On its way to user mode the task runs cbw_boundary() itself. If it is still throttled it is marked, and its CPU is
  *    kicked, which preempts it right there.
  * 3. First hop: BPF callbacks run with migration disabled, and a task parked like that could change neither its affinity nor
- *    leave a CPU that goes offline. So cbw_enqueue() sends it back to the head of the local queue.
+ *    leave a CPU that goes offline. So cbw_enqueue() sends it back to the head of the local queue; as often as it comes by, for
+ *    up to 6.18 the core queues it anew at once, when it takes note that the task may not migrate.
  * 4. Second hop: as it enables migration again the core calls set_cpumask, which kicks once more; cbw_enqueue() now finds the
- *    mark and no obstacle, and parks it. On 6.18 there is no second hop, and it is parked in the first.
+ *    mark and no obstacle, and parks it.
  *
  * The mark means that nothing is held: it is forgotten at the first enqueue that could have parked, and when the task
  * sleeps or exits. The kernel's slot of the work is busy until its callback has returned, which is after the release: so
@@ -294,15 +295,6 @@ static __always_inline bool cbw_cannot_migrate(struct task_struct *p)
 	return p->migration_disabled > (p == bpf_get_current_task_btf());
 }
 
-/*
- * Whether the core has taken note that p may not migrate, and so calls set_cpumask when it may again. Before 6.19 it takes note
- * only when the CPU goes over to another task, not when p comes back from the scheduler at once: then there is no second pass.
- */
-static __always_inline bool cbw_second_pass_comes(struct task_struct *p)
-{
-	return !(without & CURE_SECOND_HOP) && (u64)p->cpus_ptr != (u64)&p->cpus_mask;
-}
-
 static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)
 {
 	cbw_group_t *g = cbw_group_at(cbw_where_to_wait((u64)l, cpu)), *at;
@@ -358,10 +350,10 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	if (!t->at_boundary && !was_parked && !park_at_enqueue)
 		return CBW_RUN;
 	/* Who was parked without a second pass waits on as he was. */
-	stuck = cbw_cannot_migrate(p) && !was_parked && cbw_second_pass_comes(p);
-	if (t->at_boundary && !t->hopped && stuck) {
+	stuck = cbw_cannot_migrate(p) && !was_parked && !(without & CURE_SECOND_HOP);
+	if (t->at_boundary && stuck) {
+		t->hops += !t->hopped;
 		t->hopped = 1;
-		t->hops++;
 		return CBW_HEAD;
 	}
 	t->at_boundary = 0;

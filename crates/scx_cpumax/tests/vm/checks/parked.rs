@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, kernel_version, wait_until};
+use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, wait_until};
 
 /// As `enum cure` has them.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
@@ -163,9 +163,6 @@ pub fn second_hop() -> Checked {
         with.0, with.1, without.0
     );
     let slow = Duration::from_millis(300);
-    if kernel_version() == (6, 18) && with.1 == 0 {
-        return Ok(format!("this kernel makes no second pass; {said}"));
-    }
     if with.0 > slow || with.1 == 0 || without.0 < slow || without.1 > 0 {
         Err(said)
     } else {

@@ -40,9 +40,6 @@ pub fn refill_race() -> Checked {
     let with = parked_after_refill_us(&[STRETCHED_PARK_AND_REFILL])?;
     let without = parked_after_refill_us(&[STRETCHED_PARK_AND_REFILL, WITHOUT_REFILL_RACE])?;
     let said = format!("parked for {with} us after a refill, without the cure for {without} us");
-    if kernel_version() == (6, 18) && with.max(without) < 1000 {
-        return Ok(format!("this kernel queues a parked task anew, and it looks again; {said}"));
-    }
     if with > 1000 || without < 15_000 { Err(said) } else { Ok(said) }
 }
 
