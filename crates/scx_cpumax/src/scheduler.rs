@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use libbpf_rs::btf::{Btf, types::Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
 
@@ -254,7 +255,19 @@ fn configure(
     open.maps.cbw_work_a.set_max_entries(threads_max)?;
     open.maps.cbw_work_b.set_max_entries(threads_max)?;
     open.maps.cbw_cpu_timers.set_max_entries(topology.cpu_count as u32)?;
+    if has_server() {
+        open.struct_ops.cpumax_ops_mut().cpu_release = std::ptr::null_mut();
+    }
     Ok(())
+}
+
+/// Whether the kernel itself sees to it that real-time tasks leave something to those of sched_ext.
+fn has_server() -> bool {
+    let Ok(btf) = Btf::from_vmlinux() else { return false };
+    let queue = btf.type_by_name::<Struct<'_>>("rq");
+    queue.is_some_and(|queue| {
+        queue.iter().any(|member| member.name.is_some_and(|name| name == "ext_server"))
+    })
 }
 
 /// How many threads the kernel allows, and some more for when that is raised.

@@ -139,6 +139,10 @@ struct scx_exit_info {
 	char *msg;
 	char *dump;
 };
+enum scx_cpu_preempt_reason { SCX_CPU_PREEMPT_STOP = 2 };
+struct scx_cpu_release_args {
+	enum scx_cpu_preempt_reason reason;
+};
 #pragma clang attribute pop
 
 /* Only the members that are set; libbpf matches them to the kernel's by name. */
@@ -163,6 +167,7 @@ struct sched_ext_ops {
 	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us);
 	void (*cpu_online)(s32 cpu);
 	void (*cpu_offline)(s32 cpu);
+	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *info);
 	u64 flags;
@@ -172,9 +177,9 @@ struct sched_ext_ops {
 };
 
 /* Their values moved between kernels: always through bpf_core_enum_value(). */
-enum scx_enq_flags { SCX_ENQ_WAKEUP = 1, SCX_ENQ_HEAD = 16, SCX_ENQ_CPU_SELECTED = 32, SCX_ENQ_LAST = 1ULL << 41 };
+enum scx_enq_flags { SCX_ENQ_WAKEUP = 1, SCX_ENQ_HEAD = 16, SCX_ENQ_CPU_SELECTED = 32, SCX_ENQ_REENQ = 1ULL << 40, SCX_ENQ_LAST = 1ULL << 41 };
 enum scx_ent_flags { SCX_TASK_QUEUED = 1 };
-enum scx_dsq_id_flags { SCX_DSQ_LOCAL = 1ULL << 63 | 2 };
+enum scx_dsq_id_flags { SCX_DSQ_LOCAL = 1ULL << 63 | 2, SCX_DSQ_LOCAL_ON = 3ULL << 62 };
 enum scx_kick_flags { SCX_KICK_IDLE = 1, SCX_KICK_PREEMPT = 2 };
 enum scx_public_consts { SCX_SLICE_DFL = 20000000 };
 
@@ -186,9 +191,12 @@ enum scx_public_consts { SCX_SLICE_DFL = 20000000 };
 #define ENQ_WAKEUP KERNEL_CONST(scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_HEAD KERNEL_CONST(scx_enq_flags, SCX_ENQ_HEAD)
 #define ENQ_CPU_SELECTED KERNEL_CONST(scx_enq_flags, SCX_ENQ_CPU_SELECTED)
+#define ENQ_REENQ KERNEL_CONST(scx_enq_flags, SCX_ENQ_REENQ)
 #define ENQ_LAST KERNEL_CONST(scx_enq_flags, SCX_ENQ_LAST)
+#define CPU_PREEMPT_STOP KERNEL_CONST(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP)
 #define TASK_QUEUED KERNEL_CONST(scx_ent_flags, SCX_TASK_QUEUED)
 #define DSQ_LOCAL KERNEL_CONST(scx_dsq_id_flags, SCX_DSQ_LOCAL)
+#define DSQ_LOCAL_ON KERNEL_CONST(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON)
 #define KICK_IDLE KERNEL_CONST(scx_kick_flags, SCX_KICK_IDLE)
 #define KICK_PREEMPT KERNEL_CONST(scx_kick_flags, SCX_KICK_PREEMPT)
 
@@ -213,6 +221,7 @@ KFUNC void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) KSYM;
 KFUNC s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) KSYM;
 KFUNC s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) KSYM;
 KFUNC void scx_bpf_kick_cpu(s32 cpu, u64 flags) KSYM;
+KFUNC u32 scx_bpf_reenqueue_local(void) KSYM;
 KFUNC s32 scx_bpf_task_cpu(const struct task_struct *p) KSYM;
 KFUNC bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) KSYM;
 KFUNC void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) KSYM;

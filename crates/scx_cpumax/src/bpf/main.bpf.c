@@ -204,7 +204,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	 * The last one, or one that cannot go elsewhere: on this CPU. A kernel thread that wakes up is served first; one that
 	 * goes on and on (ksoftirqd can) takes turns with the rest, or who may run only here would never get any.
 	 */
-	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p) ||
+	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p, enq_flags) ||
 	    ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1 && (enq_flags & ENQ_WAKEUP))) {
 		insert_local(p, cpu, enq_flags);
 		return;
@@ -416,6 +416,17 @@ void BPF_PROG(cpumax_cpu_offline, s32 cpu)
 	cbw_cpu_offline(cpu);
 }
 
+/*
+ * A real-time task takes the CPU, for as long as it likes: who is queued there goes to the others. The loader leaves this out
+ * where the kernel has a server for such tasks (7.0), for it complains of the operation.
+ */
+SEC("struct_ops/cpumax_cpu_release")
+void BPF_PROG(cpumax_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	if (args->reason != CPU_PREEMPT_STOP)
+		scx_bpf_reenqueue_local();
+}
+
 struct dump_count {
 	u32 shown;
 	u32 left_out;
@@ -512,6 +523,7 @@ struct sched_ext_ops cpumax_ops = {
 	.cgroup_set_bandwidth = (void *)cpumax_cgroup_set_bandwidth,
 	.cpu_online = (void *)cpumax_cpu_online,
 	.cpu_offline = (void *)cpumax_cpu_offline,
+	.cpu_release = (void *)cpumax_cpu_release,
 	.dump = (void *)cpumax_dump,
 	.dump_task = (void *)cpumax_dump_task,
 	.init = (void *)cpumax_init,

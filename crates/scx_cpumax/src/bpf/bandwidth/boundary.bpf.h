@@ -289,10 +289,17 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 	cbw_give_back(l, cpu);
 }
 
-/* BPF callbacks, this one too, run with migration disabled, which counts if p is the one that calls. */
-static __always_inline bool cbw_cannot_migrate(struct task_struct *p)
+/*
+ * BPF callbacks, enqueue too, run with migration disabled, which counts if p is the one that calls; and counts twice where
+ * cpu_release has p queued anew.
+ */
+static __always_inline bool cbw_cannot_migrate(struct task_struct *p, u64 enq_flags)
 {
-	return p->migration_disabled > (p == bpf_get_current_task_btf());
+	u32 ours = p == bpf_get_current_task_btf();
+
+	if (ours && (enq_flags & ENQ_REENQ))
+		ours++;
+	return p->migration_disabled > ours;
 }
 
 static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)
@@ -350,7 +357,7 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	if (!t->at_boundary && !was_parked && !park_at_enqueue)
 		return CBW_RUN;
 	/* Who was parked without a second pass waits on as he was. */
-	stuck = cbw_cannot_migrate(p) && !was_parked && !(without & CURE_SECOND_HOP);
+	stuck = cbw_cannot_migrate(p, enq_flags) && !was_parked && !(without & CURE_SECOND_HOP);
 	if (t->at_boundary && stuck) {
 		t->hops += !t->hopped;
 		t->hopped = 1;
