@@ -1,5 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why the program would not take a group: the numbers of `enum refusal_kind` in words.
+//! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what can be seen before it is loaded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// `CBW_DEPTH_MAX`.
+const DEPTH_MAX: usize = 32;
+
+/// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then drops a reference to the
+/// group that it never took, and crashes when the group is removed.
+pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
+    let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0)]);
+    while let Some((group, level)) = found.pop() {
+        count += 1;
+        if level > DEPTH_MAX {
+            let path = group.strip_prefix(root).unwrap_or(&group).display();
+            return Some(format!(
+                "cgroup {path} is {level} levels below the root, and limits are enforced down to {DEPTH_MAX}: nothing is loaded"
+            ));
+        }
+        found.extend(children(&group).map(|child| (child, level + 1)));
+    }
+    (count > groups_max as usize).then(|| {
+        format!("there are {count} cgroups, more than there is room for: raise --max-groups")
+    })
+}
+
+/// Those with the cpu controller.
+fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).filter(|path| path.join("cpu.max").exists())
+}
 
 /// One message, or nothing if nothing was refused.
 pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<String> {
@@ -21,7 +53,27 @@ pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::describe;
+    use super::{DEPTH_MAX, describe, of_hierarchy};
+    use std::fs;
+
+    #[test]
+    fn what_cannot_be_represented_is_seen_before() {
+        let root = tempfile::tempdir().unwrap();
+        let mut path = root.path().to_path_buf();
+        let mut make = |name: &str| {
+            path.push(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("cpu.max"), "max 100000").unwrap();
+        };
+        (0..DEPTH_MAX).for_each(|_| make("d"));
+        assert_eq!(of_hierarchy(root.path(), 33), None);
+        assert!(of_hierarchy(root.path(), 32).unwrap().contains("raise --max-groups"));
+        make("d");
+        assert!(of_hierarchy(root.path(), 1000).unwrap().contains("33 levels below the root"));
+        // Without the controller it is no group of the scheduler's.
+        fs::remove_file(path.join("cpu.max")).unwrap();
+        assert_eq!(of_hierarchy(root.path(), 1000), None);
+    }
 
     #[test]
     fn each_reason_is_said() {

@@ -70,6 +70,7 @@ const LIBBPF_LOG_LINES_MAX: usize = 4000;
 /// Of the verifier's log: how much it had to look at for each program.
 const VERIFIER_STATISTICS: u32 = 4;
 
+const CGROUPS: &str = "/sys/fs/cgroup";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 /// With as many cgroups and tasks as there may be, on a slow machine.
 const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -85,6 +86,10 @@ impl<'obj> Scheduler<'obj> {
     /// Checks, loads and attaches.
     pub fn load(options: &Options, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
         check_kernel()?;
+        if let Some(refusal) = crate::refusal::of_hierarchy(Path::new(CGROUPS), options.groups_max)
+        {
+            bail!("{refusal}");
+        }
         capture_libbpf_log(options.verbose);
         let topology = Topology::read();
         let mut open =

@@ -17,7 +17,10 @@ use crate::checks::CHECKS;
 
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 const END_TIME_MAX_S: u64 = 30;
+const LOG: &str = "/tmp/scx.log";
 const SOCKET: &str = "/run/scx_cpumax.sock";
+/// A group that owes more gets nothing: `CBW_DARK_QUOTAS`.
+const DARK_QUOTAS: f64 = 4.0;
 /// Where loads count that are asked to.
 pub const COUNT: &str = "/tmp/count";
 
