@@ -386,6 +386,32 @@ impl Group {
         (self.usage_us() - before) as f64 / start.elapsed().as_micros() as f64
     }
 
+    /// CPUs used over so long a time, and what of it refills have paid, by the kernel's own account. On the host's clock a CPU of
+    /// the machine that waits for one of the host's seems to run its task all the while. What that comes to is owed; so it must
+    /// be used less debt that counts, and debt must come back to where the group may go on.
+    pub fn rate_paid(&self, time: Duration) -> Result<(f64, f64), String> {
+        let number = |stat: &serde_json::Value, name: &str| stat[name].as_f64().unwrap_or(f64::NAN);
+        let (start, before) = (Instant::now(), self.stat());
+        let (quota, period) = (number(&before, "quota_usec"), number(&before, "period_usec"));
+        sleep(time / 2);
+        let mut least_owed = f64::INFINITY;
+        while start.elapsed() < time {
+            sleep(time / 100);
+            least_owed = least_owed.min(number(&self.stat(), "debt_usec"));
+        }
+        let (after, took) = (self.stat(), start.elapsed().as_micros() as f64);
+        let more = |name: &str| number(&after, name) - number(&before, name);
+        let paid = more("usage_usec") - more("debt_usec") + more("pool_usec");
+        let periods = more("nr_periods");
+        if least_owed > DARK_QUOTAS * quota {
+            return Err(format!("it owes ever more than {DARK_QUOTAS} quotas: {before} / {after}"));
+        }
+        if (took - periods * period).abs() > 2.0 * period {
+            return Err(format!("{periods} refills in {took} us: {before} / {after}"));
+        }
+        Ok((more("usage_usec") / took, paid / (periods * period)))
+    }
+
     /// A load in the group: `/init load ARGS...`.
     pub fn load(&self, args: &[&str]) -> Load {
         self.spawn(args, None)
