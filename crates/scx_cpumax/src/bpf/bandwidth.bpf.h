@@ -21,9 +21,9 @@
  *                            A turn of CBW_RUN should be no longer than cbw_turn_of() says
  *   init                     cbw_init()
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
- * and defines cbw_requeue(): where a released task goes. It must set SCX_OPS_ENQ_LAST, put such tasks on the local queue
- * and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct insertion from select_cpu is fine: a
- * task that wakes up is in the kernel, and is asked for its runtime when it runs.
+ * and defines cbw_requeue(): where a released task goes, and cbw_rescue_all(): cbw_rescue() for each queue it made. It must
+ * set SCX_OPS_ENQ_LAST, put such tasks on the local queue and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct
+ * insertion from select_cpu is fine: a task that wakes up is in the kernel, and is asked for its runtime when it runs.
  *
  * Cost. A task without a limit above it: one comparison a hook. With limits: one charge a level at each tick and switch, and
  * an atomic operation on the pool a slice. Parking: two extra passes through the scheduler (see bandwidth/boundary.bpf.h).
@@ -39,6 +39,9 @@ enum cbw_verdict { CBW_RUN, CBW_HEAD, CBW_PARKED };
 
 /* Where a task that is released goes: a queue in vtime order; and for how long, at most what slice_ns says. The scheduler's. */
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice_ns);
+
+/* Calls cbw_rescue() for each queue of the scheduler's. */
+static __noinline int cbw_rescue_all(void);
 
 typedef struct cbw_group __arena cbw_group_t;
 typedef struct cbw_cpu __arena cbw_cpu_t;
@@ -58,6 +61,7 @@ enum cure {
 	CURE_LEAVING_CPU = 1 << 6,
 	CURE_KILLED = 1 << 7,
 	CURE_LATE_CHARGE = 1 << 8,
+	CURE_RESCUE = 1 << 9,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
@@ -125,6 +129,11 @@ struct {
 		__sync_fetch_and_add(&____b, 1);         \
 	})
 
+static __always_inline bool cbw_is_leaving(s32 cpu)
+{
+	return cbw_read(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)]);
+}
+
 /*
  * A kick is work that the kernel leaves to an interrupt of the CPU that asks for it. A CPU that goes offline wakes others (it
  * tells that it is stopped) when its interrupts are gone already: the work then stays undone, all later work of that CPU
@@ -132,7 +141,7 @@ struct {
  */
 static __always_inline bool cbw_may_kick(void)
 {
-	return (without & CURE_LEAVING_CPU) || !cbw_read(cbw_leaving[bpf_get_smp_processor_id() & (CBW_CPUS_MAX - 1)]);
+	return (without & CURE_LEAVING_CPU) || !cbw_is_leaving(bpf_get_smp_processor_id());
 }
 
 static __always_inline void cbw_cpu_online(s32 cpu)
@@ -140,9 +149,32 @@ static __always_inline void cbw_cpu_online(s32 cpu)
 	cbw_write(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)], 0);
 }
 
+/*
+ * A CPU that goes offline takes nothing from queues that it shares, and does not go before all tasks that are its own have.
+ * Those that nobody else may run, for their affinity or because they may not migrate, would wait there for ever. From its
+ * own queue the core pushes them away.
+ */
+static __noinline int cbw_rescue(u64 dsq)
+{
+	struct task_struct *p;
+	s32 cpu;
+
+	if (without & CURE_RESCUE)
+		return 0;
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		cpu = task_cpu(p);
+		if (cbw_is_leaving(cpu) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, DSQ_LOCAL_ON | cpu, 0))
+			scx_bpf_kick_cpu(cpu, 0);
+	}
+	return 0;
+}
+
+/* What is enqueued from now on the core puts on the CPU's own queue; what is released, see cbw_release(). */
 static __always_inline void cbw_cpu_offline(s32 cpu)
 {
 	cbw_write(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)], 1);
+	cbw_barrier();
+	cbw_rescue_all();
 }
 
 static __always_inline cbw_group_t *cbw_group_at(u64 address)

@@ -147,6 +147,15 @@ static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64
 	*vtime = take_turn(t, llc, *slice, 0);
 }
 
+static __noinline int cbw_rescue_all(void)
+{
+	int i;
+
+	bpf_for(i, 0, nr_llcs)
+		cbw_rescue(i);
+	return 0;
+}
+
 /* Wherever a kick can come from, there is one. */
 static __always_inline void kick_for_test(s32 cpu)
 {

@@ -133,6 +133,7 @@ pub const CHECKS: &[Check] = &[
     exact("watchdog_passes", parked::watchdog_passes),
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
+    ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
     exact("missing_function", refused::missing_function),
     exact("load_cost", refused::load_cost),
     ending_badly(exact("refusals", refused::refusals)),

@@ -205,6 +205,7 @@ static __noinline int cbw_release(u64 address)
 	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, before = now, park_dsq = g->park_dsq;
 	struct task_struct *p;
 	s64 budget = CBW_RELEASE_BATCH, turn = cbw_turn(g), feed;
+	bool rescue = false;
 	u32 cpu;
 
 	CBW_USES_ARENA();
@@ -247,14 +248,19 @@ static __noinline int cbw_release(u64 address)
 		 */
 		if (!(without & CURE_UNPARK_FIRST))
 			cbw_unpark(t, now);
+		cpu = task_cpu(p);
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0)) {
 			cbw_wake_somebody(p);
+			/* The move is a full barrier: either this is seen, or the task is. */
+			rescue |= cbw_is_leaving(cpu);
 			__sync_fetch_and_add(&g->feed_ns, -turn);
 			CBW_POINT_AFTER_RELEASE(t);
 			if (without & CURE_UNPARK_FIRST)
 				cbw_unpark(t, now);
 		}
 	}
+	if (rescue)
+		cbw_rescue_all();
 	g->released += g->released_in_walk;
 	g->release_cost_ns += bpf_ktime_get_ns() - before;
 	return 0;
@@ -271,6 +277,7 @@ static __noinline int cbw_let_pass(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);
 	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, park_dsq = g->park_dsq;
+	bool rescue = false, leaves;
 	struct task_struct *p;
 
 	CBW_USES_ARENA();
@@ -289,8 +296,10 @@ static __noinline int cbw_let_pass(u64 address)
 		/* In order of this, and nobody was parked earlier than it began to wait. */
 		if (now - t->waits_since_ns < CBW_PASS_AFTER_NS && cbw_read(g->looked_at_in_walk) > CBW_PASS_BATCH)
 			break;
-		if (now - t->parked_at_ns < CBW_PASS_AFTER_NS && !killed)
+		leaves = cbw_is_leaving(task_cpu(p));
+		if (now - t->parked_at_ns < CBW_PASS_AFTER_NS && !killed && !leaves)
 			continue;
+		rescue |= leaves;
 		cbw_write(g->released_in_walk, g->released_in_walk + 1);
 		dsq = 0, vtime = 0, slice = CBW_SLICE_NS;
 		cbw_requeue(p, t, &dsq, &vtime, &slice);
@@ -304,6 +313,8 @@ static __noinline int cbw_let_pass(u64 address)
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0))
 			cbw_wake_somebody(p);
 	}
+	if (rescue)
+		cbw_rescue_all();
 	g->passes_next_ns = g->released_in_walk >= CBW_PASS_BATCH ? now : now + CBW_PASS_EVERY_NS;
 	return 0;
 }

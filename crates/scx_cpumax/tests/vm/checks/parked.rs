@@ -5,13 +5,14 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, wait_until};
+use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, kernel_version, wait_until};
 
 /// As `enum cure` has them.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
 const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
 const WITHOUT_SECOND_HOP: &str = "--without=16";
 const WITHOUT_KILLED: &str = "--without=128";
+const WITHOUT_RESCUE: &str = "--without=512";
 /// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
@@ -329,6 +330,44 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
         stat["parks"], stat["watchdog_passes"], stat["usage_usec"]
     );
     Ok((said, stat["watchdog_passes"].as_u64().unwrap_or(0)))
+}
+
+/// The slowest of some CPUs that go offline under busy tasks, limited and not, that may run nowhere else.
+fn slowest_leave(rounds: usize, args: &[&str]) -> Result<Duration, String> {
+    let mut scheduler = Scheduler::start(args)?;
+    let (limited, other) = (Group::new("limited", "5000 50000"), Group::new("other", "max"));
+    let (mut loads, mut slowest) = (limited.hogs(2), Duration::ZERO);
+    loads.extend(other.hogs(3));
+    for round in 0..rounds {
+        let cpu = 1 + round % 3;
+        let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        loads.iter().for_each(|load| _ = load.set_cpus(&[cpu]));
+        sleep(Duration::from_millis(300));
+        let start = Instant::now();
+        for value in ["0", "1"] {
+            fs::write(&file, value).map_err(|error| format!("{file}: {error}"))?;
+            slowest = slowest.max(start.elapsed());
+        }
+        scheduler.still_in_charge()?;
+    }
+    drop(loads);
+    scheduler.stop()?;
+    Ok(slowest)
+}
+
+/// A CPU that goes offline takes those with it that may run nowhere else, for the core to push them away. Without the cure they
+/// wait in the shared queue, and the CPU for them, until the kernel throws the scheduler out.
+pub fn pinned() -> Checked {
+    let with = slowest_leave(12, &[])?;
+    let without = slowest_leave(3, &[WITHOUT_RESCUE]);
+    let said = format!("slowest leave {with:.1?}, without the cure {without:.1?}");
+    let stood_still = match without {
+        // The kernel itself does that.
+        Ok(_) if kernel_version() >= (7, 2) => true,
+        Ok(time) => time > Duration::from_secs(10),
+        Err(said) => said.contains("failed to run for"),
+    };
+    if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
 }
 
 /// CPUs go and come while tasks are parked and everything else is busy.
