@@ -266,7 +266,7 @@ fn configure(
     Ok(())
 }
 
-/// Whether the kernel itself sees to it that real-time tasks leave something to those of sched_ext.
+/// Whether the kernel itself sees to it that real-time tasks leave something to those of `sched_ext`.
 fn has_server() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let queue = btf.type_by_name::<Struct<'_>>("rq");

@@ -59,8 +59,11 @@ pub fn main() -> ! {
             continue;
         };
         let before = kernel_complaints().len();
-        let outcome = panic::catch_unwind(check.run)
-            .unwrap_or_else(|_| Err("panicked, see the console".to_owned()));
+        let outcome = panic::catch_unwind(check.run).unwrap_or_else(|_| {
+            // What the kernel wrote down of a scheduler that it threw out meanwhile.
+            eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
+            Err("panicked, see the console".to_owned())
+        });
         kill_all();
         let complaints = kernel_complaints();
         let outcome = match outcome {
@@ -177,7 +180,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// Starts it and waits until it is in charge.
     pub fn start(args: &[&str]) -> Result<Self, String> {
-        let log = File::create("/tmp/scx.log").expect("a log");
+        let log = File::create(LOG).expect("a log");
         let child = Command::new("/scx_cpumax")
             .args(args)
             .stdout(Stdio::null())
@@ -189,7 +192,7 @@ impl Scheduler {
         while !state().starts_with("enabled") || UnixStream::connect(SOCKET).is_err() {
             if let Ok(Some(status)) = this.child.try_wait() {
                 // All of it: a verifier's words have no prefix.
-                eprintln!("{}", fs::read_to_string("/tmp/scx.log").unwrap_or_default());
+                eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
                 return Err(format!("it ended with {status}: {}", Self::log()));
             }
             if patience.elapsed() > Duration::from_secs(90) {
@@ -207,7 +210,7 @@ impl Scheduler {
     }
 
     fn log() -> String {
-        let log = fs::read_to_string("/tmp/scx.log").unwrap_or_default();
+        let log = fs::read_to_string(LOG).unwrap_or_default();
         let lines = log.lines().filter(|line| line.starts_with("scx_cpumax: "));
         lines.collect::<Vec<_>>().join(" / ")
     }
@@ -253,7 +256,7 @@ impl Scheduler {
         let state = state();
         let _ = wait_until(60, || matches!(self.child.try_wait(), Ok(Some(_))));
         // All that the kernel wrote down about it, for those who look at the console.
-        eprintln!("{}", fs::read_to_string("/tmp/scx.log").unwrap_or_default());
+        eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
         Err(format!("{}: {}", state.trim(), Self::log()))
     }
 

@@ -268,7 +268,8 @@ static __noinline int cbw_release(u64 address)
 
 /*
  * Lets through who has been parked for half of what the kernel's watchdog allows: it parks again without having been in user
- * mode, keeps its place, and is charged nothing, or a thousand tasks under a small limit would use it up on the way.
+ * mode, keeps its place, and is charged nothing, or a thousand tasks under a small limit would use it up on the way. Likewise
+ * who is on a CPU that goes offline, which waits for that.
  *
  * And lets go who has been killed since: it will not be in user mode any more, and what others wait for is its memory and its
  * end. Nothing tells a scheduler of a signal, so the first ones of the queue are looked at; when they are gone, the next.

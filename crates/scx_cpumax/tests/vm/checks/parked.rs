@@ -319,6 +319,8 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
     let end = Instant::now();
     scheduler.stop()?;
     let end = end.elapsed();
+    // Under the fair class too they would die one by one, and the kernel complain of who waits for the last of them.
+    group.set("cpu.max", "max");
     if end > Duration::from_secs(5) {
         return Err(format!("the end took {end:?}"));
     }
@@ -341,7 +343,9 @@ fn slowest_leave(rounds: usize, args: &[&str]) -> Result<Duration, String> {
     for round in 0..rounds {
         let cpu = 1 + round % 3;
         let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-        loads.iter().for_each(|load| _ = load.set_cpus(&[cpu]));
+        for load in &loads {
+            load.set_cpus(&[cpu]);
+        }
         sleep(Duration::from_millis(300));
         let start = Instant::now();
         for value in ["0", "1"] {
