@@ -394,7 +394,7 @@ impl Group {
     /// be used less debt that counts, and debt must come back to where the group may go on.
     pub fn rate_paid(&self, time: Duration) -> Result<(f64, f64), String> {
         let number = |stat: &serde_json::Value, name: &str| stat[name].as_f64().unwrap_or(f64::NAN);
-        let (start, before) = (Instant::now(), self.stat());
+        let (before, start) = (self.settled_stat(), Instant::now());
         let (quota, period) = (number(&before, "quota_usec"), number(&before, "period_usec"));
         sleep(time / 2);
         let mut least_owed = f64::INFINITY;
@@ -402,7 +402,7 @@ impl Group {
             sleep(time / 100);
             least_owed = least_owed.min(number(&self.stat(), "debt_usec"));
         }
-        let (after, took) = (self.stat(), start.elapsed().as_micros() as f64);
+        let (after, took) = (self.settled_stat(), start.elapsed().as_micros() as f64);
         let more = |name: &str| number(&after, name) - number(&before, name);
         let paid = more("usage_usec") - more("debt_usec") + more("pool_usec");
         let periods = more("nr_periods");
@@ -413,6 +413,16 @@ impl Group {
             return Err(format!("{periods} refills in {took} us: {before} / {after}"));
         }
         Ok((more("usage_usec") / took, paid / (periods * period)))
+    }
+
+    /// What the scheduler says about it while none of its tasks runs, so that all of it is of one moment.
+    fn settled_stat(&self) -> serde_json::Value {
+        let mut last = self.stat();
+        let _ = wait_until(2, || {
+            let before = std::mem::replace(&mut last, self.stat());
+            ["usage_usec", "nr_periods", "pool_usec"].iter().all(|name| before[name] == last[name])
+        });
+        last
     }
 
     /// A load in the group: `/init load ARGS...`.
