@@ -135,6 +135,8 @@ pub const CHECKS: &[Check] = &[
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
     exact("missing_function", refused::missing_function),
+    exact("missing", refused::missing),
+    exact("locked_down", refused::locked_down).alone(),
     exact("load_cost", refused::load_cost),
     ending_badly(exact("refusals", refused::refusals)),
     slow(exact("kernel_selftests", selftests::kernel_selftests).on(4)),

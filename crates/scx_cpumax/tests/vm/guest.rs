@@ -104,7 +104,7 @@ pub fn argument(name: &str) -> Option<String> {
     command_line.split_whitespace().find_map(value)
 }
 
-fn mount(kind: &str, at: &str) {
+pub fn mount(kind: &str, at: &str) {
     let _ = fs::create_dir_all(at);
     let text = |text: &str| std::ffi::CString::new(text).expect("no zero in it");
     let (kind, at) = (text(kind), text(at));

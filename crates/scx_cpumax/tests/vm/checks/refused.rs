@@ -2,10 +2,12 @@
 //! What cannot be is refused in one message, and the machine goes on under the fair class.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{CGROUPS, Checked, Group, Scheduler, hold, state, wait_until};
+use crate::guest::{CGROUPS, Checked, Group, Scheduler, hold, mount, state, wait_until};
 
 /// The loader is killed: the kernel goes back to the fair class, and that enforces the limit.
 pub fn loader_dies() -> Checked {
@@ -71,6 +73,46 @@ pub fn load_cost() -> Checked {
 
 /// Three times what it was when this was written.
 const LOAD_COST_MAX: u64 = 200_000;
+
+/// No privileges, and a kernel without what is needed.
+pub fn missing() -> Checked {
+    let start = |user: u32| -> Result<String, String> {
+        let output = Command::new("/scx_cpumax").uid(user).output().map_err(|e| e.to_string())?;
+        Ok(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    };
+    let hidden = |path: &str| {
+        mount("tmpfs", path);
+        let said = start(0);
+        // SAFETY: a C string that lives through the call.
+        unsafe { libc::umount2(std::ffi::CString::new(path).expect("no zero").as_ptr(), 0) };
+        said
+    };
+    for (said, wanted) in [
+        (start(65534)?, "loading a scheduler needs root"),
+        (hidden("/sys/kernel")?, "has no sched_ext: it needs 6.18 or newer"),
+        (hidden("/sys/kernel/btf")?, "has no BTF: it needs CONFIG_DEBUG_INFO_BTF=y"),
+    ] {
+        if !said.contains(wanted) || said.lines().count() != 1 {
+            return Err(format!("not {wanted:?}: {said}"));
+        }
+    }
+    Ok(String::new())
+}
+
+/// A locked-down kernel lets no program read its memory, so the verifier refuses; there is no way back from that.
+pub fn locked_down() -> Checked {
+    mount("securityfs", "/sys/kernel/security");
+    let lockdown = "/sys/kernel/security/lockdown";
+    if fs::write(lockdown, "confidentiality").is_err() {
+        return Ok(format!("skipped: there is no {lockdown}"));
+    }
+    let said = Scheduler::start_alone(&[]);
+    let one = said.matches("scx_cpumax: ").count() == 1;
+    if !one || !said.contains("refused the program") || !state().starts_with("disabled") {
+        return Err(said);
+    }
+    Ok(said.lines().next().unwrap_or_default().to_owned())
+}
 
 pub fn refusals() -> Checked {
     // Another scheduler, here another of the same.
