@@ -511,6 +511,11 @@ impl Load {
         start.elapsed()
     }
 
+    /// Sets the CPUs it may run on, if one of them is there.
+    pub fn try_cpus(&self, cpus: &[usize]) {
+        try_cpus(self.pid(), cpus);
+    }
+
     /// Sets the CPUs it may run on; returns how long that took.
     pub fn set_cpus(&self, cpus: &[usize]) -> Duration {
         let start = Instant::now();
@@ -533,16 +538,17 @@ pub fn pin_myself(cpus: &[usize]) {
 
 /// Of a process, or of the caller for 0.
 fn set_cpus(pid: i32, cpus: &[usize]) {
+    assert!(try_cpus(pid, cpus), "affinity");
+}
+
+/// Whether that could be done.
+fn try_cpus(pid: i32, cpus: &[usize]) -> bool {
     // SAFETY: a set of plain bits, filled by its own functions.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         for &cpu in cpus {
             libc::CPU_SET(cpu, &mut set);
         }
-        assert_eq!(
-            libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set),
-            0,
-            "affinity"
-        );
+        libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set) == 0
     }
 }

@@ -165,9 +165,13 @@ fn step(random: &mut Random, groups: &mut Vec<Group>, loads: &mut Vec<Load>, ste
         }
         6 if !loads.is_empty() => {
             let at = pick(random, loads.len());
-            let cpus: Vec<usize> =
-                if random.below(2) == 0 { vec![0, 1, 2, 3] } else { vec![pick(random, 4), 0] };
-            loads[at].set_cpus(&cpus);
+            let cpus = match random.below(3) {
+                0 => vec![0, 1, 2, 3],
+                1 => vec![pick(random, 4), 0],
+                // Where that one is offline it stays as it was.
+                _ => vec![pick(random, 4)],
+            };
+            loads[at].try_cpus(&cpus);
         }
         7 if !loads.is_empty() => {
             let at = pick(random, loads.len());
