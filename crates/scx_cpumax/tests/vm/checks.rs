@@ -32,6 +32,8 @@ pub struct Check {
     pub run: fn() -> Checked,
     pub set: Set,
     pub cpus: u32,
+    /// Each has a last-level cache.
+    pub sockets: u32,
     /// On a loaded host.
     pub patience_s: u64,
     /// In a machine of its own.
@@ -58,6 +60,11 @@ impl Check {
         self
     }
 
+    const fn with_sockets(mut self, sockets: u32) -> Self {
+        self.sockets = sockets;
+        self
+    }
+
     const fn alone(mut self) -> Self {
         self.alone = true;
         self
@@ -70,6 +77,7 @@ const fn quick(name: &'static str, run: fn() -> Checked) -> Check {
         run,
         set: Set::Quick,
         cpus: 1,
+        sockets: 1,
         patience_s: 240,
         alone: false,
         ends_badly: false,
@@ -146,5 +154,6 @@ pub const CHECKS: &[Check] = &[
     exact("release_costs_of_four", costs::release_costs_of_four).on(4),
     exact("wakeups", costs::wakeups),
     exact("newcomer", turns::newcomer),
+    exact("two_caches", turns::two_caches).on(4).with_sockets(2),
     parallel("storm", 4, storm::storm),
 ];

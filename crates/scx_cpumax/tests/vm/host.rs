@@ -77,7 +77,8 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
     let mut machines: Vec<Vec<&Check>> = Vec::new();
     for check in checks {
         let fits = |other: &&Check| {
-            (other.cpus, other.time, other.alone) == (check.cpus, check.time, false)
+            (other.cpus, other.sockets, other.time, other.alone)
+                == (check.cpus, check.sockets, check.time, false)
         };
         match machines.iter_mut().find(|machine| !check.alone && machine.iter().all(fits)) {
             Some(machine) => machine.push(check),
@@ -160,7 +161,7 @@ fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File; 
     ]);
     command.args([
         "-smp",
-        &first.cpus.to_string(),
+        &format!("{},sockets={}", first.cpus, first.sockets),
         "-nodefaults",
         "-no-reboot",
         "-display",

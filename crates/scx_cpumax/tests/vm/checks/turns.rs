@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whose turn it is among groups without limits.
 
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, beside_fair};
+use crate::guest::{Checked, Group, Load, beside_fair, hold};
 
 /// How long the one who was first had the CPU to itself.
 const ALONE: Duration = Duration::from_secs(5);
@@ -34,4 +35,46 @@ pub fn newcomer() -> Checked {
         "{ours:.3?} CPUs used by one who ran alone before and one who came back; under the fair class {fair:.3?}"
     );
     if ours.iter().all(|share| (0.4..=0.6).contains(share)) { Ok(said) } else { Err(said) }
+}
+
+/// CPUs used by each of four that all start on one CPU and may then run on any; and by eight under a limit.
+fn spread() -> (Vec<f64>, f64) {
+    let free = Group::new("free", "max");
+    let loads: Vec<Load> = (0..4).map(|_| free.load_on(0, &["hog"])).collect();
+    sleep(Duration::from_secs(1));
+    for load in &loads {
+        load.set_cpus(&[0, 1, 2, 3]);
+    }
+    sleep(Duration::from_secs(1));
+    let (start, before) = (Instant::now(), loads.iter().map(Load::cpu_us).collect::<Vec<_>>());
+    sleep(Duration::from_secs(4));
+    let time = start.elapsed().as_micros() as f64;
+    let used = loads.iter().zip(before).map(|(load, before)| (load.cpu_us() - before) as f64);
+    let shares = used.map(|used| used / time).collect();
+    drop(loads);
+    let limited = Group::new("limited", "250000 100000");
+    let _loads = limited.hogs(8);
+    sleep(Duration::from_secs(2));
+    (shares, limited.rate(Duration::from_secs(5)))
+}
+
+/// Each of two caches of two CPUs has a queue of its own: who starts on one CPU spreads over both as under the fair class, and a
+/// limit holds for what runs on both.
+pub fn two_caches() -> Checked {
+    let cache = |cpu: usize| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_list"))
+            .unwrap_or_default()
+    };
+    if cache(0) == cache(2) {
+        return Ok(format!("skipped: the machine has one cache, of {}", cache(0).trim()));
+    }
+    let (fair, ours) = beside_fair(|_| Ok(spread()))?;
+    let said = format!(
+        "{:.3?} CPUs used by four, and {:.4} of 2.5 by a limited group; under the fair class {:.3?} and {:.4}",
+        ours.0, ours.1, fair.0, fair.1
+    );
+    hold(&said, ours.1, 2.5, 1.0)?;
+    // The CPUs of this machine take turns, so the four do not come to four.
+    let least = fair.0.iter().sum::<f64>() / 4.0 * 0.9;
+    if ours.0.iter().all(|&share| share > least) { Ok(said) } else { Err(said) }
 }
