@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, Scheduler, argument, hold, wait_until};
+use crate::guest::{Checked, Group, Load, Scheduler, argument, wait_until};
 
 /// Small and repeatable: xorshift.
 struct Random(u64);
@@ -85,8 +85,8 @@ pub fn storm() -> Checked {
          afterwards {rates:.4?} CPUs of 0.2, used and paid",
         groups.len()
     );
-    rates.iter().try_for_each(|&(_, paid)| hold(&said, paid, 0.2, 2.0))?;
-    Ok(said)
+    // Less where the host kept the one task from running for most of a period: what is not used is not saved up.
+    if rates.iter().all(|(_, paid)| (0.18..0.202).contains(paid)) { Ok(said) } else { Err(said) }
 }
 
 /// To the nanosecond, what came into the pools is what was charged and what is left. Returns what was charged, us.
