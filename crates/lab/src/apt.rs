@@ -3,11 +3,17 @@
 //! mirrors are those that the machine uses; proxies and passwords it has for them stay in force.
 
 use crate::Error;
+use crate::runner::Watch;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 const DEFAULT_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -36,19 +42,24 @@ pub struct Package {
 }
 
 /// apt with folders of its own.
-#[derive(Debug)]
-pub struct Apt {
+pub struct Apt<'a> {
+    watch: &'a dyn Watch,
     config: PathBuf,
     keyring: Option<PathBuf>,
     suites: String,
 }
 
-impl Apt {
+impl<'a> Apt<'a> {
     /// Prepares apt's folders below `folder` for the given suites.
     ///
     /// # Errors
     /// When apt is missing, knows no Debian mirror, or the folders cannot be made.
-    pub fn open(folder: &Path, source: &Source, suites: &[String]) -> Result<Apt, Error> {
+    pub fn open(
+        folder: &Path,
+        source: &Source,
+        suites: &[String],
+        watch: &'a dyn Watch,
+    ) -> Result<Apt<'a>, Error> {
         let machine = if source.mirror.is_some() { Machine::default() } else { machine()? };
         let main = source.mirror.clone().or(machine.main).ok_or(Error::NoMirror)?;
         let default_keyring = || Some(PathBuf::from(DEFAULT_KEYRING)).filter(|path| path.exists());
@@ -72,13 +83,13 @@ impl Apt {
         for (path, text) in files {
             fs::write(&path, text).map_err(Error::file("write", &path))?;
         }
-        Ok(Apt { config, keyring, suites: suites.join(", ") })
+        Ok(Apt { watch, config, keyring, suites: suites.join(", ") })
     }
 
     /// Fetches the indices and verifies their signatures.
     ///
     /// # Errors
-    /// What apt complains about; [`Error::UnknownKey`] when a key is missing.
+    /// What apt complains about; [`Error::UnknownKey`] when a key is missing; [`Error::Full`]; an interruption.
     pub fn update(&self) -> Result<(), Error> {
         let result = self.run("apt-get", &["update", "-q"], None, "read the lists of packages");
         match result {
@@ -103,7 +114,7 @@ impl Apt {
     /// Fetches packages into a folder.
     ///
     /// # Errors
-    /// What apt complains about: no network, a full disk, a file that is not what was signed.
+    /// What apt complains about: no network, a file that is not what was signed; [`Error::Full`]; an interruption.
     pub fn download(&self, packages: &[&Package], folder: &Path) -> Result<(), Error> {
         let wanted: Vec<String> = packages
             .iter()
@@ -127,13 +138,78 @@ impl Apt {
         if let Some(folder) = folder {
             command.current_dir(folder);
         }
-        let output = command.output().map_err(Error::start(program, "apt"))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        let (is_done, [told, complained]) = self.finish(command, program)?;
+        if is_done {
+            return Ok(told);
         }
-        let said = complaints(&String::from_utf8_lossy(&output.stderr));
-        Err(Error::Apt { what: what.to_owned(), said })
+        Err(Error::Apt { what: what.to_owned(), said: complaints(&complained) })
     }
+
+    /// Whether it succeeded, and what it wrote. It ends with us, and early when we are to stop or the disk is full:
+    /// apt itself then waits for ever for one of its own processes.
+    fn finish(
+        &self,
+        mut command: Command,
+        program: &'static str,
+    ) -> Result<(bool, [String; 2]), Error> {
+        const LOOK_EACH: Duration = Duration::from_millis(20);
+        /// Full for so long: what is being unpacked may be removed again.
+        const FULL_LOOKS: u32 = 100;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C is for us.
+        command.process_group(0);
+        let parent = getpid();
+        let prepare = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(io::Error::other("cpumax has ended"))
+            }
+        };
+        // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no lock.
+        let command = unsafe { command.pre_exec(prepare) };
+        let mut child = command.spawn().map_err(Error::start(program, "apt"))?;
+        let pipes = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
+        let mut full_looks = 0;
+        let ended = loop {
+            if let Some(status) = child.try_wait().map_err(Error::start(program, "apt"))? {
+                break Ok(status.success());
+            }
+            full_looks = if is_full(&self.config) { full_looks + 1 } else { 0 };
+            if self.watch.stopped() {
+                break Err(Error::Interrupted);
+            }
+            if full_looks > FULL_LOOKS {
+                let path = self.config.parent().and_then(Path::parent).unwrap_or(&self.config);
+                break Err(Error::Full { path: path.to_owned() });
+            }
+            thread::sleep(LOOK_EACH);
+        };
+        if ended.is_err() {
+            // It and its own processes, which may be gone by now.
+            let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
+        }
+        let written = pipes.map(|pipe| pipe.and_then(|pipe| pipe.join().ok()).unwrap_or_default());
+        Ok((ended?, written))
+    }
+}
+
+/// Everything that comes out of a pipe.
+fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read was not said.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Whether there is no room left where this file is.
+fn is_full(path: &Path) -> bool {
+    const LEAST_BYTES: u64 = 64 << 10;
+    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < LEAST_BYTES)
 }
 
 /// What this machine's apt is told about Debian.
@@ -277,6 +353,56 @@ fn complaints(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Quiet;
+
+    struct Stopped;
+
+    impl Watch for Stopped {
+        fn stopped(&self) -> bool {
+            true
+        }
+    }
+
+    /// What comes of a program that would take a minute, and after how long.
+    fn ended(folder: &Path, watch: &dyn Watch) -> (Result<bool, Error>, Duration) {
+        let config = folder.join("lists/apt.conf");
+        let apt = Apt { watch, config, keyring: None, suites: String::new() };
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let begin = std::time::Instant::now();
+        let result = apt.finish(command, "sleep").map(|(is_done, _)| is_done);
+        (result, begin.elapsed())
+    }
+
+    #[test]
+    fn apt_ends_when_we_are_to_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let (result, after) = ended(folder.path(), &Stopped);
+        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+        assert!(after < Duration::from_secs(30), "{after:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_instead_of_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = |program: &str, arguments: &[&str]| {
+            let status = Command::new(program).args(arguments).arg(folder.path()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        if !mounted("mount", &["-t", "tmpfs", "-o", "size=128k", "tmpfs"]) {
+            return;
+        }
+        fs::create_dir(folder.path().join("lists")).unwrap();
+        fs::write(folder.path().join("lists/apt.conf"), "").unwrap();
+        // Until there is no room.
+        let _ = fs::write(folder.path().join("lists/more"), vec![1; 1 << 20]);
+        let (result, after) = ended(folder.path(), &Quiet);
+        assert!(mounted("umount", &[]));
+        let told = result.unwrap_err().to_string();
+        let place = folder.path().to_str().unwrap();
+        assert!(told.starts_with(place) && told.contains("the disk is full"), "{told}");
+        assert!(after < Duration::from_secs(30), "{after:?}");
+    }
 
     const TARGETS: &str = "\
 URI: http://mirror.example/ubuntu/dists/noble\nRepo-URI: http://mirror.example/ubuntu/\nOrigin: Ubuntu\nComponent: main\nRelease: noble\nSourcesentry: /etc/a.list:1

@@ -33,6 +33,16 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// Nothing more can be written there.
+    #[error(
+        "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they are fetched, and 20 MiB \
+         afterwards. Make room, or set XDG_CACHE_HOME to where there is some",
+        path.display()
+    )]
+    Full {
+        /// The folder.
+        path: PathBuf,
+    },
     /// apt did not do what it was asked for.
     #[error("apt cannot {what}: {said}")]
     Apt {

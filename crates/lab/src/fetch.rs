@@ -5,10 +5,13 @@ use crate::Error;
 use crate::apt::{Apt, Package, Source};
 use crate::cache::{Cache, Kernel, Origin};
 use crate::catalog::Entry;
+use crate::runner::Watch;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// No image or configuration is larger.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -30,13 +33,14 @@ pub enum Step<'a> {
 /// here already.
 ///
 /// # Errors
-/// What apt complains about, a version that is gone altogether, a disk that is full. What was fetched
-/// before the error stays.
+/// What apt complains about, a version that is gone altogether, a disk that is full, an interruption. What was
+/// fetched before the error stays.
 pub fn fetch(
     cache: &Cache,
     source: &Source,
     entries: &[&'static Entry],
     newest: bool,
+    watch: &dyn Watch,
     told: &mut dyn FnMut(Step<'_>),
 ) -> Result<(), Error> {
     let mut wanted = Vec::new();
@@ -53,14 +57,14 @@ pub fn fetch(
     suites.sort();
     suites.dedup();
     fs::create_dir_all(cache.folder()).map_err(Error::file("make", cache.folder()))?;
-    let _alone = lock(&cache.folder().join("fetch.lock"))?;
+    let _alone = lock(&cache.folder().join("fetch.lock"), watch)?;
     remove_stale(cache.folder());
     remove_stale(&cache.folder().join("kernels"));
     told(Step::Lists(&suites));
     // The lists are larger than the kernels, and out of date when they are next asked for.
     let lists = tempfile::Builder::new().prefix(".apt-").tempdir_in(cache.folder());
     let lists = lists.map_err(Error::file("make a folder in", cache.folder()))?;
-    let apt = Apt::open(lists.path(), source, &suites)?;
+    let apt = Apt::open(lists.path(), source, &suites, watch)?;
     apt.update()?;
     let packages = apt.packages("^linux-(image|binary|base)-[0-9].*-amd64$")?;
     for entry in wanted {
@@ -90,11 +94,19 @@ fn remove_stale(folder: &Path) {
 }
 
 /// Held until it is dropped; two fetches at a time would overwrite each other's lists.
-fn lock(path: &Path) -> Result<File, Error> {
+fn lock(path: &Path, watch: &dyn Watch) -> Result<File, Error> {
+    const LOOK_EACH: Duration = Duration::from_millis(100);
     let file = File::create(path).map_err(Error::file("write", path))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| Error::file("lock", path)(error.into()))?;
-    Ok(file)
+    loop {
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if watch.stopped() => {
+                return Err(Error::Interrupted);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOOK_EACH),
+            Err(error) => return Err(Error::file("lock", path)(error.into())),
+        }
+    }
 }
 
 /// The image to take: the one that is named, or the newest of its version.
@@ -128,7 +140,7 @@ fn parts<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
 }
 
 /// Fetches and unpacks beside the cache entry, which appears only when all of it is there.
-fn keep(cache: &Cache, apt: &Apt, entry: &Entry, parts: &[&Package]) -> Result<(), Error> {
+fn keep(cache: &Cache, apt: &Apt<'_>, entry: &Entry, parts: &[&Package]) -> Result<(), Error> {
     let target = cache.kernel_folder(&entry.name);
     let kernels = target.parent().unwrap_or(&target);
     fs::create_dir_all(kernels).map_err(Error::file("make", kernels))?;

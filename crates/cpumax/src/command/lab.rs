@@ -40,7 +40,12 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
             anstream::println!("{name} {} {}{before}", origin.release, origin.package_version);
         }
     };
-    Ok(fetch::fetch(&Cache::of_user()?, &source, &entries, args.newest, &mut tell)?)
+    let cache = Cache::of_user()?;
+    let _watched = interrupt::Watched::begin();
+    match fetch::fetch(&cache, &source, &entries, args.newest, &Keyboard, &mut tell) {
+        Err(cpumax_lab::Error::Interrupted) => Err(Failure::Interrupted),
+        result => Ok(result?),
+    }
 }
 
 fn run(args: &LabRunArgs) -> Result<(), Failure> {
