@@ -1,10 +1,14 @@
 //! When the process that does what is done from outside was on its CPU, and what it did later than it was to.
 //!
-//! It is a real-time one and so mostly on time; but it sleeps where a birth or a move has to wait for a task that is
-//! about to move itself (kernel: `cgroup_threadgroup_rwsem`). The record of switches tells when.
+//! It is a real-time one and so mostly on time; but where a kernel is preempted only at certain points it waits for one,
+//! and it sleeps where a birth or a move has to wait for a task that is about to move itself (kernel:
+//! `cgroup_threadgroup_rwsem`). The record of switches tells when.
 
 /// Two visits with less between them are one, ns.
 const BETWEEN_NS: u64 = 3_000;
+/// From its timer until it runs where nothing keeps it from that, ns, and how much more is late.
+const COMES_NS: u64 = 10_000;
+const LATE_NS: u64 = 15_000;
 
 /// Two times each.
 pub(crate) type Pairs = Vec<(u64, u64)>;
@@ -34,17 +38,30 @@ impl Outside {
         self.steps.push((at_ns, done_ns));
     }
 
-    /// The visits without the times when it slept, from when to when, in order; and what came late by that, with the
-    /// time at which it went on. Of what is to be done at one time the first counts.
-    pub fn awake(self, asleep_ns: &[(u64, u64)]) -> (Pairs, Pairs) {
+    /// The visits without the times when it was off its CPU, from when to when, in order; and what came late by that,
+    /// with the time at which it went on. Of what is to be done at one time the first counts.
+    pub fn awake(self, off_ns: &[(u64, u64)]) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
-            asleep_ns.iter().copied().filter(move |(out, back)| from_ns < *out && *back < to_ns)
+            let waited = move |out_ns: u64, back_ns: u64| {
+                out_ns <= from_ns && from_ns + COMES_NS + LATE_NS < back_ns
+            };
+            off_ns.iter().copied().filter_map(move |(out_ns, back_ns)| {
+                if from_ns < out_ns && back_ns < to_ns {
+                    Some((out_ns, back_ns))
+                } else if waited(out_ns, back_ns) && back_ns < to_ns {
+                    Some((from_ns, back_ns - COMES_NS))
+                } else {
+                    None
+                }
+            })
         };
         let mut visits = Vec::new();
         for (from_ns, took_ns) in self.visits {
             let mut begin_ns = from_ns;
             for (out_ns, back_ns) in within(from_ns, from_ns + took_ns) {
-                visits.push((begin_ns, out_ns - begin_ns));
+                if begin_ns < out_ns {
+                    visits.push((begin_ns, out_ns - begin_ns));
+                }
                 begin_ns = back_ns;
             }
             visits.push((begin_ns, from_ns + took_ns - begin_ns));
@@ -75,5 +92,18 @@ mod tests {
         let (visits, late) = outside.awake(&asleep);
         assert_eq!(visits, [(1_000_000, 50_000), (2_000_000, 80_000), (9_000_000, 300_000)]);
         assert_eq!(late, [(2_000_000, 9_000_000)]);
+    }
+
+    #[test]
+    fn a_visit_begins_when_it_comes_to_run() {
+        let mut outside = Outside::default();
+        outside.visited(1_000_000, 1_200_000);
+        outside.did(1_000_000, 1_200_000);
+        outside.visited(2_000_000, 2_050_000);
+        outside.did(2_000_000, 2_050_000);
+        let off = [(500_000, 1_110_000), (1_205_000, 2_012_000), (2_060_000, 3_000_000)];
+        let (visits, late) = outside.awake(&off);
+        assert_eq!(visits, [(1_100_000, 100_000), (2_000_000, 50_000)]);
+        assert_eq!(late, [(1_000_000, 1_100_000)]);
     }
 }

@@ -153,6 +153,11 @@ impl Machine<'_> {
         if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
             return;
         }
+        // For whom it is seen how long it waited, it has done so.
+        let first = self.cpus[cpu].rt_queue.front();
+        if first.is_some_and(|&task| self.tasks[task].code == Code::Outside) {
+            return;
+        }
         let t = &self.tasks[curr];
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
             let point_ns = self.now + self.noise_ns(Kind::Point);
