@@ -1,7 +1,6 @@
 //! Where two runs of the same workload part: for how long every task has had the same CPU time in both.
 
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Two runs part where a task has had so much more CPU time in one of them, ns: half the tick of most kernels. What
@@ -16,7 +15,7 @@ const BEFORE_NS: u64 = 15_000_000;
 const AFTER_NS: u64 = 5_000_000;
 
 /// Where two runs part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parting {
     /// Since when they have not been the same, ns since the start.
     pub since_ns: u64,
@@ -31,7 +30,10 @@ pub struct Parting {
 /// Where two recorded runs part; `None` where they do not.
 pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
     let mut numbers = BTreeMap::new();
-    let sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
+    let mut sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
+    // Who runs last runs on to the end.
+    let end_ns = [reference, other].iter().filter_map(|run| Some(run.events.last()?.time_ns)).max();
+    sides[0].extend(end_ns.map(|time_ns| Switch { time_ns, cpu: u16::MAX, next: None }));
     let names: BTreeMap<usize, &str> =
         numbers.iter().map(|(name, number)| (*number, *name)).collect();
     let mut leads = vec![Lead::default(); numbers.len()];
@@ -180,5 +182,8 @@ mod tests {
         let second = run(&[(0, "b"), (1, "a"), (5, "b"), (8, "a"), (40, "idle")]);
         assert_eq!(parting(&first, &second), None);
         assert_eq!(parting(&first, &first), None);
+        let mut longer = run(&[(0, "a"), (4, "b"), (8, "b")]);
+        longer.event(TraceEvent { time_ns: 40_000_000, cpu: 0, what: What::Period { group: 0 } });
+        assert!(parting(&first, &longer).is_some_and(|found| found.since_ns == 8_000_000));
     }
 }

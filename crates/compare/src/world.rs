@@ -126,11 +126,11 @@ impl Model {
                 Ok(outcome) => noisy.push(outcome),
                 Err(reason) => return Ok(Answer::Failed(reason)),
             }
-            if let Some(next) = next
-                && together_ns(&next) > longest_ns
-            {
-                longest_ns = together_ns(&next);
-                trace = Some(next);
+            if let Some(next) = next {
+                let next_ns = together_ns(&next);
+                if next_ns > longest_ns {
+                    (longest_ns, trace) = (next_ns, Some(next));
+                }
             }
         }
         let (not_measured, notes) = (Vec::new(), Vec::new());
