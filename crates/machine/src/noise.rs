@@ -126,7 +126,7 @@ impl Machine<'_> {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
             self.cpus[cpu].leaves_irq_ns = self.now + ns;
-            self.interrupted_ns(cpu, kind, ns);
+            self.interrupted(cpu, kind, ns);
         }
     }
 
@@ -135,12 +135,12 @@ impl Machine<'_> {
         if self.cpus[cpu].leaves_irq_ns > self.now {
             let ns = self.noise_ns(kind);
             self.cpus[cpu].leaves_irq_ns += ns;
-            self.interrupted_ns(cpu, kind, ns);
+            self.interrupted(cpu, kind, ns);
         }
     }
 
     /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.
-    pub(crate) fn interrupted_ns(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
+    pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
             self.cpus[cpu].stolen_ns += ns;
         }

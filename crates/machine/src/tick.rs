@@ -270,7 +270,7 @@ impl Machine<'_> {
         self.charge_path(self.ses[self.tasks[curr].se].q);
         self.resched(cpu, Resched::Now);
         let ns = self.noise_ns(Kind::Slice);
-        self.interrupted_ns(cpu, Kind::Slice, ns);
+        self.interrupted(cpu, Kind::Slice, ns);
     }
 }
 
