@@ -70,6 +70,8 @@ pub(crate) struct Cpu {
     pub softirqs: VecDeque<SoftirqWork>,
     /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes on (under noise).
     pub leaves_irq_ns: u64,
+    /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
+    pub point_ns: u64,
     /// A tick that is due comes at the end of the interrupt (under noise).
     pub tick_is_late: bool,
     /// It is in the list of CPUs to look at before time goes on.
@@ -103,6 +105,7 @@ impl Cpu {
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
+            point_ns: 0,
             tick_is_late: false,
             touched: false,
             entered: false,
@@ -165,7 +168,8 @@ impl Machine<'_> {
         match self.preempt {
             Preempt::None => task.class == Class::Kthread,
             Preempt::Lazy => c.resched == Resched::Now,
-            Preempt::Voluntary | Preempt::Full | Preempt::Rt => true,
+            Preempt::Voluntary => c.point_ns <= self.now || task.segment != Segment::Run,
+            Preempt::Full | Preempt::Rt => true,
         }
     }
 
@@ -292,7 +296,9 @@ impl Machine<'_> {
         let irq_ns = tick_ns.min(c.hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
         // What is done while an interrupt lasts is noticed after it.
-        let goes_on_ns = if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns };
+        let point_ns = if c.point_ns > self.now { c.point_ns } else { NEVER };
+        let goes_on_ns =
+            if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns.min(point_ns) };
         let next_ns = goes_on_ns.min(irq_ns);
         let slot = self.cpu_slot(cpu);
         self.timers.set(slot, next_ns);

@@ -147,8 +147,9 @@ impl Machine<'_> {
     }
 
     /// A call is left for another task only where the kernel looks whether it should: there is such a point after each
-    /// page that the guest's kernel work reads.
+    /// page that the guest's kernel work reads, where it asks for a lock, and at its end.
     pub(crate) fn goes_on_to_a_point(&mut self, cpu: CpuId) {
+        self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
         if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
             return;
@@ -160,9 +161,7 @@ impl Machine<'_> {
         }
         let t = &self.tasks[curr];
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
-            let point_ns = self.now + self.noise_ns(Kind::Point);
-            let c = &mut self.cpus[cpu];
-            c.leaves_irq_ns = c.leaves_irq_ns.max(point_ns);
+            self.cpus[cpu].point_ns = self.now + self.noise_ns(Kind::Point);
         }
     }
 

@@ -280,12 +280,21 @@ impl Machine<'_> {
         }
     }
 
-    /// What is picked is left alone until its deadline, or until the shortest slice queued has passed.
+    /// What is picked is left alone until its deadline; where somebody's slice is shorter than its own, only as long as
+    /// that (6.17+, kernel: `set_protect_slice()`).
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
-        let shortest = self.slices(q).fold(self.ses[se].slice_ns(), u64::min);
+        let own = self.ses[se].slice_ns();
+        let shortest = if self.rules.unprotected == Unprotected::Goes {
+            self.slices(q).fold(own, u64::min)
+        } else {
+            own
+        };
         let entity = &mut self.ses[se];
-        let until = entity.vruntime + entity.virtual_ns(shortest);
-        entity.protected_until = until.min(entity.deadline);
+        entity.protected_until = entity.deadline;
+        if shortest != own {
+            let until = entity.vruntime + entity.virtual_ns(shortest);
+            entity.protected_until = until.min(entity.deadline);
+        }
     }
 
     /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that tick
