@@ -10,6 +10,7 @@ use crate::seat::Seat;
 use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -261,7 +262,7 @@ impl Vm {
             if (patience.stop)() {
                 return Err(Error::Interrupted);
             }
-            let left = patience.deadline.saturating_duration_since(Instant::now());
+            let left = self.left_until(patience.deadline);
             let heard = self.heard.recv_timeout(left.min(LOOK_EVERY));
             match heard {
                 Err(RecvTimeoutError::Timeout) if !left.is_zero() => self.look_for_panic()?,
@@ -284,6 +285,16 @@ impl Vm {
                 },
             }
         }
+    }
+
+    /// How long is left until then. On a host that is busy with other things a machine gets the time back for which it
+    /// waited for a CPU.
+    fn left_until(&self, deadline: Instant) -> Duration {
+        let now = Instant::now();
+        if now < deadline {
+            return deadline - now;
+        }
+        (deadline + waited_for_cpu(self.child.id())).saturating_duration_since(now)
     }
 
     fn look_for_panic(&self) -> Result<(), Error> {
@@ -317,6 +328,17 @@ impl Vm {
     fn fault(&self, said: &str) -> Error {
         Error::Vm { said: said.to_owned(), console: last_lines(&self.console()) }
     }
+}
+
+/// How long those threads of a process that still live waited for a CPU; of all, the one that waited longest. None, if
+/// this kernel does not say.
+fn waited_for_cpu(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let waited = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse().ok()
+    });
+    waited.max().map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 impl Drop for Vm {
@@ -423,6 +445,7 @@ fn last_lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn only_the_end_of_a_long_console_is_kept() {
@@ -443,5 +466,24 @@ mod tests {
         assert!(told.starts_with("[ 1.0] Kernel panic - not syncing: sysrq\n...\nat"), "{told}");
         let told = panic_lines(&format!("[ 1.0] {PANIC}: sysrq\nat\n"));
         assert_eq!(told, format!("[ 1.0] {PANIC}: sysrq\nat"));
+    }
+
+    #[test]
+    fn a_busy_host_is_told_from_a_machine_that_sleeps() {
+        let start = |program: &str| {
+            let shell = Command::new("sh").args(["-c", program]).stdin(Stdio::null()).spawn();
+            shell.expect("a shell")
+        };
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let busy = (0..2 * cpus).map(|_| start("while :; do :; done"));
+        let mut all: Vec<Child> = std::iter::once(start("exec sleep 60")).chain(busy).collect();
+        thread::sleep(Duration::from_secs(1));
+        let waited: Vec<Duration> = all.iter().map(|child| waited_for_cpu(child.id())).collect();
+        for child in &mut all {
+            child.kill().and_then(|()| child.wait()).expect("it to end");
+        }
+        let longest = waited[1..].iter().max();
+        assert!(longest > Some(&(2 * waited[0] + Duration::from_millis(200))), "{waited:?}");
+        assert_eq!(waited_for_cpu(u32::MAX), Duration::ZERO);
     }
 }
