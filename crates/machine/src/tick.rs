@@ -84,6 +84,9 @@ impl Machine<'_> {
         let mut q = self.ses[task.se].q;
         while q.is_some() {
             due_ns = due_ns.min(self.runtime_due_ns(q));
+            if self.cfs_rqs[q].bandwidth.weight_is_late {
+                due_ns = self.now;
+            }
             if self.rules.queue == Queue::Cfs {
                 if let Some(ns) = self.cfs_preemption_due_ns(q) {
                     due_ns = due_ns.min(self.cfs_rqs[q].exec_start_ns.saturating_add(ns));
@@ -154,6 +157,9 @@ impl Machine<'_> {
             }
             if self.rules.pull {
                 self.top_up(q);
+            }
+            if self.cfs_rqs[q].bandwidth.weight_is_late {
+                self.update_share(q);
             }
             q = self.cfs_rqs[q].parent;
         }

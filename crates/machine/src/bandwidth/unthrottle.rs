@@ -53,14 +53,8 @@ impl Machine<'_> {
         if silo.throttle_count > 0 {
             return;
         }
-        let late = std::mem::take(&mut silo.weight_is_late);
         self.pelt_unfreeze(q);
         self.clock_unthrottled_self(q);
-        // A kernel does so at the next tick of a task below (`entity_tick()`). With several CPUs so do we: there each
-        // tick may find another share.
-        if late && self.cpus.len() == 1 {
-            self.update_share(q);
-        }
         self.release_limbo(q);
     }
 

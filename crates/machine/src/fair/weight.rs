@@ -53,6 +53,7 @@ impl Machine<'_> {
             rq.bandwidth.weight_is_late = true;
             return;
         }
+        rq.bandwidth.weight_is_late = false;
         let cpus = self.cpus.len() as u64;
         let group = &mut self.groups[rq.group];
         let total = match self.rules.group_share {
