@@ -8,7 +8,7 @@ use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::task::{Code, Mode, Moving, Segment, State};
-use cpumax_workload::{Domain, LockKind, LockMode, Preempt, Stream};
+use cpumax_workload::{Domain, LockKind, LockMode, Op, Preempt, Stream};
 
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +39,11 @@ pub(crate) enum Kind {
     Work,
     /// The end of a task.
     Exit,
+    /// From user mode to where a call does what it is for, and asks for its locks.
+    Enter,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -56,6 +58,7 @@ const KINDS: [Kind; 14] = [
     Kind::Move,
     Kind::Work,
     Kind::Exit,
+    Kind::Enter,
 ];
 
 impl Kind {
@@ -72,6 +75,7 @@ impl Kind {
             Kind::Move => (7_000, 14_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
+            Kind::Enter => (4_000, 14_000),
         }
     }
 }
@@ -236,6 +240,19 @@ impl Machine<'_> {
         goes
     }
 
+    /// A call needs some time until it asks for a lock. Elsewhere that is part of its length.
+    pub(crate) fn enters(&mut self, task: TaskId) {
+        let t = &self.tasks[task];
+        let next = self.workload.tasks[t.kind as usize].program.get(t.pc as usize);
+        if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
+            return;
+        }
+        let ns = self.noise_ns(Kind::Enter);
+        let t = &mut self.tasks[task];
+        (t.segment, t.left_ns) = (Segment::Run, ns);
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+    }
+
     /// The lock that moves hold.
     fn move_lock(&self) -> LockId {
         LockId(self.workload.locks.len() as u32)
@@ -258,8 +275,8 @@ impl Machine<'_> {
         let lock = self.move_lock();
         let t = &self.tasks[task];
         let next = match t.moving {
-            Moving::No => {
-                let in_syscall = t.in_syscall;
+            Moving::No => Moving::Enters { in_syscall: t.in_syscall },
+            Moving::Enters { in_syscall } => {
                 // Who has to wait is woken to try again.
                 self.lock(task, lock, LockMode::Write);
                 if !self.locks[lock].holders.contains(&task) {
@@ -278,7 +295,8 @@ impl Machine<'_> {
                 return true;
             }
         };
-        let ns = self.noise_ns(Kind::Move);
+        let enters = matches!(next, Moving::Enters { .. });
+        let ns = self.noise_ns(if enters { Kind::Enter } else { Kind::Move });
         let t = &mut self.tasks[task];
         t.moving = next;
         (t.in_syscall, t.mode, t.segment, t.left_ns) = (true, Mode::Kernel, Segment::Run, ns);

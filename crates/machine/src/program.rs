@@ -55,6 +55,7 @@ impl Machine<'_> {
             Op::EnterKernel => {
                 self.tasks[task].in_syscall = true;
                 self.tasks[task].mode = Mode::Kernel;
+                self.enters(task);
             }
             // The next step returns to user mode.
             Op::ExitKernel => self.tasks[task].in_syscall = false,

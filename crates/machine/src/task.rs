@@ -35,6 +35,7 @@ pub(crate) enum Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moving {
     No,
+    Enters { in_syscall: bool },
     Out { in_syscall: bool },
     In { in_syscall: bool },
 }
