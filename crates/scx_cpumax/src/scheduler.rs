@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use libbpf_rs::btf::{Btf, types::Struct};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Struct};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, OpenObject, PrintLevel};
 
@@ -331,7 +332,10 @@ fn capture_libbpf_log(verbose: bool) {
 fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
     let log = LIBBPF_LOG.lock().expect("no one panics with it").concat();
     if let Some(missing) = missing_function(&log) {
-        return anyhow!("{}", explain_missing(missing, &kernel_release()));
+        return anyhow!(
+            "{}",
+            explain_missing(missing, is_of_another_form(missing), &kernel_release())
+        );
     }
     let tail: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     let tail = tail[tail.len().saturating_sub(25)..].join("\n  ");
@@ -349,11 +353,17 @@ fn missing_function(log: &str) -> Option<&str> {
     })
 }
 
-fn explain_missing(name: &str, release: &str) -> String {
-    let why = if name == "scx_bpf_create_dsq" {
-        // Every kernel with sched_ext has it; Debian's 7.1.13 leaves its full form out of the type information.
-        "; every sched_ext scheduler with queues of its own does, and it is the type information of this build that lacks it: \
-         another build of this version, or a newer kernel, has it"
+/// Whether the kernel has a function of this name, though not as it is called here.
+fn is_of_another_form(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
+}
+
+/// Debian's 7.1.13 has the functions to which the kernel adds an argument, and leaves out of its type information what would
+/// say that it does.
+fn explain_missing(name: &str, other_form: bool, release: &str) -> String {
+    let why = if other_form {
+        "; it has it with arguments that the kernel should add by itself, and the type information of this build lacks what \
+         says so: another build of this version, or a newer kernel, is in order"
     } else {
         ""
     };
@@ -392,7 +402,8 @@ mod tests {
                    kfunc 'scx_bpf_create_dsq' is referenced but wasn't resolved\n";
         assert_eq!(missing_function(log), Some("scx_bpf_create_dsq"));
         assert_eq!(missing_function("R1 invalid mem access 'scalar'\n"), None);
-        assert!(explain_missing("scx_bpf_create_dsq", "7.1.13").contains("a newer kernel, has it"));
-        assert!(explain_missing("scx_bpf_kick_cpu", "7.3").ends_with("which is needed"));
+        let explained = explain_missing("scx_bpf_create_dsq", true, "7.1.13");
+        assert!(explained.contains("type information of this build"), "{explained}");
+        assert!(explain_missing("scx_bpf_kick_cpu", false, "7.3").ends_with("which is needed"));
     }
 }

@@ -37,13 +37,13 @@ pub fn missing_function() -> Checked {
     eprintln!("{said}");
     let message = said.split_once("scx_cpumax: ").map_or("", |(_, message)| message);
     let clear = message.starts_with("this kernel (")
-        && message.contains("does not offer scx_bpf_create_dsq")
+        && message.contains("does not offer scx_bpf_")
         && message.contains("type information")
         && !message.contains(" / ");
     if !clear || !state().starts_with("disabled") {
         return Err(format!("not the message that it should be, or {}", state()));
     }
-    Ok("one, and it is named".to_owned())
+    Ok(message.to_owned())
 }
 
 /// How many instructions the verifier goes through before it takes the scheduler, which is most of what starting it takes.
