@@ -4,7 +4,6 @@
 //! containers already use. The scheduler is another program under another licence: nothing is shared but lines of JSON.
 
 use crate::failure::Failure;
-use crate::interrupt;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::Value;
@@ -54,12 +53,7 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
         write!(out, "{text}")?;
         out.flush()?;
         let Some(seconds) = args.watch else { return Ok(()) };
-        for _ in 0..seconds * 10 {
-            if interrupt::requested() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        std::thread::sleep(Duration::from_secs(seconds));
     }
 }
 
