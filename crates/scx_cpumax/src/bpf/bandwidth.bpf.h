@@ -62,6 +62,7 @@ enum cure {
 	CURE_KILLED = 1 << 7,
 	CURE_LATE_CHARGE = 1 << 8,
 	CURE_RESCUE = 1 << 9,
+	CURE_IO_WORKER = 1 << 10,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
@@ -265,10 +266,21 @@ static __always_inline bool cbw_killed(struct task_struct *p)
 	return !(without & CURE_KILLED) && (p->pending.signal.sig[0] & (1UL << (SIGKILL - 1)));
 }
 
+/*
+ * Threads that the kernel makes in a process have no boundary. Those of io_uring do their task work between two requests, where
+ * they hold no more than a task at the boundary does, and its poller, which may look for requests for ever, between two looks.
+ */
+static __always_inline bool cbw_never_comes_by(struct task_struct *p)
+{
+	if ((p->flags & PF_IO_WORKER) && !(without & CURE_IO_WORKER))
+		return false;
+	return p->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER);
+}
+
 /* Who never waits at the boundary: it has none, or leaves for good. */
 static __always_inline bool cbw_exempt(struct task_struct *p)
 {
-	return (p->flags & (PF_KTHREAD | PF_EXITING | PF_IO_WORKER | PF_USER_WORKER)) || cbw_killed(p);
+	return (p->flags & PF_EXITING) || cbw_never_comes_by(p) || cbw_killed(p);
 }
 
 static __always_inline bool cbw_wants_out(struct cbw_task *t)

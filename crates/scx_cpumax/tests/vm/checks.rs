@@ -13,6 +13,7 @@ mod selftests;
 mod storm;
 mod traced;
 mod turns;
+mod uring;
 
 use crate::guest::Checked;
 pub use beside_model::GUEST;
@@ -153,6 +154,8 @@ pub const CHECKS: &[Check] = &[
     exact("release_costs", costs::release_costs),
     exact("release_costs_of_four", costs::release_costs_of_four).on(4),
     exact("wakeups", costs::wakeups),
+    exact("io_workers", uring::io_workers),
+    exact("io_poller", uring::io_poller),
     exact("newcomer", turns::newcomer),
     exact("two_caches", turns::two_caches).on(4).with_sockets(2),
     parallel("storm", 4, storm::storm),

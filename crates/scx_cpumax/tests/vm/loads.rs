@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use std::time::{Duration, Instant};
 
+use crate::ring;
+
 /// Never returns.
 pub fn main(args: &[String]) -> ! {
     let number = |at: usize| args.get(at).and_then(|arg| arg.parse::<u64>().ok()).unwrap_or(0);
@@ -27,6 +29,8 @@ pub fn main(args: &[String]) -> ! {
         Some("counts") => counts(&args[1]),
         Some("pipe") => pipe(&args[1]),
         Some("hackbench") => hackbench(&args[1], number(2)),
+        Some("ring") => ring::reads(&args[1], number(2)),
+        Some("polled") => ring::polled(),
         Some("sentinel") => sentinel(&args[1]),
         Some("scheduler") => scheduler(&args[1]),
         other => {
@@ -47,11 +51,7 @@ fn hog() -> ! {
 /// Several hogs; the first is this process. They are born when it is in its group, so that they are too, and start when all
 /// are there: whoever forks beside a hundred busy children hardly gets to it.
 fn hogs(count: u64) -> ! {
-    let in_root =
-        || fs::read_to_string("/proc/self/cgroup").is_ok_and(|path| path.trim() == "0::/");
-    while in_root() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until_in_group();
     let (wait, go) = two_ends(false);
     for _ in 1..count {
         // SAFETY: the child uses only the pipe, of which it has its own ends.
@@ -67,6 +67,15 @@ fn hogs(count: u64) -> ! {
     // SAFETY: the last one that could write, so that all who read go on.
     unsafe { libc::close(go) };
     hog()
+}
+
+/// Until this process is in a group, so that what it makes is born there.
+pub fn until_in_group() {
+    let in_root =
+        || fs::read_to_string("/proc/self/cgroup").is_ok_and(|path| path.trim() == "0::/");
+    while in_root() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Uses a CPU half in short system calls.
@@ -225,7 +234,7 @@ fn counts(path: &str) -> ! {
 }
 
 /// A number at the beginning of a file, in memory that children share.
-fn shared_count(path: &str) -> *mut u64 {
+pub fn shared_count(path: &str) -> *mut u64 {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -248,7 +257,7 @@ fn shared_count(path: &str) -> *mut u64 {
     page.cast()
 }
 
-fn add_one(count: *mut u64) {
+pub fn add_one(count: *mut u64) {
     // SAFETY: a number in a page that stays mapped; others may add to it too, hence the atomic.
     unsafe { std::sync::atomic::AtomicU64::from_ptr(count) }
         .fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -11,6 +11,7 @@ mod guest;
 mod host;
 mod killed;
 mod loads;
+mod ring;
 
 use std::process::ExitCode;
 

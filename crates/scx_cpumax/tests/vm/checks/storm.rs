@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, Scheduler, argument, wait_until};
+use crate::guest::{COUNT, Checked, Group, Load, Scheduler, argument, wait_until};
 
 /// Small and repeatable: xorshift.
 struct Random(u64);
@@ -30,7 +30,8 @@ const LIMITS: &[&str] = &[
     "1000 1000",
     "50000 1000000",
 ];
-const KINDS: &[&[&str]] = &[&["hog"], &["reads"], &["sleeper", "500"], &["forks"]];
+const KINDS: &[&[&str]] =
+    &[&["hog"], &["reads"], &["sleeper", "500"], &["forks"], &["ring", COUNT, "512"], &["polled"]];
 
 /// A minute, or as many seconds as `CPUMAX_SCX_STORM_S` says.
 pub fn storm() -> Checked {
