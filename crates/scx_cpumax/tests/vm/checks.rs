@@ -6,6 +6,7 @@ mod costs;
 mod endings;
 mod fates;
 mod limits;
+mod lives;
 mod parked;
 mod races;
 mod refused;
@@ -156,6 +157,9 @@ pub const CHECKS: &[Check] = &[
     exact("wakeups", costs::wakeups),
     exact("io_workers", uring::io_workers),
     exact("io_poller", uring::io_poller),
+    exact("parked_moves", lives::parked_moves),
+    exact("parked_forks", lives::parked_forks),
+    exact("parked_exits", lives::parked_exits),
     exact("newcomer", turns::newcomer),
     exact("two_caches", turns::two_caches).on(4).with_sockets(2),
     parallel("storm", 4, storm::storm),

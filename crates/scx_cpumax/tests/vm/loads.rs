@@ -19,7 +19,8 @@ pub fn main(args: &[String]) -> ! {
         Some("hogs") => hogs(number(1)),
         Some("reads") => reads(),
         Some("sleeper") => sleeper(number(1)),
-        Some("forks") => forks(),
+        Some("threads") => threads(number(1)),
+        Some("forks") => forks(args.get(1).map(String::as_str)),
         Some("ends") => ends(&args[1]),
         Some("execs") => execs(&args[1], number(2)),
         Some("setuids") => setuids(&args[1]),
@@ -94,14 +95,23 @@ fn sleeper(us: u64) -> ! {
     }
 }
 
-/// Makes children that do little and exit.
-fn forks() -> ! {
+/// A process with so many busy threads.
+fn threads(count: u64) -> ! {
+    start_hogs(count - 1);
+    hog()
+}
+
+/// Makes children that do little and exit, and counts them.
+fn forks(path: Option<&str>) -> ! {
+    let count = path.map(shared_count);
     loop {
         // SAFETY: the child only leaves.
         match unsafe { libc::fork() } {
             0 => {
-                let until = Instant::now() + Duration::from_millis(2);
-                while Instant::now() < until {}
+                // Some milliseconds of its own time, however long it waits.
+                for n in 0..200_000_u64 {
+                    std::hint::black_box(n);
+                }
                 // SAFETY: no destructor of the parent's is run in the child.
                 unsafe { libc::_exit(0) }
             }
@@ -109,6 +119,9 @@ fn forks() -> ! {
                 let mut status = 0;
                 // SAFETY: waits for the child just made.
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
+                if let Some(count) = count {
+                    add_one(count);
+                }
             }
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
