@@ -58,6 +58,7 @@ scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's s
 	sh crates/scx_cpumax/tests/sources.sh
 
 scx-test: deps ## Run every check of the scheduler on every kernel in the cache (see docs/scx.md)
+	$(CARGO) build -p cpumax
 	CPUMAX_SCX_SET=all $(CARGO) test -p scx_cpumax
 
 fmt: deps ## Format all sources

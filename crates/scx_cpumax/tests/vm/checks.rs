@@ -10,6 +10,7 @@ mod lives;
 mod parked;
 mod races;
 mod refused;
+mod seen;
 mod selftests;
 mod storm;
 mod traced;
@@ -18,6 +19,7 @@ mod uring;
 
 use crate::guest::Checked;
 pub use beside_model::GUEST;
+pub use seen::CPUMAX;
 pub use selftests::shell;
 
 /// When a check runs.
@@ -117,6 +119,7 @@ pub const CHECKS: &[Check] = &[
     exact("rates_of_many", limits::rates_of_many).on(4),
     exact("burst", limits::burst),
     exact("rewriting", limits::rewriting),
+    exact("seen", seen::seen).alone(),
     exact("freezer", parked::freezer),
     exact("second_hop", parked::second_hop).on(2),
     parallel("second_slot", 2, parked::second_slot),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cpumax_lab::cache::Cache;
 use cpumax_lab::{Guest, initramfs};
 
-use crate::checks::{CHECKS, Check, GUEST, Set, Time};
+use crate::checks::{CHECKS, CPUMAX, Check, GUEST, Set, Time};
 use crate::guest::Checked;
 use crate::killed;
 
@@ -90,10 +90,10 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
 
 fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) {
     // None of them has a name, so nothing is left of them when this program goes, however that is.
-    let files = [&archive()[..], &[], &[]].map(unnamed_file);
+    let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
+    let files = [&archive(&names)[..], &[], &[]].map(unnamed_file);
     let [_, results, console] = &files;
     let first = checks[0];
-    let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let limit = Duration::from_secs(
         60 + storm_s()
             + first.cpus as u64 * 2
@@ -362,8 +362,8 @@ fn version(name: &str) -> Option<Vec<u32>> {
     name.split('.').map(|number| number.parse().ok()).collect()
 }
 
-/// This program, the scheduler, and the libraries of both.
-fn archive() -> Vec<u8> {
+/// This program, the scheduler, what these checks need besides, and the libraries of all.
+fn archive(names: &[&str]) -> Vec<u8> {
     let me = env::current_exe().expect("this program has a path");
     let mut files: Vec<(String, PathBuf)> = vec![
         ("/init".to_owned(), me.clone()),
@@ -378,8 +378,15 @@ fn archive() -> Vec<u8> {
     if let Ok(guest) = Guest::find() {
         files.push((GUEST.to_owned(), guest.path));
     }
-    for program in [me.as_path(), Path::new(SCX_CPUMAX)] {
-        for library in libraries(program) {
+    let mut programs = vec![me, PathBuf::from(SCX_CPUMAX)];
+    // It is large, so others are spared it.
+    let cpumax = Path::new(SCX_CPUMAX).with_file_name("cpumax");
+    if names.contains(&"seen") && cpumax.is_file() {
+        files.push((CPUMAX.to_owned(), cpumax.clone()));
+        programs.push(cpumax);
+    }
+    for program in programs {
+        for library in libraries(&program) {
             if !files.iter().any(|(name, _)| *name == library) {
                 files.push((library.clone(), PathBuf::from(library)));
             }
