@@ -72,6 +72,9 @@ pub(crate) struct Cpu {
     pub leaves_irq_ns: u64,
     /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
     pub point_ns: u64,
+    /// The run queue's clock when a wake-up asked for a reschedule, which does not read it again, ns; [`NEVER`]: the
+    /// next one reads it (kernel: `rq_clock_skip_update()`).
+    pub kept_clock_ns: u64,
     /// A tick that is due comes at the end of the interrupt (under noise).
     pub tick_is_late: bool,
     /// It is in the list of CPUs to look at before time goes on.
@@ -106,6 +109,7 @@ impl Cpu {
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
             point_ns: 0,
+            kept_clock_ns: NEVER,
             tick_is_late: false,
             touched: false,
             entered: false,

@@ -7,7 +7,7 @@ use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Segment, State, Task};
+use crate::task::{Code, Segment, State, Task};
 use cpumax_workload::Class;
 
 /// What a task was doing before a change, so that it can go on afterwards.
@@ -270,6 +270,12 @@ impl Machine<'_> {
         let curr = self.cpus[cpu].curr;
         if curr.is_none() || self.tasks[curr].class != Class::Rt {
             self.resched(cpu, Resched::Now);
+        }
+        self.keep_clock(cpu);
+        if self.tasks[task].code == Code::Outside
+            && let Some(woken_ns) = self.outside_woken_ns()
+        {
+            self.cpus[cpu].kept_clock_ns = woken_ns;
         }
     }
 

@@ -63,7 +63,7 @@ const KINDS: [Kind; 15] = [
 
 impl Kind {
     /// The least and the most that are seen in emulated kernels, ns: they switch 8 to 13 us after a tick is due.
-    const fn range_ns(self) -> (u64, u64) {
+    pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick | Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::Slice => (6_000, 12_000),

@@ -3,8 +3,9 @@
 
 use crate::ids::{GroupId, SeId, TaskId};
 use crate::machine::{Event, Machine};
+use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
-use cpumax_workload::{Class, Domain, Stream};
+use cpumax_workload::{Class, Domain, Preempt, Stream};
 
 impl Machine<'_> {
     pub(crate) fn build_outside(&mut self) {
@@ -23,6 +24,19 @@ impl Machine<'_> {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
         found.map_or(at_ns, |&(_, done_ns)| done_ns).max(self.now)
+    }
+
+    /// When who comes now was woken, if it is known to have waited since for the kernel to be preempted.
+    pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
+        if self.preempt != Preempt::Voluntary {
+            return None;
+        }
+        let (_, most_ns) = Kind::Point.range_ns();
+        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
+        let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
+            done_ns == self.now && done_ns - wanted_ns <= most_ns
+        };
+        late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
 
     /// Takes its time, then sleeps until it has to do the next thing.

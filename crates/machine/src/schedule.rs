@@ -23,6 +23,7 @@ impl Machine<'_> {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
         self.account_work(cpu);
+        let clock_ns = self.charge_to_kept_clock(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
         if self.may_come_back(cpu) {
             self.take_back(cpu);
@@ -33,6 +34,9 @@ impl Machine<'_> {
         }
         if next.is_some() && self.tasks[next].is_fair() {
             self.set_next(cpu, prev, next, true);
+        }
+        if clock_ns < self.now {
+            self.charge_from(next, clock_ns);
         }
         // Picking charged and may have throttled what no longer runs.
         self.cpus[cpu].resched = Resched::No;
@@ -57,6 +61,68 @@ impl Machine<'_> {
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });
         self.end_wait(self.cpus[cpu].curr);
+    }
+
+    /// A wake-up that asks for a reschedule has just read the clock of the run queue, and the reschedule takes that for the
+    /// time that it is, however late it comes (kernel: `wakeup_preempt()`).
+    pub(crate) fn keep_clock(&mut self, cpu: CpuId) {
+        let c = &mut self.cpus[cpu];
+        let keeps = c.resched == Resched::Now && c.curr.is_some() && !self.rules.pull;
+        if keeps && self.tasks[c.curr].state == State::Runnable {
+            c.kept_clock_ns = self.now.max(c.leaves_irq_ns);
+        }
+    }
+
+    /// What happens to the run queue before then reads the clock anew.
+    pub(crate) fn renew_kept_clock(&mut self, cpu: CpuId) {
+        let c = &mut self.cpus[cpu];
+        if c.kept_clock_ns < self.now {
+            c.kept_clock_ns = self.now;
+        }
+    }
+
+    /// Charges what runs up to the clock that a reschedule goes by: that clock, ns.
+    fn charge_to_kept_clock(&mut self, cpu: CpuId) -> u64 {
+        let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
+        let curr = self.cpus[cpu].curr;
+        if kept_ns >= self.now || curr.is_none() || !self.tasks[curr].is_fair() {
+            return self.now;
+        }
+        let leaf = self.ses[self.tasks[curr].se].q;
+        let mut clock_ns = kept_ns;
+        let mut q = leaf;
+        while q.is_some() {
+            // Nobody is charged for time twice.
+            clock_ns = clock_ns.max(self.cfs_rqs[q].exec_start_ns);
+            q = self.cfs_rqs[q].parent;
+        }
+        let now = std::mem::replace(&mut self.now, clock_ns);
+        self.charge_path(leaf);
+        self.now = now;
+        let mut q = leaf;
+        while q.is_some() {
+            self.cfs_rqs[q].exec_start_ns = now;
+            q = self.cfs_rqs[q].parent;
+        }
+        clock_ns
+    }
+
+    /// The time since then is charged to who runs next.
+    fn charge_from(&mut self, next: TaskId, clock_ns: u64) {
+        if next.is_none() {
+            return;
+        }
+        if !self.tasks[next].is_fair() {
+            let ns = self.now - clock_ns;
+            self.tasks[next].usage_ns += ns;
+            self.account_rt_usage(self.tasks[next].group, ns);
+            return;
+        }
+        let mut q = self.ses[self.tasks[next].se].q;
+        while q.is_some() {
+            self.cfs_rqs[q].exec_start_ns = clock_ns;
+            q = self.cfs_rqs[q].parent;
+        }
     }
 
     /// The running task is put back among those that wait, if it still wants to run. True if it or a group of

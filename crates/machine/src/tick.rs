@@ -72,7 +72,7 @@ impl Machine<'_> {
             return first_ns;
         }
         // While an interrupt is on its way, a tick may come first and do what it was sent for.
-        let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER;
+        let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         self.tick_at_or_after(cpu, due_ns, every_ns)
     }
@@ -139,6 +139,7 @@ impl Machine<'_> {
     /// A tick on this CPU.
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
+        self.renew_kept_clock(cpu);
         if self.cpus[cpu].resched == Resched::Lazy {
             self.cpus[cpu].resched = Resched::Now;
         }

@@ -23,6 +23,7 @@ impl Machine<'_> {
             return;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
+        self.renew_kept_clock(cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
         self.clock_unthrottled(q);
         let throttled = &mut self.groups[group].pool.throttled;

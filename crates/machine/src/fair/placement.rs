@@ -172,6 +172,11 @@ impl Machine<'_> {
 
     /// Whether a task that just came onto a queue is to run at once (kernel: `wakeup_preempt()`).
     pub(crate) fn check_preempt(&mut self, task: TaskId) {
+        self.test_preemption(task);
+        self.keep_clock(self.tasks[task].cpu);
+    }
+
+    fn test_preemption(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;
         if curr.is_none() {
