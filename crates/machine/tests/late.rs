@@ -1,0 +1,94 @@
+//! What counts later than it happens: a reschedule that goes by the clock of the wake-up which asked for it, and a weight
+//! written while its group is throttled.
+
+use cpumax_machine::{Options, kernel, run};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::{Recorded, What};
+
+fn outcome(text: &str, version: &str) -> Outcome {
+    let workload = cpumax_workload::parse(text, "late.toml").unwrap();
+    let kernel = kernel::parse_kernels(version).unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    run(&workload, &options, None, None).unwrap()
+}
+
+#[test]
+fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
+    // 49 times a real-time task wakes 2 ms into a call of 10 ms. Up to the end of the call the clock is read at the
+    // ticks, 4 and 8 ms into it; the last 2 ms count as use of who was woken. Where the call is left at once, nothing is lost.
+    let text = |preempt: &str| {
+        format!(
+            r#"
+            duration = "1s"
+            [machine]
+            cpus = 1
+            preempt = "{preempt}"
+            [[group]]
+            path = "/calls"
+            [[group]]
+            path = "/visits"
+            [[task]]
+            name = "call"
+            group = "/calls"
+            program = [{{ forever = [{{ every = "20ms" }}, {{ kernel = "10ms" }}] }}]
+            [[task]]
+            name = "visit"
+            group = "/visits"
+            class = "rt"
+            start = "2ms"
+            program = [{{ forever = [{{ every = "20ms" }}, {{ user = "1ms" }}] }}]
+            "#
+        )
+    };
+    for (preempt, calls, visits) in [("none", 392_000, 147_000), ("full", 490_000, 49_000)] {
+        for version in ["6.1", "6.12"] {
+            let outcome = outcome(&text(preempt), version);
+            let used = ["/calls", "/visits"].map(|group| outcome.groups[group].usage_usec);
+            assert_eq!(used, [calls, visits], "{preempt} {version}");
+        }
+    }
+}
+
+#[test]
+fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
+    // Both groups have had 12 ms when the limit stops them. `b` weighs ten times as much from then on, and would come
+    // first for that.
+    let text = r#"
+        duration = "200ms"
+        [machine]
+        cpus = 1
+        timer_phase = "0ms"
+        [[group]]
+        path = "/g"
+        max = "24000 100000"
+        [[group]]
+        path = "/g/a"
+        [[group]]
+        path = "/g/b"
+        [[task]]
+        name = "a"
+        group = "/g/a"
+        program = [{ forever = [{ user = "10s" }] }]
+        [[task]]
+        name = "b"
+        group = "/g/b"
+        program = [{ forever = [{ user = "10s" }] }]
+        [[at]]
+        time = "50ms"
+        group = "/g/b"
+        weight = 1000
+    "#;
+    let workload = cpumax_workload::parse(text, "late.toml").unwrap();
+    let first_after_release = |version| {
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        let mut recorded = Recorded::default();
+        run(&workload, &Options::new(kernel, 1), Some(&mut recorded), None).unwrap();
+        let after = |event: &&cpumax_outcome::trace::TraceEvent| event.time_ns >= 100_000_000;
+        let next = recorded.events.iter().filter(after).find_map(|event| match event.what {
+            What::Switch { next } => next,
+            _ => None,
+        });
+        recorded.names.tasks[next.unwrap() as usize].clone()
+    };
+    assert_eq!(["6.12", "6.17", "6.18"].map(first_after_release), ["a", "a", "b"]);
+}
