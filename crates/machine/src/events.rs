@@ -83,11 +83,52 @@ impl<E: Copy> Heap<E> {
     }
 }
 
-/// One re-armable time per slot; the earliest is known, of equal ones that of the lowest slot.
+/// One re-armable time per slot; the earliest is known, of equal ones that of the lowest slot. The first slots, which are
+/// seldom set, have a tree of their own, so that the way to the root is short for the others.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
-    /// A binary tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves + slot]`
-    /// are the slots; each inner node is a copy of the earlier of its children.
+    seldom: Tree,
+    often: Tree,
+    /// The first slot of those that are set often.
+    split: usize,
+}
+
+impl Timers {
+    pub fn new(seldom: usize, often: usize) -> Self {
+        Timers { seldom: Tree::new(seldom), often: Tree::new(often), split: seldom }
+    }
+
+    pub fn at(&self, slot: usize) -> u64 {
+        match slot.checked_sub(self.split) {
+            Some(slot) => self.often.at(slot),
+            None => self.seldom.at(slot),
+        }
+    }
+
+    /// The earliest time and its slot.
+    #[inline]
+    pub fn next(&self) -> (u64, usize) {
+        let (seldom, often) = (self.seldom.nodes[1], self.often.nodes[1]);
+        if often.time_ns < seldom.time_ns {
+            (often.time_ns, self.split + often.slot as usize)
+        } else {
+            (seldom.time_ns, seldom.slot as usize)
+        }
+    }
+
+    #[inline]
+    pub fn set(&mut self, slot: usize, time_ns: u64) {
+        match slot.checked_sub(self.split) {
+            Some(slot) => self.often.set(slot, time_ns),
+            None => self.seldom.set(slot, time_ns),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Tree {
+    /// Binary: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves + slot]` are the slots; each
+    /// inner node is a copy of the earlier of its children, of the left one if both are at the same time.
     nodes: Vec<Timer>,
     leaves: usize,
 }
@@ -98,8 +139,8 @@ struct Timer {
     slot: u32,
 }
 
-impl Timers {
-    pub fn new(slots: usize) -> Self {
+impl Tree {
+    fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
         let mut nodes = vec![Timer { time_ns: NEVER, slot: 0 }; 2 * leaves];
         for (slot, leaf) in nodes[leaves..].iter_mut().enumerate() {
@@ -108,34 +149,22 @@ impl Timers {
         for node in (1..leaves).rev() {
             nodes[node] = nodes[2 * node];
         }
-        Timers { nodes, leaves }
+        Tree { nodes, leaves }
     }
 
-    pub fn at(&self, slot: usize) -> u64 {
+    fn at(&self, slot: usize) -> u64 {
         self.nodes[self.leaves + slot].time_ns
     }
 
-    /// The earliest time and its slot.
-    pub fn next(&self) -> (u64, usize) {
-        let first = self.nodes[1];
-        (first.time_ns, first.slot as usize)
-    }
-
-    pub fn set(&mut self, slot: usize, time_ns: u64) {
+    fn set(&mut self, slot: usize, time_ns: u64) {
         let mut node = self.leaves + slot;
         if self.nodes[node].time_ns == time_ns {
             return;
         }
-        let mut winner = Timer { time_ns, slot: slot as u32 };
-        self.nodes[node] = winner;
+        self.nodes[node].time_ns = time_ns;
         while node > 1 {
-            let other = self.nodes[node ^ 1];
-            // Of equal times that of the lower slot, the left one's.
-            let other_wins =
-                other.time_ns < winner.time_ns || other.time_ns == winner.time_ns && node % 2 == 1;
-            if other_wins {
-                winner = other;
-            }
+            let [left, right] = [self.nodes[node & !1], self.nodes[node | 1]];
+            let winner = if right.time_ns < left.time_ns { right } else { left };
             node /= 2;
             // Where the winner is what it was, nothing above changes.
             if self.nodes[node] == winner {
@@ -174,7 +203,7 @@ mod tests {
     #[test]
     fn timers_agree_with_a_search() {
         for slots in [1, 2, 3, 7, 64, 100] {
-            let mut timers = Timers::new(slots);
+            let mut timers = Timers::new(slots / 3, slots - slots / 3);
             let mut plain = vec![NEVER; slots];
             for (i, time) in scrambled(3000).enumerate() {
                 let slot = (i * 7919) % slots;

@@ -209,7 +209,7 @@ impl<'a> Machine<'a> {
             numbered: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
-            timers: Timers::new(cpus + 2 * workload.groups.len()),
+            timers: Timers::new(2 * workload.groups.len(), cpus),
             heap: Heap::new(),
             touched: Vec::new(),
             balance_armed: false,
