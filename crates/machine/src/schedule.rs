@@ -346,7 +346,8 @@ impl Machine<'_> {
         }
         if throttled {
             self.give_throttle_work(next);
-            self.foresee_parks(self.root(self.tasks[next].cpu));
+            let goes_on = prev.is_some() && self.tasks[prev].parked;
+            self.foresee_parks(self.root(self.tasks[next].cpu), goes_on);
         }
     }
 

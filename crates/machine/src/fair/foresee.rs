@@ -2,6 +2,7 @@
 //! after this one's, is known some steps before: it is asked for then, so that it is there when it is needed. Changes nothing
 //! but time.
 
+use crate::bandwidth::rules::Unit;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
@@ -35,6 +36,10 @@ impl Machine<'_> {
     /// These silos are about to be released.
     pub(crate) fn foresee_release(&self, silos: &[CfsRqId]) {
         self.foresee_silos(silos);
+        if self.rules.unit == Unit::Entity {
+            // Nothing is put back but the group itself.
+            return;
+        }
         for &q in silos {
             let rq = &self.cfs_rqs[q];
             self.foresee_se(rq.se);
@@ -57,6 +62,9 @@ impl Machine<'_> {
     /// These silos are about to be throttled, and what is queued there to be parked.
     pub(crate) fn foresee_throttle(&self, silos: &[CfsRqId]) {
         self.foresee_silos(silos);
+        if self.rules.unit == Unit::Entity {
+            return;
+        }
         for &q in silos {
             let rq = &self.cfs_rqs[q];
             self.foresee_se(rq.se);
@@ -77,10 +85,23 @@ impl Machine<'_> {
         }
     }
 
-    /// What competes on a flat queue is about to be parked, one after the other: the next few are asked for each time.
-    pub(crate) fn foresee_parks(&self, root: CfsRqId) {
-        self.foresee_entities(root, 2 * PARKS);
-        self.foresee_tasks(root, PARKS);
+    /// What competes on a flat queue is about to be parked, one after the other: the next few are asked for, and one more
+    /// after each (`goes_on`).
+    pub(crate) fn foresee_parks(&self, root: CfsRqId, goes_on: bool) {
+        if !goes_on {
+            self.foresee_entities(root, 2 * PARKS);
+            self.foresee_tasks(root, PARKS);
+            return;
+        }
+        let nodes = self.cfs_rqs[root].timeline.nodes();
+        if let Some(node) = nodes.get(2 * PARKS - 1) {
+            self.foresee_se(node.se);
+        }
+        if let Some(node) = nodes.get(PARKS - 1)
+            && let Owner::Task(task) = self.ses[node.se].owner()
+        {
+            self.foresee_task(task);
+        }
     }
 
     fn foresee_entities(&self, q: CfsRqId, most: usize) {
