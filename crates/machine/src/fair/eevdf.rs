@@ -430,11 +430,16 @@ impl Machine<'_> {
             self.ses[se].vruntime_rest = 0;
             return;
         }
-        let average = self.average_vruntime(tq);
-        if queued {
-            self.timeline_remove(tq, se);
+        let alone = !queued && self.cfs_rqs[tq].timeline.is_empty();
+        let mut average = self.ses[se].vruntime;
+        let mut lag = 0;
+        if !alone {
+            average = self.average_vruntime(tq);
+            if queued {
+                self.timeline_remove(tq, se);
+            }
+            lag = rescale(self.lag(tq, se, average), old, weight);
         }
-        let lag = rescale(self.lag(tq, se, average), old, weight);
         let entity = &mut self.ses[se];
         let left = rescale(entity.deadline - entity.vruntime, old, weight);
         entity.vruntime = average - lag;

@@ -235,22 +235,23 @@ impl Machine<'_> {
 
     /// The ancestors of two entities that compete with each other, and where (kernel: `find_matching_se()`).
     fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
-        let depth = |mut se: SeId| {
-            let mut depth = 0;
-            while se.is_some() {
-                se = self.cfs_rqs[self.ses[se].q].se;
-                depth += 1;
+        let (mut up_a, mut up_b) = (a, b);
+        // Going up from both at once they meet if they are equally deep, as most are.
+        while up_a.is_some() && up_b.is_some() {
+            let (qa, qb) = (self.ses[up_a].q, self.ses[up_b].q);
+            if qa == qb {
+                return (qa, up_a, up_b);
             }
-            depth
-        };
-        let up = |se: SeId| self.cfs_rqs[self.ses[se].q].se;
-        let (mut a, mut b) = (a, b);
-        let (da, db) = (depth(a), depth(b));
-        for _ in db..da {
-            a = up(a);
+            (up_a, up_b) = (self.cfs_rqs[qa].se, self.cfs_rqs[qb].se);
         }
-        for _ in da..db {
-            b = up(b);
+        let up = |se: SeId| self.cfs_rqs[self.ses[se].q].se;
+        // The one from which there is still a way is deeper by the rest of it.
+        let (mut a, mut b) = (a, b);
+        while up_a.is_some() {
+            (up_a, a) = (up(up_a), up(a));
+        }
+        while up_b.is_some() {
+            (up_b, b) = (up(up_b), up(b));
         }
         while self.ses[a].q != self.ses[b].q {
             (a, b) = (up(a), up(b));
