@@ -1,7 +1,11 @@
 //! How time and memory grow with CPUs, groups and tasks: `cargo bench -p cpumax-machine --bench scaling`.
 //!
 //! Each point is a process of its own, which runs one workload and tells its CPU time and its largest
-//! resident size. The table goes to standard output, the curves into target/scaling.svg.
+//! resident size; and, where valgrind is installed, two under callgrind, for the instructions between two points of it. The
+//! table goes to standard output, the curves into target/scaling.svg.
+
+#[path = "shared/measure.rs"]
+mod measure;
 
 use cpu_time::ProcessTime;
 use cpumax_machine::{Options, kernel, run};
@@ -10,10 +14,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Asks this program to run one point, as `--point KERNEL CPUS GROUPS TASKS`.
+/// Asks this program to run one point, as `--point MS KERNEL CPUS GROUPS TASKS`.
 const POINT: &str = "--point";
 const KERNELS: [&str; 3] = ["6.18", "7.3", "pull"];
 const SIMULATED_MS: u64 = 1_000;
+/// From when to when instructions are counted: one period, after the start.
+const COUNTED_MS: [u64; 2] = [100, 200];
 /// What varies, and what the others are meanwhile: CPUs, groups, tasks.
 const CURVES: [(&str, [&[u32]; 3]); 3] = [
     ("CPUs", [&[8, 32, 128, 512, 1024], &[100], &[4000]]),
@@ -24,7 +30,7 @@ const CURVES: [(&str, [&[u32]; 3]); 3] = [
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [POINT, kernel, cpus, groups, tasks] => point(kernel, [cpus, groups, tasks]),
+        [POINT, ms, kernel, cpus, groups, tasks] => point(ms, kernel, [cpus, groups, tasks]),
         ref args if !args.contains(&"--bench") => Ok(()),
         _ => curves(),
     };
@@ -38,12 +44,12 @@ fn main() -> ExitCode {
 }
 
 /// One limited group of half the CPUs over all others, all of them leaves; the tasks never stop.
-fn workload([cpus, groups, tasks]: [u32; 3]) -> Result<Workload, String> {
+fn workload(ms: u32, [cpus, groups, tasks]: [u32; 3]) -> Result<Workload, String> {
     let leaves = groups.clamp(1, tasks);
     let idle = groups - leaves;
     let quota_us = u64::from(cpus) * 50_000;
     let mut text = format!(
-        "name = \"scaling\"\nshows = \"-\"\nduration = \"{SIMULATED_MS}ms\"\n\
+        "name = \"scaling\"\nshows = \"-\"\nduration = \"{ms}ms\"\n\
          machine = {{ cpus = {cpus}, llc = 8 }}\n\
          [[group]]\npath = \"/limited\"\nmax = \"{quota_us} 100000\"\n\
          [[group]]\npath = \"/limited/leaf{{0..{}}}\"\n",
@@ -63,45 +69,57 @@ fn workload([cpus, groups, tasks]: [u32; 3]) -> Result<Workload, String> {
     cpumax_workload::parse(&text, "scaling").map_err(|error| error.to_string())
 }
 
-fn point(kernel: &str, size: [&str; 3]) -> Result<(), String> {
+fn point(ms: &str, kernel: &str, size: [&str; 3]) -> Result<(), String> {
     let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is no number"));
-    let workload = workload([number(size[0])?, number(size[1])?, number(size[2])?])?;
+    let size = [number(size[0])?, number(size[1])?, number(size[2])?];
+    let workload = workload(number(ms)?, size)?;
     let kernel = kernel::parse_kernels(kernel).map_err(|error| error.to_string())?[0];
     let options = Options::new(kernel, 1);
     let start = ProcessTime::now();
     let outcome = run(&workload, &options, None, None).map_err(|error| error.to_string())?;
-    println!("{} {} {}", start.elapsed().as_millis(), resident_kib(), outcome.events);
+    println!("{} {} {}", start.elapsed().as_millis(), measure::resident_kib(), outcome.events);
     Ok(())
 }
 
-/// Largest resident size so far, KiB; 0 where the system does not tell.
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-/// Time, ms, resident size, KiB, and events of one point.
-type Measured = [u64; 3];
+/// Time, ms, instructions counted, in thousands (0: not), resident size, KiB, and events of one point.
+type Measured = [u64; 4];
 
 fn measure(kernel: &str, size: [u32; 3]) -> Result<Measured, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new(program)
-        .args([POINT, kernel])
-        .args(size.map(|n| n.to_string()))
+        .args(arguments(SIMULATED_MS, kernel, size))
         .output()
         .map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
     let numbers: Vec<u64> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-    <[u64; 3]>::try_from(numbers)
-        .map_err(|_| format!("{kernel} {size:?}: {}", String::from_utf8_lossy(&output.stderr)))
+    let [ms, kib, events] = <[u64; 3]>::try_from(numbers)
+        .map_err(|_| format!("{kernel} {size:?}: {}", String::from_utf8_lossy(&output.stderr)))?;
+    Ok([ms, instructions(kernel, size).unwrap_or(0) / 1000, kib, events])
+}
+
+fn arguments(ms: u64, kernel: &str, size: [u32; 3]) -> Vec<String> {
+    let first = [POINT.to_owned(), ms.to_string(), kernel.to_owned()];
+    first.into_iter().chain(size.map(|n| n.to_string())).collect()
+}
+
+fn instructions(kernel: &str, size: [u32; 3]) -> Option<u64> {
+    let count = |ms: u64| {
+        let args = arguments(ms, kernel, size);
+        measure::callgrind(&args.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+    };
+    let [from_ms, to_ms] = COUNTED_MS;
+    count(to_ms)?.1.checked_sub(count(from_ms)?.1)
 }
 
 fn curves() -> Result<(), String> {
-    println!("{SIMULATED_MS} ms simulated, seed 1; CPU time of one thread, largest resident size");
+    let [from_ms, to_ms] = COUNTED_MS;
     println!(
-        "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9} {:>10}",
-        "kernel", "CPUs", "groups", "tasks", "ms", "MiB", "events"
+        "{SIMULATED_MS} ms simulated, seed 1; CPU time of one thread, millions of instructions from {from_ms} to {to_ms} ms, \
+         largest resident size"
+    );
+    println!(
+        "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9} {:>9} {:>10}",
+        "kernel", "CPUs", "groups", "tasks", "ms", "M instr.", "MiB", "events"
     );
     let mut panels = Vec::new();
     for (name, ranges) in CURVES {
@@ -109,10 +127,11 @@ fn curves() -> Result<(), String> {
         for kernel in KERNELS {
             let mut line = Vec::new();
             for size in sizes(ranges) {
-                let measured @ [ms, kib, events] = measure(kernel, size)?;
+                let measured @ [ms, thousands, kib, events] = measure(kernel, size)?;
                 let [cpus, groups, tasks] = size;
                 println!(
-                    "{kernel:>6} {cpus:>6} {groups:>6} {tasks:>7} {ms:>9} {:>9.1} {events:>10}",
+                    "{kernel:>6} {cpus:>6} {groups:>6} {tasks:>7} {ms:>9} {:>9.1} {:>9.1} {events:>10}",
+                    thousands as f64 / 1e3,
                     kib as f64 / 1024.0
                 );
                 let at = size.into_iter().zip(ranges).find(|(_, range)| range.len() > 1);
@@ -140,18 +159,20 @@ const WIDE: f64 = 300.0;
 const HIGH: f64 = 220.0;
 const COLOURS: [&str; 3] = ["#1f77b4", "#ff7f0e", "#2ca02c"];
 
-/// One panel for each thing that varies, time above memory, both axes logarithmic.
+/// What is drawn of each point, and how many of it are one of what the axis says.
+const ROWS: [(&str, f64); 3] =
+    [("CPU time, ms", 1.0), ("M instructions a period", 1e3), ("memory, MiB", 1024.0)];
+
+/// One panel for each thing that varies, one row for each thing measured, both axes logarithmic.
 fn svg(panels: &[Panel<'_>]) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         panels.len() as f64 * (WIDE + 60.0) + 20.0,
-        2.0 * (HIGH + 60.0) + 20.0
+        ROWS.len() as f64 * (HIGH + 60.0) + 20.0
     );
     for (column, (name, lines)) in panels.iter().enumerate() {
-        for (row, (what, scale)) in
-            [("CPU time, ms", 1.0), ("memory, MiB", 1024.0)].iter().enumerate()
-        {
+        for (row, (what, scale)) in ROWS.iter().enumerate() {
             let points: Vec<Vec<(f64, f64)>> = lines
                 .iter()
                 .map(|(_, line)| {

@@ -4,11 +4,14 @@
 //! event, which do not depend on what else the machine does. Instructions are counted by callgrind, on runs
 //! of two lengths whose difference leaves the start out; without valgrind that column is empty.
 
+#[path = "shared/measure.rs"]
+mod measure;
+
 use cpu_time::ProcessTime;
 use cpumax_machine::{Options, kernel, run};
 use cpumax_workload::Workload;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 
 const SEED: u64 = 1;
 const KERNELS: &str = "4.19,6.1,6.18,7.3";
@@ -112,18 +115,8 @@ fn instructions_per_event(path: &Path, kernel: kernel::Kernel, ms: u64) -> Optio
 
 /// Events and instructions of one run, if there is a valgrind.
 fn callgrind(path: &Path, kernel: kernel::Kernel, ms: u64) -> Option<(u64, u64)> {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("callgrind.out");
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--dump-line=no"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().ok()?)
-        .arg(ONCE)
-        .arg(path)
-        .args([kernel.version.to_string(), ms.to_string()])
-        .output()
-        .ok()?;
-    let events = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
-    let profile = std::fs::read_to_string(out).ok()?;
-    let summary = profile.lines().find_map(|line| line.strip_prefix("summary: "))?;
-    Some((events, summary.trim().parse().ok()?))
+    let (version, ms) = (kernel.version.to_string(), ms.to_string());
+    let args = [ONCE.as_ref(), path.as_os_str(), version.as_ref(), ms.as_ref()];
+    let (events, instructions) = measure::callgrind(&args)?;
+    Some((events.trim().parse().ok()?, instructions))
 }
