@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_recording::Selector;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One kernel of each generation and the first of some that differ inside one.
@@ -85,7 +85,8 @@ Exit status 1 when something was found.";
 const WEIGH_EXAMPLES: &str = "\
 Examples:
   cpumax weigh                                      every built-in scenario but the largest
-  cpumax weigh profile-384 --kernel 6.12,6.18,7.2,7.3,pull --for 2s --seeds 1..1";
+  cpumax weigh profile-384 --kernel 6.12,6.18,7.2,7.3,pull --for 2s --seeds 1..1
+  cpumax weigh recordings/batch.perf.data --set '50000 100000' --seeds 1..20";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
@@ -170,6 +171,21 @@ pub struct Running {
     pub every_tick: bool,
 }
 
+impl Running {
+    /// Nothing asked for.
+    pub fn plain() -> Running {
+        Running {
+            kernel: String::new(),
+            seed: 0,
+            json: None,
+            check: false,
+            jobs: None,
+            noise: None,
+            every_tick: false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Names of built-in scenarios, or scenario files
@@ -205,9 +221,12 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 pub struct WeighArgs {
-    /// Names of built-in scenarios, or scenario files [default: all built-in ones but those of 384 CPUs]
+    /// Names of built-in scenarios, scenario files, or recordings [default: all built-in scenarios but those of 384 CPUs]
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
+    /// The limit that recordings get, e.g. '50000 100000'
+    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    pub set: Option<String>,
     /// Kernels to weigh; the last one is held against another
     #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
     pub kernel: String,
@@ -284,6 +303,22 @@ pub struct ReplayArgs {
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,
+}
+
+impl ReplayArgs {
+    /// A recording, and nothing asked for.
+    pub fn plain(recording: &Path) -> ReplayArgs {
+        ReplayArgs {
+            reading: Reading { recording: recording.to_owned(), event_cost: 0, syscall_cost: 0 },
+            group: Vec::new(),
+            set: Vec::new(),
+            running: Running::plain(),
+            threads: false,
+            open_loop: Vec::new(),
+            closed_loop: Vec::new(),
+            write_scenario: None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -28,7 +28,8 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
     Ok(cpumax_workload::load(path)?)
 }
 
-fn is_recording(path: &Path) -> bool {
+/// Whether perf wrote this file.
+pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; PERF_MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
     read.is_ok() && &start == PERF_MAGIC

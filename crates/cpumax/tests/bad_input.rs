@@ -121,6 +121,18 @@ fn a_limit_on_the_command_line_that_the_kernel_would_refuse() {
 }
 
 #[test]
+fn a_recording_that_is_weighed_takes_a_limit_and_a_scenario_none() {
+    let recording =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/web-rate.perf.data");
+    let message = refused(&["weigh", text(&recording)]);
+    assert!(message.contains("--set"), "{message}");
+    let message = refused(&["weigh", text(&recording), "--set", "500 100000"]);
+    assert!(message.contains("quota"), "{message}");
+    let message = refused(&["weigh", "fibtest", "--set", "50000 100000"]);
+    assert!(message.contains("--set is for recordings"), "{message}");
+}
+
+#[test]
 fn what_is_no_scenario() {
     let folder = TempDir::new().unwrap();
     let message = refused(&["run", text(folder.path())]);

@@ -47,6 +47,26 @@ fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
 }
 
+/// CPUs that `cpumax weigh` says a recording used on the last kernel of the list.
+fn weighed_cpus(set: &str) -> f64 {
+    let recording = recordings().join("web-rate.perf.data");
+    let options = ["--set", set, "--kernel", "7.3,pull", "--seeds", "1..2"];
+    let output = cpumax(&[&["weigh", text(&recording)], &options[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let shown = stdout(&output);
+    assert!(shown.contains("\nweb-rate.perf.data  7.3"), "{shown}");
+    assert!(shown.contains("\nWhere pull is worse than 7.3 by more than 5 %:\n"), "{shown}");
+    let row = shown.lines().find(|line| line.trim_start().starts_with("pull")).unwrap();
+    row.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_recording_is_weighed_under_the_limit_that_is_given_until_its_work_is_done() {
+    let (tight, loose) = (weighed_cpus("10000 100000"), weighed_cpus("50000 100000"));
+    assert!((0.09..=0.105).contains(&tight), "{tight}");
+    assert!((0.2..=0.3).contains(&loose), "{loose}");
+}
+
 #[test]
 fn a_scenario_that_shows_what_it_must_ends_well() {
     let (_folder, path) = scenario(HOG);
@@ -230,6 +250,32 @@ fn every_shipped_recording_becomes_a_scenario_that_runs() {
         );
     }
     assert!(found >= 3, "only {found} recordings");
+}
+
+/// By more than one slice, 5 ms, whatever CPUs it used: what is promised is one for each of them.
+#[test]
+fn no_recorded_load_overruns_a_limit_under_pull_in_any_period() {
+    let folder = TempDir::new().unwrap();
+    for entry in fs::read_dir(recordings()).unwrap() {
+        let recording = entry.unwrap().path();
+        if recording.extension().is_none_or(|extension| extension != "data") {
+            continue;
+        }
+        let file = folder.path().join("recorded.toml");
+        let limit = ["--set", "20000 100000", "--kernel", "pull"];
+        let write = ["replay", text(&recording), "--write-scenario", text(&file)];
+        let output = cpumax(&[&write, &limit[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{recording:?}: {output:?}");
+        // So that periods begin where use is counted from.
+        let scenario = fs::read_to_string(&file).unwrap();
+        let scenario = scenario.replacen("[machine]", "[machine]\ntimer_phase = \"0s\"", 1);
+        fs::write(&file, scenario).unwrap();
+        let run = ["run", text(&file), "--for", "4s", "--kernel", "pull", "--json", "-"];
+        let runs: Value = serde_json::from_slice(&cpumax(&run).stdout).unwrap();
+        let most_us = &runs[0]["groups"]["/testload"]["max_period_usage_usec"];
+        let most_us = most_us.as_u64().unwrap();
+        assert!((20_000..=25_000).contains(&most_us), "{recording:?}: {most_us}");
+    }
 }
 
 #[test]

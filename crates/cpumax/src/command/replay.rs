@@ -22,6 +22,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use what_if::Try;
 
 /// Where chosen threads are put.
@@ -63,6 +64,24 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A recording with one limit, and time enough to do its work under that.
+///
+/// # Errors
+/// It cannot be read, or the kernel would refuse the limit.
+pub fn limited(recording: &Path, set: &str) -> anyhow::Result<Workload> {
+    let limit = Try::parse(set)?;
+    let args = ReplayArgs::plain(recording);
+    let path = what_if::common_group(std::slice::from_ref(&limit), &args)?;
+    let recording = recorded::read(&args.reading)?;
+    let Replay { summary, mut workload, group, work_ns, .. } =
+        Replay::new(&args, &recording, path)?;
+    warn(&summary);
+    let what_if = limit.what_if(group, summary.span_ns, work_ns);
+    workload.groups[group as usize].limit = what_if.limit;
+    workload.duration_ns = what_if.duration_ns;
+    Ok(workload)
 }
 
 /// Repairs are told whatever becomes of the run.

@@ -3,6 +3,7 @@
 
 use crate::args::{Running, WeighArgs};
 use crate::builtin;
+use crate::command::replay;
 use crate::failure::Failure;
 use crate::output::{self, BOLD};
 use crate::runs::{self, Job};
@@ -14,6 +15,7 @@ use cpumax_report::{cpus, duration, percent};
 use cpumax_workload::{Affinity, Class, GroupSpec, Op, Span, TaskSpec, Workload};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 
 /// Left to whoever names them: minutes instead of seconds.
 const TOO_LARGE: [&str; 2] = ["profile-384", "profile-384-together"];
@@ -25,7 +27,7 @@ const IDLE_NS: u64 = 10_000_000_000;
 /// Worse by more than this is told.
 const TOLERATED: f64 = 1.05;
 /// What the columns are.
-const LEGEND: &str = "CPUs: used by limited groups. over: most beyond the quota in a period. stall: longest wait of a \
+const LEGEND: &str = "CPUs: used by limited groups, of a recording until its work is done. over: most beyond the quota in a period. stall: longest wait of a \
      task. p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases, its \
      p99, all of them in a second; back: tasks put back in a second. idle: timers that go off for a group after it was \
      last used, until it costs nothing. Means over seeds, but the longest.";
@@ -41,15 +43,7 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
         .flat_map(|workload| kernels.iter().map(move |&kernel| (workload, kernel)))
         .flat_map(|(workload, kernel)| seeds.iter().map(move |&seed| job(workload, kernel, seed)))
         .collect();
-    let running = Running {
-        kernel: String::new(),
-        seed: 0,
-        json: None,
-        check: false,
-        jobs: args.jobs,
-        noise: None,
-        every_tick: false,
-    };
+    let running = Running { jobs: args.jobs, ..Running::plain() };
     let outcomes = runs::all(&jobs, &running)?;
     let idle: Vec<Workload> = workloads.iter().map(idle).collect();
     let idle_jobs: Vec<Job<'_>> = idle
@@ -122,7 +116,19 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
         named => named.iter().map(String::as_str).collect(),
     };
     let mut workloads = Vec::new();
+    let is_recording = |name: &&str| scenario::is_recording(Path::new(name));
+    if args.set.is_some() && !names.iter().any(is_recording) {
+        bail!("--set is for recordings, and none is weighed");
+    }
     for name in names {
+        if is_recording(&name) {
+            let Some(set) = &args.set else {
+                bail!("{name} is a recording: give the limit that it is to have by --set");
+            };
+            // The phase of its periods stays random: what it does comes at times of its own.
+            workloads.push(replay::limited(Path::new(name), set)?);
+            continue;
+        }
         let mut workload = scenario::load(name)?;
         // Periods are the windows in which use is counted.
         workload.machine.timer_phase_ns = Some(0);
@@ -135,6 +141,23 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
         workloads.push(workload);
     }
     Ok(workloads)
+}
+
+/// Whether a workload is a recording; of those periods begin at random, where use is not counted from.
+fn is_recorded(workload: &Workload) -> bool {
+    workload.machine.timer_phase_ns.is_none()
+}
+
+/// How long a run was at work, s: all of its time, or until the limited threads of a recording were done.
+fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
+    let limited =
+        |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
+    let finished = workload.tasks.iter().filter(limited);
+    let last_ns = finished.filter_map(|t| Some(outcome.tasks.get(&t.name)?.finished_ns)).max();
+    match last_ns {
+        Some(ns @ 1..) if is_recorded(workload) => ns as f64 / 1e9,
+        _ => workload.duration_ns as f64 / 1e9,
+    }
 }
 
 fn job(workload: &Workload, kernel: Kernel, seed: u64) -> Job<'_> {
@@ -165,7 +188,6 @@ impl Weight {
     fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
         let n = runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;
-        let seconds = workload.duration_ns as f64 / 1e9;
         let limited: Vec<(&str, u64)> = workload
             .groups
             .iter()
@@ -179,21 +201,28 @@ impl Weight {
         };
         let over = |o: &Outcome| {
             let over = groups(o, &|g, quota| g.max_period_usage_usec as f64 * 1e3 - quota as f64);
-            over.into_iter().fold(0.0, f64::max)
+            if is_recorded(workload) { 0.0 } else { over.into_iter().fold(0.0, f64::max) }
         };
+        let seconds = |o: &Outcome| lasted_s(workload, o);
         Weight {
             used: mean(&|o| {
-                groups(o, &|g, _| g.usage_usec as f64).iter().sum::<f64>() / 1e6 / seconds
+                groups(o, &|g, _| g.usage_usec as f64).iter().sum::<f64>() / 1e6 / seconds(o)
             }),
             over_ns: runs.iter().map(over).fold(0.0, f64::max),
             stall_ns: mean(&|o| most(o.tasks.values().map(|t| t.longest_stall_ns))),
-            p99_ns: mean(&|o| most(o.tasks.values().map(|t| t.latency_ns.p99))),
+            p99_ns: mean(&|o| {
+                if is_recorded(workload) {
+                    groups(o, &|g, _| g.latency_ns.p99 as f64).into_iter().fold(0.0, f64::max)
+                } else {
+                    most(o.tasks.values().map(|t| t.latency_ns.p99))
+                }
+            }),
             completions: mean(&|o| o.tasks.values().map(|t| t.completions as f64).sum()),
             even: even(workload, runs),
             irqoff_max_ns: runs.iter().map(|o| o.release.irqoff_ns.max).max().unwrap_or(0),
             irqoff_p99_ns: mean(&|o| o.release.irqoff_ns.p99 as f64),
-            spent_ns: mean(&|o| o.release.spent_ns as f64 / seconds),
-            tasks: mean(&|o| o.release.tasks as f64 / seconds),
+            spent_ns: mean(&|o| o.release.spent_ns as f64 / seconds(o)),
+            tasks: mean(&|o| o.release.tasks as f64 / seconds(o)),
             idle: 0.0,
         }
     }
@@ -223,7 +252,8 @@ impl Weight {
             })
         };
         let less = |what: &str, own: f64, other: f64| {
-            (own * TOLERATED < other).then(|| format!("{what} {own:.2} instead of {other:.2}"))
+            (own * TOLERATED < other)
+                .then(|| format!("{what} {} instead of {}", cpus(own), cpus(other)))
         };
         [
             less("CPUs used", self.used, base.used),
