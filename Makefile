@@ -64,8 +64,9 @@ scx-test: deps ## Run every check of the scheduler on every kernel in the cache 
 fmt: deps ## Format all sources
 	$(CARGO) fmt --all
 
-bench: deps ## Measure speed: time, and instructions where valgrind is installed
+bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/speed.md)
 	$(CARGO) bench --workspace $(LEFT_OUT) --bench '*'
+	CARGO=$(CARGO) bench/peers/run || echo "NOT MEASURED beside SimPy and SimCore: they cannot be installed" >&2
 
 peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
 	CARGO=$(CARGO) bench/peers/run
