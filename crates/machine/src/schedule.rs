@@ -45,7 +45,7 @@ impl Machine<'_> {
         }
         if next == prev {
             if self.rules.hrtick_each_pick {
-                self.start_hrtick(cpu);
+                self.start_hrtick(cpu, false);
             }
             self.end_wait(next);
             return;
@@ -56,7 +56,7 @@ impl Machine<'_> {
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
         } else {
-            self.start_hrtick(cpu);
+            self.start_hrtick(cpu, prev.is_none());
         }
         let next = if next.is_some() { Some(next.0) } else { None };
         self.emit(cpu, What::Switch { next });

@@ -205,14 +205,15 @@ impl Machine<'_> {
 
     /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). From 6.12 on that is done when
     /// a task is put in place of another, not when the same is picked again: who is runs on unwatched, mostly up to the next
-    /// tick. And a timer that was set for one task may fire for another.
-    pub(crate) fn start_hrtick(&mut self, cpu: CpuId) {
+    /// tick. And a timer that was set for one task may fire for another. Who came after idling gets some microseconds more.
+    pub(crate) fn start_hrtick(&mut self, cpu: CpuId, idled: bool) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
         let Some((left_ns, false)) = self.slice_left(cpu) else { return };
         // Under noise the switch to the task is in its slice.
         let stolen_ns = if self.noise.is_some() { 0 } else { self.cpus[cpu].stolen_ns };
-        let late_ns = self.noise_ns(Kind::Slice);
+        let late_ns = self.noise_ns(Kind::Slice)
+            + if idled { self.noise_ns(Kind::SwitchFromIdle) } else { 0 };
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
@@ -229,7 +230,7 @@ impl Machine<'_> {
         }
         match self.slice_left(cpu) {
             Some((_, true)) => self.resched(cpu, Resched::Now),
-            _ => self.start_hrtick(cpu),
+            _ => self.start_hrtick(cpu, false),
         }
     }
 
