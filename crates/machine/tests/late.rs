@@ -92,3 +92,59 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
     };
     assert_eq!(["6.12", "6.17", "6.18"].map(first_after_release), ["a", "a", "b"]);
 }
+
+#[test]
+fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
+    let text = |call: &str| {
+        format!(
+            r#"
+            duration = "500ms"
+            [machine]
+            cpus = 1
+            preempt = "voluntary"
+            [[group]]
+            path = "/visits"
+            [[task]]
+            name = "call"
+            program = [{{ forever = [{{ kernel = "{call}" }}, {{ user = "1us" }}] }}]
+            [[task]]
+            name = "visit"
+            group = "/visits"
+            class = "rt"
+            program = [{{ forever = [{{ every = "5037us" }}, {{ user = "100us" }}] }}]
+            "#
+        )
+    };
+    let kernel = kernel::parse_kernels("6.12").unwrap()[0];
+    // From each wake-up to the switch that it asks for, the longest; and how much more than it worked `visit` used.
+    let longest_and_more = |call: &str| {
+        let workload = cpumax_workload::parse(&text(call), "late.toml").unwrap();
+        let (mut longest_ns, mut more_usec) = (0, 0);
+        for seed in 0..12 {
+            let mut recorded = Recorded::default();
+            let options = Options { noise: Some(seed), ..Options::new(kernel, 1) };
+            let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
+            let visit =
+                recorded.names.tasks.iter().position(|name| name == "visit").unwrap() as u32;
+            let mut woken_ns = 0;
+            for event in &recorded.events {
+                match event.what {
+                    What::Wake { task } if task == visit => woken_ns = event.time_ns,
+                    What::Switch { next: Some(task) } if task == visit => {
+                        longest_ns = longest_ns.max(event.time_ns - woken_ns);
+                    }
+                    _ => {}
+                }
+            }
+            more_usec = more_usec.max(outcome.groups["/visits"].usage_usec.saturating_sub(9_900));
+        }
+        (longest_ns, more_usec)
+    };
+    let (longest_ns, more_usec) = longest_and_more("50ms");
+    assert!((150_000..230_000).contains(&longest_ns), "{longest_ns}");
+    // 99 visits, each a tenth of a millisecond late on average.
+    assert!((6_000..14_000).contains(&more_usec), "{more_usec}");
+    let (longest_ns, more_usec) = longest_and_more("30us");
+    assert!(longest_ns < 60_000, "{longest_ns}");
+    assert!(more_usec < 4_000, "{more_usec}");
+}
