@@ -34,7 +34,7 @@ impl Machine<'_> {
         let (_, most_ns) = Kind::Point.range_ns();
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
-            done_ns == self.now && done_ns - wanted_ns <= most_ns
+            done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= most_ns
         };
         late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
