@@ -63,6 +63,7 @@ enum cure {
 	CURE_LATE_CHARGE = 1 << 8,
 	CURE_RESCUE = 1 << 9,
 	CURE_IO_WORKER = 1 << 10,
+	CURE_READER = 1 << 11,
 };
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
@@ -91,6 +92,7 @@ u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
 #define CBW_CPUS_MAX 8192
 u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
+s32 cbw_going; /* the number of a CPU that may be about to, and one */
 u64 cbw_next_dsq;
 
 struct {
@@ -164,10 +166,54 @@ static __noinline int cbw_rescue(u64 dsq)
 		return 0;
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		cpu = task_cpu(p);
-		if (cbw_is_leaving(cpu) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, DSQ_LOCAL_ON | cpu, 0))
+		if ((cbw_is_leaving(cpu) || cpu + 1 == cbw_read(cbw_going)) && scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, DSQ_LOCAL_ON | cpu, 0))
 			scx_bpf_kick_cpu(cpu, 0);
 	}
 	return 0;
+}
+
+struct cbw_going_timer {
+	struct bpf_timer timer;
+	s32 cpu;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cbw_going_timer);
+} cbw_going_timers SEC(".maps");
+
+/* CPUs go one at a time. One that has been told comes by cbw_cpu_offline(). */
+static int cbw_rescue_going(void *map, u32 *key, struct cbw_going_timer *value)
+{
+	if (!cbw_may_kick())
+		return 0;
+	cbw_write(cbw_going, value->cpu + 1);
+	cbw_rescue_all();
+	cbw_write(cbw_going, 0);
+	return 0;
+}
+
+/*
+ * Before anybody is told that a CPU goes offline, and after it takes nothing from shared queues any more, it waits for all readers
+ * of RCU: for ever, if one that was preempted as such waits there and may run nowhere else (up to 7.0). It is the CPU's own thread
+ * that waits, so when that falls asleep a timer has a look. If the CPU stays after all nothing is lost.
+ */
+static __always_inline void cbw_look_if_going(struct task_struct *p)
+{
+	struct cbw_going_timer *timer;
+	u32 zero = 0;
+
+	if (!(p->flags & PF_KTHREAD) || p->nr_cpus_allowed != 1 || (without & CURE_READER))
+		return;
+	if (p->comm[0] != 'c' || p->comm[1] != 'p' || p->comm[2] != 'u' || p->comm[3] != 'h' || p->comm[4] != 'p' ||
+	    p->comm[5] != '/')
+		return;
+	timer = bpf_map_lookup_elem(&cbw_going_timers, &zero);
+	if (!timer)
+		return;
+	timer->cpu = task_cpu(p);
+	bpf_timer_start(&timer->timer, CBW_CONTINUE_NS, 0);
 }
 
 /* What is enqueued from now on the core puts on the CPU's own queue; what is released, see cbw_release(). */

@@ -147,6 +147,7 @@ pub const CHECKS: &[Check] = &[
     ending_badly(exact("watchdog_barks", parked::watchdog_barks)),
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
+    ending_badly(parallel("pinned_readers", 4, parked::pinned_readers)).alone(),
     exact("missing_function", refused::missing_function),
     exact("missing", refused::missing),
     exact("locked_down", refused::locked_down).alone(),

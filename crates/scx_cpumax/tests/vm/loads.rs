@@ -18,6 +18,7 @@ pub fn main(args: &[String]) -> ! {
         Some("hog") => hog(),
         Some("hogs") => hogs(number(1)),
         Some("reads") => reads(),
+        Some("lookups") => lookups(),
         Some("sleeper") => sleeper(number(1)),
         Some("threads") => threads(number(1)),
         Some("forks") => forks(args.get(1).map(String::as_str)),
@@ -85,6 +86,14 @@ fn reads() -> ! {
     let mut buffer = [0; 4096];
     loop {
         let _ = zero.read_at(&mut buffer, 0);
+    }
+}
+
+/// Looks up a file by a path of as many steps as there may be, all of them as one reader of RCU.
+fn lookups() -> ! {
+    let path = format!("/{}init", "./".repeat(2040));
+    loop {
+        let _ = fs::metadata(&path);
     }
 }
 

@@ -270,6 +270,8 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 	cbw_group_t *l = cbw_task_limit(t);
 	u32 cpu;
 
+	if (!runnable)
+		cbw_look_if_going(p);
 	/*
 	 * Asleep it may hold anything when it wakes up. That it is not runnable is not enough: the core takes a task off the
 	 * queue for a moment to change something about it, its being allowed to migrate for one.

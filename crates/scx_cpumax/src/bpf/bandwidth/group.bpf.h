@@ -7,8 +7,14 @@
 static __always_inline s32 cbw_init(void)
 {
 	struct cbw_cpu_timer *timer;
-	u32 cpu;
+	struct cbw_going_timer *going;
+	u32 cpu, zero = 0;
 
+	going = bpf_map_lookup_elem(&cbw_going_timers, &zero);
+	if (!going)
+		return -ENOMEM;
+	bpf_timer_init(&going->timer, &cbw_going_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&going->timer, cbw_rescue_going);
 	bpf_for(cpu, 0, nr_cpus) {
 		u32 key = cpu;
 

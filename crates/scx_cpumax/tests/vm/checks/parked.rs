@@ -13,6 +13,8 @@ const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
 const WITHOUT_SECOND_HOP: &str = "--without=16";
 const WITHOUT_KILLED: &str = "--without=128";
 const WITHOUT_RESCUE: &str = "--without=512";
+const WITHOUT_READER: &str = "--without=2048";
+
 /// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
@@ -335,11 +337,11 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
 }
 
 /// The slowest of some CPUs that go offline under busy tasks, limited and not, that may run nowhere else.
-fn slowest_leave(rounds: usize, args: &[&str]) -> Result<Duration, String> {
+fn slowest_leave(rounds: usize, load: &str, args: &[&str]) -> Result<Duration, String> {
     let mut scheduler = Scheduler::start(args)?;
     let (limited, other) = (Group::new("limited", "5000 50000"), Group::new("other", "max"));
     let (mut loads, mut slowest) = (limited.hogs(2), Duration::ZERO);
-    loads.extend(other.hogs(3));
+    loads.extend((0..3).map(|_| other.load(&[load])));
     for round in 0..rounds {
         let cpu = 1 + round % 3;
         let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
@@ -362,14 +364,28 @@ fn slowest_leave(rounds: usize, args: &[&str]) -> Result<Duration, String> {
 /// A CPU that goes offline takes those with it that may run nowhere else, for the core to push them away. Without the cure they
 /// wait in the shared queue, and the CPU for them, until the kernel throws the scheduler out.
 pub fn pinned() -> Checked {
-    let with = slowest_leave(12, &[])?;
-    let without = slowest_leave(3, &[WITHOUT_RESCUE]);
+    let with = slowest_leave(12, "hog", &[])?;
+    let without = slowest_leave(3, "hog", &[WITHOUT_RESCUE]);
     let said = format!("slowest leave {with:.1?}, without the cure {without:.1?}");
     let stood_still = match without {
         // The kernel itself does that.
         Ok(_) if kernel_version() >= (7, 2) => true,
         Ok(time) => time > Duration::from_secs(10),
         Err(said) => said.contains("failed to run for"),
+    };
+    if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
+}
+
+/// Likewise those of them that were preempted as readers of RCU, for which the CPU waits before anybody is told that it leaves.
+pub fn pinned_readers() -> Checked {
+    let with = slowest_leave(12, "lookups", &[])?;
+    let without = slowest_leave(6, "lookups", &[WITHOUT_READER]);
+    let said = format!("slowest leave {with:.1?}, without the cure {without:.1?}");
+    let stood_still = match &without {
+        // These queue all of the CPU's tasks anew.
+        Ok(_) if kernel_version() >= (7, 2) => true,
+        Ok(time) => *time > Duration::from_secs(10),
+        Err(said) => said.contains("RCU CPU stall") || said.contains("failed to run for"),
     };
     if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
 }
