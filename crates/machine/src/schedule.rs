@@ -23,7 +23,7 @@ impl Machine<'_> {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
         self.account_work(cpu);
-        let clock_ns = self.charge_to_kept_clock(cpu);
+        let clock_ns = self.leave_out_since_kept_clock(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
         if self.may_come_back(cpu) {
             self.take_back(cpu);
@@ -81,8 +81,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges what runs up to the clock that a reschedule goes by: that clock, ns.
-    fn charge_to_kept_clock(&mut self, cpu: CpuId) -> u64 {
+    /// What runs is to be charged only up to the clock that a reschedule goes by: that clock, ns. What it ran since then is
+    /// taken out of its next charge.
+    fn leave_out_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
+        self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
         let curr = self.cpus[cpu].curr;
         if kept_ns >= self.now || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -96,12 +98,9 @@ impl Machine<'_> {
             clock_ns = clock_ns.max(self.cfs_rqs[q].exec_start_ns);
             q = self.cfs_rqs[q].parent;
         }
-        let now = std::mem::replace(&mut self.now, clock_ns);
-        self.charge_path(leaf);
-        self.now = now;
         let mut q = leaf;
         while q.is_some() {
-            self.cfs_rqs[q].exec_start_ns = now;
+            self.cfs_rqs[q].exec_start_ns += self.now - clock_ns;
             q = self.cfs_rqs[q].parent;
         }
         clock_ns

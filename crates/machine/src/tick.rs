@@ -74,7 +74,7 @@ impl Machine<'_> {
         // While an interrupt is on its way, a tick may come first and do what it was sent for.
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
-        self.tick_at_or_after(cpu, due_ns, every_ns)
+        self.tick_at_or_after(cpu, due_ns.max(self.now), every_ns)
     }
 
     /// From when on a tick has something to find.

@@ -148,3 +148,33 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
     assert!(longest_ns < 60_000, "{longest_ns}");
     assert!(more_usec < 4_000, "{more_usec}");
 }
+
+#[test]
+fn what_is_charged_late_arms_no_timer_in_the_past() {
+    // The slice of 5 ms is used up between the wake-up at 6.3 ms and the end of the call; the period's timer, which
+    // has stopped by then, is started again.
+    let text = r#"
+        duration = "100ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        preempt = "none"
+        timer_phase = "0ms"
+        [[group]]
+        path = "/g"
+        max = "20000 1000"
+        [[task]]
+        name = "call"
+        group = "/g"
+        program = [{ forever = [{ kernel = "7700us" }, { user = "1us" }] }]
+        [[task]]
+        name = "visit"
+        class = "rt"
+        program = [{ forever = [{ every = "6300us" }, { user = "100us" }] }]
+    "#;
+    for version in ["4.18", "6.1", "6.12", "6.18", "7.2", "7.3"] {
+        let outcome = outcome(text, version);
+        let used = outcome.groups["/g"].usage_usec;
+        assert!((50_000..100_000).contains(&used), "{version}: {used}");
+    }
+}
