@@ -89,6 +89,8 @@ pub struct Vm {
     complaints: Arc<Mutex<Tail>>,
     events: Vec<String>,
     started: Instant,
+    /// For which deadline something is waited for, and how long it had waited for a CPU before that.
+    waited: (Option<Instant>, Duration),
     /// A machine dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
     _seat: Option<Seat>,
@@ -148,6 +150,7 @@ impl Vm {
             complaints,
             events: Vec::new(),
             started: Instant::now(),
+            waited: (None, Duration::ZERO),
             on_this_thread: PhantomData,
             _seat: seat,
         };
@@ -289,12 +292,16 @@ impl Vm {
 
     /// How long is left until then. On a host that is busy with other things a machine gets the time back for which it
     /// waited for a CPU.
-    fn left_until(&self, deadline: Instant) -> Duration {
+    fn left_until(&mut self, deadline: Instant) -> Duration {
+        if self.waited.0 != Some(deadline) {
+            self.waited = (Some(deadline), waited_for_cpu(self.child.id()));
+        }
         let now = Instant::now();
         if now < deadline {
             return deadline - now;
         }
-        (deadline + waited_for_cpu(self.child.id())).saturating_duration_since(now)
+        let waited = waited_for_cpu(self.child.id()).saturating_sub(self.waited.1);
+        (deadline + waited).saturating_duration_since(now)
     }
 
     fn look_for_panic(&self) -> Result<(), Error> {
