@@ -125,6 +125,9 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
             let Some(set) = &args.set else {
                 bail!("{name} is a recording: give the limit that it is to have by --set");
             };
+            if args.duration.is_some() {
+                bail!("--for is for scenarios: {name} lasts as long as was recorded");
+            }
             // The phase of its periods stays random: what it does comes at times of its own.
             workloads.push(replay::limited(Path::new(name), set)?);
             continue;
