@@ -71,8 +71,8 @@ pub fn load_cost() -> Checked {
     if sum == 0 || sum > LOAD_COST_MAX { Err(said) } else { Ok(said) }
 }
 
-/// Three times what it was when this was written.
-const LOAD_COST_MAX: u64 = 200_000;
+/// 144 000 on 7.3 and 282 000 on 7.0, whose verifier sees fewer states as equal. At a million it gives up.
+const LOAD_COST_MAX: u64 = 400_000;
 
 /// No privileges, and a kernel without what is needed.
 pub fn missing() -> Checked {
