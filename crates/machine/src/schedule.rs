@@ -142,6 +142,9 @@ impl Machine<'_> {
             }
             return false;
         }
+        if state == State::Runnable && self.rules.unit == Unit::Entity {
+            self.check_runtime_from_above(self.ses[se].q);
+        }
         let mut queued = false;
         let mut child = se;
         let mut q = self.ses[se].q;
@@ -169,6 +172,21 @@ impl Machine<'_> {
             q = parent;
         }
         queued
+    }
+
+    /// Before the previous task is put back, the pick has gone down from the root and looked at each level: where there is
+    /// only one way that is the task's own, and a group is throttled before those below it. False: it ends here.
+    fn check_runtime_from_above(&mut self, q: CfsRqId) -> bool {
+        let parent = self.cfs_rqs[q].parent;
+        if parent.is_none() {
+            return true;
+        }
+        if !self.check_runtime_from_above(parent) || self.cfs_rqs[parent].nr != 1 {
+            return false;
+        }
+        self.charge(q);
+        self.check_runtime_at_put(q);
+        !self.cfs_rqs[q].bandwidth.throttled
     }
 
     fn forget_prev(&mut self, prev: TaskId) {

@@ -178,3 +178,33 @@ fn what_is_charged_late_arms_no_timer_in_the_past() {
         assert!((50_000..100_000).contains(&used), "{version}: {used}");
     }
 }
+
+#[test]
+fn a_group_that_ends_with_its_child_is_throttled_before_it() {
+    // Both are out of runtime at the tick at 20 ms. Time counts as throttled only while something is queued, which the
+    // child no longer is once it is throttled itself.
+    let text = r#"
+        duration = "110ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        timer_phase = "0ms"
+        [[group]]
+        path = "/p"
+        max = "20000 100000"
+        [[group]]
+        path = "/p/c"
+        max = "20000 100000"
+        [[task]]
+        name = "hog"
+        group = "/p/c"
+        program = [{ forever = [{ user = "10s" }] }]
+    "#;
+    for version in ["6.1", "6.12", "6.17"] {
+        let outcome = outcome(text, version);
+        let stat = |group: &str| {
+            (outcome.groups[group].nr_throttled, outcome.groups[group].throttled_usec)
+        };
+        assert_eq!([stat("/p"), stat("/p/c")], [(1, 80_000), (1, 80_000)], "{version}");
+    }
+}
