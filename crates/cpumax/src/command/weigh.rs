@@ -151,16 +151,18 @@ fn is_recorded(workload: &Workload) -> bool {
     workload.machine.timer_phase_ns.is_none()
 }
 
-/// How long a run was at work, s: all of its time, or until the limited threads of a recording were done.
+/// How long a run was at work, s: all of its time, or until the limited threads of a recording were done, if they were.
 fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let limited =
         |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
     let finished = workload.tasks.iter().filter(limited);
-    let last_ns = finished.filter_map(|t| Some(outcome.tasks.get(&t.name)?.finished_ns)).max();
-    match last_ns {
-        Some(ns @ 1..) if is_recorded(workload) => ns as f64 / 1e9,
-        _ => workload.duration_ns as f64 / 1e9,
-    }
+    let finished = finished.filter_map(|task| outcome.tasks.get(&task.name));
+    let finished: Vec<u64> =
+        finished.filter(|task| task.count > 0).map(|task| task.finished_ns).collect();
+    // Who never ends is at 0.
+    let ended = is_recorded(workload) && !finished.contains(&0);
+    let last_ns = finished.into_iter().max().filter(|_| ended).unwrap_or(workload.duration_ns);
+    last_ns as f64 / 1e9
 }
 
 fn job(workload: &Workload, kernel: Kernel, seed: u64) -> Job<'_> {
