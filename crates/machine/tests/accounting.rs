@@ -1,12 +1,12 @@
-//! What counts later than it happens: a reschedule that goes by the clock of the wake-up which asked for it, and a weight
-//! written while its group is throttled.
+//! Who is charged for what, and from when on it counts: reschedules that go by the clock of the wake-up which asked for them,
+//! weights written while a group is throttled, and which of two groups is throttled first.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
 
 fn outcome(text: &str, version: &str) -> Outcome {
-    let workload = cpumax_workload::parse(text, "late.toml").unwrap();
+    let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
     let kernel = kernel::parse_kernels(version).unwrap()[0];
     let options = Options { check: true, ..Options::new(kernel, 1) };
     run(&workload, &options, None, None).unwrap()
@@ -78,7 +78,7 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
         group = "/g/b"
         weight = 1000
     "#;
-    let workload = cpumax_workload::parse(text, "late.toml").unwrap();
+    let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
     let first_after_release = |version| {
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         let mut recorded = Recorded::default();
@@ -118,7 +118,7 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
     let kernel = kernel::parse_kernels("6.12").unwrap()[0];
     // From each wake-up to the switch that it asks for, the longest; and how much more than it worked `visit` used.
     let longest_and_more = |call: &str| {
-        let workload = cpumax_workload::parse(&text(call), "late.toml").unwrap();
+        let workload = cpumax_workload::parse(&text(call), "accounting.toml").unwrap();
         let (mut longest_ns, mut more_usec) = (0, 0);
         for seed in 0..12 {
             let mut recorded = Recorded::default();
