@@ -16,13 +16,14 @@ LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-# Alone in the memory of a virtual machine it finds no C library, so it brings its own.
+# Alone in the memory of a virtual machine it finds no C library, so it brings its own; what it brings for debuggers would be
+# read with every state that is restored.
 guest: deps ## Build the static program that runs scenarios with real processes
-	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static
+	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=debuginfo
 
 install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
 	$(CARGO) install --path crates/cpumax
-	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
+	RUSTFLAGS='-C target-feature=+crt-static -C strip=debuginfo' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
@@ -34,7 +35,7 @@ CONFORMANCE_CASES ?= --cases 1000300..1000339
 conformance: guest ## Hold the model against all real kernels again: docs/conformance.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
-		--markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
+		--keep target/conformance --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	cat docs/conformance.md
 
 comma := ,

@@ -104,6 +104,9 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     let keepers = if born { make_keepers(&workload, &groups) } else { Vec::new() };
     let world = make_world(workload, plan, job.seed, place, &groups, keepers)?.install();
     become_real_time(place)?;
+    for log in [&world.log, &world.births, &world.locking] {
+        log.open().map_err(|error| error.to_string())?;
+    }
     let mut run = Run {
         world,
         groups,

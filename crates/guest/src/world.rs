@@ -300,16 +300,45 @@ pub struct Log {
 impl Log {
     /// Room for all requests there may be in a run.
     pub const REQUESTS: u64 = 4 << 20;
-    /// Room for all births, or for all calls that take locks. The memory is there in earnest, as a run may not wait for it.
+    /// Room for all births, or for all calls that take locks.
     pub const OTHERS: u64 = 1 << 18;
+    /// Entries whose memory is there in earnest before a run, which may not wait for it; a page of others is asked for once in
+    /// 256 of them. To clear it all would be most of what a run takes in an emulated machine.
+    const AT_HAND: u64 = 1 << 15;
 
-    /// An empty one, with room for so many entries.
+    /// An empty one, with room for so many entries, at least as many as are at hand. [`Log::open`] opens the rest.
     ///
     /// # Errors
     /// There is no memory.
     pub fn new(room: u64) -> std::io::Result<Log> {
         let entries = crate::work::memory(room as usize * size_of::<[u64; 2]>())?;
-        Ok(Log { entries: entries.cast(), room, next: AtomicU64::new(0) })
+        let log = Log { entries: entries.cast(), room, next: AtomicU64::new(0) };
+        log.protect_rest(libc::PROT_NONE)?;
+        Ok(log)
+    }
+
+    /// Opens what `mlockall()` was not to fill.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn open(&self) -> std::io::Result<()> {
+        let (rest, bytes) = self.rest();
+        // SAFETY: the memory is ours; where it is not locked nothing happens.
+        unsafe { libc::munlock(rest, bytes) };
+        self.protect_rest(libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn rest(&self) -> (*mut libc::c_void, usize) {
+        let bytes = (self.room - Log::AT_HAND) as usize * size_of::<[u64; 2]>();
+        // SAFETY: there is room for more than what is at hand.
+        (unsafe { self.entries.add(Log::AT_HAND as usize) }.cast(), bytes)
+    }
+
+    fn protect_rest(&self, protection: i32) -> std::io::Result<()> {
+        let (rest, bytes) = self.rest();
+        // SAFETY: the memory is ours, and nobody is there yet.
+        let result = unsafe { libc::mprotect(rest, bytes, protection) };
+        if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Adds a request of a task of this kind in this group.
