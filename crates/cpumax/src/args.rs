@@ -421,7 +421,7 @@ pub struct CompareArgs {
     /// Every built-in scenario
     #[arg(long, conflicts_with = "scenarios")]
     pub all: bool,
-    /// Also the random cases from A to B, as `cpumax search` numbers them
+    /// Also the random cases from A to B, as `cpumax search` numbers them; with --parallel, those for 2 to 8 CPUs
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub cases: Option<Seeds>,
     /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3
@@ -464,6 +464,11 @@ pub struct CompareArgs {
     /// comparison
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
+
+    /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
+    /// goes on, and a changed model is held against the same runs in a fraction of the time
+    #[arg(long, value_name = "FOLDER", conflicts_with = "parallel")]
+    pub keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

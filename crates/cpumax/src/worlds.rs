@@ -11,6 +11,7 @@ use cpumax_compare::cell::Mode;
 use cpumax_compare::{Error, Model, World};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_workload::Workload;
+use std::path::Path;
 
 /// A kernel as it was asked for.
 #[derive(Debug, Clone)]
@@ -23,13 +24,15 @@ pub struct Asked {
 
 /// How worlds run what they are given.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
+pub struct How<'a> {
     /// Where kernels are run.
     pub on: WorldName,
     /// One CPU, or several side by side.
     pub mode: Mode,
     /// Virtual machines at a time, if not as many as there are CPUs for.
     pub side_by_side: Option<u16>,
+    /// Where real kernels' runs are kept, and taken from.
+    pub kept: Option<&'a Path>,
 }
 
 /// The kernels a list names.
@@ -44,7 +47,7 @@ pub fn kernels(list: &str, on: WorldName) -> anyhow::Result<Vec<Asked>> {
 }
 
 /// Prepares kernels for what they will run, all at once rather than each when it is needed.
-pub fn prepare(asked: &[&Asked], how: How, workloads: &[Workload]) -> Result<(), Failure> {
+pub fn prepare(asked: &[&Asked], how: How<'_>, workloads: &[Workload]) -> Result<(), Failure> {
     match how.on {
         WorldName::Model => Ok(()),
         WorldName::Vm => vm::boot(asked, how, workloads),
@@ -52,7 +55,7 @@ pub fn prepare(asked: &[&Asked], how: How, workloads: &[Workload]) -> Result<(),
 }
 
 /// That kernel in that world.
-pub fn world(asked: &Asked, how: How) -> anyhow::Result<Box<dyn World>> {
+pub fn world<'a>(asked: &Asked, how: How<'a>) -> anyhow::Result<Box<dyn World + 'a>> {
     match how.on {
         WorldName::Model => Ok(Box::new(model(asked))),
         WorldName::Vm => Ok(Box::new(vm::Machine::new(asked, how)?)),

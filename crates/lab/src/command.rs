@@ -71,7 +71,7 @@ impl Lab {
         let patience = Patience { deadline: Instant::now() + boot_time(command.mode), stop: &stop };
         let time = command.patience.unwrap_or(PATIENCE);
         let ended = self.follow(&mut vm, patience, time, &mut written);
-        self.kept(ended, &vm.console(), &format!("{}-command", kernel.name))
+        self.with_console(ended, &vm.console(), &format!("{}-command", kernel.name))
     }
 
     fn follow(

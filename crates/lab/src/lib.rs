@@ -13,6 +13,7 @@ pub mod fetch;
 mod guest;
 mod host;
 pub mod initramfs;
+mod kept;
 mod lock;
 mod qemu;
 mod qmp;

@@ -13,11 +13,13 @@
 use crate::Error;
 use crate::cache::{Cache, Kernel};
 use crate::guest::Guest;
+use crate::kept::Kept;
 use crate::qemu::{self, Mode};
 use crate::snapshot::{Boot, Snapshot};
 use crate::vm::{Patience, Vm};
 use cpumax_guest::protocol::{self, FromGuest, Ready, Report, ToGuest};
 use std::fs;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,6 +113,7 @@ pub struct Lab {
     cache: Cache,
     pub(crate) guest: Guest,
     qemu_version: String,
+    kept: Option<Kept>,
 }
 
 impl Lab {
@@ -127,7 +130,15 @@ impl Lab {
     /// # Errors
     /// As [`Lab::open`].
     pub fn with(cache: Cache) -> Result<Lab, Error> {
-        Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()? })
+        Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()?, kept: None })
+    }
+
+    /// Keeps the answer of each exact run in this folder, and takes from there what was run before.
+    ///
+    /// # Errors
+    /// When there can be no such folder.
+    pub fn keeping(self, folder: &Path) -> Result<Lab, Error> {
+        Ok(Lab { kept: Some(Kept::at(folder)?), ..self })
     }
 
     /// A kernel that is here.
@@ -188,18 +199,44 @@ impl Lab {
     fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
         let kernel = self.kernel(&job.kernel)?;
         let boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
-        let snapshot = self.snapshot(&boot, index, watch)?;
-        let stop = || watch.stopped();
-        let mut line = serde_json::to_string(&job.message(job.mode == Mode::Exact))
+        let message = job.message(job.mode == Mode::Exact);
+        let mut line = serde_json::to_string(&message)
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
         line.push('\n');
-        let mut vm = snapshot.start(&boot, &line, &stop)?;
+        let run = || self.answer(&boot, &line, index, job, watch);
+        let answer = match (&self.kept, job.mode) {
+            (Some(kept), Mode::Exact) => kept.answer(&boot, message, &line, run)?,
+            _ => run()?,
+        };
+        match answer {
+            FromGuest::Result(mut report) => {
+                report.outcome.kernel.clone_from(&job.kernel);
+                Ok(*report)
+            }
+            FromGuest::Refused { reason } => Err(Error::Refused { reason }),
+            other => Err(Error::Guest { reason: format!("its last word is {other:?}") }),
+        }
+    }
+
+    /// Runs a job in a machine of its own; the answer is a result or a refusal.
+    fn answer(
+        &self,
+        boot: &Boot<'_>,
+        line: &str,
+        index: usize,
+        job: &Job,
+        watch: &dyn Watch,
+    ) -> Result<FromGuest, Error> {
+        let snapshot = self.snapshot(boot, index, watch)?;
+        let stop = || watch.stopped();
+        let mut vm = snapshot.start(boot, line, &stop)?;
         let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
-        let report = result(&mut vm, patience, index, watch);
-        let mut report =
-            self.kept(report, &vm.console(), &format!("{}-{}", kernel.name, job.mode.name()))?;
-        report.outcome.kernel.clone_from(&job.kernel);
-        Ok(report)
+        let answer = match result(&mut vm, patience, index, watch) {
+            Ok(report) => Ok(FromGuest::Result(Box::new(report))),
+            Err(Error::Refused { reason }) => Ok(FromGuest::Refused { reason }),
+            Err(error) => Err(error),
+        };
+        self.with_console(answer, &vm.console(), &format!("{}-{}", job.kernel, job.mode.name()))
     }
 
     fn boot<'a>(&'a self, kernel: &'a Kernel, mode: Mode, kernel_arguments: &'a str) -> Boot<'a> {
@@ -224,7 +261,7 @@ impl Lab {
     }
 
     /// Keeps the console of a machine that failed, under that name.
-    pub(crate) fn kept<T>(
+    pub(crate) fn with_console<T>(
         &self,
         result: Result<T, Error>,
         console: &str,

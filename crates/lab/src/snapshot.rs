@@ -64,7 +64,7 @@ impl Snapshot {
     ) -> Result<Snapshot, Error> {
         let folder = cache.folder().join("snapshots");
         let stem = format!("{}-{}-", boot.kernel.name, boot.mode.name());
-        let state = folder.join(format!("{stem}{}.vm", boot.digest()));
+        let state = folder.join(format!("{stem}{}.vm", boot.digest(&[])));
         if let Some(kept) = Snapshot::kept(&state)? {
             return Ok(kept);
         }
@@ -132,8 +132,8 @@ impl Boot<'_> {
         }
     }
 
-    /// Of everything that the state depends on.
-    fn digest(&self) -> String {
+    /// Of everything that the state depends on, and of what else is given.
+    pub fn digest(&self, more: &[&[u8]]) -> String {
         let mut digest = Sha256::new();
         let origin = &self.kernel.origin;
         let mut part = |bytes: &[u8]| {
@@ -151,6 +151,9 @@ impl Boot<'_> {
         part(qemu::machine(self.mode).join(" ").as_bytes());
         part(qemu::kernel_arguments(self.mode).as_bytes());
         part(self.arguments().as_bytes());
+        for bytes in more {
+            part(bytes);
+        }
         let start =
             digest.finalize().iter().take(8).fold(0, |sum: u64, &b| sum << 8 | u64::from(b));
         format!("{start:016x}")
@@ -201,12 +204,12 @@ impl Boot<'_> {
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
-        name(&mut partial, state).map_err(Error::file("make", state))
+        link(&mut partial, state).map_err(Error::file("make", state))
     }
 }
 
 /// Gives a file without a name one; where the file system cannot, a copy of it gets the name.
-fn name(file: &mut File, path: &Path) -> io::Result<()> {
+pub fn link(file: &mut File, path: &Path) -> io::Result<()> {
     let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
     if linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW).is_ok() {
         return Ok(());

@@ -92,6 +92,26 @@ fn a_program_says_what_it_says_and_its_status_is_told() {
 }
 
 #[test]
+fn a_run_that_is_kept_is_not_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(lab) = lab().map(|lab| lab.keeping(folder.path()).unwrap()) else { return };
+    let scenario = "duration = \"1ms\"\n[[task]]\nname = \"t\"\nprogram = [{ user = \"1us\" }]\n";
+    let job = Job::new(KERNEL, Mode::Exact, scenario.to_owned(), 1, 1_000_000);
+    let run = |job: &Job| lab.run(job, &Quiet);
+    let first = run(&job).unwrap();
+    assert_eq!(run(&job).unwrap(), first);
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let of_another_seed = text.replacen("\"seed\":1", "\"seed\":2", 2);
+    std::fs::write(&file, of_another_seed).unwrap();
+    assert_eq!(run(&job).unwrap().outcome.seed, 2, "from the file");
+    assert_eq!(run(&Job { seed: 3, ..job.clone() }).unwrap().outcome.seed, 3, "another job");
+    std::fs::write(&file, "{}").unwrap();
+    let told = run(&job).unwrap_err().to_string();
+    assert!(told.contains(file.to_str().unwrap()) && told.contains("removed"), "{told}");
+}
+
+#[test]
 fn a_panic_is_told_with_the_end_of_the_console() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();

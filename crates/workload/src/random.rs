@@ -7,7 +7,7 @@ mod program;
 mod real;
 mod shrink;
 
-pub use real::real;
+pub use real::{real, real_on_several};
 pub use shrink::minimize;
 
 use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};

@@ -46,7 +46,8 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How { on: args.on, mode, side_by_side: args.jobs };
+    let kept = args.keep.as_deref();
+    let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");
     bar.tick();
@@ -139,7 +140,8 @@ fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
         }
     }
     if let Some(Seeds { first, last }) = args.cases {
-        workloads.extend((first..=last).map(random::real));
+        let random = if args.parallel { random::real_on_several } else { random::real };
+        workloads.extend((first..=last).map(random));
     }
     if workloads.is_empty() {
         bail!("nothing to compare: give scenarios, --all or --cases");

@@ -13,17 +13,20 @@ use cpumax_workload::{Workload, print};
 use std::collections::BTreeSet;
 
 /// A kernel in virtual machines, one for each job.
-pub struct Machine {
+pub struct Machine<'a> {
     lab: Lab,
     name: String,
     release: String,
-    how: How,
+    how: How<'a>,
 }
 
-impl Machine {
+impl<'a> Machine<'a> {
     /// That kernel; it must have been fetched.
-    pub fn new(asked: &Asked, how: How) -> anyhow::Result<Machine> {
-        let lab = Lab::open()?;
+    pub fn new(asked: &Asked, how: How<'a>) -> anyhow::Result<Machine<'a>> {
+        let mut lab = Lab::open()?;
+        if let Some(folder) = how.kept {
+            lab = lab.keeping(folder)?;
+        }
         let release = lab.kernel(&asked.name)?.origin.release;
         Ok(Machine { lab, name: asked.name.clone(), release, how })
     }
@@ -46,7 +49,7 @@ impl Machine {
     }
 }
 
-impl World for Machine {
+impl World for Machine<'_> {
     fn label(&self) -> String {
         format!("vm {}", self.release)
     }
@@ -80,7 +83,7 @@ impl World for Machine {
     }
 }
 
-impl Machine {
+impl Machine<'_> {
     /// What an error means: for this job only, or for all.
     fn answer(&self, error: &cpumax_lab::Error) -> Result<Answer, Error> {
         use cpumax_lab::Error as Lab;
@@ -100,7 +103,7 @@ impl Machine {
     }
 }
 
-fn mode(how: How, workload: &Workload) -> cpumax_lab::Mode {
+fn mode(how: How<'_>, workload: &Workload) -> cpumax_lab::Mode {
     match how.mode {
         Mode::Exact => cpumax_lab::Mode::Exact,
         Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus },
@@ -108,7 +111,7 @@ fn mode(how: How, workload: &Workload) -> cpumax_lab::Mode {
 }
 
 /// Boots these kernels, for these workloads, side by side, where that has not been done yet.
-pub fn boot(asked: &[&Asked], how: How, workloads: &[Workload]) -> Result<(), Failure> {
+pub fn boot(asked: &[&Asked], how: How<'_>, workloads: &[Workload]) -> Result<(), Failure> {
     let modes: BTreeSet<_> = workloads.iter().map(|workload| mode(how, workload)).collect();
     let lab = Lab::open()?;
     let mut kernels = Vec::new();

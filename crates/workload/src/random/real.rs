@@ -1,14 +1,14 @@
-//! Small random workloads that a real kernel can be made to run and that a model can be held against: one
-//! CPU, groups up to four deep, up to twelve tasks.
+//! Small random workloads that a real kernel can be made to run and that a model can be held against: groups up to
+//! four deep, up to twelve tasks, on one CPU for a second, or on two to eight for some seconds.
 //!
 //! What depends on who wins a race is left out: lengths are odd, so that nothing coincides, and nothing is so
 //! short that the work of the kernel itself, which no workload speaks of, is a good part of it. So
 //! is what a program cannot bring about: interrupts off, kernel threads, other machines than there are.
 
 use super::Dice;
-use crate::build::{Act, Change, Group, Source, Task};
+use crate::build::{Act, Change, Cpus, Group, Machine, Source, Task};
 use crate::dist::{Domain, Stream};
-use crate::model::{Class, Distribution, LockKind, Signal, Workload};
+use crate::model::{Class, Distribution, LockKind, MachineSpec, Signal, Workload};
 use crate::step::{
     Step, begin, done, every, forever, kernel, lock, move_to, nice, read_lock, recv, repeat, send,
     sleep, syscall, unlock, user, write_lock, yield_now,
@@ -32,6 +32,7 @@ const CHANNEL: &str = "channel";
 
 /// What programs may refer to.
 struct Context<'a> {
+    cpus: u16,
     paths: &'a [String],
     inode: bool,
     rwsem: bool,
@@ -47,10 +48,30 @@ pub fn real(seed: u64) -> Workload {
     // Other streams than those of the large workloads.
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 1));
     let duration_ns = dice.range(400_000_000, 1_200_000_000);
-    let mut draft = Workload::builder(format!("case-{seed}"))
+    small(seed, &mut dice, 1, duration_ns)
+}
+
+/// The small workload of that seed for several CPUs of a real machine. What is decided by who is first has time to
+/// even out.
+///
+/// # Panics
+/// As [`real`].
+pub fn real_on_several(seed: u64) -> Workload {
+    let mut dice = Dice(Stream::new(seed, Domain::Workload, 2));
+    let cpus = dice.choose([2, 2, 3, 4, 8]);
+    let duration_ns = dice.range(2_000_000_000, 5_000_000_000);
+    small(seed, &mut dice, cpus, duration_ns)
+}
+
+fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
+    let name = if cpus == 1 { format!("case-{seed}") } else { format!("case-{seed}-of-{cpus}") };
+    let mut draft = Workload::builder(name)
         .shows("A small random workload.")
         .duration(Duration::from_nanos(duration_ns));
-    let groups = groups(&mut dice);
+    if cpus > 1 {
+        draft = draft.machine(Machine::new(MachineSpec { cpus, ..MachineSpec::default() }));
+    }
+    let groups = groups(dice, cpus);
     for group in &groups {
         draft = draft.with_group(group.clone());
     }
@@ -59,6 +80,7 @@ pub fn real(seed: u64) -> Workload {
         paths.push("/".to_owned());
     }
     let context = Context {
+        cpus,
         paths: &paths,
         inode: dice.one_in(3),
         rwsem: dice.one_in(4),
@@ -76,7 +98,7 @@ pub fn real(seed: u64) -> Workload {
             let between = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
             draft = draft.source(Source::every("source", CHANNEL, between));
         } else {
-            draft = draft.task(feeder(&mut dice, &context));
+            draft = draft.task(feeder(dice, &context));
         }
     }
     let kinds = dice.range(1, MAX_KINDS);
@@ -86,12 +108,12 @@ pub fn real(seed: u64) -> Workload {
         let more = dice.range(0, spare.min(3));
         spare -= more;
         let name = format!("task{ix}");
-        draft = draft.task(task(&mut dice, &context, &name, 1 + more as u32));
+        draft = draft.task(task(dice, &context, &name, 1 + more as u32));
         names.push(name);
     }
     for _ in 0..dice.range(0, MAX_CHANGES) {
         let at_ns = odd(dice.range(duration_ns / 10, duration_ns * 9 / 10));
-        let act = act(&mut dice, &groups, &paths, &names);
+        let act = act(dice, &context, &groups, &names);
         draft = draft.change(Change::at(Duration::from_nanos(at_ns), act));
     }
     draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
@@ -112,14 +134,14 @@ fn length(dice: &mut Dice, most_ns: u64) -> Duration {
 }
 
 /// At least one group with a limit; mostly a chain, sometimes with branches.
-fn groups(dice: &mut Dice) -> Vec<Group> {
+fn groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for ix in 0..dice.range(1, MAX_GROUPS) {
         let below = dice.pick(&groups).filter(|_| !dice.one_in(3)).map(|group| group.path.clone());
         let below = below.filter(|path| path.matches('/').count() < MAX_DEPTH).unwrap_or_default();
         let mut group = Group::new(format!("{below}/g{ix}"));
         if ix == 0 || dice.one_in(2) {
-            group = group.limit(random_limit(dice));
+            group = group.limit(random_limit(dice, cpus));
         }
         if dice.one_in(4) {
             group = group.weight(dice.choose([20, 50, 200, 500]));
@@ -129,10 +151,10 @@ fn groups(dice: &mut Dice) -> Vec<Group> {
     groups
 }
 
-fn random_limit(dice: &mut Dice) -> Limit {
+fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
     // A quota that is no multiple of a tick, nor paid off by exactly so many periods.
-    let quota_us = period_us * dice.range(5, 90) / 100 + dice.range(37, 973);
+    let quota_us = period_us * dice.range(5, 90 * u64::from(cpus)) / 100 + dice.range(37, 973);
     let burst_us = if dice.one_in(8) { quota_us / 2 } else { 0 };
     super::limit(quota_us, period_us, burst_us)
 }
@@ -166,6 +188,9 @@ fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task 
     if count > 1 && dice.one_in(3) {
         // Starting one takes whoever does it a tenth of a millisecond.
         task = task.stagger(length(dice, 5_000_000).max(Duration::from_nanos(1_000_037)));
+    }
+    if context.cpus > 1 && dice.one_in(3) {
+        task = task.cpus(Cpus::Set(dice.cpu_set(context.cpus)));
     }
     let body = match dice.0.below(4) {
         // The simplest are the likeliest to say something when they disagree.
@@ -233,14 +258,14 @@ fn work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
     }
 }
 
-fn act(dice: &mut Dice, groups: &[Group], paths: &[String], names: &[String]) -> Act {
+fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], names: &[String]) -> Act {
     let group = dice.pick(groups).map_or("/g0", |group| &group.path).to_owned();
     let kind = dice.pick(names).map_or("task0", |name| name).to_owned();
     match dice.0.below(8) {
-        0..3 => Act::Limit(group, random_limit(dice)),
+        0..3 => Act::Limit(group, random_limit(dice, context.cpus)),
         3 => Act::Limit(group, Limit::UNLIMITED),
         4 => Act::Weight(group, dice.choose([20, 100, 500])),
-        5 => Act::Move(kind, dice.pick(paths).map_or("/", |path| path).to_owned()),
+        5 => Act::Move(kind, dice.pick(context.paths).map_or("/", |path| path).to_owned()),
         6 => Act::Nice(kind, dice.choose([-10, 0, 10])),
         _ => Act::Signal(kind, Signal::Kill),
     }
@@ -270,6 +295,24 @@ mod tests {
         }
         assert_eq!(deepest, MAX_DEPTH);
         assert!(most > 10, "{most}");
+    }
+
+    #[test]
+    fn those_for_several_cpus_use_them() {
+        let all: Vec<Workload> = (0..300).map(real_on_several).collect();
+        for workload in &all {
+            let text = print(workload);
+            let read = parse(&text, "case.toml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert_eq!(read.tasks, workload.tasks);
+            assert!((2..=8).contains(&workload.machine.cpus));
+        }
+        let wide = |w: &&Workload| {
+            let period = |limit: Limit| limit.quota_ns().filter(|&quota| quota > limit.period_ns());
+            w.groups.iter().any(|group| period(group.limit).is_some())
+        };
+        assert!(all.iter().filter(wide).count() > 100);
+        let pinned = |w: &&Workload| w.tasks.iter().any(|t| t.cpus != crate::Affinity::All);
+        assert!(all.iter().filter(pinned).count() > 100);
     }
 
     #[test]

@@ -1,0 +1,68 @@
+//! Answers of exact runs, kept as files. The same job on the same machine gives the same answer, to the byte, so what is
+//! kept need not be run again; a file's name has a digest of the machine and the job.
+
+use crate::Error;
+use crate::snapshot::{Boot, link};
+use cpumax_guest::protocol::{FromGuest, ToGuest};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A folder of answers.
+#[derive(Debug)]
+pub struct Kept {
+    folder: PathBuf,
+}
+
+/// What a file has in it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    job: ToGuest,
+    answer: FromGuest,
+}
+
+impl Kept {
+    /// The folder, made if it is not there.
+    pub fn at(folder: &Path) -> Result<Kept, Error> {
+        fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
+        Ok(Kept { folder: folder.to_owned() })
+    }
+
+    /// The answer to that job, which the guest reads as `line`: the one that is kept, or that of `run`, which is then kept.
+    pub fn answer(
+        &self,
+        boot: &Boot<'_>,
+        job: ToGuest,
+        line: &str,
+        run: impl FnOnce() -> Result<FromGuest, Error>,
+    ) -> Result<FromGuest, Error> {
+        let digest = boot.digest(&[line.as_bytes()]);
+        let path = self.folder.join(format!("{}-{digest}.json", boot.kernel.name));
+        if let Some(entry) = read(&path)? {
+            return Ok(entry.answer);
+        }
+        let entry = Entry { job, answer: run()? };
+        self.write(&path, &entry).map_err(Error::file("write", &path))?;
+        Ok(entry.answer)
+    }
+
+    /// The file has no name until it is whole.
+    fn write(&self, path: &Path, entry: &Entry) -> io::Result<()> {
+        let mut file = tempfile::tempfile_in(&self.folder)?;
+        file.write_all(&serde_json::to_vec(entry)?)?;
+        link(&mut file, path)
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Entry>, Error> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(Error::file("read", path))?,
+    };
+    let malformed = |error: serde_json::Error| Error::Malformed {
+        path: path.to_owned(),
+        reason: format!("not a run that was kept ({error}); it can be removed"),
+    };
+    serde_json::from_str(&text).map(Some).map_err(malformed)
+}
