@@ -107,8 +107,12 @@ impl Machine<'_> {
 
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
+        // Who is to die goes round no more: its work in the kernel takes no time, so that would never end.
+        let is_last = t.in_syscall && t.kill_pending;
         let Some(rounds) = t.loops.last_mut() else { return };
-        if *rounds == u64::MAX {
+        if is_last {
+            t.loops.pop();
+        } else if *rounds == u64::MAX {
             t.pc = start + 1;
         } else if *rounds > 1 {
             *rounds -= 1;

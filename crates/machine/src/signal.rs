@@ -47,7 +47,11 @@ impl Machine<'_> {
         }
     }
 
+    /// Kernel threads take none (kernel: `sig_task_ignored()`).
     fn signal(&mut self, task: TaskId, signal: Signal) {
+        if !self.tasks[task].has_user_mode() {
+            return;
+        }
         match signal {
             Signal::Kill => {
                 self.tasks[task].kill_pending = true;

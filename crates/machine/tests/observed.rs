@@ -6,8 +6,8 @@ use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Conditions, GroupOutcome};
 use cpumax_workload::build::{Act, Change, Group, Task};
-use cpumax_workload::step::{forever, kernel, user};
-use cpumax_workload::{Signal, Workload};
+use cpumax_workload::step::{forever, kernel, repeat, syscall, user};
+use cpumax_workload::{Class, Signal, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -197,5 +197,27 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
 #[test]
 fn who_is_killed_in_the_kernel_does_not_finish_its_work_there() {
     let kill = Act::Signal("task".to_owned(), Signal::Kill);
-    assert_eq!(used_with(kernel(Duration::from_secs(1)), kill), 50_000);
+    assert_eq!(used_with(kernel(Duration::from_secs(1)), kill.clone()), 50_000);
+    // Nor does it go round in a system call that would never end.
+    let works = || kernel(Duration::from_millis(1));
+    assert_eq!(used_with(syscall([forever([works()])]), kill.clone()), 50_000);
+    assert_eq!(used_with(syscall([repeat(1_000_000_000, [works()])]), kill), 50_000);
+}
+
+#[test]
+fn a_kernel_thread_takes_no_signal() {
+    let works = || [forever([kernel(Duration::from_millis(1))])];
+    for signal in [Signal::Kill, Signal::Stop] {
+        let act = Act::Signal("task".to_owned(), signal);
+        let workload = Workload::builder("signalled")
+            .duration(Duration::from_millis(90))
+            .task(Task::new("task").class(Class::Kthread).program(works()))
+            .change(Change::at(Duration::from_millis(50), act))
+            .build()
+            .expect("is a workload");
+        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+        let options = Options { check: true, ..Options::new(kernel, 1) };
+        let task = &run(&workload, &options, None, None).expect("runs").tasks["task"];
+        assert_eq!((task.usage_usec, task.exited), (90_000, 0), "{signal:?}");
+    }
 }
