@@ -95,6 +95,8 @@ fn seeds_that_found_faults_stay_fixed() {
         (1813, "7.1"),
         // A kernel thread that was killed, for whom work took no time any more.
         (600, "pull"),
+        // A release that waited for a CPU's run queues and then found nothing to release.
+        (936, "7.3"),
         // Ticks that became more frequent while a task ran on a nohz_full CPU.
         (5615, "6.18"),
     ] {

@@ -288,10 +288,11 @@ impl Machine<'_> {
                 self.unthrottle(q);
             }
         }
-        let cost_ns = self.release.end();
-        self.irq_section(cpu, cost_ns - waited_ns);
+        // A section in which nothing was left to release costs nothing but its wait.
+        let work_ns = self.release.end().saturating_sub(waited_ns);
+        self.irq_section(cpu, work_ns);
         if self.locks_cost() {
-            self.cpus[cpu].locked_until_ns = self.now + cost_ns - waited_ns;
+            self.cpus[cpu].locked_until_ns = self.now + work_ns;
         }
     }
 }
