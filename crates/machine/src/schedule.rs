@@ -94,7 +94,8 @@ impl Machine<'_> {
         let mut clock_ns = kept_ns;
         let mut q = leaf;
         while q.is_some() {
-            // Nobody is charged for time twice.
+            // Ticks that were no events charged when they were due. Nobody is charged for time twice.
+            self.charge_to_last_tick(q);
             clock_ns = clock_ns.max(self.cfs_rqs[q].exec_start_ns);
             q = self.cfs_rqs[q].parent;
         }

@@ -97,6 +97,9 @@ fn seeds_that_found_faults_stay_fixed() {
         (600, "pull"),
         // A release that waited for a CPU's run queues and then found nothing to release.
         (936, "7.3"),
+        // Ticks before a clock that a reschedule goes by.
+        (83, "7.1"),
+        (583, "4.19"),
         // Ticks that became more frequent while a task ran on a nohz_full CPU.
         (5615, "6.18"),
     ] {
