@@ -26,6 +26,11 @@ const ONCE_NS: u64 = 500_000;
 const IDLE_NS: u64 = 10_000_000_000;
 /// Worse by more than this is told.
 const TOLERATED: f64 = 1.05;
+/// Names of the columns: of two to know a row by, what tasks get, and what that costs.
+const HEADER: [&str; 12] = [
+    "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
+    "back", "idle",
+];
 /// What the columns are.
 const LEGEND: &str = "CPUs: used by limited groups, of a recording until its work is done. over: most beyond the quota in a period. stall: longest wait of a \
      task. p99: of latencies. even: least use of alike tasks to the mean. irqoff: longest section that releases, its \
@@ -91,12 +96,8 @@ fn write(
     rows: &[Vec<String>],
     worse: &[String],
 ) -> Result<(), Failure> {
-    let header = [
-        "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
-        "back", "idle",
-    ];
     let mut out = output::stdout();
-    write!(out, "{}", cpumax_report::list(&header, rows.iter().cloned(), output::width()))?;
+    write!(out, "{}", table(rows, output::width()))?;
     writeln!(out, "\n{}", output::wrapped(LEGEND))?;
     let title = format!("Where {last} is worse than {base} by more than 5 %:");
     writeln!(out, "\n{}", output::styled(BOLD, &title))?;
@@ -107,6 +108,24 @@ fn write(
         writeln!(out, "{}", output::wrapped(what))?;
     }
     Ok(out.flush()?)
+}
+
+/// One table; where there is no room for it, one of what tasks get and one of what that costs.
+fn table(rows: &[Vec<String>], width: Option<u16>) -> String {
+    let part = |columns: &[usize], width| {
+        let of = |row: &Vec<String>| columns.iter().map(|&at| row[at].clone()).collect();
+        let header: Vec<&str> = columns.iter().map(|&at| HEADER[at]).collect();
+        cpumax_report::list(&header, rows.iter().map(of), width)
+    };
+    let all: Vec<usize> = (0..HEADER.len()).collect();
+    let whole = part(&all, None);
+    let is_wider = |width| whole.lines().any(|line| line.chars().count() > usize::from(width));
+    if !width.is_some_and(is_wider) {
+        return whole;
+    }
+    let get = part(&[0, 1, 2, 3, 4, 5, 6], width);
+    let costs = part(&[0, 1, 7, 8, 9, 10, 11], width);
+    format!("{get}\n{costs}")
 }
 
 fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
@@ -325,4 +344,38 @@ fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
         (used.len() > 1 && mean > 0.0).then(|| least / mean)
     };
     alike.values().filter_map(ratio).reduce(f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two kernels of one scenario, with the widest of everything.
+    fn rows() -> Vec<Vec<String>> {
+        let name = ["profile-384-together", ""];
+        let row = |name: &str| {
+            let cells = [name, "7.3", "0.0947", "0.15ms", "99.5ms", "99.5ms", "100%", "1.14us"];
+            let costs = ["1.14us", "57.5ms", "199954", "2.0"];
+            cells.iter().chain(&costs).map(|&cell| cell.to_owned()).collect()
+        };
+        name.map(row).to_vec()
+    }
+
+    #[test]
+    fn a_table_that_is_wider_than_the_terminal_is_two() {
+        assert_eq!(table(&rows(), Some(104)).lines().count(), 2 + 2);
+        assert_eq!(table(&rows(), None), table(&rows(), Some(104)), "there is room for it");
+        let expected = "\
+scenario              kernel  CPUs    over    stall   p99     even
+------------------------------------------------------------------
+profile-384-together  7.3     0.0947  0.15ms  99.5ms  99.5ms  100%
+                      7.3     0.0947  0.15ms  99.5ms  99.5ms  100%
+
+scenario              kernel  irqoff  p99     in all  back    idle
+------------------------------------------------------------------
+profile-384-together  7.3     1.14us  1.14us  57.5ms  199954  2.0
+                      7.3     1.14us  1.14us  57.5ms  199954  2.0
+";
+        assert_eq!(table(&rows(), Some(80)), expected);
+    }
 }
