@@ -5,9 +5,9 @@ use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
-use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Code, Segment, State, Task};
+use crate::task::{Code, Moving, Segment, State, Task};
 use cpumax_workload::Class;
 
 /// What a task was doing before a change, so that it can go on afterwards.
@@ -119,9 +119,16 @@ impl Machine<'_> {
         if self.tasks[task].group == group {
             return;
         }
-        let before = self.take_off(task);
         let se = self.tasks[task].se;
         let q = self.ses[se].q;
+        let mut late_from_ns = self.now;
+        if self.is_running(task) && self.tasks[task].is_fair() && q.is_some() {
+            // Ticks that were no events charged when they were due.
+            self.charge_to_last_tick(q);
+            late_from_ns = self.cfs_rqs[q].exec_start_ns;
+        }
+        let before = self.take_off(task);
+        self.account_late_usage(self.tasks[task].group, group, self.now - late_from_ns);
         if self.rules.queue == Queue::Cfs && q.is_some() {
             self.leave_for_good(q, se);
         }
@@ -135,8 +142,25 @@ impl Machine<'_> {
                 self.check_preempt(task);
             }
         }
-        let cpu = self.tasks[task].cpu;
+        let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
+        // Who runs on has to stand its ground in the new group; one that moves itself, as soon as it has run there.
+        if before.running && t.class != Class::Rt && t.moving == Moving::No {
+            self.resched(cpu, Resched::Now);
+        }
         self.touch(cpu, false);
+    }
+
+    /// What was not yet charged when a running task moved: the old group pays for it, but the new one has used it, as the
+    /// control group changes first (kernel: `cgroup_migrate_execute()`, `cgroup_account_cputime()`).
+    fn account_late_usage(&mut self, mut old: GroupId, mut new: GroupId, ns: u64) {
+        while old.ix() != 0 {
+            self.groups[old].usage_ns -= ns;
+            old = self.groups[old].parent;
+        }
+        while new.ix() != 0 {
+            self.groups[new].usage_ns += ns;
+            new = self.groups[new].parent;
+        }
     }
 
     /// `mask`: index of the CPUs it may use from now on.

@@ -4,6 +4,7 @@
 //! kernel, its compiler and the machine, so a run draws them by a seed: for each kind of thing a length that is typical in
 //! this run, and around that as much chance as this run has, which may be nearly none.
 
+use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lock::Lock;
 use crate::machine::Machine;
@@ -41,9 +42,11 @@ pub(crate) enum Kind {
     Exit,
     /// From user mode to where a call does what it is for, and asks for its locks.
     Enter,
+    /// In the new group, until the CPU is to choose anew.
+    Moved,
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -59,6 +62,7 @@ const KINDS: [Kind; 15] = [
     Kind::Work,
     Kind::Exit,
     Kind::Enter,
+    Kind::Moved,
 ];
 
 impl Kind {
@@ -76,6 +80,7 @@ impl Kind {
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
             Kind::Enter => (4_000, 14_000),
+            Kind::Moved => (300, 2_000),
         }
     }
 }
@@ -285,7 +290,15 @@ impl Machine<'_> {
                 Moving::Out { in_syscall }
             }
             Moving::Out { in_syscall } => {
-                self.move_to_group(task, group);
+                if self.tasks[task].group == group {
+                    Moving::In { in_syscall }
+                } else {
+                    self.move_to_group(task, group);
+                    Moving::Moved { in_syscall }
+                }
+            }
+            Moving::Moved { in_syscall } => {
+                self.resched(self.tasks[task].cpu, Resched::Now);
                 Moving::In { in_syscall }
             }
             Moving::In { in_syscall } => {
@@ -295,8 +308,11 @@ impl Machine<'_> {
                 return true;
             }
         };
-        let enters = matches!(next, Moving::Enters { .. });
-        let ns = self.noise_ns(if enters { Kind::Enter } else { Kind::Move });
+        let ns = self.noise_ns(match next {
+            Moving::Enters { .. } => Kind::Enter,
+            Moving::Moved { .. } => Kind::Moved,
+            _ => Kind::Move,
+        });
         let t = &mut self.tasks[task];
         t.moving = next;
         (t.in_syscall, t.mode, t.segment, t.left_ns) = (true, Mode::Kernel, Segment::Run, ns);

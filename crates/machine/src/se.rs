@@ -105,12 +105,19 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// What `ns` of CPU time is in virtual time at its weight, rounded down (kernel: `calc_delta_fair()`).
+    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). A kernel multiplies by a reciprocal that
+    /// it has rounded down, so that this may be a nanosecond less than it should be: a group of twice the weight of a new
+    /// task, whose first deadline is after half a slice, comes first for that.
     pub fn virtual_ns(&self, ns: u64) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;
         }
-        scale(ns, NICE_0_WEIGHT, self.weight) as i64
+        let reciprocal = u64::from(u32::MAX) / (self.weight >> 10).max(2);
+        let mut factor = reciprocal * (NICE_0_WEIGHT >> 10);
+        // No more bits than fit.
+        let less = u64::BITS - (factor >> 32).leading_zeros();
+        factor >>= less;
+        ((u128::from(ns) * u128::from(factor)) >> (32 - less)) as i64
     }
 
     /// Lets virtual time pass for `ns` of CPU time.
@@ -170,6 +177,15 @@ pub(crate) fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn virtual_time_is_what_a_kernel_gets_from_a_rounded_reciprocal() {
+        let of = |weight: u64| {
+            Se::new(Owner::Task(TaskId(0)), CfsRqId(0), weight << 10, 0).virtual_ns(700_000)
+        };
+        assert_eq!([1024, 2048, 512, 15].map(of), [700_000, 349_999, 1_399_999, 47_786_666]);
+        assert_eq!(of(88_761), 8_075);
+    }
 
     #[test]
     fn charging_in_steps_is_charging_at_once() {

@@ -31,12 +31,13 @@ pub(crate) enum Wait {
 }
 
 /// A move of oneself to another group, where that takes time (kernel: `cgroup_procs_write()`): it holds `cgroup_mutex`,
-/// and the second half of it is done in the new group.
+/// and the second half of it is done in the new group, where the CPU chooses anew very soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moving {
     No,
     Enters { in_syscall: bool },
     Out { in_syscall: bool },
+    Moved { in_syscall: bool },
     In { in_syscall: bool },
 }
 

@@ -1,5 +1,5 @@
 //! Who is charged for what, and from when on it counts: reschedules that go by the clock of the wake-up which asked for them,
-//! weights written while a group is throttled, and which of two groups is throttled first.
+//! weights written while a group is throttled, moves, and which of two groups is throttled or comes first.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
@@ -91,6 +91,105 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
         recorded.names.tasks[next.unwrap() as usize].clone()
     };
     assert_eq!(["6.12", "6.17", "6.18"].map(first_after_release), ["a", "a", "b"]);
+}
+
+#[test]
+fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
+    // The clock is read at the ticks at 4 and 8 ms; of the 5 ms before the move the last one counts in the new group.
+    let text = r#"
+        duration = "100ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        hrtick = false
+        [[group]]
+        path = "/old"
+        [[group]]
+        path = "/new"
+        [[task]]
+        name = "mover"
+        group = "/old"
+        program = [{ user = "5ms" }, { move = "self", to = "/new" }, { user = "5ms" }]
+    "#;
+    for version in ["5.4", "6.1", "6.12", "6.18", "7.0"] {
+        let outcome = outcome(text, version);
+        let used = ["/old", "/new"].map(|group| outcome.groups[group].usage_usec);
+        assert_eq!(used, [4_000, 6_000], "{version}");
+    }
+}
+
+#[test]
+fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
+    // The new group is put where it owes nothing and is owed nothing: as soon as anybody has run there it is the other's turn.
+    let text = r#"
+        duration = "50ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        preempt = "lazy"
+        hrtick = false
+        [[group]]
+        path = "/old"
+        [[group]]
+        path = "/new"
+        [[task]]
+        name = "hog"
+        group = "/old"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "mover"
+        group = "/old"
+        program = [{ user = "3037us" }, { move = "self", to = "/new" }, { user = "20ms" }]
+    "#;
+    let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
+    for version in ["6.17", "6.18", "6.19", "7.0"] {
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        for seed in 0..9 {
+            let mut recorded = Recorded::default();
+            let options = Options { noise: Some(seed), check: true, ..Options::new(kernel, 1) };
+            run(&workload, &options, Some(&mut recorded), None).unwrap();
+            let moves = |what: &What| matches!(what, What::LockTaken { .. });
+            let at = recorded.events.iter().position(|event| moves(&event.what)).unwrap();
+            let after = &recorded.events[at..];
+            let switch = after.iter().find(|e| matches!(e.what, What::Switch { .. })).unwrap();
+            let ns = switch.time_ns - after[0].time_ns;
+            assert!(ns < 40_000, "{version} seed {seed}: {ns}");
+        }
+    }
+}
+
+#[test]
+fn a_group_of_twice_the_weight_comes_before_new_tasks() {
+    // Its first deadline is after a slice at twice the speed, theirs after half a slice: the same, but for the reciprocal that a
+    // kernel multiplies by.
+    let text = r#"
+        duration = "10ms"
+        [machine]
+        cpus = 1
+        [[group]]
+        path = "/heavy"
+        weight = 200
+        [[task]]
+        name = "new"
+        count = 3
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "heavy"
+        group = "/heavy"
+        program = [{ user = "1s" }]
+    "#;
+    let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
+    for version in ["6.12", "6.17", "6.18", "7.0"] {
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        let mut recorded = Recorded::default();
+        let options = Options { noise: Some(1), ..Options::new(kernel, 1) };
+        run(&workload, &options, Some(&mut recorded), None).unwrap();
+        let first = recorded.events.iter().find_map(|event| match event.what {
+            What::Switch { next: Some(task) } => Some(recorded.names.tasks[task as usize].as_str()),
+            _ => None,
+        });
+        assert_eq!(first, Some("heavy"), "{version}");
+    }
 }
 
 #[test]
