@@ -35,7 +35,7 @@ CONFORMANCE_CASES ?= --cases 1000300..1000339
 conformance: guest ## Hold the model against all real kernels again: docs/conformance.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
-		--keep target/conformance --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
+		--runs target/conformance --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	cat docs/conformance.md
 
 comma := ,

@@ -468,7 +468,7 @@ pub struct CompareArgs {
     /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
     /// goes on, and a changed model is held against the same runs in a fraction of the time
     #[arg(long, value_name = "FOLDER", conflicts_with = "parallel")]
-    pub keep: Option<PathBuf>,
+    pub runs: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -38,6 +38,22 @@ fn what_was_found_still_differs_and_nothing_else_does() {
 }
 
 #[test]
+fn parallel_cases_are_of_several_cpus_and_the_document_says_how_it_was_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("matrix.md");
+    let args = ["compare", "--on", "model", "--kernel", "6.18", "--against", "6.18"];
+    let more = ["--parallel", "--cases", "1..2", "--markdown", path.to_str().expect("ASCII")];
+    let output = cpumax(&[&args[..], &more].concat());
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("case-1-of-2") && said(&output).contains("case-2-of-8"));
+    assert!(
+        text.contains("--cases 1..2 --kernel 6.18 --on model --against 6.18 --parallel"),
+        "{text}"
+    );
+}
+
+#[test]
 fn where_two_runs_part_is_shown_side_by_side() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("a name in ASCII");

@@ -46,7 +46,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let kept = args.keep.as_deref();
+    let kept = args.runs.as_deref();
     let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");

@@ -74,6 +74,9 @@ fn command(args: &CompareArgs) -> String {
     if let Some(against) = &args.against {
         add(format!("--against {against}"));
     }
+    if args.parallel {
+        add("--parallel".to_owned());
+    }
     match args.seeds {
         Some(seeds) => add(format!("--seeds {}..{}", seeds.first, seeds.last)),
         None => add(format!("--seed {}", args.seed)),
