@@ -26,6 +26,7 @@ fn what_was_found_still_differs_and_nothing_else_does() {
         ("ancestor-leak", "6.18", "7.2", true),
         ("ancestor-leak", "6.18", "6.19", false),
         ("boundary-skip", "6.18", "7.3", true),
+        ("boundary-skip-real", "6.18", "7.2", true),
         ("boundary-skip", "7.2", "7.3", false),
     ] {
         let args = ["compare", &found(name), "--on", "model", "--kernel", kernel];
