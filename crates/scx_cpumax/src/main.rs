@@ -112,7 +112,9 @@ fn run(args: &Args) -> Result<()> {
         if server.is_none() {
             server = Some(Server::listen(&args.socket)?);
         }
-        eprintln!("scx_cpumax: in charge");
+        if scheduler.ending() == Ending::StillRunning {
+            eprintln!("scx_cpumax: in charge");
+        }
         let ending = watch(&scheduler, &stop, server.as_ref(), args.stats.map(Duration::from_secs));
         scheduler.detach();
         match ending {

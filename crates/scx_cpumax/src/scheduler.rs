@@ -73,6 +73,7 @@ const VERIFIER_STATISTICS: u32 = 4;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const STATE: &str = "/sys/kernel/sched_ext/state";
+const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
 /// With as many cgroups and tasks as there may be, on a slow machine.
 const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
 /// Each group's timer looks once a period, which is a second at most.
@@ -84,7 +85,7 @@ const EXIT_KIND_UNREGISTERED: i32 = 64;
 const EXIT_CODE_RESTART: i64 = 1 << 48;
 
 impl<'obj> Scheduler<'obj> {
-    /// Checks, loads and attaches.
+    /// Checks, loads and attaches. A CPU that came or went meanwhile is an ending at once: the kernel asks to start again.
     pub fn load(options: &Options, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
         check_kernel()?;
         if let Some(refusal) = crate::refusal::of_hierarchy(Path::new(CGROUPS), options.groups_max)
@@ -92,10 +93,13 @@ impl<'obj> Scheduler<'obj> {
             bail!("{refusal}");
         }
         capture_libbpf_log(options.verbose);
+        // Before the CPUs are counted, so that the kernel sees whether they are still the same when it takes the scheduler.
+        let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ).unwrap_or_default();
         let topology = Topology::read();
         let mut open =
             MainSkelBuilder::default().open(storage).context("the BPF program cannot be opened")?;
         configure(&mut open, options, &topology)?;
+        open.struct_ops.cpumax_ops_mut().hotplug_seq = hotplug_seq.trim().parse().unwrap_or(0);
         if options.verbose {
             for mut program in open.open_object_mut().progs_mut() {
                 program.set_log_level(VERIFIER_STATISTICS);
@@ -117,14 +121,18 @@ impl<'obj> Scheduler<'obj> {
     fn wait_until_enabled(&self) -> Result<()> {
         let start = Instant::now();
         loop {
-            if let Ending::Ejected(reason) | Ending::Restart(reason) = self.ending() {
-                let data = self.skel.maps.bss_data.as_deref().expect("the program has data");
-                bail!(
-                    "{}",
-                    refusal_of(data).unwrap_or_else(|| format!(
-                        "the kernel did not accept the scheduler: {reason}"
-                    ))
-                );
+            match self.ending() {
+                Ending::Ejected(reason) => {
+                    let data = self.skel.maps.bss_data.as_deref().expect("the program has data");
+                    bail!(
+                        "{}",
+                        refusal_of(data).unwrap_or_else(|| format!(
+                            "the kernel did not accept the scheduler: {reason}"
+                        ))
+                    );
+                }
+                Ending::Restart(_) => return Ok(()),
+                Ending::StillRunning | Ending::Detached => {}
             }
             if fs::read_to_string(STATE).is_ok_and(|state| state.trim() == "enabled") {
                 return Ok(());

@@ -148,6 +148,7 @@ pub const CHECKS: &[Check] = &[
     parallel("hotplug", 4, parked::hotplug),
     ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
     ending_badly(parallel("pinned_readers", 4, parked::pinned_readers)).alone(),
+    ending_badly(exact("starts_again", refused::starts_again).on(2)),
     exact("missing_function", refused::missing_function),
     exact("missing", refused::missing),
     exact("locked_down", refused::locked_down).alone(),

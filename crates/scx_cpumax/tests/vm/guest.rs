@@ -180,6 +180,11 @@ pub struct Scheduler {
 impl Scheduler {
     /// Starts it and waits until it is in charge.
     pub fn start(args: &[&str]) -> Result<Self, String> {
+        Self::start_beside(args, || ())
+    }
+
+    /// Likewise, and does something else while it loads.
+    pub fn start_beside(args: &[&str], meanwhile: impl FnOnce()) -> Result<Self, String> {
         let log = File::create(LOG).expect("a log");
         let child = Command::new("/scx_cpumax")
             .args(args)
@@ -188,6 +193,7 @@ impl Scheduler {
             .spawn()
             .expect("it starts");
         let mut this = Self { child };
+        meanwhile();
         let patience = Instant::now();
         while !state().starts_with("enabled") || UnixStream::connect(SOCKET).is_err() {
             if let Ok(Some(status)) = this.child.try_wait() {
@@ -209,7 +215,8 @@ impl Scheduler {
         format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
     }
 
-    fn log() -> String {
+    /// What it said last, each thing in a line of its own.
+    pub fn log() -> String {
         let log = fs::read_to_string(LOG).unwrap_or_default();
         let lines = log.lines().filter(|line| line.starts_with("scx_cpumax: "));
         lines.collect::<Vec<_>>().join(" / ")

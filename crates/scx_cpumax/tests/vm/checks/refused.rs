@@ -25,6 +25,35 @@ pub fn loader_dies() -> Checked {
     Ok(String::new())
 }
 
+/// Takes a CPU away and gives it back.
+fn unplug() {
+    for value in ["0", "1"] {
+        let file = "/sys/devices/system/cpu/cpu1/online";
+        fs::write(file, value).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+}
+
+/// Where a CPU goes after they have been counted and before the scheduler is in charge, the kernel asks to start again.
+pub fn starts_again() -> Checked {
+    // A kernel on which no CPU has ever come or gone has no number to compare.
+    unplug();
+    let loading = || {
+        sleep(Duration::from_millis(500));
+        unplug();
+    };
+    let scheduler = Scheduler::start_beside(&[], loading)?;
+    let said = Scheduler::log();
+    let group = Group::new("again", "20000 100000");
+    let loads = group.hogs(2);
+    sleep(Duration::from_secs(1));
+    let rate = group.rate(Duration::from_secs(4));
+    drop(loads);
+    scheduler.stop()?;
+    hold(&said, rate, 0.2, 1.0)?;
+    let order = ["loading again", "in charge"].map(|words| said.find(words));
+    if order[0].is_none() || order[0] > order[1] { Err(said) } else { Ok(said) }
+}
+
 /// A kernel that lacks a function is told from one that does not in one message, and goes on as it was.
 pub fn missing_function() -> Checked {
     let said = match Scheduler::start(&[]) {
