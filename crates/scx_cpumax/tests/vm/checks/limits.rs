@@ -2,6 +2,7 @@
 //! Groups get what their limits say: no more, and no less.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -201,5 +202,27 @@ pub fn rewriting() -> Checked {
     sleep(Duration::from_secs(1));
     within("again", group.rate(Duration::from_secs(4)), 0.2, 3.0, &mut said)?;
     scheduler.stop()?;
+    Ok(said)
+}
+
+/// Each of 32 levels is enforced, the highest and the lowest too.
+pub fn deepest() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let levels: Vec<Group> =
+        (1..=32).map(|level| Group::new(&vec!["deep"; level].join("/"), "50000 100000")).collect();
+    let loads = levels[31].hogs(2);
+    let mut said = String::new();
+    for level in [1, 16, 32] {
+        let narrow = &levels[level - 1];
+        narrow.set("cpu.max", "20000 100000");
+        sleep(Duration::from_secs(2));
+        let rate = levels[31].rate(Duration::from_secs(5));
+        hold(&format!("narrowed at level {level}"), rate, 0.2, 1.0)?;
+        let _ = write!(said, "{rate:.4} of 0.2 narrowed at level {level}; ");
+        narrow.set("cpu.max", "50000 100000");
+    }
+    drop(loads);
+    scheduler.stop()?;
+    levels.iter().rev().for_each(|group| drop(fs::remove_dir(group.file(""))));
     Ok(said)
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, kernel_version, wait_until};
+use crate::guest::{
+    Checked, Group, Load, Scheduler, beside_fair, hold, kernel_version, wait_until,
+};
 
 /// As `enum cure` has them.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
@@ -107,6 +109,23 @@ pub fn obey() -> Checked {
         .map_err(|()| format!("counted as parked for ever: {}", group.stat()))?;
     scheduler.stop()?;
     Ok(String::new())
+}
+
+/// Who has waited longest is released first: nobody has a second turn before all have had one.
+pub fn in_turn() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let group = Group::new("turns", "10000 100000");
+    let loads = group.hogs(25);
+    sleep(Duration::from_secs(3));
+    let before: Vec<u64> = loads.iter().map(Load::cpu_us).collect();
+    sleep(Duration::from_secs(10));
+    let used: Vec<u64> = loads.iter().zip(before).map(|(load, us)| load.cpu_us() - us).collect();
+    drop(loads);
+    scheduler.stop()?;
+    let (least, most) = (used.iter().min().unwrap_or(&0), used.iter().max().unwrap_or(&0));
+    let said = format!("of 25 in ten seconds each used {least} to {most} us of 40000");
+    // Turns are not all of one length.
+    if least * 3 < most * 2 { Err(said) } else { Ok(said) }
 }
 
 /// A group of parked tasks is frozen at their release, uses nothing while it is, and goes on under its limit.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Scheduler, ask, wait_until};
+use crate::guest::{Checked, Group, Scheduler, ask, state, wait_until};
 
 /// Where the command is in the machine, if it was built.
 pub const CPUMAX: &str = "/cpumax";
@@ -104,7 +104,27 @@ pub fn seen() -> Checked {
         other => return Err(format!("of a group that is not there: {other:?}")),
     }
     scheduler.stop()?;
+    started(&group)?;
     Ok(said)
+}
+
+/// `cpumax sched` starts the scheduler with the options behind `--`, and is ended by ctrl-C.
+fn started(group: &Group) -> Result<(), String> {
+    let sched = start(CPUMAX, &["sched", "--", "--stats", "1"], "/tmp/sched")?;
+    wait_until(90, || state().starts_with("enabled"))
+        .map_err(|()| format!("cpumax sched does not start it: {}", state()))?;
+    let load = group.load(&["hog"]);
+    sleep(Duration::from_secs(5));
+    drop(load);
+    let ended = end(sched, libc::SIGINT)?;
+    let text = fs::read_to_string("/tmp/sched").unwrap_or_default();
+    let tables = text.split("parked ").skip(1).filter_map(|table| row(table, &group.0));
+    let parks: Vec<u64> = tables.filter_map(|row| row.get(5)?.parse().ok()).collect();
+    let moved_on = parks.len() >= 3 && parks.first() < parks.last();
+    if !ended.success() || !moved_on || !state().starts_with("disabled") {
+        return Err(format!("cpumax sched: {ended}, {}, {parks:?} parks: {text}", state()));
+    }
+    Ok(())
 }
 
 /// While both its tasks are parked: the form of `cpu.stat` lies between two looks at the kernel's, and the threads' numbers add
