@@ -314,7 +314,8 @@ static __always_inline bool cbw_killed(struct task_struct *p)
 
 /*
  * Threads that the kernel makes in a process have no boundary. Those of io_uring do their task work between two requests, where
- * they hold no more than a task at the boundary does, and its poller, which may look for requests for ever, between two looks.
+ * they hold no more than a task at the boundary does, and its poller, which may look for requests for ever, between two looks:
+ * with the lock of its polling held, as under the fair class.
  */
 static __always_inline bool cbw_never_comes_by(struct task_struct *p)
 {
