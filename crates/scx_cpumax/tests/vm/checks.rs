@@ -168,6 +168,7 @@ pub const CHECKS: &[Check] = &[
     exact("parked_forks", lives::parked_forks),
     exact("parked_exits", lives::parked_exits),
     exact("newcomer", turns::newcomer),
+    exact("siblings", turns::siblings),
     exact("two_caches", turns::two_caches).on(4).with_sockets(2),
     parallel("storm", 4, storm::storm),
 ];

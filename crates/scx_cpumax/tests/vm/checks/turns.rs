@@ -5,7 +5,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::guest::{Checked, Group, Load, beside_fair, hold};
+use crate::guest::{COUNT, Checked, Group, Load, beside_fair, counted, hold};
 
 /// How long the one who was first had the CPU to itself.
 const ALONE: Duration = Duration::from_secs(5);
@@ -77,4 +77,30 @@ pub fn two_caches() -> Checked {
     // The CPUs of this machine take turns, so the four do not come to four.
     let least = fair.0.iter().sum::<f64>() / 4.0 * 0.9;
     if ours.0.iter().all(|&share| share > least) { Ok(said) } else { Err(said) }
+}
+
+/// Children made in five seconds by two processes of a group beside a busy sibling.
+fn children_beside_busy(limit: &str) -> u64 {
+    let group = Group::new("family", limit);
+    let _busy = group.load(&["hog"]);
+    let _forks: Vec<Load> = (0..2).map(|_| group.load(&["forks", COUNT])).collect();
+    sleep(Duration::from_secs(2));
+    let before = counted(COUNT);
+    sleep(Duration::from_secs(5));
+    let made = counted(COUNT) - before;
+    group.set("cgroup.kill", "1");
+    let _ = fs::remove_file(COUNT);
+    made
+}
+
+/// Tasks of a group take turns in the order in which they come, so short-lived siblings of a busy task are held up by turns of it:
+/// not for more than that.
+pub fn siblings() -> Checked {
+    let measure = |_| Ok(["max", "10000 100000"].map(children_beside_busy));
+    let (fair, ours) = beside_fair(measure)?;
+    let said = format!(
+        "{} children in 5 s, under a limit of 0.1 {}; under the fair class {} and {}",
+        ours[0], ours[1], fair[0], fair[1]
+    );
+    if (0..2).any(|n| ours[n] * 4 < fair[n]) { Err(said) } else { Ok(said) }
 }
