@@ -43,17 +43,19 @@ pub fn write_limits(
 ) -> Result<Edges, String> {
     let mut edges = Edges::new();
     let mut steered = Vec::new();
+    let mut periods_ns = Vec::new();
     for (ix, spec) in workload.groups.iter().enumerate().skip(1) {
         let Some(first) = first_limit(workload, ix) else { continue };
         let before = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
         hierarchy.write_limit(&groups[ix], Limit::UNLIMITED, first)?;
         let after = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
-        let Some(edge_ns) = after.new_edge(&before) else {
+        let Some(edge_ns) = after.new_edge(&before, &periods_ns) else {
             notes.push(format!("group {:?}: its period timer was not found", spec.path));
             hierarchy.write_limit(&groups[ix], first, spec.limit)?;
             continue;
         };
         let period_ns = first.period_ns();
+        periods_ns.push(period_ns);
         let edge_ns = not_at_once(edge_ns, period_ns);
         edges.insert(spec.path.clone(), first_edge(start_ns, edge_ns, period_ns));
         let mut group = Steered { group: ix, last: spec.limit, now: first, period_ns, edge_ns };
@@ -63,6 +65,7 @@ pub fn write_limits(
             None => None,
         };
         let Some(step_ns) = step_ns else { continue };
+        periods_ns.push(step_ns);
         let idle = Limit::new(None, step_ns, 0).map_err(|error| error.to_string())?;
         hierarchy.write_limit(&groups[ix], group.now, idle)?;
         group.now = idle;

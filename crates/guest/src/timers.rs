@@ -50,16 +50,28 @@ impl Timers {
         timers
     }
 
-    /// The one edge that is here and not in `before`.
-    pub fn new_edge(&self, before: &Timers) -> Option<u64> {
+    /// The one edge that is here and not in `before`. One that was there may have fired in between: it is a multiple of one
+    /// of `periods_ns` further on now.
+    pub fn new_edge(&self, before: &Timers, periods_ns: &[u64]) -> Option<u64> {
         let mut old = before.edges_ns.clone();
-        self.edges_ns.iter().copied().find(|edge| match old.iter().position(|o| o == edge) {
+        let mut new = self.edges_ns.clone();
+        new.retain(|edge| match old.iter().position(|o| o == edge) {
             Some(at) => {
                 old.remove(at);
                 false
             }
             None => true,
-        })
+        });
+        for fired in old {
+            let moved = |edge: u64| {
+                edge > fired
+                    && periods_ns.iter().any(|&period| (edge - fired).is_multiple_of(period))
+            };
+            if let Some(at) = new.iter().position(|&edge| moved(edge)) {
+                new.remove(at);
+            }
+        }
+        new.first().copied()
     }
 }
 
@@ -132,9 +144,21 @@ active timers:
     #[test]
     fn a_new_edge_is_told_from_old_ones_even_at_the_same_time() {
         let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
-        assert_eq!(of(&[5, 7]).new_edge(&of(&[5])), Some(7));
-        assert_eq!(of(&[5, 5]).new_edge(&of(&[5])), Some(5));
-        assert_eq!(of(&[5]).new_edge(&of(&[5, 7])), None);
+        assert_eq!(of(&[5, 7]).new_edge(&of(&[5]), &[]), Some(7));
+        assert_eq!(of(&[5, 5]).new_edge(&of(&[5]), &[]), Some(5));
+        assert_eq!(of(&[5]).new_edge(&of(&[5, 7]), &[]), None);
+    }
+
+    #[test]
+    fn an_edge_that_has_moved_on_is_not_new() {
+        let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
+        let before = of(&[1_007, 1_300]);
+        assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50]), Some(9_000));
+        assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000]), Some(1_500));
+        assert_eq!(of(&[1_300, 2_007]).new_edge(&before, &[1_000]), None);
+        // Of two that have the same phase either will do; one that went to sleep is not there any more.
+        assert_eq!(of(&[1_300, 2_007, 3_007]).new_edge(&before, &[1_000]), Some(3_007));
+        assert_eq!(of(&[1_300, 1_400]).new_edge(&before, &[1_000]), Some(1_400));
     }
 
     #[test]
