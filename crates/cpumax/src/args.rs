@@ -448,7 +448,7 @@ pub struct CompareArgs {
     /// Write every comparison as JSON; - for standard output, without the matrix
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
-    /// Write the matrix as a picture
+    /// Write the matrix as a picture, without random cases that agree everywhere
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
     /// Write the matrix as a document in Markdown, with the kernels and the date

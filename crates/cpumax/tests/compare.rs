@@ -44,7 +44,11 @@ fn parallel_cases_are_of_several_cpus_and_the_document_says_how_it_was_made() {
     let path = folder.path().join("matrix.md");
     let args = ["compare", "--on", "model", "--kernel", "6.18", "--against", "6.18"];
     let more = ["--parallel", "--cases", "1..2", "--markdown", path.to_str().expect("ASCII")];
-    let output = cpumax(&[&args[..], &more].concat());
+    let picture = folder.path().join("matrix.svg");
+    let svg = ["--svg", picture.to_str().expect("ASCII")];
+    let output = cpumax(&[&args[..], &more, &svg].concat());
+    let picture = std::fs::read_to_string(&picture).expect("it was written");
+    assert!(!picture.contains("case-1-of-2"), "{picture}");
     let text = std::fs::read_to_string(&path).expect("it was written");
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(said(&output).contains("case-1-of-2") && said(&output).contains("case-2-of-8"));

@@ -85,11 +85,15 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         json.write(columns.iter().flatten())?;
     }
     let title = title(args, against.as_ref());
+    let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
     if let Some(path) = &args.svg {
-        write_file(path, &cpumax_report::svg(&matrix, &title))?;
+        let (scenarios, cases) = matrix.rows.split_at(matrix.rows.len() - cases);
+        let columns = matrix.columns.clone();
+        let mut shown = document::disagreeing(Matrix { columns, rows: cases.to_vec() });
+        shown.rows.splice(0..0, scenarios.iter().cloned());
+        write_file(path, &cpumax_report::svg(&shown, &title))?;
     }
     if let Some(path) = &args.markdown {
-        let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
         let text = document::text(args, &title, &workloads, cases, &asked, &columns);
         write_file(path, &text)?;
     }

@@ -49,7 +49,7 @@ pub fn text(
 }
 
 /// Only the rows in which something is beyond its tolerance, or failed.
-fn disagreeing(mut matrix: Matrix) -> Matrix {
+pub fn disagreeing(mut matrix: Matrix) -> Matrix {
     let bad = |cell: &MatrixCell| {
         matches!(cell, MatrixCell::Held { beyond: 1.., .. } | MatrixCell::Failed(_))
     };
