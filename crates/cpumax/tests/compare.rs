@@ -121,6 +121,7 @@ fn what_cannot_be_compared_is_told() {
         (&["compare", "nested", "--on", "model"], "--against"),
         (&["compare", "nested", "--on", "model", "--against", "6.1..7.3"], "--against takes one"),
         (&["compare", "nestd", "--on", "model", "--against", "6.1"], "nested"),
+        (&["compare", "nested", "--on", "model", "--against", "6.1", "--runs", "r"], "--on vm"),
         (&["search", "--on", "model", "--kernel", "6.18"], "--against"),
         (&["search", "--kernel", "6.18", "--beyond", "0.5"], "a number from 1"),
     ] {

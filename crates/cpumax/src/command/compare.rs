@@ -26,6 +26,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let workloads = workloads(args)?;
     let asked = worlds::kernels(&args.kernel, args.on)?;
     let against = against(args)?;
+    let kept = kept(args)?;
     let json = args.json.as_deref().map(JsonArray::create).transpose()?;
     let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
     let trace = args.trace.is_some();
@@ -46,7 +47,6 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let kept = args.runs.as_deref();
     let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");
@@ -87,10 +87,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let title = title(args, against.as_ref());
     let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
     if let Some(path) = &args.svg {
-        let (scenarios, cases) = matrix.rows.split_at(matrix.rows.len() - cases);
-        let columns = matrix.columns.clone();
-        let mut shown = document::disagreeing(Matrix { columns, rows: cases.to_vec() });
-        shown.rows.splice(0..0, scenarios.iter().cloned());
+        let shown = document::without_agreeing(&matrix, cases);
         write_file(path, &cpumax_report::svg(&shown, &title))?;
     }
     if let Some(path) = &args.markdown {
@@ -130,6 +127,13 @@ fn against(args: &CompareArgs) -> anyhow::Result<Option<Asked>> {
         (Some(kernel), true) => Ok(Some(kernel)),
         _ => bail!("--against takes one kernel"),
     }
+}
+
+fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
+    if args.runs.is_some() && args.on == WorldName::Model {
+        bail!("--runs keeps what real kernels did: it goes with --on vm");
+    }
+    Ok(args.runs.as_deref())
 }
 
 fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {

@@ -41,20 +41,22 @@ pub fn text(
         let matrix = markdown(&matrix_of(scenarios, asked, columns));
         let _ = write!(out, "\n## Scenarios\n\n{matrix}");
     }
-    let disagree = disagreeing(matrix_of(cases, asked, columns));
+    let disagree = without_agreeing(&matrix_of(cases, asked, columns), cases.len());
     if !disagree.rows.is_empty() {
         let _ = write!(out, "\n## Random cases that disagree\n\n{}", markdown(&disagree));
     }
     out
 }
 
-/// Only the rows in which something is beyond its tolerance, or failed.
-pub fn disagreeing(mut matrix: Matrix) -> Matrix {
+/// Without those of the last `cases` rows in which nothing is beyond its tolerance and nothing failed.
+pub fn without_agreeing(matrix: &Matrix, cases: usize) -> Matrix {
     let bad = |cell: &MatrixCell| {
         matches!(cell, MatrixCell::Held { beyond: 1.., .. } | MatrixCell::Failed(_))
     };
-    matrix.rows.retain(|(_, cells)| cells.iter().any(bad));
-    matrix
+    let (scenarios, cases) = matrix.rows.split_at(matrix.rows.len().saturating_sub(cases));
+    let differ = cases.iter().filter(|(_, cells)| cells.iter().any(bad));
+    let rows = scenarios.iter().chain(differ).cloned().collect();
+    Matrix { columns: matrix.columns.clone(), rows }
 }
 
 /// The command again, without where its output goes.
