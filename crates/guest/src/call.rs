@@ -175,7 +175,7 @@ impl Task {
             }
             [Op::Lock { lock, .. }, Op::Kernel(span), Op::Unlock { .. }] if self.is_inode(lock) => {
                 self.pc = end;
-                let ns = self.draw(span);
+                let ns = self.locked_work(span);
                 self.write_alone(lock, ns);
                 return;
             }
@@ -297,7 +297,7 @@ impl Task {
                 let mut ns = 0;
                 for ix in at + 1..unlock {
                     if let Op::Kernel(span) = self.program[ix] {
-                        ns += self.draw(span);
+                        ns += self.locked_work(span);
                     }
                 }
                 self.pc = unlock + 1;

@@ -41,8 +41,8 @@ pub struct Job {
     pub scenario: String,
     /// Seed of every random stream; the same numbers as in the model.
     pub seed: u64,
-    /// Time is counted in instructions (`-icount`): work is a number of turns, and no clock is looked at
-    /// while it is done.
+    /// Time is counted in instructions (`-icount`): what a call takes was measured at boot and is always that. Otherwise
+    /// each task asks the kernel after each call what it has used.
     #[serde(default)]
     pub exact: bool,
     /// Whether to look at each limited group's usage at the end of each of its periods, for

@@ -102,7 +102,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     let notes = plan.notes.clone();
     let born = place.hierarchy.version() == 2 && kernel::cpus() == 1;
     let keepers = if born { make_keepers(&workload, &groups) } else { Vec::new() };
-    let world = make_world(workload, plan, job.seed, place, &groups, keepers)?.install();
+    let world = make_world(workload, plan, job, place, &groups, keepers)?.install();
     become_real_time(place)?;
     for log in [&world.log, &world.births, &world.locking] {
         log.open().map_err(|error| error.to_string())?;
@@ -129,7 +129,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
 fn make_world(
     workload: Workload,
     plan: Plan,
-    seed: u64,
+    job: &Job,
     place: &Place,
     groups: &[Group],
     keepers: Vec<i32>,
@@ -158,7 +158,8 @@ fn make_world(
     let tallies = workload.tasks.iter().map(|_| Tally::default()).collect();
     let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
     Ok(World {
-        seed,
+        seed: job.seed,
+        is_exact: job.exact,
         speed: place.speed,
         files: place.files,
         scratch: place.scratch,

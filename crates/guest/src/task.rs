@@ -47,6 +47,9 @@ pub(crate) struct Task {
     pub last_stamp: u64,
     /// CPU time that was taken beyond what the program says, which the next work is shorter by, ns.
     pub owes_ns: i64,
+    /// Work that its program asked for so far, and CPU time it had used before that, ns.
+    asked_ns: u64,
+    used_before_ns: i64,
     loops: [u64; LOOPS],
     depth: usize,
     held: [(u32, LockMode); HELD],
@@ -68,6 +71,9 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     let number = slot.number.load(Relaxed);
     let started_ns = slot.start_at_ns.load(Relaxed);
     let is_forked = world.workload.tasks[kind].count == 0;
+    // What it takes to be forked and to exit.
+    let owes_ns = if is_forked { world.speed.child_ns as i64 } else { 0 };
+    let used_ns = if world.is_exact { 0 } else { used_ns() };
     let mut task = Task {
         world,
         slot,
@@ -78,8 +84,9 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
         started_ns,
         activations: 0,
         last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
-        // What it takes to be forked and to exit.
-        owes_ns: if is_forked { world.speed.child_ns as i64 } else { 0 },
+        owes_ns,
+        asked_ns: 0,
+        used_before_ns: used_ns - owes_ns,
         loops: [0; LOOPS],
         depth: 0,
         held: [(0, LockMode::Read); HELD],
@@ -123,6 +130,14 @@ impl Task {
             Op::LoopStart { times, end } => self.loop_start(times, end),
             Op::LoopEnd { start } => self.loop_end(start),
             Op::EnterKernel | Op::ExitKernel | Op::IrqOff(_) | Op::Exit => {}
+        }
+        // To look is a call, so only behind one.
+        let is_call = !matches!(
+            op,
+            Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. }
+        );
+        if is_call && !self.world.is_exact {
+            self.owes_ns = used_ns() - self.used_before_ns - self.asked_ns as i64;
         }
     }
 
@@ -366,9 +381,15 @@ impl Task {
     /// The length of work, less what the calls before it have taken.
     pub fn work(&mut self, span: Span) -> u64 {
         let ns = self.draw(span);
+        self.asked_ns += ns;
         let left_ns = ns.saturating_add_signed(-self.owes_ns);
         self.owes_ns += left_ns as i64 - ns as i64;
         left_ns
+    }
+
+    /// The length of work under a lock. Where nobody else works it takes what it says, and is as long as that.
+    pub fn locked_work(&mut self, span: Span) -> u64 {
+        if self.world.is_exact { self.draw(span) } else { self.work(span) }
     }
 
     /// After work that needed `needed_ns`: what it took more, or less, is made up for by the next.
@@ -450,6 +471,11 @@ impl Task {
         self.slot.state.store(ENDED, Release);
         sys::exit(0)
     }
+}
+
+/// CPU time of the caller by the kernel's account, ns.
+fn used_ns() -> i64 {
+    sys::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) as i64
 }
 
 /// Puts a task into a group.

@@ -27,6 +27,8 @@ pub struct World {
     pub plan: Plan,
     /// Seed of every stream.
     pub seed: u64,
+    /// Time is counted in instructions: what is measured once stays so. Otherwise tasks ask the kernel what they have used.
+    pub is_exact: bool,
     /// How fast this machine works.
     pub speed: Speed,
     /// Files that work is done on.

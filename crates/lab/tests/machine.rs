@@ -111,6 +111,24 @@ fn a_run_that_is_kept_is_not_run_again() {
     assert!(told.contains(file.to_str().unwrap()) && told.contains("removed"), "{told}");
 }
 
+/// With more emulated CPUs than the host has, a call takes longer than it took alone when the machine booted.
+#[test]
+fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
+    let Some(lab) = lab() else { return };
+    let cpus = 4;
+    let scenario = format!(
+        "duration = \"2s\"\n[machine]\ncpus = {cpus}\n[[task]]\nname = \"t\"\ncount = {cpus}\ncpus = \"each\"\n\
+         program = [{{ forever = [{{ kernel = \"10ms\" }}, {{ done = true }}] }}]\n"
+    );
+    let job = Job::new(KERNEL, Mode::Parallel { cpus }, scenario, 1, 2_000_000_000);
+    let outcome = lab.run(&job, &Quiet).unwrap().outcome;
+    let tasks = &outcome.tasks["t"];
+    let each_us = tasks.usage_usec / tasks.completions;
+    // The last request of each task is not done.
+    let most_us = 10_300 + 10_000 * u64::from(cpus) / tasks.completions;
+    assert!((9_700..most_us).contains(&each_us), "{each_us} us: {tasks:?}");
+}
+
 #[test]
 fn a_panic_is_told_with_the_end_of_the_console() {
     let Some(lab) = lab() else { return };
