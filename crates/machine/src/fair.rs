@@ -214,7 +214,6 @@ impl Machine<'_> {
             self.enter(self.root(cpu), se, why);
         }
         self.add_running(cpu, 1);
-        self.reweight_flat_curr(cpu);
         self.update_hrtick(cpu, true);
     }
 
@@ -273,7 +272,6 @@ impl Machine<'_> {
             self.add_running(cpu, -1);
         }
         self.ses[se].delayed = false;
-        self.reweight_flat_curr(cpu);
         self.update_hrtick(cpu, false);
         true
     }

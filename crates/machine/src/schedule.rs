@@ -299,12 +299,13 @@ impl Machine<'_> {
         if flat {
             let root = self.root(cpu);
             self.timeline_remove(root, se);
-            let weight = self.flat_weight(se);
             self.cfs_rqs[root].curr = se;
             self.cfs_rqs[root].exec_start_ns = self.now;
-            self.reweight(se, weight);
-            if anew && protects {
-                self.protect(root, se);
+            if anew {
+                self.reweight_flat_curr(cpu);
+                if protects {
+                    self.protect(root, se);
+                }
             }
         }
         let mut child = se;

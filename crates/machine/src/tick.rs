@@ -80,6 +80,9 @@ impl Machine<'_> {
     /// From when on a tick has something to find.
     fn tick_due_ns(&self, cpu: CpuId) -> u64 {
         let task = &self.tasks[self.cpus[cpu].curr];
+        if self.is_flat() && self.flat_weight(task.se) != self.ses[task.se].weight {
+            return self.now;
+        }
         let mut due_ns = NEVER;
         let mut q = self.ses[task.se].q;
         while q.is_some() {
@@ -167,8 +170,8 @@ impl Machine<'_> {
         let number = self.tick_number(cpu, self.now);
         if self.refreshes_shares(cpu) && (number + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS) {
             self.refresh_shares(leaf);
-            self.reweight_flat_curr(cpu);
         }
+        self.reweight_flat_curr(cpu);
         #[cfg(test)]
         self.count_tick(cpu, &before);
     }
@@ -276,6 +279,7 @@ impl Machine<'_> {
             return;
         }
         self.charge_path(self.ses[self.tasks[curr].se].q);
+        self.reweight_flat_curr(cpu);
         self.resched(cpu, Resched::Now);
         let ns = self.noise_ns(Kind::Slice);
         self.interrupted(cpu, Kind::Slice, ns);
@@ -328,7 +332,8 @@ mod tests {
                 let version = kernel.version;
                 assert!(ticks > 0, "{file} on {version}");
                 let events = machine.events;
-                assert!(idle * 1000 < events, "{file} on {version}: {idle} of {events} events");
+                // To 6.16 a running task that got another weight is looked at in each tick: it may be ahead by then.
+                assert!(idle * 300 < events, "{file} on {version}: {idle} of {events} events");
             }
         }
     }

@@ -180,6 +180,20 @@ pub enum Unprotected {
     Goes,
 }
 
+/// What a new weight does to the deadline and the protected time of who has it while queued or running (kernel:
+/// `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reweight {
+    /// What is left to the deadline is scaled, and nothing protects any more (to 6.16).
+    Unprotects,
+    /// Protected time stays as it was (6.17, 6.18).
+    Deadline,
+    /// Both are scaled, from where the entity stands (6.19, 7.0).
+    FromEntity,
+    /// Both are scaled, from V (7.1+).
+    FromAverage,
+}
+
 /// Whom the test for preemption at a wake-up would pick. Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeupPick {
@@ -257,6 +271,8 @@ pub struct Rules {
     pub lag_limit: LagLimit,
     /// What becomes of a running entity that is no longer protected. `fair/eevdf.rs`, `tick.rs`.
     pub unprotected: Unprotected,
+    /// See there.
+    pub reweight: Reweight,
     /// Whom a test for preemption would pick. `fair/eevdf.rs`.
     pub wakeup_pick: WakeupPick,
     /// A new task may preempt (to 6.18). `fair/placement.rs`.
@@ -320,6 +336,7 @@ pub const G1_4_18: Rules = Rules {
     base_slice_ns: 750_000,
     lag_limit: LagLimit::TwoSlicesOrTick,
     unprotected: Unprotected::Stays,
+    reweight: Reweight::Unprotects,
     wakeup_pick: WakeupPick::Deadline,
     fork_preempts: true,
     change_protects: true,
@@ -385,7 +402,8 @@ pub const G2A_6_14: Rules =
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// 6.17: a task that is no longer protected is rescheduled.
-pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 };
+pub const G2A_6_17: Rules =
+    Rules { unprotected: Unprotected::Goes, reweight: Reweight::Deadline, ..G2A_6_16 };
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
@@ -400,6 +418,7 @@ pub const G3: Rules = Rules {
 /// 6.19: lag reaches as far as the longest slice and a tick; new tasks do not preempt.
 pub const G3_6_19: Rules = Rules {
     lag_limit: LagLimit::LongestSliceAndTick,
+    reweight: Reweight::FromEntity,
     wakeup_pick: WakeupPick::Next,
     fork_preempts: false,
     change_protects: false,
@@ -412,6 +431,7 @@ pub const G3_7_0: Rules =
 pub const G3_7_1: Rules = Rules {
     hrtick: Hrtick::Deadline,
     full_weights: true,
+    reweight: Reweight::FromAverage,
     delayed_keeps_lag: true,
     short_slice_ignores_next: true,
     ..G3_7_0

@@ -5,7 +5,7 @@
 //! eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from a short-slice task
 //! below it.
 
-use crate::bandwidth::rules::{LagLimit, Queue, Unprotected, WakeupPick};
+use crate::bandwidth::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::timeline::Node;
@@ -441,12 +441,24 @@ impl Machine<'_> {
             lag = rescale(self.lag(tq, se, average), old, weight);
         }
         let entity = &mut self.ses[se];
-        let left = rescale(entity.deadline - entity.vruntime, old, weight);
+        let is_protected = !queued && entity.vruntime < entity.protected_until;
+        let from =
+            if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
+        let left = rescale(entity.deadline - from, old, weight);
+        let protected = rescale(entity.protected_until - from, old, weight);
         entity.vruntime = average - lag;
-        entity.deadline = entity.vruntime + left;
+        let from =
+            if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
+        entity.deadline = from + left;
+        match self.rules.reweight {
+            Reweight::Unprotects => entity.protected_until = entity.vruntime,
+            Reweight::FromEntity | Reweight::FromAverage if is_protected => {
+                entity.protected_until = from + protected;
+            }
+            _ => {}
+        }
         entity.vruntime_rest = 0;
         entity.weight = weight;
-        entity.protected_until = entity.protected_until.min(entity.deadline);
         if queued {
             self.timeline_insert(tq, se);
         }

@@ -15,8 +15,8 @@ const NICE_WEIGHT: [u64; 40] = [
 ];
 /// Weight of a `SCHED_IDLE` task.
 const IDLE_WEIGHT: u64 = 3;
-/// The least a group's entity weighs.
-const MIN_SHARE: u64 = 2 << 10;
+/// The least a group's entity weighs: unscaled, as the least share of one CPU of many is.
+const MIN_SHARE: u64 = 2;
 
 /// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it (`cpu_weight_write_u64()`).
 pub(crate) fn of_group(weight: u32) -> u64 {
@@ -86,8 +86,8 @@ impl Machine<'_> {
         weight.max(2)
     }
 
-    /// On a flat queue: the running task's weight follows every change on its CPU; the others keep that of
-    /// their last event.
+    /// On a flat queue: the running task gets the weight that it has by now from a tick, that of its slice included; the others keep
+    /// that of their last event (kernel: `task_tick_fair()`).
     pub(crate) fn reweight_flat_curr(&mut self, cpu: CpuId) {
         if !self.is_flat() {
             return;
@@ -107,8 +107,37 @@ impl Machine<'_> {
                 && q.is_some()
             {
                 self.update_share(q);
-                self.reweight_flat_curr(cpu);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, kernel};
+
+    /// What `first` weighs when the run ends: its group's 1024, of which one of class idle that comes at 10 ms gets a part.
+    fn weight_at(until_us: u64) -> u64 {
+        let text = format!(
+            "duration = \"{until_us}us\"\n[machine]\ncpus = 1\nhrtick = false\n[[group]]\npath = \"/g\"\n\
+             [[task]]\nname = \"first\"\ngroup = \"/g\"\nprogram = [{{ user = \"1s\" }}]\n\
+             [[task]]\nname = \"idle\"\ngroup = \"/g\"\nstart = \"10ms\"\nclass = \"idle\"\n\
+             program = [{{ user = \"1s\" }}]\n"
+        );
+        let workload = cpumax_workload::parse(&text, "weight.toml").unwrap();
+        let kernel = kernel::parse_kernels("7.3").unwrap()[0];
+        let options = Options::new(kernel, 1);
+        let mut machine = Machine::new(&workload, &options, None);
+        machine.run(None).unwrap();
+        let first = machine.tasks.ids().next().unwrap();
+        let se = machine.tasks[first].se;
+        machine.ses[se].weight >> 10
+    }
+
+    #[test]
+    fn a_running_task_on_a_flat_queue_gets_another_weight_at_a_tick() {
+        // One of class idle takes 3 of 1027 parts. The next tick after it comes is at 12 ms.
+        assert_eq!([9_900, 11_900, 12_100].map(weight_at), [1024, 1024, 1021]);
     }
 }
