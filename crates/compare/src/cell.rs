@@ -29,6 +29,9 @@ pub struct Cell {
     pub conditions: Conditions,
     /// Where a run was not quite what the workload says.
     pub notes: Vec<String>,
+    /// Where the two part, if that was recorded.
+    #[serde(default)]
+    pub parted: Option<String>,
     /// Both outcomes, the reference first.
     pub outcomes: Vec<Outcome>,
     /// What happened when in both, the reference first, if that was asked for.
@@ -93,6 +96,7 @@ impl Cell {
             deviations: Vec::new(),
             conditions: Conditions::default(),
             notes: Vec::new(),
+            parted: None,
             outcomes: Vec::new(),
             traces: Vec::new(),
         };
@@ -133,6 +137,7 @@ impl Cell {
         self.deviations = deviations;
         self.conditions = first.conditions;
         self.notes = first.notes.into_iter().chain(second.notes).collect();
+        self.parted = second.parted;
         self.outcomes = vec![first.outcome, second.outcome];
         self.traces = first.trace.into_iter().chain(second.trace).collect();
     }

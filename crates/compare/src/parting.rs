@@ -74,6 +74,60 @@ pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
     }
 }
 
+/// Who had the CPU on each side when two runs parted; none: nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rivals {
+    /// When the other run switched to its own, ns since the start.
+    pub other_since_ns: u64,
+    /// In the reference.
+    pub reference: Option<String>,
+    /// In the other run.
+    pub other: Option<String>,
+}
+
+/// Who had the first CPU on each side right after both had last done the same for more than a moment.
+pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Parting) -> Option<Rivals> {
+    /// Shorter stretches on one side only are switches that came a little later.
+    const MOMENT_NS: u64 = 100_000;
+    let mut numbers = BTreeMap::new();
+    let sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
+    let names: BTreeMap<usize, &str> =
+        numbers.iter().map(|(name, number)| (*number, *name)).collect();
+    let name = |number: Option<usize>| number.map(|number| names[&number].to_owned());
+    // Whoever starts and moves tasks has another name on each side.
+    let is_task =
+        |number: Option<usize>| number.is_none_or(|number| !names[&number].starts_with('('));
+    let (mut at, mut now): ([usize; 2], [Option<Switch>; 2]) = ([0, 0], [None, None]);
+    let mut apart: Option<Rivals> = None;
+    let mut from_ns = 0;
+    loop {
+        let due = [0, 1].map(|side| sides[side].get(at[side]).map(|switch| switch.time_ns));
+        let next_ns = due.into_iter().flatten().min()?;
+        if let [Some(a), Some(b)] = now
+            && next_ns - from_ns > MOMENT_NS
+        {
+            if a.next == b.next && from_ns <= parting.since_ns {
+                apart = None;
+            } else if a.next != b.next && apart.is_none() && is_task(a.next) && is_task(b.next) {
+                let (reference, other) = (name(a.next), name(b.next));
+                apart = Some(Rivals { other_since_ns: b.time_ns, reference, other });
+            }
+        }
+        if next_ns > parting.time_ns {
+            return apart;
+        }
+        for side in 0..2 {
+            if due[side] == Some(next_ns) {
+                let switch = sides[side][at[side]];
+                at[side] += 1;
+                if switch.cpu == 0 {
+                    (now[side], from_ns) = (Some(switch), next_ns);
+                }
+            }
+        }
+    }
+}
+
 /// How much more CPU time a task had in the reference.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lead {
@@ -174,6 +228,18 @@ mod tests {
         assert_eq!(rows[2], format!("{:<44} |", "      8.000 0 switch a"));
         assert_eq!(rows[3], format!("{:<44} |       8.000 0 switch b", ""));
         assert!(rows[0].contains("0 switch a") && rows[0].ends_with("0 switch a"), "{rows:?}");
+    }
+
+    #[test]
+    fn those_who_run_where_two_runs_part_are_rivals() {
+        let first = run(&[(0, "a"), (4, "b"), (8, "a"), (12, "b"), (16, "idle")]);
+        let second = run(&[(0, "a"), (4, "b"), (8, "c"), (12, "a"), (16, "idle")]);
+        let found = rivals(&first, &second, &parting(&first, &second).unwrap()).unwrap();
+        assert_eq!((found.reference.as_deref(), found.other.as_deref()), (Some("a"), Some("c")));
+        assert_eq!(found.other_since_ns, 8_000_000);
+        let lazy = run(&[(0, "a"), (4, "b"), (8, "idle"), (16, "a")]);
+        let found = rivals(&first, &lazy, &parting(&first, &lazy).unwrap()).unwrap();
+        assert_eq!((found.reference.as_deref(), found.other), (Some("a"), None));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and the model.
 
-use crate::parting::parting;
+use crate::parting::{parting, rivals};
 use cpumax_machine::kernel::Kernel;
-use cpumax_machine::{Options, run};
+use cpumax_machine::{Options, Other, Question, explain, run};
 use cpumax_outcome::trace::{Recorded, TraceSink};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Domain, Stream, Workload};
@@ -52,6 +52,8 @@ pub struct Run {
     pub trace: Option<Recorded>,
     /// What the runs under noise yielded.
     pub noisy: Vec<Outcome>,
+    /// Where the recorded run parts from what it was to follow, in a sentence.
+    pub parted: Option<String>,
 }
 
 /// Why a world can do no more jobs.
@@ -119,6 +121,7 @@ impl Model {
             parting.map_or(u64::MAX, |parting| parting.time_ns)
         };
         let mut longest_ns = trace.as_ref().map_or(0, together_ns);
+        let mut noise = None;
         let mut noisy = Vec::new();
         for seed in 1..=job.noisy {
             let mut next = (job.trace && job.follow.is_some()).then(Recorded::default);
@@ -129,13 +132,52 @@ impl Model {
             if let Some(next) = next {
                 let next_ns = together_ns(&next);
                 if next_ns > longest_ns {
-                    (longest_ns, trace) = (next_ns, Some(next));
+                    (longest_ns, trace, noise) = (next_ns, Some(next), Some(seed.into()));
                 }
             }
         }
         let (not_measured, notes) = (Vec::new(), Vec::new());
-        let run = Run { outcome, conditions, not_measured, notes, trace, noisy };
+        let parted = match (job.follow, &trace) {
+            (Some(followed), Some(trace)) => {
+                self.parted(job, (&conditions, noise), followed, trace)
+            }
+            _ => None,
+        };
+        let run = Run { outcome, conditions, not_measured, notes, trace, noisy, parted };
         Ok(Answer::Done(Box::new(run)))
+    }
+
+    /// Where a run under this noise parts from what it was to follow, and how far apart the two were that came first there.
+    fn parted(
+        &self,
+        job: &Job<'_>,
+        (conditions, noise): (&Conditions, Option<u64>),
+        followed: &Recorded,
+        trace: &Recorded,
+    ) -> Option<String> {
+        let parting = parting(followed, trace)?;
+        let rivals = rivals(followed, trace, &parting)?;
+        let nobody = || "nobody".to_owned();
+        let (there, here) = (
+            rivals.reference.clone().unwrap_or_else(nobody),
+            rivals.other.clone().unwrap_or_else(nobody),
+        );
+        let mut text = format!(
+            "parts at {:.2} ms, where {there} runs, not {here}",
+            rivals.other_since_ns as f64 / 1e6
+        );
+        let (Some(instead), Some(_)) = (rivals.reference, rivals.other) else { return Some(text) };
+        let options =
+            Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
+        let question = Question { from_ns: rivals.other_since_ns, instead };
+        let choice = explain(job.workload, &options, question).ok().flatten()?;
+        text += &match choice.other {
+            Other::Queued(ns) => format!(", {:.1} us apart", ns as f64 / 1e3),
+            Other::Asleep => format!(": {there} sleeps here"),
+            Other::Throttled => format!(": {there} is throttled here"),
+            Other::Absent => String::new(),
+        };
+        Some(text)
     }
 
     /// One run, or why there is none.

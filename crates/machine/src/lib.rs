@@ -4,6 +4,7 @@
 pub mod bandwidth;
 mod cfs_rq;
 mod check;
+mod choice;
 mod cost;
 mod cpu;
 mod events;
@@ -26,6 +27,8 @@ mod se;
 mod signal;
 mod task;
 mod tick;
+
+pub use choice::{Choice, Other, Question};
 
 /// The queue of the events that fire once, for whoever wants to measure it by itself.
 pub use events::Heap as EventQueue;
@@ -102,4 +105,19 @@ pub fn run<'a>(
     machine.run(progress)?;
     machine.name_everything();
     Ok(machine.outcome(&options.kernel))
+}
+
+/// Why a CPU went to whom it went; `None` where it went to nobody any more.
+///
+/// # Errors
+/// See [`Error`].
+pub fn explain<'a>(
+    workload: &'a Workload,
+    options: &Options<'a>,
+    question: Question,
+) -> Result<Option<Choice>, Error> {
+    let mut machine = machine::Machine::new(workload, options, None);
+    machine.question = Some((question, None));
+    machine.run(None)?;
+    Ok(machine.question.and_then(|(_, answer)| answer))
 }

@@ -4,6 +4,7 @@
 
 use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::cfs_rq::CfsRq;
+use crate::choice::{Choice, Question};
 use crate::cost::Release;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
@@ -67,6 +68,8 @@ pub(crate) struct Machine<'a> {
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
     pub noise: Option<Noise>,
+    /// A choice that is asked about, and the answer.
+    pub question: Option<(Question, Option<Choice>)>,
 
     pub now: u64,
     /// The timer slot whose event is being processed; events of the heap come after those of all slots.
@@ -218,6 +221,7 @@ impl<'a> Machine<'a> {
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
             scaling,
+            question: None,
             release: Release::default(),
             events: 0,
             #[cfg(test)]

@@ -288,6 +288,9 @@ impl Machine<'_> {
     /// The next task is set as running on every level of its path. Levels above the one on which both tasks compete are the
     /// same as before and not set anew: neither their slice nor their protection begins again.
     pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
+        if prev != next && self.question.is_some() {
+            self.answer_question(cpu, next);
+        }
         let se = self.tasks[next].se;
         let leaf = self.ses[se].q;
         let flat = self.is_flat();

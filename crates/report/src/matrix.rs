@@ -43,6 +43,8 @@ pub enum MatrixCell {
         seeds: u64,
         /// What is beyond its tolerance, worst first, with the seed that shows it most.
         deviations: Vec<Deviation>,
+        /// Where the two part, in a sentence, if that is known.
+        parted: Option<String>,
     },
     /// A world cannot run it: why.
     Refused(String),
@@ -191,9 +193,10 @@ fn disagreements(matrix: &Matrix) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, cells) in &matrix.rows {
         for (kernel, cell) in matrix.columns.iter().zip(cells) {
-            let MatrixCell::Held { deviations, .. } = cell else { continue };
-            let told: Vec<String> = deviations.iter().take(TOLD).map(sentence).collect();
+            let MatrixCell::Held { deviations, parted, .. } = cell else { continue };
+            let mut told: Vec<String> = deviations.iter().take(TOLD).map(sentence).collect();
             if !told.is_empty() {
+                told.extend(parted.clone());
                 lines.push(format!("{name} on {kernel}: {}", told.join("; ")));
             }
         }
@@ -255,6 +258,7 @@ pub(crate) mod tests {
             beyond,
             seeds,
             deviations,
+            parted: None,
         };
         let refused = || MatrixCell::Refused("it needs 8 CPUs <here>".to_owned());
         Matrix {

@@ -193,6 +193,7 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
         beyond: held.iter().filter(|(cell, _)| cell.verdict.differs()).count() as u64,
         seeds: held.len() as u64,
         deviations: worst.deviations.iter().filter(|d| d.is_beyond()).cloned().collect(),
+        parted: worst.parted.clone(),
     }
 }
 

@@ -71,6 +71,7 @@ impl World for Machine<'_> {
                         notes: report.notes,
                         trace: report.trace,
                         noisy: Vec::new(),
+                        parted: None,
                     })),
                     Err(error) => self.answer(&error)?,
                 };

@@ -234,7 +234,7 @@ impl Machine<'_> {
     }
 
     /// The ancestors of two entities that compete with each other, and where (kernel: `find_matching_se()`).
-    fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
+    pub(crate) fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
         let (mut up_a, mut up_b) = (a, b);
         // Going up from both at once they meet if they are equally deep, as most are.
         while up_a.is_some() && up_b.is_some() {

@@ -1,0 +1,157 @@
+//! Why a CPU went to one task and not to another: how far apart the two were when it was chosen.
+
+use crate::bandwidth::rules::{Queue, Unit};
+use crate::ids::{CpuId, SeId, TaskId};
+use crate::machine::Machine;
+use crate::se::NICE_0_WEIGHT;
+use crate::task::State;
+
+/// A switch that is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The first choice from then on, ns.
+    pub from_ns: u64,
+    /// The task, as a trace names it, that might have come instead.
+    pub instead: String,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Who came.
+    pub next: String,
+    /// What about the other.
+    pub other: Other,
+}
+
+/// What became of a task that was not chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Other {
+    /// There is no such task (yet, or any more).
+    Absent,
+    /// It sleeps, or waits for something.
+    Asleep,
+    /// It, or its group, is throttled.
+    Throttled,
+    /// It waits for the CPU, and would have come with so much less CPU time behind it, or the one that came with so much more:
+    /// whichever is less, ns.
+    Queued(u64),
+}
+
+impl Machine<'_> {
+    /// A task is about to be set as running: notes the answer if this is what is asked about.
+    pub(crate) fn answer_question(&mut self, cpu: CpuId, next: TaskId) {
+        let Some((question, None)) = &self.question else { return };
+        if self.now < question.from_ns || cpu != CpuId(0) {
+            return;
+        }
+        let named = |task: &TaskId| self.task_name(*task) == question.instead;
+        let other = self.tasks.ids().find(|task| *task != next && named(task));
+        let other = other.map_or(Other::Absent, |other| self.other(next, other));
+        let choice = Choice { next: self.task_name(next), other };
+        if let Some((_, answer)) = &mut self.question {
+            *answer = Some(choice);
+        }
+    }
+
+    fn other(&self, next: TaskId, other: TaskId) -> Other {
+        let task = &self.tasks[other];
+        if task.parked {
+            return Other::Throttled;
+        }
+        if task.state != State::Runnable {
+            return Other::Asleep;
+        }
+        let (a, b) = (self.tasks[next].se, self.tasks[other].se);
+        let mut up = b;
+        while up.is_some() && self.ses[up].on_rq {
+            let q = self.ses[up].q;
+            if self.cfs_rqs[q].bandwidth.throttled && self.rules.unit == Unit::Entity {
+                return Other::Throttled;
+            }
+            up = self.cfs_rqs[q].se;
+        }
+        if up.is_some() {
+            return Other::Throttled;
+        }
+        let (a, b) = if self.is_flat() {
+            (a, b)
+        } else {
+            let (_, a, b) = self.matching_entities(a, b);
+            (a, b)
+        };
+        Other::Queued(self.apart_ns(a, b))
+    }
+
+    fn apart_ns(&self, a: SeId, b: SeId) -> u64 {
+        let time = |se: SeId, virtual_ns: i64| {
+            let weight = i128::from(self.ses[se].weight);
+            let ns = i128::from(virtual_ns) * weight / i128::from(NICE_0_WEIGHT);
+            u64::try_from(ns).unwrap_or(0)
+        };
+        let (first, second) = (&self.ses[a], &self.ses[b]);
+        if self.rules.queue == Queue::Cfs {
+            let apart = second.vruntime - first.vruntime;
+            return time(a, apart).min(time(b, apart));
+        }
+        let average = self.average_vruntime(self.timeline_of(first.q));
+        let later = second.deadline - first.deadline;
+        let sooner_ns = time(b, second.vruntime - average).max(time(a, later).min(time(b, later)));
+        // Or the one that came is not eligible.
+        sooner_ns.min(time(a, average - first.vruntime))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, explain, kernel};
+
+    /// Of two equal tasks `b` starts 3 ms before `a` and so is first where vruntime decides; `c` sleeps, `d` is throttled.
+    const TEXT: &str = r#"
+        duration = "100ms"
+        [machine]
+        cpus = 1
+        hrtick = false
+        timer_phase = "0ms"
+        [[group]]
+        path = "/g"
+        max = "1000 100000"
+        [[task]]
+        name = "b"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "a"
+        start = "3ms"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "c"
+        program = [{ sleep = "1s" }]
+        [[task]]
+        name = "d"
+        group = "/g"
+        program = [{ user = "1s" }]
+    "#;
+
+    fn other(version: &str, instead: &str) -> (String, Other) {
+        let workload = cpumax_workload::parse(TEXT, "choice.toml").unwrap();
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        let question = Question { from_ns: 50_000_000, instead: instead.to_owned() };
+        let choice = explain(&workload, &Options::new(kernel, 1), question).unwrap().unwrap();
+        (choice.next, choice.other)
+    }
+
+    #[test]
+    fn a_choice_is_explained() {
+        for version in ["6.1", "6.12", "6.18", "7.3"] {
+            assert_eq!(other(version, "c").1, Other::Asleep, "{version}");
+            assert_eq!(other(version, "d").1, Other::Throttled, "{version}");
+            assert_eq!(other(version, "e").1, Other::Absent, "{version}");
+            let (next, _) = other(version, "c");
+            let second = if next == "a" { "b" } else { "a" };
+            let (_, found) = other(version, second);
+            // They take turns; each is behind by less than a turn of both.
+            assert!(matches!(found, Other::Queued(ns) if ns <= 8_000_000), "{version} {found:?}");
+        }
+    }
+}
