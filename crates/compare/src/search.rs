@@ -20,6 +20,10 @@ use std::collections::BTreeMap;
 
 /// Runs under noise by which it is judged whether two worlds really differ.
 const NOISY: u32 = 50;
+/// The same while something is made small in models, thousands of times.
+const NOISY_MODELS: u32 = 10;
+/// Seeds with which models must disagree there: they draw the phases of periods, which a real kernel has of its own.
+const MODEL_SEEDS: u64 = 3;
 
 /// Cases run in one go: a virtual machine boots once for them.
 const BATCH: u64 = 16;
@@ -45,6 +49,17 @@ pub struct Plan {
     /// Whether both run with the same preemption and without a high-resolution tick: for two kernels, whose
     /// defaults differ.
     pub level: bool,
+}
+
+/// What is held against each other.
+pub struct Between<'a> {
+    /// Goes first.
+    pub reference: &'a mut dyn World,
+    /// Gets the conditions that the reference found.
+    pub against: &'a mut dyn World,
+    /// Where both are real kernels: models of them, which are a thousand times as fast. What they disagree on in the same way is
+    /// made small there first.
+    pub models: Option<[&'a mut dyn World; 2]>,
 }
 
 /// What comes of it, as it comes.
@@ -98,8 +113,7 @@ pub fn workload(case: u64, level: bool) -> Workload {
 pub fn search(
     plan: &Plan,
     log: &mut Log,
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    between: &mut Between<'_>,
     mut event: impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut shrunk: BTreeMap<Kind, u64> = BTreeMap::new();
@@ -113,13 +127,13 @@ pub fn search(
     let end = plan.first.saturating_add(plan.cases);
     while next < end {
         let cases = next..end.min(next + BATCH);
-        for (case, cell) in cases.clone().zip(batch(plan, cases.clone(), reference, against)?) {
+        for (case, cell) in cases.clone().zip(batch(plan, cases.clone(), between)?) {
             let mut line = Line::of(case, &cell);
-            line.kind = kind(plan, case, &cell, reference, against)?;
+            line.kind = kind(plan, case, &cell, between)?;
             if let Some(kind) = line.kind.filter(|kind| kind.needs_limits || !plan.limits_only)
                 && shrunk.get(&kind).copied().unwrap_or(0) < plan.kept_of_kind
             {
-                let found = shrink(plan, case, (&cell, kind), reference, against, &mut event)?;
+                let found = shrink(plan, case, (&cell, kind), between, &mut event)?;
                 *shrunk.entry(kind).or_default() += 1;
                 line.kept = true;
                 event(Event::Found(&found))?;
@@ -135,8 +149,7 @@ pub fn search(
 fn batch(
     plan: &Plan,
     cases: std::ops::Range<u64>,
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    between: &mut Between<'_>,
 ) -> Result<Vec<Cell>, Error> {
     let workloads: Vec<Workload> = cases.clone().map(|case| workload(case, plan.level)).collect();
     let pairs: Vec<Pair<'_>> = workloads
@@ -145,7 +158,8 @@ fn batch(
         .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy: NOISY })
         .collect();
     let mut cells = Vec::new();
-    column(&pairs, Mode::Exact, reference, against, |cell| cells.push(cell))?;
+    let Between { reference, against, .. } = between;
+    column(&pairs, Mode::Exact, *reference, *against, |cell| cells.push(cell))?;
     Ok(cells)
 }
 
@@ -154,8 +168,7 @@ fn kind(
     plan: &Plan,
     case: u64,
     cell: &Cell,
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    between: &mut Between<'_>,
 ) -> Result<Option<Kind>, Error> {
     let Some(worst) = cell.worst().filter(|worst| worst.ratio > plan.beyond) else {
         return Ok(None);
@@ -164,7 +177,7 @@ fn kind(
     if !drop_limits(&mut unlimited) {
         return Ok(Some(kind_of(worst, false)));
     }
-    let free = one(&unlimited, case, reference, against)?;
+    let free = one(&unlimited, case, NOISY, (between.reference, between.against))?;
     let needs_limits = strength(&free, kind_of(worst, true)) <= 1.0;
     Ok(Some(kind_of(worst, needs_limits)))
 }
@@ -199,11 +212,11 @@ fn strength(cell: &Cell, kind: Kind) -> f64 {
 fn one(
     workload: &Workload,
     seed: u64,
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    noisy: u32,
+    (reference, against): (&mut dyn World, &mut dyn World),
 ) -> Result<Cell, Error> {
     let mut made = None;
-    let pair = Pair { workload, seed, trace: false, noisy: NOISY };
+    let pair = Pair { workload, seed, trace: false, noisy };
     column(&[pair], Mode::Exact, reference, against, |cell| made = Some(cell))?;
     made.ok_or_else(|| Error::World {
         world: reference.label(),
@@ -216,37 +229,64 @@ fn shrink(
     plan: &Plan,
     case: u64,
     (cell, kind): (&Cell, Kind),
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    between: &mut Between<'_>,
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<Found, Error> {
     let enough = strength(cell, kind).min(STRONG.max(plan.beyond));
-    let mut failed = None;
     let mut smallest = cell.clone();
+    let mut start = workload(case, plan.level);
     let mut tried = 0;
-    let small = random::minimize(&workload(case, plan.level), plan.attempts, |candidate| {
+    if let Some([first, second]) = &mut between.models {
+        let mut differ = |candidate: &Workload| {
+            tried += 1;
+            event(Event::Shrinking(tried))?;
+            for seed in case..case + MODEL_SEEDS {
+                let made = one(candidate, seed, NOISY_MODELS, (*first, *second))?;
+                if strength(&made, kind) < enough {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        if differ(&start)? {
+            let small = minimize(&start, plan.attempts, kind, &mut differ)?;
+            let made = one(&small, case, NOISY, (between.reference, between.against))?;
+            if strength(&made, kind) >= enough {
+                (start, smallest) = (small, made);
+            }
+        }
+    }
+    let small = minimize(&start, plan.attempts, kind, |candidate| {
+        tried += 1;
+        event(Event::Shrinking(tried))?;
+        let made = one(candidate, case, NOISY, (between.reference, between.against))?;
+        let differs = strength(&made, kind) >= enough;
+        if differs {
+            smallest = made;
+        }
+        Ok(differs)
+    })?;
+    Ok(Found { case, workload: small, cell: smallest })
+}
+
+/// The same of any pair; `differs` tells whether a candidate is as good as what it was made of.
+fn minimize(
+    workload: &Workload,
+    attempts: u64,
+    kind: Kind,
+    mut differs: impl FnMut(&Workload) -> Result<bool, Error>,
+) -> Result<Workload, Error> {
+    let mut failed = None;
+    let small = random::minimize(workload, attempts, |candidate| {
         if failed.is_some() || kind.needs_limits && !is_limited(candidate) {
             return false;
         }
-        tried += 1;
-        let made =
-            event(Event::Shrinking(tried)).and_then(|()| one(candidate, case, reference, against));
-        match made {
-            Ok(made) if strength(&made, kind) >= enough => {
-                smallest = made;
-                true
-            }
-            Ok(_) => false,
-            Err(error) => {
-                failed = Some(error);
-                false
-            }
-        }
+        differs(candidate).unwrap_or_else(|error| {
+            failed = Some(error);
+            false
+        })
     });
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(Found { case, workload: small, cell: smallest }),
-    }
+    failed.map_or(Ok(small), Err)
 }
 
 impl Line {

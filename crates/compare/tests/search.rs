@@ -1,6 +1,6 @@
 //! The search finds, without being told where to look, what is known to differ between kernels.
 
-use cpumax_compare::search::{Event, Found, Log, Plan, search};
+use cpumax_compare::search::{Between, Event, Found, Log, Plan, search};
 use cpumax_compare::{Model, World, found};
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_outcome::Field;
@@ -23,7 +23,9 @@ fn model(kernel: &str) -> Model {
 fn find(plan: &Plan, log: &mut Log, kernel: &str, against: &str) -> (Vec<Found>, usize) {
     let mut all = Vec::new();
     let mut cases = 0;
-    search(plan, log, &mut model(kernel), &mut model(against), |event| {
+    let (mut reference, mut against) = (model(kernel), model(against));
+    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
+    search(plan, log, &mut between, |event| {
         match event {
             Event::Found(found) => all.push(found.clone()),
             Event::Case(_) => cases += 1,

@@ -7,8 +7,8 @@ use crate::output::{self, BAD, BOLD};
 use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
-use cpumax_compare::found;
-use cpumax_compare::search::{Event, Found, Line, Log, Plan, search as run};
+use cpumax_compare::search::{Between, Event, Found, Line, Log, Plan, search as run};
+use cpumax_compare::{World, found};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,7 +61,16 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         .with_context(|| format!("cannot make {}", args.keep.display()))?;
     let _watched = interrupt::Watched::begin();
     let mut telling = Telling::new(args, &asked, against.as_ref());
-    let ended = run(&plan, &mut log, &mut *reference, &mut *other, |event| telling.event(&event));
+    let real = against.as_ref().filter(|_| args.on == WorldName::Vm);
+    let mut models = real.map(|against| [&asked, against].map(worlds::model));
+    let mut between = Between {
+        reference: &mut *reference,
+        against: &mut *other,
+        models: models
+            .as_mut()
+            .map(|models| models.each_mut().map(|model| model as &mut dyn World)),
+    };
+    let ended = run(&plan, &mut log, &mut between, |event| telling.event(&event));
     telling.bar.finish_and_clear();
     telling.summary()?;
     ended.map_err(worlds::failure)?;
