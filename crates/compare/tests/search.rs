@@ -1,7 +1,8 @@
 //! The search finds, without being told where to look, what is known to differ between kernels.
 
 use cpumax_compare::search::{Between, Event, Found, Log, Plan, search};
-use cpumax_compare::{Model, World, found};
+use cpumax_compare::world::{Each, Job};
+use cpumax_compare::{Error, Model, World, found};
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_outcome::Field;
 
@@ -62,6 +63,43 @@ fn what_is_found_is_small_and_can_be_run_again() {
             .any(|deviation| deviation.field == Field::GroupUse && deviation.is_beyond())
     });
     assert!(leak, "a group's use differs");
+}
+
+/// A world that counts how often it is asked, as if it were slow.
+struct Counted(Model, usize);
+
+impl World for Counted {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
+        self.1 += jobs.len();
+        self.0.run(jobs, each)
+    }
+}
+
+#[test]
+fn what_models_disagree_on_too_is_made_small_there() {
+    let plan = Plan { cases: 16, kept_of_kind: 1, ..PLAN };
+    let asked = |guided: bool| {
+        let (mut reference, mut against) = (Counted(model("6.18"), 0), Counted(model("7.2"), 0));
+        let (mut first, mut second) = (model("6.18"), model("7.2"));
+        let models: Option<[&mut dyn World; 2]> = guided.then_some([&mut first, &mut second]);
+        let mut between = Between { reference: &mut reference, against: &mut against, models };
+        let mut found = Vec::new();
+        search(&plan, &mut Log::none(), &mut between, |event| {
+            if let Event::Found(one) = event {
+                found.push(one.case);
+            }
+            Ok(())
+        })
+        .expect("the model does not break");
+        (found, reference.1)
+    };
+    let (alone, guided) = (asked(false), asked(true));
+    assert_eq!(alone.0, guided.0, "the same cases are kept");
+    assert!(guided.1 * 2 < alone.1, "{} instead of {} runs", guided.1, alone.1);
 }
 
 #[test]
