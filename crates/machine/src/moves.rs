@@ -234,9 +234,11 @@ impl Machine<'_> {
             self.update_min_vruntime(q);
         }
         change(&mut self.tasks[task]);
-        let weight = self.nominal_weight(task);
         let se = self.tasks[task].se;
-        self.reweight(se, weight);
+        // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is back.
+        if !self.is_flat() || self.ses[se].on_rq {
+            self.reweight(se, self.nominal_weight(task));
+        }
         self.put_back(task, &before);
         self.touch(self.tasks[task].cpu, false);
     }
