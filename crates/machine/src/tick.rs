@@ -51,6 +51,10 @@ impl Machine<'_> {
         if curr.is_some() && self.tasks[curr].is_fair() {
             self.charge_path(self.ses[self.tasks[curr].se].q);
         }
+        // One of the old interval that is due in this very instant comes, whether it was worth an event before or not.
+        if self.tick_at_or_after(cpu, self.now, self.cpus[cpu].tick_every_ns) == self.now {
+            self.cpus[cpu].tick_ns = self.now;
+        }
         self.cpus[cpu].tick_every_ns = every_ns;
     }
 

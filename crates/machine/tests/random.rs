@@ -102,6 +102,8 @@ fn seeds_that_found_faults_stay_fixed() {
         (583, "4.19"),
         // Ticks that became more frequent while a task ran on a nohz_full CPU.
         (5615, "6.18"),
+        // One that was due in the very instant in which ticks became rarer.
+        (340, "pull"),
     ] {
         let kernel = cpumax_machine::kernel::parse_kernels(kernel).expect("is a kernel")[0];
         let workload = random::workload(seed);
