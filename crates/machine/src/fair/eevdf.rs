@@ -441,11 +441,12 @@ impl Machine<'_> {
             lag = rescale(self.lag(tq, se, average), old, weight);
         }
         let entity = &mut self.ses[se];
-        let is_protected = !queued && entity.vruntime < entity.protected_until;
+        let until = entity.protected_until;
+        let is_protected = !queued && entity.vruntime < until;
         let from =
             if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
         let left = rescale(entity.deadline - from, old, weight);
-        let protected = rescale(entity.protected_until - from, old, weight);
+        let protected = if is_protected { rescale(until - from, old, weight) } else { 0 };
         entity.vruntime = average - lag;
         let from =
             if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
