@@ -14,7 +14,7 @@ use crate::world::{Error, World};
 use cpumax_limit::Limit;
 use cpumax_outcome::{Deviation, Field};
 use cpumax_workload::random;
-use cpumax_workload::{Action, Intervention, Preempt, Workload};
+use cpumax_workload::{Action, Domain, Intervention, Preempt, Stream, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,9 @@ const NOISY: u32 = 50;
 const NOISY_MODELS: u32 = 10;
 /// Seeds with which models must disagree there: they draw the phases of periods, which a real kernel has of its own.
 const MODEL_SEEDS: u64 = 3;
+
+/// Phases of period timers are drawn below that, ns: no period is longer.
+const PHASE_NS: u64 = 100_000_000;
 
 /// Cases run in one go: a virtual machine boots once for them.
 const BATCH: u64 = 16;
@@ -46,8 +49,8 @@ pub struct Plan {
     pub attempts: u64,
     /// Only what goes away with all limits is shrunk and kept.
     pub limits_only: bool,
-    /// Whether both run with the same preemption and without a high-resolution tick: for two kernels, whose
-    /// defaults differ.
+    /// Whether both run with the same preemption, the same phase of period timers and without a high-resolution tick: for two
+    /// kernels, whose own differ.
     pub level: bool,
 }
 
@@ -101,6 +104,7 @@ pub fn workload(case: u64, level: bool) -> Workload {
     if level {
         workload.machine.hrtick = Some(false);
         workload.machine.preempt = Some(Preempt::Lazy);
+        workload.machine.timer_phase_ns = Some(Stream::new(case, Domain::Group, 0).below(PHASE_NS));
     }
     workload
 }
