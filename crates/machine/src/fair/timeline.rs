@@ -1,7 +1,8 @@
 //! The order of the entities waiting on a run queue (kernel: `tasks_timeline`).
 //!
 //! A vector sorted by key: virtual deadline under EEVDF, virtual runtime under CFS. Queues are short and
-//! the entity that is wanted is near the front, so this touches less memory than a tree.
+//! the entity that is wanted is near the front, so this touches less memory than a tree. Of a long queue thousands leave
+//! at the front, one after the other: that leaves a gap there, into which others come early, and the rest stays where it is.
 
 use crate::ids::SeId;
 use smallvec::SmallVec;
@@ -13,30 +14,39 @@ pub(crate) struct Node {
     pub se: SeId,
 }
 
+/// Of so many, closing the gap costs less than having one.
+const MANY: usize = 64;
+
 /// Entities in order of key; of equal keys the one inserted first is first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
+    /// The gap, then the entities.
     nodes: SmallVec<[Node; 1]>,
+    gap: usize,
 }
 
 impl Timeline {
     pub fn len(&self) -> usize {
-        self.nodes.len()
+        self.nodes.len() - self.gap
     }
 
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.nodes.len() == self.gap
     }
 
     pub fn first(&self) -> Option<&Node> {
-        self.nodes.first()
+        self.nodes.get(self.gap)
     }
 
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.nodes[self.gap..]
     }
 
     pub fn insert(&mut self, node: Node) {
+        if self.gap > 0 {
+            self.insert_beside_gap(node);
+            return;
+        }
         // Most arrivals are late ones: look from the back first.
         match self.nodes.last() {
             Some(last) if last.key > node.key => {
@@ -47,8 +57,29 @@ impl Timeline {
         }
     }
 
+    #[cold]
+    fn insert_beside_gap(&mut self, node: Node) {
+        let before = self.nodes().partition_point(|n| n.key <= node.key);
+        let at = self.gap + before;
+        if before < self.nodes.len() - at {
+            self.nodes.copy_within(self.gap..at, self.gap - 1);
+            self.gap -= 1;
+            self.nodes[at - 1] = node;
+            return;
+        }
+        self.nodes.insert(at, node);
+        if self.gap > self.len() {
+            self.nodes.drain(..self.gap);
+            self.gap = 0;
+        }
+    }
+
     /// Takes out the entity, which was inserted with this key.
     pub fn remove(&mut self, key: i64, se: SeId) {
+        if self.nodes.len() > MANY || self.gap > 0 {
+            self.remove_of_many(key, se);
+            return;
+        }
         // Most that leave are alone.
         if let [only] = self.nodes[..]
             && only.se == se
@@ -57,11 +88,36 @@ impl Timeline {
             self.nodes.clear();
             return;
         }
-        let from = self.nodes.partition_point(|n| n.key < key);
-        let offset = self.nodes[from..].iter().position(|n| n.se == se);
-        let at = from + offset.expect("an entity is removed with the key it was inserted with");
-        debug_assert_eq!(self.nodes[at].key, key);
+        let at = Self::find(&self.nodes, key, se);
         self.nodes.remove(at);
+    }
+
+    #[cold]
+    fn remove_of_many(&mut self, key: i64, se: SeId) {
+        let before = Self::find(self.nodes(), key, se);
+        let at = self.gap + before;
+        if before < self.nodes.len() - at {
+            self.nodes.copy_within(self.gap..at, self.gap + 1);
+            self.gap += 1;
+        } else {
+            self.nodes.remove(at);
+        }
+        if self.is_empty() {
+            self.nodes.clear();
+            self.gap = 0;
+        }
+    }
+
+    fn find(nodes: &[Node], key: i64, se: SeId) -> usize {
+        // Many that leave are the first.
+        if nodes.first().is_some_and(|first| first.se == se) {
+            return 0;
+        }
+        let from = nodes.partition_point(|n| n.key < key);
+        let offset = nodes[from..].iter().position(|n| n.se == se);
+        let at = from + offset.expect("an entity is removed with the key it was inserted with");
+        debug_assert_eq!(nodes[at].key, key);
+        at
     }
 }
 
@@ -80,5 +136,35 @@ mod tests {
         timeline.remove(3, SeId(4));
         timeline.remove(5, SeId(0));
         assert_eq!(order(&timeline), [1, 3, 2]);
+    }
+
+    /// Comings and goings at both ends and in the middle, of few and of many, beside a sorted vector.
+    #[test]
+    fn gap_changes_no_order() {
+        let mut timeline = Timeline::default();
+        let mut expected: Vec<(i64, SeId)> = Vec::new();
+        let mut random = 1_u64;
+        let mut widest = 0;
+        for step in 0..20_000_u32 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let draw = (random >> 33) as usize;
+            let grows = step % 2_000 < 900;
+            if expected.is_empty() || draw % 4 < if grows { 3 } else { 1 } {
+                let key = (draw >> 2) as i64 % 300 + i64::from(step / 10);
+                let at = expected.partition_point(|&(k, _)| k <= key);
+                expected.insert(at, (key, SeId(step)));
+                timeline.insert(Node { key, vruntime: 0, se: SeId(step) });
+            } else {
+                let in_all = (draw >> 2) % expected.len();
+                let (key, se) = expected.remove(if draw & 2 == 0 { in_all } else { 0 });
+                timeline.remove(key, se);
+            }
+            widest = widest.max(timeline.gap);
+            assert_eq!(timeline.len(), expected.len());
+            assert_eq!(timeline.is_empty(), expected.is_empty());
+            assert_eq!(timeline.first().map(|n| n.se), expected.first().map(|&(_, se)| se));
+            assert!(timeline.nodes().iter().map(|n| (n.key, n.se)).eq(expected.iter().copied()));
+        }
+        assert!(widest > 2 * MANY, "a gap of {widest} tries nothing");
     }
 }
