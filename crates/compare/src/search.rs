@@ -282,7 +282,10 @@ fn minimize(
 ) -> Result<Workload, Error> {
     let mut failed = None;
     let small = random::minimize(workload, attempts, |candidate| {
-        if failed.is_some() || kind.needs_limits && !is_limited(candidate) {
+        // Without a phase each kernel has its own again.
+        let has_phase = candidate.machine.timer_phase_ns.is_some();
+        let is_leveled = has_phase || workload.machine.timer_phase_ns.is_none();
+        if failed.is_some() || !is_leveled || kind.needs_limits && !is_limited(candidate) {
             return false;
         }
         differs(candidate).unwrap_or_else(|error| {

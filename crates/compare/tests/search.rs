@@ -54,6 +54,7 @@ fn what_is_found_is_small_and_can_be_run_again() {
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert!(text.ends_with(&cpumax_workload::print(&read)), "{text}");
         assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond), "{text}");
+        assert!(read.machine.timer_phase_ns.is_some(), "both kernels have this phase: {text}");
     }
     let leak = found.iter().any(|found| {
         found
