@@ -35,8 +35,9 @@ CONFORMANCE_CASES ?= --cases 1000340..1000839
 
 conformance: guest ## Hold the model against all real kernels again: docs/conformance.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
+	mkdir -p target/conformance/traces
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
+		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	cat docs/conformance.md
 
 comma := ,

@@ -361,7 +361,8 @@ impl Run {
         }
         let late_ms = late_ns / 1_000_000;
         Err(Error::Refused(format!(
-            "it ends {late_ms} ms late: who starts and moves tasks had to wait for one that was stopped while it moved"
+            "it ends {late_ms} ms late: who starts tasks and intervenes was kept that long, by a task that was stopped while it moved \
+             or by CPUs that it takes off and on line"
         )))
     }
 

@@ -79,6 +79,9 @@ fn command(args: &CompareArgs) -> String {
     if args.parallel {
         add("--parallel".to_owned());
     }
+    if args.trace.is_some() {
+        add("--trace FOLDER".to_owned());
+    }
     match args.seeds {
         Some(seeds) => add(format!("--seeds {}..{}", seeds.first, seeds.last)),
         None => add(format!("--seed {}", args.seed)),
