@@ -440,16 +440,15 @@ impl Machine<'_> {
             }
             lag = rescale(self.lag(tq, se, average), old, weight);
         }
+        let from_average = self.rules.reweight == Reweight::FromAverage;
         let entity = &mut self.ses[se];
         let until = entity.protected_until;
         let is_protected = !queued && entity.vruntime < until;
-        let from =
-            if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
+        let from = if from_average { average } else { entity.vruntime };
         let left = rescale(entity.deadline - from, old, weight);
         let protected = if is_protected { rescale(until - from, old, weight) } else { 0 };
         entity.vruntime = average - lag;
-        let from =
-            if self.rules.reweight == Reweight::FromAverage { average } else { entity.vruntime };
+        let from = if from_average { average } else { entity.vruntime };
         entity.deadline = from + left;
         match self.rules.reweight {
             Reweight::Unprotects => entity.protected_until = entity.vruntime,
