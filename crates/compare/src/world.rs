@@ -162,7 +162,7 @@ impl Model {
             rivals.reference.clone().unwrap_or_else(nobody),
             rivals.other.clone().unwrap_or_else(nobody),
         );
-        let mut text = format!(
+        let text = format!(
             "parts at {:.2} ms, where {there} runs, not {here}",
             rivals.other_since_ns as f64 / 1e6
         );
@@ -170,14 +170,19 @@ impl Model {
         let options =
             Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
         let question = Question { from_ns: rivals.other_since_ns, instead };
-        let choice = explain(job.workload, &options, question).ok().flatten()?;
-        text += &match choice.other {
-            Other::Queued(ns) => format!(", {:.1} us apart", ns as f64 / 1e3),
-            Other::Asleep => format!(": {there} sleeps here"),
-            Other::Throttled => format!(": {there} is throttled here"),
-            Other::Absent => String::new(),
-        };
-        Some(text)
+        let mut progress = |_| self.go_on();
+        let choice =
+            explain(job.workload, &options, question, Some(&mut progress)).ok().flatten()?;
+        Some(match choice.other {
+            Other::Queued(ns) => format!("{text}, {:.1} us apart", ns as f64 / 1e3),
+            Other::Asleep => format!("{text}: {there} sleeps here"),
+            Other::Throttled => format!("{text}: {there} is throttled here"),
+            Other::Absent => text,
+        })
+    }
+
+    fn go_on(&self) -> ControlFlow<()> {
+        if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// One run, or why there is none.
@@ -190,8 +195,7 @@ impl Model {
     ) -> Result<Result<Outcome, String>, Error> {
         let options =
             Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
-        let mut progress =
-            |_| if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let mut progress = |_| self.go_on();
         let sink = trace.map(|trace| trace as &mut dyn TraceSink);
         let run = || run(job.workload, &options, sink, Some(&mut progress));
         // The model's assertions are always on; one that fails is a finding, not the end of a search.

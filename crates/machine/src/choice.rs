@@ -137,7 +137,7 @@ mod tests {
         let workload = cpumax_workload::parse(TEXT, "choice.toml").unwrap();
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         let question = Question { from_ns: 50_000_000, instead: instead.to_owned() };
-        let choice = explain(&workload, &Options::new(kernel, 1), question).unwrap().unwrap();
+        let choice = explain(&workload, &Options::new(kernel, 1), question, None).unwrap().unwrap();
         (choice.next, choice.other)
     }
 

@@ -115,9 +115,10 @@ pub fn explain<'a>(
     workload: &'a Workload,
     options: &Options<'a>,
     question: Question,
+    progress: Option<Progress<'_>>,
 ) -> Result<Option<Choice>, Error> {
     let mut machine = machine::Machine::new(workload, options, None);
     machine.question = Some((question, None));
-    machine.run(None)?;
+    machine.run(progress)?;
     Ok(machine.question.and_then(|(_, answer)| answer))
 }
