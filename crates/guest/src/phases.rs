@@ -49,7 +49,9 @@ pub fn write_limits(
         let before = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
         hierarchy.write_limit(&groups[ix], Limit::UNLIMITED, first)?;
         let after = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
-        let Some(edge_ns) = after.new_edge(&before, &periods_ns) else {
+        // Who has no limit for now stops at its edge.
+        let last_ns: Vec<u64> = steered.iter().map(|group: &Steered| group.edge_ns).collect();
+        let Some(edge_ns) = after.new_edge(&before, &periods_ns, &last_ns) else {
             notes.push(format!("group {:?}: its period timer was not found", spec.path));
             hierarchy.write_limit(&groups[ix], first, spec.limit)?;
             continue;

@@ -51,8 +51,8 @@ impl Timers {
     }
 
     /// The one edge that is here and not in `before`. One that was there may have fired in between: it is a multiple of one
-    /// of `periods_ns` further on now.
-    pub fn new_edge(&self, before: &Timers, periods_ns: &[u64]) -> Option<u64> {
+    /// of `periods_ns` further on now; or it is gone, if it is one of `last_ns`.
+    pub fn new_edge(&self, before: &Timers, periods_ns: &[u64], last_ns: &[u64]) -> Option<u64> {
         let mut old = before.edges_ns.clone();
         let mut new = self.edges_ns.clone();
         new.retain(|edge| match old.iter().position(|o| o == edge) {
@@ -62,6 +62,11 @@ impl Timers {
             }
             None => true,
         });
+        for last in last_ns {
+            if let Some(at) = old.iter().position(|o| o == last) {
+                old.remove(at);
+            }
+        }
         for fired in old {
             let moved = |edge: u64| {
                 edge > fired
@@ -144,21 +149,24 @@ active timers:
     #[test]
     fn a_new_edge_is_told_from_old_ones_even_at_the_same_time() {
         let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
-        assert_eq!(of(&[5, 7]).new_edge(&of(&[5]), &[]), Some(7));
-        assert_eq!(of(&[5, 5]).new_edge(&of(&[5]), &[]), Some(5));
-        assert_eq!(of(&[5]).new_edge(&of(&[5, 7]), &[]), None);
+        assert_eq!(of(&[5, 7]).new_edge(&of(&[5]), &[], &[]), Some(7));
+        assert_eq!(of(&[5, 5]).new_edge(&of(&[5]), &[], &[]), Some(5));
+        assert_eq!(of(&[5]).new_edge(&of(&[5, 7]), &[], &[]), None);
     }
 
     #[test]
     fn an_edge_that_has_moved_on_is_not_new() {
         let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
         let before = of(&[1_007, 1_300]);
-        assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50]), Some(9_000));
-        assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000]), Some(1_500));
-        assert_eq!(of(&[1_300, 2_007]).new_edge(&before, &[1_000]), None);
+        assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50], &[]), Some(9_000));
+        assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000], &[]), Some(1_500));
+        assert_eq!(of(&[1_300, 2_007]).new_edge(&before, &[1_000], &[]), None);
         // Of two that have the same phase either will do; one that went to sleep is not there any more.
-        assert_eq!(of(&[1_300, 2_007, 3_007]).new_edge(&before, &[1_000]), Some(3_007));
-        assert_eq!(of(&[1_300, 1_400]).new_edge(&before, &[1_000]), Some(1_400));
+        assert_eq!(of(&[1_300, 2_007, 3_007]).new_edge(&before, &[1_000], &[]), Some(3_007));
+        assert_eq!(of(&[1_300, 1_400]).new_edge(&before, &[1_000], &[]), Some(1_400));
+        // One that fired and stopped, beside a new one a period later.
+        assert_eq!(of(&[2_300]).new_edge(&of(&[1_300]), &[1_000], &[]), None);
+        assert_eq!(of(&[2_300]).new_edge(&of(&[1_300]), &[1_000], &[1_300]), Some(2_300));
     }
 
     #[test]
