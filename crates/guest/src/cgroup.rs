@@ -92,6 +92,16 @@ impl Hierarchy {
         Ok(groups)
     }
 
+    /// Makes one more group below that one.
+    ///
+    /// # Errors
+    /// It could not be made.
+    pub fn make_last(&self, parent: &Group, inner: bool) -> Result<Group, String> {
+        let dir = parent.dir.join("cpumax-last");
+        self.make_dir(&dir, inner)?;
+        Self::open(&dir, None)
+    }
+
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -233,6 +243,16 @@ impl Hierarchy {
 
     fn is_own_base(&self) -> bool {
         self.base.file_name().is_some_and(|name| is_own(&name.to_string_lossy()))
+    }
+}
+
+impl Group {
+    /// Removes it, empty.
+    ///
+    /// # Errors
+    /// Somebody is in it.
+    pub fn remove(&self) -> Result<(), String> {
+        fs::remove_dir(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))
     }
 }
 
