@@ -1,7 +1,7 @@
 //! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs, quietens the kernel
 //! and powers off; on the host it does nothing of that. And the line it talks on.
 
-use crate::{hypervisor, sys};
+use crate::{hypervisor, kernel, sys};
 use std::ffi::CString;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -190,14 +190,15 @@ pub fn start() -> Result<Line, String> {
         let _ = fs::write(path, value);
     }
     hypervisor::settle();
-    give_way();
+    set_kernel_threads_apart();
     let port = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
     make_raw(port);
     Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
 }
 
-/// Makes the kernel's own threads of the fair class run where nobody else would, so that they take nobody's turn.
-fn give_way() {
+/// Keeps the kernel's own threads of the fair class out of the competition: with one CPU they run at once, as interrupts
+/// do, and the record of switches tells when; with several they run where nobody else would.
+fn set_kernel_threads_apart() {
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return };
     for process in processes.flatten() {
@@ -210,11 +211,13 @@ fn give_way() {
         if rest.split_ascii_whitespace().nth(1) != Some(KTHREADD) {
             continue;
         }
-        let idle = libc::sched_param { sched_priority: 0 };
+        let alone = kernel::cpus() == 1;
+        let class = if alone { libc::SCHED_FIFO } else { libc::SCHED_IDLE };
+        let param = libc::sched_param { sched_priority: i32::from(alone) };
         // SAFETY: the calls take a number and a value. A thread that has ended, or may not be changed, stays as it is.
         unsafe {
             if libc::sched_getscheduler(pid) == libc::SCHED_OTHER {
-                libc::sched_setscheduler(pid, libc::SCHED_IDLE, &raw const idle);
+                libc::sched_setscheduler(pid, class, &raw const param);
             }
         }
     }

@@ -12,6 +12,8 @@ const LATE_NS: u64 = 15_000;
 
 /// Two times each.
 pub(crate) type Pairs = Vec<(u64, u64)>;
+/// Of a thread of the kernel: when it was woken, came to its CPU and left it, ns since the start.
+pub(crate) type Visit = (u64, u64, u64);
 
 /// Times in ns since the start of the run.
 #[derive(Debug, Default)]
@@ -40,7 +42,9 @@ impl Outside {
 
     /// The visits without the times when it was off its CPU, from when to when, in order; and what came late by that,
     /// with the time at which it went on. Of what is to be done at one time the first counts.
-    pub fn awake(self, off_ns: &[(u64, u64)]) -> (Pairs, Pairs) {
+    ///
+    /// Real-time threads of the kernel, `others`, are visits as well.
+    pub fn awake(self, off_ns: &[(u64, u64)], others: &[Visit]) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             let waited = move |out_ns: u64, back_ns: u64| {
                 out_ns <= from_ns && from_ns + COMES_NS + LATE_NS < back_ns
@@ -71,8 +75,31 @@ impl Outside {
         });
         let mut late: Vec<_> = late.collect();
         late.dedup_by_key(|(at_ns, _)| *at_ns);
+        let own = visits.iter().map(|&(from_ns, took_ns)| (from_ns, from_ns, from_ns + took_ns));
+        let visits = joined(own.chain(others.iter().copied()).collect());
+        let waited = others.iter().filter(|(woken_ns, came_ns, _)| {
+            let begins = visits.binary_search_by_key(came_ns, |(from_ns, _)| *from_ns).is_ok();
+            came_ns - woken_ns > LATE_NS && begins
+        });
+        late.extend(waited.map(|&(woken_ns, came_ns, _)| (woken_ns, came_ns)));
         (visits, late)
     }
+}
+
+/// Visits in order of time, from when and how long; one that was woken before another had left follows that at once, and
+/// both are one.
+fn joined(mut visits: Vec<Visit>) -> Pairs {
+    visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
+    let mut joined: Pairs = Vec::new();
+    for (woken_ns, came_ns, left_ns) in visits {
+        match joined.last_mut() {
+            Some((from_ns, took_ns)) if woken_ns <= *from_ns + *took_ns + BETWEEN_NS => {
+                *took_ns = (*took_ns).max(left_ns - *from_ns);
+            }
+            _ => joined.push((came_ns, left_ns - came_ns)),
+        }
+    }
+    joined
 }
 
 #[cfg(test)]
@@ -89,9 +116,20 @@ mod tests {
         outside.visited(2_000_000, 9_200_000);
         outside.visited(9_202_000, 9_300_000);
         let asleep = [(1_050_000, 2_005_000), (2_080_000, 9_000_000), (9_300_000, 20_000_000)];
-        let (visits, late) = outside.awake(&asleep);
+        let (visits, late) = outside.awake(&asleep, &[]);
         assert_eq!(visits, [(1_000_000, 50_000), (2_000_000, 80_000), (9_000_000, 300_000)]);
         assert_eq!(late, [(2_000_000, 9_000_000)]);
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_visitors_too() {
+        let mut outside = Outside::default();
+        outside.visited(1_000_000, 1_050_000);
+        outside.did(1_000_000, 1_050_000);
+        let others = [(1_045_000, 1_056_000, 1_065_000), (3_000_000, 3_100_000, 3_109_000)];
+        let (visits, late) = outside.awake(&[], &others);
+        assert_eq!(visits, [(1_000_000, 65_000), (3_100_000, 9_000)]);
+        assert_eq!(late, [(3_000_000, 3_100_000)], "it waited for a point of preemption");
     }
 
     #[test]
@@ -102,7 +140,7 @@ mod tests {
         outside.visited(2_000_000, 2_050_000);
         outside.did(2_000_000, 2_050_000);
         let off = [(500_000, 1_110_000), (1_205_000, 2_012_000), (2_060_000, 3_000_000)];
-        let (visits, late) = outside.awake(&off);
+        let (visits, late) = outside.awake(&off, &[]);
         assert_eq!(visits, [(1_100_000, 100_000), (2_000_000, 50_000)]);
         assert_eq!(late, [(1_000_000, 1_100_000)]);
     }

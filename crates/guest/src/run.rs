@@ -360,7 +360,7 @@ impl Run {
         self.ended_in_time()?;
         let mut report = collect::report(self, job, &before)?;
         let outside = std::mem::take(&mut self.outside);
-        let mut asleep_ns = Vec::new();
+        let (mut asleep_ns, mut others_ns) = (Vec::new(), Vec::new());
         if let Some(tracing) = tracing {
             collect::kill_all(self.world);
             let traced = tracing.end(self.world, &self.edges)?;
@@ -374,10 +374,13 @@ impl Run {
                 }
             }
             asleep_ns = traced.asleep_ns;
+            if self.place.in_vm && self.born {
+                others_ns = traced.others_ns;
+            }
             report.trace = job.trace.then_some(traced.recorded);
         }
         let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
-        (*outside_ns, *late_ns) = outside.awake(&asleep_ns);
+        (*outside_ns, *late_ns) = outside.awake(&asleep_ns, &others_ns);
         Ok(report)
     }
 

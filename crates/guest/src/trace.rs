@@ -6,6 +6,7 @@
 
 use crate::init;
 use crate::kernel;
+use crate::outside::Visit;
 use crate::phases::Edges;
 use crate::stalls::Stalls;
 use crate::world::World;
@@ -40,6 +41,8 @@ pub(crate) struct Traced {
     pub lost: u64,
     /// When the process that does what is done from outside left its CPU, and came back, ns since the start.
     pub asleep_ns: Vec<(u64, u64)>,
+    /// Visits of threads of the kernel.
+    pub others_ns: Vec<Visit>,
 }
 
 impl Tracing {
@@ -109,6 +112,9 @@ struct Reader<'a> {
     outside_pid: u32,
     left_ns: Option<u64>,
     asleep_ns: Vec<(u64, u64)>,
+    /// Since when others that are no tasks of the workload are ready, and since when they run, by pid.
+    others: BTreeMap<u32, (Option<u64>, Option<u64>)>,
+    others_ns: Vec<Visit>,
     /// Kinds of tasks by pid.
     kinds: BTreeMap<u32, u32>,
     /// Numbers of tasks by pid.
@@ -130,6 +136,8 @@ impl<'a> Reader<'a> {
             outside_pid: std::process::id(),
             left_ns: None,
             asleep_ns: Vec::new(),
+            others: BTreeMap::new(),
+            others_ns: Vec::new(),
             kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns,
@@ -163,14 +171,19 @@ impl<'a> Reader<'a> {
     /// What there is when all lines are read.
     fn end(self) -> Traced {
         let mut stalls_ns = vec![0; self.workload.tasks.len()];
-        let Reader { stalls, kinds, recorded, lost, asleep_ns, .. } = self;
+        let Reader { stalls, kinds, recorded, lost, asleep_ns, others_ns, .. } = self;
         for (pid, ns) in stalls.longest(self.end_ns - self.start_ns) {
             if let Some(kind) = kinds.get(&pid) {
                 let longest_ns = &mut stalls_ns[*kind as usize];
                 *longest_ns = ns.max(*longest_ns);
             }
         }
-        Traced { recorded, stalls_ns, lost, asleep_ns }
+        Traced { recorded, stalls_ns, lost, asleep_ns, others_ns }
+    }
+
+    /// Whether it is neither a task of the workload nor who does what is done from outside.
+    fn is_other(&self, pid: u32) -> bool {
+        pid != 0 && pid != self.outside_pid && !self.kinds.contains_key(&pid)
     }
 
     fn name(&mut self, pid: u32, name: String) -> u32 {
@@ -238,6 +251,12 @@ impl<'a> Reader<'a> {
                     if pid == self.outside_pid {
                         self.left_ns = Some(time_ns);
                     }
+                    if let Some((woken_ns, came_ns)) = self.others.get_mut(&pid)
+                        && let Some(came_ns) = came_ns.take()
+                    {
+                        let visit = (woken_ns.take().unwrap_or(came_ns), came_ns, time_ns);
+                        self.others_ns.push(visit);
+                    }
                 }
                 if let Some(pid) = pid_of("next_") {
                     self.stalls.came(pid, time_ns);
@@ -245,6 +264,9 @@ impl<'a> Reader<'a> {
                         && let Some(left_ns) = self.left_ns.take()
                     {
                         self.asleep_ns.push((left_ns, time_ns));
+                    }
+                    if self.is_other(pid) && !early {
+                        self.others.entry(pid).or_default().1 = Some(time_ns);
                     }
                 }
                 let events = &mut self.recorded.events;
@@ -257,6 +279,9 @@ impl<'a> Reader<'a> {
             }
             "sched_wakeup" | "sched_wakeup_new" => {
                 if let Some(pid) = pid_of("") {
+                    if self.is_other(pid) {
+                        self.others.entry(pid).or_default().0 = Some(time_ns);
+                    }
                     // The third flag tells of interrupts.
                     self.stalls.woken(pid, time_ns, flags.as_bytes().get(2) == Some(&b'.'));
                 }
@@ -328,6 +353,8 @@ mod tests {
             outside_pid: 1,
             left_ns: None,
             asleep_ns: Vec::new(),
+            others: BTreeMap::new(),
+            others_ns: Vec::new(),
             kinds: BTreeMap::new(),
             numbers: BTreeMap::new(),
             start_ns: 26_000_000_000,

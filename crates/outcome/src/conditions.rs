@@ -26,12 +26,12 @@ pub struct Conditions {
     /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It can be more than the quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_ns: BTreeMap<String, u64>,
-    /// When whoever started tasks, sent what arrives and intervened was on CPU 0 for that: from when and how long, ns.
-    /// It is a real-time task, so that nothing keeps it from being on time.
+    /// When whoever started tasks, sent what arrives and intervened, or a thread of the kernel, was on CPU 0 for that: from
+    /// when and how long, ns. They are real-time tasks, so that nothing keeps them from being on time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside_ns: Vec<(u64, u64)>,
-    /// What it was to do at the first time and did at the second, ns since the start: it had to sleep, as while a task
-    /// moves itself nobody else is born or moved.
+    /// What was to be done at the first time and was at the second, ns since the start: who does it had to sleep, as while a
+    /// task moves itself nobody else is born or moved; or a thread of the kernel waited to come to its CPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late_ns: Vec<(u64, u64)>,
 }
