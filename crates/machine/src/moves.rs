@@ -231,7 +231,7 @@ impl Machine<'_> {
         let before = self.take_off(task);
         let q = self.ses[self.tasks[task].se].q;
         if moves && self.rules.queue == Queue::Cfs && q.is_some() {
-            self.update_min_vruntime(q);
+            self.move_on(q);
         }
         change(&mut self.tasks[task]);
         let se = self.tasks[task].se;

@@ -81,7 +81,19 @@ impl Machine<'_> {
         // The queue's minimum is what the last tick there made it.
         self.charge_to_last_tick(q);
         self.make_relative(q, se);
-        self.update_min_vruntime(q);
+        self.move_on(q);
+    }
+
+    /// A queue that an entity has left moves on, as do those above it that its group left because it runs empty.
+    pub(crate) fn move_on(&mut self, mut q: CfsRqId) {
+        loop {
+            self.update_min_vruntime(q);
+            let rq = &self.cfs_rqs[q];
+            if rq.nr > 0 || rq.bandwidth.throttled || rq.parent.is_none() {
+                return;
+            }
+            q = rq.parent;
+        }
     }
 
     /// The one furthest behind; rather another, if that is not unfair, where one is passed over or preferred.
