@@ -146,6 +146,12 @@ pub const RELEASES: &[Release] = &[
         changed: "burst: unused quota can be carried over",
     },
     Release {
+        from: v(5, 15),
+        generation: Generation::G2,
+        rules: &rules::G2_5_15,
+        changed: "a task of class idle gains less by having slept",
+    },
+    Release {
         from: v(6, 3),
         generation: Generation::G2a,
         rules: &rules::G2A,

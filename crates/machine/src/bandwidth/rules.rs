@@ -275,6 +275,8 @@ pub struct Rules {
     pub reweight: Reweight,
     /// Whom a test for preemption would pick. `fair/eevdf.rs`.
     pub wakeup_pick: WakeupPick,
+    /// A sleeper of class idle is put before the others by an eighth of what other sleepers are (5.15+). `fair/cfs.rs`.
+    pub idle_sleeper_gains_less: bool,
     /// A new task may preempt (to 6.18). `fair/placement.rs`.
     pub fork_preempts: bool,
     /// A running task that is changed is protected anew (to 6.18). `moves.rs`.
@@ -338,6 +340,7 @@ pub const G1_4_18: Rules = Rules {
     unprotected: Unprotected::Stays,
     reweight: Reweight::Unprotects,
     wakeup_pick: WakeupPick::Deadline,
+    idle_sleeper_gains_less: false,
     fork_preempts: true,
     change_protects: true,
     requeue_charges: false,
@@ -376,8 +379,10 @@ pub const G2_5_8: Rules = Rules {
 };
 /// 5.14: burst.
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
+/// 5.15: tasks of class idle gain less by sleeping.
+pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
 /// G2a, asynchronous unthrottle: 6.3.
-pub const G2A: Rules = Rules { release: Release::Csd, ..G2_5_14 };
+pub const G2A: Rules = Rules { release: Release::Csd, ..G2_5_15 };
 /// 6.4: period timers are spread.
 pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
 /// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.

@@ -8,6 +8,7 @@ use crate::fair::buddies::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
 use crate::se::{Owner, scale};
+use cpumax_workload::Class;
 
 /// Latency target, minimum granularity and wake-up granularity of one CPU, ns.
 const LATENCY_NS: u64 = 6_000_000;
@@ -38,13 +39,21 @@ impl Machine<'_> {
     /// counts.
     pub(crate) fn age(&mut self, q: CfsRqId) {
         if self.rules.queue == Queue::Cfs && self.observed.is_some() {
-            self.cfs_rqs[q].base_vruntime = self.sleepers_bonus();
+            self.cfs_rqs[q].base_vruntime = self.sleepers_bonus(false);
         }
     }
 
     /// What who slept for long is put before the others, virtual ns.
-    fn sleepers_bonus(&self) -> i64 {
-        (LATENCY_NS * self.scaling / 2) as i64
+    fn sleepers_bonus(&self, is_idle: bool) -> i64 {
+        let least = is_idle && self.rules.idle_sleeper_gains_less;
+        let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
+        (whole_ns * self.scaling / 2) as i64
+    }
+
+    /// Whether it is a task of class idle (kernel: `se_is_idle()`).
+    fn is_idle(&self, se: SeId) -> bool {
+        let Owner::Task(task) = self.ses[se].owner() else { return false };
+        self.tasks[task].class == Class::Idle
     }
 
     pub(crate) fn place_cfs(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
@@ -53,7 +62,7 @@ impl Machine<'_> {
             Enqueue::Fork => self.cfs_slice_ns(q, se),
             Enqueue::WakeUp | Enqueue::Move => 0,
         };
-        let bonus = self.sleepers_bonus();
+        let bonus = self.sleepers_bonus(self.is_idle(se));
         let entity = &mut self.ses[se];
         if entity.deadline_is_relative {
             entity.vruntime += min;
@@ -184,7 +193,8 @@ impl Machine<'_> {
         }
         let q = self.ses[running].q;
         let is_task = matches!(self.ses[running].owner(), Owner::Task(_));
-        if is_task && u64::from(self.cfs_rqs[q].nr) >= NR_LATENCY {
+        // An idle one, that makes way, is not to go on.
+        if is_task && !makes_way && u64::from(self.cfs_rqs[q].nr) >= NR_LATENCY {
             self.remember_preempted(running);
         }
         true

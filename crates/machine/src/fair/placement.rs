@@ -210,10 +210,15 @@ impl Machine<'_> {
             return;
         }
         let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
-        let [newcomer, present] = [se, running].map(|se| match self.ses[se].owner() {
-            Owner::Task(task) => is_idle(task),
-            Owner::Group(_) => false,
-        });
+        let [newcomer, present] = if self.rules.queue == Queue::Cfs {
+            // Whatever groups they are in.
+            [task, curr].map(is_idle)
+        } else {
+            [se, running].map(|se| match self.ses[se].owner() {
+                Owner::Task(task) => is_idle(task),
+                Owner::Group(_) => false,
+            })
+        };
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
             // Idle tasks preempt nobody, also where their groups compete (kernel: `normal_policy()`).
