@@ -180,6 +180,9 @@ impl Machine<'_> {
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
         self.count_queued(group, 1);
+        if why != Enqueue::WakeUp {
+            self.bring_load(task, leaf, why == Enqueue::Fork);
+        }
         let mut child = se;
         let mut q = leaf;
         let mut queueing = true;

@@ -233,7 +233,11 @@ impl Machine<'_> {
         if moves && self.rules.queue == Queue::Cfs && q.is_some() {
             self.move_on(q);
         }
+        let old = self.nominal_weight(task);
         change(&mut self.tasks[task]);
+        if q.is_some() {
+            self.rescale_load(q, old, self.nominal_weight(task));
+        }
         let se = self.tasks[task].se;
         // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is back.
         if !self.is_flat() || self.ses[se].on_rq {

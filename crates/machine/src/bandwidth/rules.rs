@@ -296,6 +296,8 @@ pub struct Rules {
     pub hrtick: Hrtick,
     /// The same timer is set for what is left of the slice of a task that is picked again (to 6.11). `schedule.rs`.
     pub hrtick_each_pick: bool,
+    /// A group that runs empty keeps its weight (6.12+); before, it weighs next to nothing once its load has decayed. `fair/weight.rs`.
+    pub empty_keeps_weight: bool,
     /// How a group's weight is shared out.
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
@@ -350,6 +352,7 @@ pub const G1_4_18: Rules = Rules {
     rescales_deadline: false,
     hrtick: Hrtick::Slice,
     hrtick_each_pick: true,
+    empty_keeps_weight: false,
     group_share: GroupShare::Smp,
     limit_keeps_tick: false,
     move_tests_preemption: false,
@@ -399,6 +402,7 @@ pub const G2A_6_12: Rules = Rules {
     base_slice_ns: 700_000,
     unprotected: Unprotected::GoesIfAhead,
     hrtick_each_pick: false,
+    empty_keeps_weight: true,
     ..G2A_6_6
 };
 /// 6.14: a CPU going offline opens only its own silos; a new weight rescales what is left to a deadline (6.13).

@@ -6,7 +6,7 @@
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::CfsRq;
 use crate::group::Group;
-use crate::ids::CfsRqId;
+use crate::ids::{CfsRqId, Id, TaskId};
 use crate::machine::Machine;
 
 /// A period is 2^20 ns.
@@ -97,9 +97,36 @@ impl Machine<'_> {
     /// Brings a queue's load average up to now. Called before its load changes.
     #[inline]
     pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
-        if self.cpus.len() > 1 {
+        if self.cpus.len() > 1 || self.loses_weight() {
             let now = self.now;
             self.cfs_rqs[q].pelt_update(now);
+        }
+    }
+
+    /// Who is new on a queue brings load along, a new task all of it (kernel: `init_entity_runnable_average()`,
+    /// `attach_entity_load_avg()`). Only what matters is kept: how long it is more than nothing, where a group without any
+    /// loses its weight.
+    pub(crate) fn bring_load(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
+        if !self.loses_weight() {
+            return;
+        }
+        let (mut q, mut weight) = (leaf, self.nominal_weight(task));
+        while self.cfs_rqs[q].se.is_some() {
+            self.pelt_update(q);
+            let rq = &mut self.cfs_rqs[q];
+            let before = if is_born && q == leaf { rq.pelt.load_avg } else { 0 };
+            rq.pelt.load_avg = rq.pelt.load_avg.max(before + weight);
+            weight = self.groups[rq.group].weight;
+            q = rq.parent;
+        }
+    }
+
+    /// The load of a task is what it was at another weight (kernel: `reweight_entity()`).
+    pub(crate) fn rescale_load(&mut self, q: CfsRqId, old: u64, new: u64) {
+        if self.loses_weight() {
+            self.pelt_update(q);
+            let pelt = &mut self.cfs_rqs[q].pelt;
+            pelt.load_avg = pelt.load_avg.saturating_sub(old) + new;
         }
     }
 

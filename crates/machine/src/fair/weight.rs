@@ -15,8 +15,12 @@ const NICE_WEIGHT: [u64; 40] = [
 ];
 /// Weight of a `SCHED_IDLE` task.
 const IDLE_WEIGHT: u64 = 3;
+/// A whole weight, as weights are scaled.
+const SCALE: u64 = 1 << 10;
 /// The least a group's entity weighs: unscaled, as the least share of one CPU of many is.
 const MIN_SHARE: u64 = 2;
+/// By what time is charged to one that weighs the least there is (kernel: `__update_inv_weight()`).
+const NOTHING: u64 = 2 << 10;
 
 /// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it (`cpu_weight_write_u64()`).
 pub(crate) fn of_group(weight: u32) -> u64 {
@@ -44,9 +48,11 @@ impl Machine<'_> {
     /// Brings the weight of a queue's entity up to date after its load changed: the group's share of the machine's
     /// competition on this CPU.
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
+        let loses_weight = self.loses_weight();
         let rq = &mut self.cfs_rqs[q];
         let se = rq.se;
-        if se.is_none() || rq.load + rq.load_parked == 0 && rq.pelt.load_avg == 0 {
+        let is_empty = rq.load + rq.load_parked == 0;
+        if se.is_none() || is_empty && rq.pelt.load_avg == 0 && !loses_weight {
             return;
         }
         if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
@@ -61,7 +67,9 @@ impl Machine<'_> {
             GroupShare::Concur => group.weight * u64::from(group.h_nr).clamp(1, cpus),
         };
         let share = if cpus == 1 {
-            total.max(MIN_SHARE)
+            // The average is kept in whole weights: one that has decayed below that is nothing.
+            let is_nothing = is_empty && rq.pelt.load_avg < SCALE;
+            if is_nothing { NOTHING } else { total.max(MIN_SHARE) }
         } else {
             rq.publish_load(self.now, group);
             let load = (rq.load + rq.load_parked).max(rq.pelt.load_avg);
@@ -70,6 +78,11 @@ impl Machine<'_> {
             share.clamp(MIN_SHARE.min(total), total)
         };
         self.reweight(se, share);
+    }
+
+    /// Whether a group without load loses its weight; with several CPUs, where averages are too coarse to tell, none does.
+    pub(crate) fn loses_weight(&self) -> bool {
+        self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }
 
     /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions of its

@@ -1,0 +1,60 @@
+//! Tasks of class idle under CFS (to 6.5): whom they preempt, and what their group weighs when it has run empty.
+
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_machine::{Options, run};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::{Recorded, What};
+use cpumax_workload::Workload;
+
+fn outcome(workload: &Workload, version: &str, trace: &mut Recorded) -> Outcome {
+    let kernel = parse_kernels(version).unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    run(workload, &options, Some(trace), None).unwrap()
+}
+
+#[test]
+fn a_group_that_ran_empty_starves_after_a_throttle_of_its_parent() {
+    let file = "../../scenarios/found/emptied-weight.toml";
+    let workload = cpumax_workload::parse(&std::fs::read_to_string(file).unwrap(), file).unwrap();
+    let stall_ms = |version| {
+        let outcome = outcome(&workload, version, &mut Recorded::default());
+        outcome.tasks["idle"].longest_stall_ns / 1_000_000
+    };
+    assert!(stall_ms("6.1") > 500, "{} ms", stall_ms("6.1"));
+    assert!(stall_ms("6.12") < 100, "{} ms", stall_ms("6.12"));
+}
+
+/// The one that wakes is in a group, which is not of class idle, but that does not count.
+#[test]
+fn an_idle_task_preempts_no_other() {
+    let text = r#"
+        duration = "30ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        [[group]]
+        path = "/g"
+        [[task]]
+        name = "sleeper"
+        group = "/g"
+        class = "idle"
+        program = [{ forever = [{ sleep = "2500us" }, { user = "100us" }] }]
+        [[task]]
+        name = "hog"
+        class = "idle"
+        program = [{ forever = [{ user = "1s" }] }]
+    "#;
+    let workload = cpumax_workload::parse(text, "idle.toml").unwrap();
+    let at_a_tick = |version| {
+        let mut trace = Recorded::default();
+        outcome(&workload, version, &mut trace);
+        let sleeper = trace.names.tasks.iter().position(|name| name == "sleeper").unwrap() as u32;
+        let came = trace.events.iter().filter(|event| {
+            event.time_ns > 0 && event.what == What::Switch { next: Some(sleeper) }
+        });
+        came.map(|event| event.time_ns % 4_000_000).collect::<Vec<_>>()
+    };
+    let came = at_a_tick("6.1");
+    assert!(!came.is_empty() && came.iter().all(|ns| *ns == 0), "{came:?}");
+    assert!(at_a_tick("6.12").iter().any(|ns| *ns != 0));
+}
