@@ -83,11 +83,14 @@ impl<E: Copy> Heap<E> {
     }
 }
 
-/// One re-armable time per slot; the earliest is known, of equal ones that of the lowest slot. The first slots, which are
-/// seldom set, have a tree of their own, so that the way to the root is short for the others.
+/// One re-armable time per slot; the earliest is known. The first slots, which are seldom set, have a tree of their own, so
+/// that the way to the root is short for the others. Of equal times there the one that was set first goes first, as with a
+/// kernel's timers (`timerqueue_add()`); of the others that of the lowest slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     seldom: Tree,
+    /// How often one of these was set.
+    sets: u32,
     often: Tree,
     /// The first slot of those that are set often.
     split: usize,
@@ -95,7 +98,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub fn new(seldom: usize, often: usize) -> Self {
-        Timers { seldom: Tree::new(seldom), often: Tree::new(often), split: seldom }
+        Timers { seldom: Tree::new(seldom), sets: 0, often: Tree::new(often), split: seldom }
     }
 
     pub fn at(&self, slot: usize) -> u64 {
@@ -119,8 +122,11 @@ impl Timers {
     #[inline]
     pub fn set(&mut self, slot: usize, time_ns: u64) {
         match slot.checked_sub(self.split) {
-            Some(slot) => self.often.set(slot, time_ns),
-            None => self.seldom.set(slot, time_ns),
+            Some(slot) => self.often.set(slot, time_ns, 0),
+            None => {
+                self.sets = self.sets.wrapping_add(1);
+                self.seldom.set(slot, time_ns, self.sets);
+            }
         }
     }
 }
@@ -128,7 +134,7 @@ impl Timers {
 #[derive(Debug, Clone)]
 struct Tree {
     /// Binary: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves + slot]` are the slots; each
-    /// inner node is a copy of the earlier of its children, of the left one if both are at the same time.
+    /// inner node is a copy of the earlier of its children, of the left one if they are equal.
     nodes: Vec<Timer>,
     leaves: usize,
 }
@@ -137,12 +143,20 @@ struct Tree {
 struct Timer {
     time_ns: u64,
     slot: u32,
+    /// Of those at the same time the least goes first.
+    order: u32,
+}
+
+impl Timer {
+    fn is_before(self, other: Timer) -> bool {
+        self.time_ns < other.time_ns || self.time_ns == other.time_ns && self.order < other.order
+    }
 }
 
 impl Tree {
     fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
-        let mut nodes = vec![Timer { time_ns: NEVER, slot: 0 }; 2 * leaves];
+        let mut nodes = vec![Timer { time_ns: NEVER, slot: 0, order: 0 }; 2 * leaves];
         for (slot, leaf) in nodes[leaves..].iter_mut().enumerate() {
             leaf.slot = slot as u32;
         }
@@ -156,15 +170,16 @@ impl Tree {
         self.nodes[self.leaves + slot].time_ns
     }
 
-    fn set(&mut self, slot: usize, time_ns: u64) {
+    fn set(&mut self, slot: usize, time_ns: u64, order: u32) {
         let mut node = self.leaves + slot;
         if self.nodes[node].time_ns == time_ns {
             return;
         }
         self.nodes[node].time_ns = time_ns;
+        self.nodes[node].order = order;
         while node > 1 {
             let [left, right] = [self.nodes[node & !1], self.nodes[node | 1]];
-            let winner = if right.time_ns < left.time_ns { right } else { left };
+            let winner = if right.is_before(left) { right } else { left };
             node /= 2;
             // Where the winner is what it was, nothing above changes.
             if self.nodes[node] == winner {
@@ -203,16 +218,19 @@ mod tests {
     #[test]
     fn timers_agree_with_a_search() {
         for slots in [1, 2, 3, 7, 64, 100] {
-            let mut timers = Timers::new(slots / 3, slots - slots / 3);
-            let mut plain = vec![NEVER; slots];
+            let split = slots / 3;
+            let mut timers = Timers::new(split, slots - split);
+            let mut plain = vec![(NEVER, 0); slots];
             for (i, time) in scrambled(3000).enumerate() {
                 let slot = (i * 7919) % slots;
                 let time = if time % 5 == 0 { NEVER } else { time };
                 timers.set(slot, time);
-                plain[slot] = time;
+                if plain[slot].0 != time {
+                    plain[slot] = (time, if slot < split { i } else { usize::MAX });
+                }
                 let best = (0..slots).min_by_key(|&s| (plain[s], s)).unwrap();
-                assert_eq!(timers.next().0, plain[best]);
-                if plain[best] != NEVER {
+                assert_eq!(timers.next().0, plain[best].0);
+                if plain[best].0 != NEVER {
                     assert_eq!(timers.next().1, best);
                 }
             }
