@@ -6,7 +6,7 @@
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::CfsRq;
 use crate::group::Group;
-use crate::ids::{CfsRqId, Id, TaskId};
+use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
 
 /// A period is 2^20 ns.
