@@ -15,6 +15,7 @@ cfg_if::cfg_if! {
         mod command;
         mod guest;
         mod init;
+        mod keepers;
         mod kernel;
         mod lock;
         mod outside;

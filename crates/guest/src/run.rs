@@ -10,7 +10,7 @@ use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::outside::Outside;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
-use crate::plan::{LockMade, Plan, lives_in, longest_ns, plan};
+use crate::plan::{LockMade, Plan, longest_ns, plan};
 use crate::protocol::{Job, Report};
 use crate::script::Script;
 use crate::task::{Own, VECTOR, apply_attributes};
@@ -18,10 +18,10 @@ use crate::timers::{Header, Timers, at_or_after};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
-use crate::{call::Call, collect, kernel, sys};
+use crate::{call::Call, collect, keepers, kernel, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
-use cpumax_workload::{Class, GroupSpec, Op, Workload, parse};
+use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
@@ -45,9 +45,6 @@ impl From<String> for Error {
 
 /// A start that takes longer than this is worth a note, ns.
 const LATE_NS: u64 = 1_000_000;
-
-/// The first kernel whose fair class is EEVDF.
-const EEVDF_FROM: (u32, u32) = (6, 6);
 
 /// A run that ends so much later is none, ns; and a tenth of its length.
 const MUCH_TOO_LATE_NS: u64 = 100_000_000;
@@ -102,7 +99,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     let notes = plan.notes.clone();
     let born = place.hierarchy.version() == 2 && kernel::cpus() == 1;
     let keepers = if born {
-        make_keepers(&workload, &place.hierarchy, &groups, plan.inner)?
+        keepers::make(&workload, &place.hierarchy, &groups, plan.inner)?
     } else {
         Vec::new()
     };
@@ -187,70 +184,6 @@ fn make_world(
         workload,
         plan,
     })
-}
-
-/// What each group that tasks are ever in first has to itself, ns.
-const ALONE_NS: u64 = 10_000_000;
-
-/// A sleeping child in every group that tasks are ever in. They end with the caller.
-fn make_keepers(
-    workload: &Workload,
-    hierarchy: &Hierarchy,
-    groups: &[Group],
-    inner: bool,
-) -> Result<Vec<i32>, String> {
-    // CFS puts a group that slept for long a fixed time before the others, one that slept for less where it was. When another
-    // one below the same parent has run last, all of them have slept for long.
-    let is_cfs = kernel::version(&kernel::release()) < EEVDF_FROM;
-    let spin_ns = if is_cfs { ALONE_NS } else { 0 };
-    let mut keepers = Vec::new();
-    for (ix, group) in groups.iter().enumerate().skip(1).rev() {
-        if lives_in(workload, ix as u32) {
-            keepers.extend(make_keeper(group, spin_ns, true));
-        }
-    }
-    for (ix, parent) in groups.iter().enumerate().rev() {
-        let is_above = |spec: &GroupSpec| spec.parent == Some(ix as u32);
-        if is_cfs && workload.groups.iter().any(is_above) {
-            let last = hierarchy.make_last(parent, inner)?;
-            let pid = make_keeper(&last, spin_ns, false);
-            // SAFETY: waits for a child, without its status.
-            pid.map(|pid| unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) });
-            last.remove()?;
-        }
-    }
-    Ok(keepers)
-}
-
-/// One of them, which runs for some time first and then sleeps, or ends.
-fn make_keeper(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
-    // SAFETY: this process has no other threads; the child does nothing but sleep.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
-        sys::sleep_for(ALONE_NS / 2);
-        let begin_ns = sys::monotonic_ns();
-        while sys::monotonic_ns() - begin_ns < spin_ns {
-            std::hint::spin_loop();
-        }
-        while stays {
-            // SAFETY: the call takes nothing.
-            unsafe { libc::pause() };
-        }
-        // SAFETY: ends this process, which has nothing of its own.
-        unsafe { libc::_exit(0) };
-    }
-    if pid < 0 {
-        return None;
-    }
-    let text = pid.to_string();
-    // One that cannot be there changes nothing that would be measured.
-    // SAFETY: the text is there while it is written.
-    unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
-    // It goes to sleep before there is another, and once more when its parent, too, has left the queue for good, so
-    // that no group owes or is owed anything.
-    sys::sleep_for(ALONE_NS + spin_ns);
-    Some(pid)
 }
 
 /// Bytes of the longest write under a lock.
