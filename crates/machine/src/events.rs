@@ -121,12 +121,11 @@ impl Timers {
 
     #[inline]
     pub fn set(&mut self, slot: usize, time_ns: u64) {
-        match slot.checked_sub(self.split) {
-            Some(slot) => self.often.set(slot, time_ns, 0),
-            None => {
-                self.sets = self.sets.wrapping_add(1);
-                self.seldom.set(slot, time_ns, self.sets);
-            }
+        if let Some(slot) = slot.checked_sub(self.split) {
+            self.often.set(slot, time_ns, 0);
+        } else {
+            self.sets = self.sets.wrapping_add(1);
+            self.seldom.set(slot, time_ns, self.sets);
         }
     }
 }
