@@ -221,3 +221,35 @@ fn a_kernel_thread_takes_no_signal() {
         assert_eq!((task.usage_usec, task.exited), (90_000, 0), "{signal:?}");
     }
 }
+
+/// A real thread is born with nice 0 and gets its own right after. As long as it is off its queue for that its group is
+/// too, and the queue above moves on to the first of those that are left there, so that the group comes later.
+#[test]
+fn a_queue_moves_on_when_a_group_leaves_it_for_a_moment() {
+    let text = r#"
+        duration = "6ms"
+        [machine]
+        cpus = 1
+        hz = 250
+        [[group]]
+        path = "/g"
+        [[task]]
+        name = "outer"
+        count = 4
+        program = [{ user = "10s" }]
+        [[task]]
+        name = "inner"
+        group = "/g"
+        nice = 10
+        program = [{ user = "10s" }]
+    "#;
+    let used_usec = |text: &str| {
+        let workload = cpumax_workload::parse(text, "moves.toml").expect("is a workload");
+        let kernel = parse_kernels("6.1").expect("is a kernel")[0];
+        let observed = Conditions::default();
+        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+        run(&workload, &options, None, None).expect("runs").tasks["inner"].usage_usec
+    };
+    assert_eq!(used_usec(text), 4_000, "up to the first tick");
+    assert_eq!(used_usec(&text.replace("nice = 10", "nice = 0")), 6_000);
+}
