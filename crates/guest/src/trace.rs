@@ -376,6 +376,11 @@ mod tests {
             "  <...>-42  [000] d.h..  26.052003: hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=1",
             "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=S \
              ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+            "  <idle>-0  [000] d.s2.  26.070000: sched_wakeup: comm=rcu pid=12 prio=98",
+            "  <idle>-0  [000] d..2.  26.070005: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R \
+             ==> next_comm=rcu next_pid=12 next_prio=98",
+            "  rcu-12  [000] d..2.  26.070015: sched_switch: prev_comm=rcu prev_pid=12 prev_prio=98 prev_state=S ==> \
+             next_comm=swapper/0 next_pid=0 next_prio=120",
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
         ] {
@@ -384,7 +389,7 @@ mod tests {
         assert_eq!(reader.lost, 2);
         let told: Vec<_> =
             reader.recorded.events.iter().map(|event| (event.time_ns, event.what)).collect();
-        let init = 1;
+        let (init, rcu) = (1, 2);
         assert_eq!(
             told,
             [
@@ -393,9 +398,14 @@ mod tests {
                 (50_003_000, What::Period { group: 1 }),
                 (60_000_000, What::Sleep { task: 0 }),
                 (60_000_000, What::Switch { next: None }),
+                (70_000_000, What::Wake { task: rcu }),
+                (70_005_000, What::Switch { next: Some(rcu) }),
+                (70_015_000, What::Sleep { task: rcu }),
+                (70_015_000, What::Switch { next: None }),
             ]
         );
-        assert_eq!(reader.recorded.names.tasks, ["hog", "(init)"]);
+        assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)"]);
+        assert_eq!(reader.others_ns, [(70_000_000, 70_005_000, 70_015_000)]);
         // Born before the start, it waited for 20 us.
         assert_eq!(reader.end().stalls_ns, [20_000]);
     }
