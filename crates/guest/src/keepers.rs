@@ -36,9 +36,10 @@ pub(crate) fn make(
         let is_above = |spec: &GroupSpec| spec.parent == Some(ix as u32);
         if is_cfs && workload.groups.iter().any(is_above) {
             let last = hierarchy.make_last(parent, inner)?;
-            let pid = keep(&last, spin_ns, false);
-            // SAFETY: waits for a child, without its status.
-            pid.map(|pid| unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) });
+            if let Some(pid) = keep(&last, spin_ns, false) {
+                // SAFETY: waits for a child, without its status.
+                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            }
             last.remove()?;
         }
     }

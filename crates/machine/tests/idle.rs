@@ -1,4 +1,4 @@
-//! Tasks of class idle under CFS (to 6.5): whom they preempt, and what their group weighs when it has run empty.
+//! Tasks of class idle: whom they preempt under CFS (to 6.5), and what their group weighs when it has run empty (to 6.11).
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -45,7 +45,7 @@ fn an_idle_task_preempts_no_other() {
         program = [{ forever = [{ user = "1s" }] }]
     "#;
     let workload = cpumax_workload::parse(text, "idle.toml").unwrap();
-    let at_a_tick = |version| {
+    let after_a_tick_ns = |version| {
         let mut trace = Recorded::default();
         outcome(&workload, version, &mut trace);
         let sleeper = trace.names.tasks.iter().position(|name| name == "sleeper").unwrap() as u32;
@@ -54,7 +54,7 @@ fn an_idle_task_preempts_no_other() {
         });
         came.map(|event| event.time_ns % 4_000_000).collect::<Vec<_>>()
     };
-    let came = at_a_tick("6.1");
+    let came = after_a_tick_ns("6.1");
     assert!(!came.is_empty() && came.iter().all(|ns| *ns == 0), "{came:?}");
-    assert!(at_a_tick("6.12").iter().any(|ns| *ns != 0));
+    assert!(after_a_tick_ns("6.12").iter().any(|ns| *ns != 0));
 }
