@@ -4,7 +4,11 @@
 //! before that one runs has it first. Who has come too late is handed it at the next release (kernel:
 //! `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an
 //! rwsem are let in where they wait, all together. Other locks are handed over in order of arrival: those of user space,
-//! percpu rwsems, and all on `PREEMPT_RT`. A channel carries tokens with the time each came.
+//! percpu rwsems, and all on `PREEMPT_RT`.
+//!
+//! A channel carries tokens with the time each came, as a pipe does (kernel: `pipe_read()`, `pipe_write()`): who waits is
+//! woken to take one, and may find that somebody took it who came by meanwhile. Where somebody wants several at once, there
+//! is a gate before the pipe, and tokens are given in order.
 
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, Id, LockId, TaskId};
@@ -98,16 +102,25 @@ pub(crate) struct Channel {
     /// When the tokens in it came, ns, and how many at that time; oldest first.
     pub arrivals: VecDeque<(u64, u64)>,
     pub receivers: VecDeque<TaskId>,
+    /// Who comes by may take a token for which another one was woken.
+    pub barging: bool,
+    /// A token wakes somebody even where there are some already: so do those of who looks first whether there is room
+    /// (kernel: `poll_usage`).
+    pub polled: bool,
     pub senders: VecDeque<TaskId>,
 }
 
 impl Channel {
-    pub fn new(capacity: u64) -> Channel {
+    pub fn new(workload: &Workload, channel: u32) -> Channel {
+        let takes_many = |op: &Op| matches!(*op, Op::Recv { channel: of, n: 2.. } if of == channel);
+        let mut ops = workload.tasks.iter().flat_map(|kind| &kind.program);
         Channel {
-            capacity,
+            capacity: workload.channels[channel as usize].capacity,
             tokens: 0,
             arrivals: VecDeque::new(),
             receivers: VecDeque::new(),
+            barging: !ops.any(takes_many),
+            polled: workload.sources.iter().any(|source| source.channel == channel),
             senders: VecDeque::new(),
         }
     }
@@ -309,13 +322,28 @@ impl Machine<'_> {
         }
     }
 
-    /// Tokens arrive; receivers whose number is complete wake up.
+    /// Tokens arrive, for those who wait.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64) {
         let now = self.now;
-        self.channels[channel].put(now, n);
-        self.serve_receivers(channel);
+        let c = &mut self.channels[channel];
+        let news = c.tokens == 0 || c.polled;
+        c.put(now, n);
+        if !c.barging {
+            self.serve_receivers(channel);
+        } else if news {
+            self.call_receiver(channel);
+        }
     }
 
+    /// The first who waits is woken to take a token.
+    fn call_receiver(&mut self, channel: ChannelId) {
+        let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
+        self.tasks[receiver].pc -= 1;
+        self.tasks[receiver].retries = true;
+        self.wake(receiver);
+    }
+
+    /// Whose number is complete has its tokens and wakes up, in order.
     fn serve_receivers(&mut self, channel: ChannelId) {
         while let Some(&receiver) = self.channels[channel].receivers.front() {
             let wanted = self.tasks[receiver].tokens;
@@ -331,25 +359,34 @@ impl Machine<'_> {
     }
 
     fn serve_senders(&mut self, channel: ChannelId) {
-        let now = self.now;
         while let Some(&sender) = self.channels[channel].senders.front() {
             let n = self.tasks[sender].tokens;
             if !self.channels[channel].has_room(n) {
                 break;
             }
             self.channels[channel].senders.pop_front();
-            self.channels[channel].put(now, n);
+            self.put_tokens(channel, n);
             self.wake(sender);
         }
     }
 
-    /// The running task takes tokens out, or waits for them.
+    /// The running task takes tokens out, or waits for them; or it was woken to take one, and does, or has come too late.
     pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+        let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
-        if c.receivers.is_empty() && c.tokens >= n {
+        if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
             self.tasks[task].request_start_ns = c.take(n);
+            let leaves_some = c.tokens > 0;
             self.serve_senders(channel);
-            self.serve_receivers(channel);
+            if !self.channels[channel].barging {
+                self.serve_receivers(channel);
+            } else if has_waited && leaves_some {
+                self.call_receiver(channel);
+            }
+            return;
+        }
+        // Who is to die waits for nothing.
+        if self.tasks[task].kill_pending {
             return;
         }
         c.receivers.push_back(task);

@@ -254,8 +254,8 @@ impl<'a> Machine<'a> {
             self.locks.push(Lock::new(lock.kind, barging));
         }
         self.build_move_lock();
-        for channel in &workload.channels {
-            self.channels.push(Channel::new(channel.capacity));
+        for channel in 0..workload.channels.len() as u32 {
+            self.channels.push(Channel::new(workload, channel));
         }
         self.build_groups(cpus);
         for cpu in 0..cpus {
