@@ -105,12 +105,15 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). A kernel multiplies by a reciprocal that
-    /// it has rounded down, so that this may be a nanosecond less than it should be: a group of twice the weight of a new
-    /// task, whose first deadline is after half a slice, comes first for that.
-    pub fn virtual_ns(&self, ns: u64) -> i64 {
+    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). To 7.0 a kernel multiplies by a
+    /// reciprocal that it has rounded down, so that this may be a nanosecond less than it should be: a group of twice the
+    /// weight of a new task, whose first deadline is after half a slice, comes first for that. From 7.1 on it `divides`.
+    pub fn virtual_ns(&self, ns: u64, divides: bool) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;
+        }
+        if divides {
+            return scale(ns, NICE_0_WEIGHT, self.weight) as i64;
         }
         let reciprocal = u64::from(u32::MAX) / (self.weight >> 10).max(2);
         let mut factor = reciprocal * (NICE_0_WEIGHT >> 10);
@@ -179,12 +182,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtual_time_is_what_a_kernel_gets_from_a_rounded_reciprocal() {
-        let of = |weight: u64| {
-            Se::new(Owner::Task(TaskId(0)), CfsRqId(0), weight << 10, 0).virtual_ns(700_000)
+    fn virtual_time_is_what_a_kernel_gets_from_a_rounded_reciprocal_and_later_by_dividing() {
+        let of = |weight: u64, divides: bool| {
+            Se::new(Owner::Task(TaskId(0)), CfsRqId(0), weight << 10, 0)
+                .virtual_ns(700_000, divides)
         };
-        assert_eq!([1024, 2048, 512, 15].map(of), [700_000, 349_999, 1_399_999, 47_786_666]);
-        assert_eq!(of(88_761), 8_075);
+        let weights = [1024, 2048, 512, 15, 88_761];
+        let to_7_0 = [700_000, 349_999, 1_399_999, 47_786_666, 8_075];
+        assert_eq!(weights.map(|weight| of(weight, false)), to_7_0);
+        let from_7_1 = [700_000, 350_000, 1_400_000, 47_786_666, 8_075];
+        assert_eq!(weights.map(|weight| of(weight, true)), from_7_1);
     }
 
     #[test]

@@ -288,7 +288,7 @@ pub struct Rules {
     pub delayed_keeps_lag: bool,
     /// A shorter slice is tested without the one that the next pick is to stay with (7.1+). `fair/eevdf.rs`.
     pub short_slice_ignores_next: bool,
-    /// V is computed from weights to the last bit (7.1+). `fair/eevdf.rs`.
+    /// V is computed from weights to the last bit, and virtual time by dividing by them (7.1+). `fair/eevdf.rs`.
     pub full_weights: bool,
     /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
     pub rescales_deadline: bool,

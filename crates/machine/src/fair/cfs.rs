@@ -69,7 +69,7 @@ impl Machine<'_> {
             entity.deadline_is_relative = false;
         }
         match why {
-            Enqueue::Fork => entity.vruntime = min + entity.virtual_ns(slice),
+            Enqueue::Fork => entity.vruntime = min + entity.virtual_ns(slice, false),
             Enqueue::WakeUp => entity.vruntime = entity.vruntime.max(min - bonus),
             Enqueue::Move => {}
         }
@@ -124,7 +124,7 @@ impl Machine<'_> {
     /// Whether an entity is so far behind this vruntime that it may not wait.
     fn is_behind(&self, se: SeId, vruntime: i64) -> bool {
         let entity = &self.ses[se];
-        vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling)
+        vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling, false)
     }
 
     /// Its share of the latency target along its path, ns.

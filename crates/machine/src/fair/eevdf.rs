@@ -119,7 +119,7 @@ impl Machine<'_> {
             entity.deadline_is_relative = false;
             return;
         }
-        let mut slice = entity.virtual_ns(entity.slice_ns());
+        let mut slice = entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
         if why == Enqueue::Fork {
             slice /= 2;
         }
@@ -161,7 +161,7 @@ impl Machine<'_> {
         if lag == 0 {
             return 0;
         }
-        let limit = entity.virtual_ns(limit_ns);
+        let limit = entity.virtual_ns(limit_ns, self.rules.full_weights);
         lag.clamp(-limit, limit)
     }
 
@@ -292,7 +292,7 @@ impl Machine<'_> {
         let entity = &mut self.ses[se];
         entity.protected_until = entity.deadline;
         if shortest != own {
-            let until = entity.vruntime + entity.virtual_ns(shortest);
+            let until = entity.vruntime + entity.virtual_ns(shortest, self.rules.full_weights);
             entity.protected_until = until.min(entity.deadline);
         }
     }
@@ -343,7 +343,8 @@ impl Machine<'_> {
 
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
-        entity.deadline = entity.vruntime + entity.virtual_ns(entity.slice_ns());
+        entity.deadline =
+            entity.vruntime + entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
     }
 
     /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are
