@@ -69,7 +69,8 @@ impl Kind {
     /// The least and the most that are seen in emulated kernels, ns: they switch 8 to 13 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
-            Kind::Tick | Kind::Wake | Kind::Period => (1_500, 12_500),
+            Kind::Tick => (9_500, 17_500),
+            Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::Slice => (6_000, 12_000),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
             Kind::Point => (0, 205_000),
@@ -85,6 +86,8 @@ impl Kind {
     }
 }
 
+/// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
+const AFTER_TICK_NS: u64 = 20_000;
 /// By how much work is longer or shorter than it should be, ns.
 const MOST_WRONG_NS: u64 = 5_000;
 /// Of the range of each kind, the part that is left to chance, in a run out of three each.
@@ -134,7 +137,9 @@ impl Machine<'_> {
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
-            self.cpus[cpu].leaves_irq_ns = self.now + ns;
+            let c = &mut self.cpus[cpu];
+            c.leaves_irq_ns = self.now + ns;
+            c.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
             self.interrupted(cpu, kind, ns);
         }
     }
@@ -187,8 +192,17 @@ impl Machine<'_> {
         late
     }
 
-    /// A switch from that task takes some time, in which nobody makes progress.
+    /// A switch from that task takes some time, in which nobody makes progress; nor did the task in user mode that a tick took
+    /// the CPU from, while that lasted.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
+        let c = &mut self.cpus[cpu];
+        let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
+        let by_tick = tick_took_ns > 0 && self.now.saturating_sub(c.leaves_irq_ns) < AFTER_TICK_NS;
+        if by_tick && prev.is_some() {
+            let prev = &mut self.tasks[prev];
+            let works = prev.mode == Mode::User && prev.segment == Segment::Run;
+            prev.left_ns += if works { tick_took_ns } else { 0 };
+        }
         let kind = if prev.is_none() {
             Kind::SwitchFromIdle
         } else if self.tasks[prev].state == State::Runnable {
@@ -341,13 +355,13 @@ mod tests {
     fn a_run_has_its_own_lengths_and_its_own_share_of_chance() {
         let spread = |seed: u64| {
             let mut noise = Noise::new(seed);
-            let drawn: Vec<u64> = (0..1000).map(|_| noise.draw(Kind::Tick)).collect();
-            let (least, most) = Kind::Tick.range_ns();
+            let drawn: Vec<u64> = (0..1000).map(|_| noise.draw(Kind::Wake)).collect();
+            let (least, most) = Kind::Wake.range_ns();
             assert!(drawn.iter().all(|ns| (least..=most + 1).contains(ns)));
             drawn.iter().max().unwrap() - drawn.iter().min().unwrap()
         };
         assert!(spread(3) < 200 && (900..1_200).contains(&spread(4)) && spread(5) > 10_000);
-        let typical = |seed| Noise::new(seed).typical_ns[Kind::Tick as usize];
+        let typical = |seed| Noise::new(seed).typical_ns[Kind::Wake as usize];
         assert!((0..30).map(|n| typical(3 * n)).any(|ns| ns > 10_000));
         assert!((0..30).map(|n| typical(3 * n)).any(|ns| ns < 4_000));
     }

@@ -298,3 +298,32 @@ fn a_group_that_ends_with_its_child_is_throttled_before_it() {
         assert_eq!([stat("/p"), stat("/p/c")], [(1, 80_000), (1, 80_000)], "{version}");
     }
 }
+
+#[test]
+fn a_tick_that_takes_the_cpu_away_is_no_work() {
+    // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a switch for each turn.
+    let text = r#"
+        duration = "5s"
+        [machine]
+        cpus = 1
+        [[group]]
+        path = "/a"
+        [[group]]
+        path = "/b"
+        [[task]]
+        name = "a"
+        group = "/a"
+        program = [{ loop = 200, do = [{ user = "10ms" }] }]
+        [[task]]
+        name = "b"
+        group = "/b"
+        program = [{ loop = 200, do = [{ user = "10ms" }] }]
+    "#;
+    // Work is by up to 5 us longer or shorter: of several runs the mean.
+    let beyond_us = |seed: u64| {
+        let (outcome, _) = recorded(text, "6.17", Some(seed));
+        (outcome.tasks["a"].usage_usec + outcome.tasks["b"].usage_usec) as i64 - 4_000_000
+    };
+    let mean = (1..=24).map(beyond_us).sum::<i64>() / 24;
+    assert!((12_000..25_000).contains(&mean), "{mean} us of 1000 turns");
+}
