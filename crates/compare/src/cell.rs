@@ -32,11 +32,27 @@ pub struct Cell {
     /// Where the two part, if that was recorded.
     #[serde(default)]
     pub parted: Option<String>,
+    /// What came of a run of the model that was led along the reference's, if they differ and that was recorded.
+    #[serde(default)]
+    pub led: Option<LedCell>,
     /// Both outcomes, the reference first.
     pub outcomes: Vec<Outcome>,
     /// What happened when in both, the reference first, if that was asked for.
     #[serde(skip)]
     pub traces: Vec<Recorded>,
+}
+
+/// What came of a run that was led along the reference's ([`crate::follow`]).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedCell {
+    /// In how many places it was led.
+    pub places: usize,
+    /// Its worst number: at most 1 if all agree at once.
+    pub ratio: f64,
+    /// Up to when it went along with the reference, ns; [`u64::MAX`]: to the end.
+    pub together_ns: u64,
+    /// Where it parts from the reference all the same.
+    pub parted: Option<String>,
 }
 
 /// What came of a comparison.
@@ -97,6 +113,7 @@ impl Cell {
             conditions: Conditions::default(),
             notes: Vec::new(),
             parted: None,
+            led: None,
             outcomes: Vec::new(),
             traces: Vec::new(),
         };
@@ -114,22 +131,14 @@ impl Cell {
     }
 
     fn hold(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
-        let hz = first.conditions.hz.unwrap_or(workload.machine.hz).max(1);
-        let tick_ns = 1_000_000_000 / u64::from(hz);
-        let tolerances = match mode {
-            Mode::Exact => Tolerances::exact(tick_ns),
-            Mode::Parallel => Tolerances::parallel(tick_ns),
-        };
-        let strictly = compare(&first.outcome, &second.outcome, &tolerances);
-        let alike = Alike::of(workload);
-        let runs = [&second.outcome].into_iter().chain(&second.noisy);
-        let others = runs.flat_map(|run| (0..alike.turns()).map(|by| alike.turned(run, by)));
-        let mut deviations = compare_all(&first.outcome, others, &tolerances);
-        let unmeasured = first.not_measured.iter().chain(&second.not_measured);
-        let measured =
-            |deviation: &Deviation| !unmeasured.clone().any(|name| names(name, &deviation.path));
-        deviations.retain(measured);
-        let strictly: Vec<Deviation> = strictly.into_iter().filter(measured).collect();
+        let runs: Vec<&Outcome> = [&second.outcome].into_iter().chain(&second.noisy).collect();
+        let mut deviations = deviations(workload, mode, &first, &runs);
+        let mut strictly =
+            compare(&first.outcome, &second.outcome, &tolerances(workload, mode, &first));
+        for deviations in [&mut deviations, &mut strictly] {
+            deviations.retain(|deviation| measured(&second, deviation));
+        }
+        strictly.retain(|deviation| measured(&first, deviation));
         self.strict = worst(&strictly).map_or(0.0, |worst| worst.ratio);
         let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
         self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
@@ -146,6 +155,33 @@ impl Cell {
     pub fn worst(&self) -> Option<&Deviation> {
         self.deviations.first().filter(|deviation| deviation.is_beyond())
     }
+}
+
+/// Every number that a run measured, held against the same in others, in which those who are alike may change places.
+pub(crate) fn deviations(
+    workload: &Workload,
+    mode: Mode,
+    first: &Run,
+    others: &[&Outcome],
+) -> Vec<Deviation> {
+    let alike = Alike::of(workload);
+    let others = others.iter().flat_map(|run| (0..alike.turns()).map(|by| alike.turned(run, by)));
+    let mut deviations = compare_all(&first.outcome, others, &tolerances(workload, mode, first));
+    deviations.retain(|deviation| measured(first, deviation));
+    deviations
+}
+
+fn tolerances(workload: &Workload, mode: Mode, first: &Run) -> Tolerances {
+    let hz = first.conditions.hz.unwrap_or(workload.machine.hz).max(1);
+    let tick_ns = 1_000_000_000 / u64::from(hz);
+    match mode {
+        Mode::Exact => Tolerances::exact(tick_ns),
+        Mode::Parallel => Tolerances::parallel(tick_ns),
+    }
+}
+
+fn measured(run: &Run, deviation: &Deviation) -> bool {
+    !run.not_measured.iter().any(|name| names(name, &deviation.path))
 }
 
 /// Every number of a run held against the same in others: as far off as the nearest of these, and not at all where it

@@ -6,6 +6,7 @@
 
 pub mod alike;
 pub mod cell;
+pub mod follow;
 pub mod found;
 pub mod matrix;
 pub mod parting;

@@ -1,8 +1,8 @@
 //! Many workloads in two worlds: one column of a matrix of workloads and kernels.
 
-use crate::cell::{Cell, Mode};
+use crate::cell::{Cell, LedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
-use cpumax_outcome::Conditions;
+use cpumax_outcome::{Conditions, Outcome, worst};
 use cpumax_workload::Workload;
 use std::ops::ControlFlow;
 
@@ -54,10 +54,18 @@ pub fn column<'a>(
         let few = cell(noisy.min(FEW));
         match few {
             // Most need no more.
-            Ok(few) if few.verdict.differs() && noisy > FEW => match cell(noisy) {
-                Ok(many) => each(many),
-                Err(error) => broken = Err(error),
-            },
+            Ok(few) if few.verdict.differs() && noisy > FEW => {
+                let many = cell(noisy).and_then(|mut many| {
+                    if many.verdict.differs() {
+                        lead(&mut many, against, &jobs[index], mode, &answer)?;
+                    }
+                    Ok(many)
+                });
+                match many {
+                    Ok(many) => each(many),
+                    Err(error) => broken = Err(error),
+                }
+            }
             Ok(few) => each(few),
             Err(error) => broken = Err(error),
         }
@@ -82,4 +90,31 @@ fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answ
         ControlFlow::Continue(())
     })?;
     Ok(other.unwrap_or_else(|| Answer::Failed("it did not answer".to_owned())))
+}
+
+/// Tries a run in the other world that is led along the reference's, if that was recorded.
+fn lead(
+    cell: &mut Cell,
+    against: &mut dyn World,
+    job: &Job<'_>,
+    mode: Mode,
+    answer: &Answer,
+) -> Result<(), Error> {
+    let Answer::Done(run) = answer else { return Ok(()) };
+    let Some(follow) = run.trace.as_ref() else { return Ok(()) };
+    let ratio = |outcome: &Outcome| {
+        worst(&deviations(job.workload, mode, run, &[outcome])).map_or(0.0, |worst| worst.ratio)
+    };
+    let job = Job { observed: Some(&run.conditions), follow: Some(follow), ..*job };
+    let Some(led) = against.lead(&job, &ratio)? else { return Ok(()) };
+    cell.led = Some(LedCell {
+        places: led.microseconds.from.len(),
+        ratio: led.ratio,
+        together_ns: led.together_ns,
+        parted: led.parted,
+    });
+    if let Some(second) = cell.traces.get_mut(1) {
+        *second = led.trace;
+    }
+    Ok(())
 }

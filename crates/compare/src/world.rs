@@ -1,5 +1,6 @@
 //! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and the model.
 
+use crate::follow::{Led, Microseconds, lead};
 use crate::parting::{parting, rivals};
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Other, Question, explain, run};
@@ -94,6 +95,19 @@ pub trait World {
     /// # Errors
     /// When it was interrupted, by `each` or otherwise, and when it can do no more jobs.
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error>;
+
+    /// A run of this world led along one of another (`job.follow`), microsecond by microsecond, until `ratio`, which says how
+    /// far off the worst number of one is, is at most 1, or as far as it goes; `None` where microseconds cannot be chosen.
+    ///
+    /// # Errors
+    /// When it was interrupted.
+    fn lead(
+        &mut self,
+        _job: &Job<'_>,
+        _ratio: &dyn Fn(&Outcome) -> f64,
+    ) -> Result<Option<Led>, Error> {
+        Ok(None)
+    }
 }
 
 /// The model of a kernel.
@@ -123,23 +137,24 @@ impl Model {
         let mut longest_ns = trace.as_ref().map_or(0, together_ns);
         let mut noise = None;
         let mut noisy = Vec::new();
-        for seed in 1..=job.noisy {
+        for seed in 1..=u64::from(job.noisy) {
             let mut next = (job.trace && job.follow.is_some()).then(Recorded::default);
-            match self.outcome(job, &conditions, Some(seed.into()), next.as_mut())? {
+            match self.outcome(job, &conditions, Some(&Microseconds::of(seed)), next.as_mut())? {
                 Ok(outcome) => noisy.push(outcome),
                 Err(reason) => return Ok(Answer::Failed(reason)),
             }
             if let Some(next) = next {
                 let next_ns = together_ns(&next);
                 if next_ns > longest_ns {
-                    (longest_ns, trace, noise) = (next_ns, Some(next), Some(seed.into()));
+                    (longest_ns, trace, noise) =
+                        (next_ns, Some(next), Some(Microseconds::of(seed)));
                 }
             }
         }
         let (not_measured, notes) = (Vec::new(), Vec::new());
         let parted = match (job.follow, &trace) {
             (Some(followed), Some(trace)) => {
-                self.parted(job, (&conditions, noise), followed, trace)
+                self.parted(job, (&conditions, noise.as_ref()), followed, trace)
             }
             _ => None,
         };
@@ -151,7 +166,7 @@ impl Model {
     fn parted(
         &self,
         job: &Job<'_>,
-        (conditions, noise): (&Conditions, Option<u64>),
+        (conditions, noise): (&Conditions, Option<&Microseconds>),
         followed: &Recorded,
         trace: &Recorded,
     ) -> Option<String> {
@@ -167,8 +182,7 @@ impl Model {
             rivals.other_since_ns as f64 / 1e6
         );
         let (Some(instead), Some(_)) = (rivals.reference, rivals.other) else { return Some(text) };
-        let options =
-            Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
+        let options = self.options(job, conditions, noise);
         let question = Question { from_ns: rivals.other_since_ns, instead };
         let mut progress = |_| self.go_on();
         let choice =
@@ -181,6 +195,20 @@ impl Model {
         })
     }
 
+    fn options<'a>(
+        &self,
+        job: &Job<'_>,
+        conditions: &'a Conditions,
+        noise: Option<&'a Microseconds>,
+    ) -> Options<'a> {
+        Options {
+            observed: Some(conditions),
+            noise: noise.map(|noise| noise.seed),
+            noise_from: noise.map_or(&[], |noise| &noise.from),
+            ..Options::new(self.kernel, job.seed)
+        }
+    }
+
     fn go_on(&self) -> ControlFlow<()> {
         if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -190,11 +218,10 @@ impl Model {
         &self,
         job: &Job<'_>,
         conditions: &Conditions,
-        noise: Option<u64>,
+        noise: Option<&Microseconds>,
         trace: Option<&mut Recorded>,
     ) -> Result<Result<Outcome, String>, Error> {
-        let options =
-            Options { observed: Some(conditions), noise, ..Options::new(self.kernel, job.seed) };
+        let options = self.options(job, conditions, noise);
         let mut progress = |_| self.go_on();
         let sink = trace.map(|trace| trace as &mut dyn TraceSink);
         let run = || run(job.workload, &options, sink, Some(&mut progress));
@@ -234,5 +261,23 @@ impl World for Model {
             }
         }
         Ok(())
+    }
+
+    fn lead(
+        &mut self,
+        job: &Job<'_>,
+        ratio: &dyn Fn(&Outcome) -> f64,
+    ) -> Result<Option<Led>, Error> {
+        let Some(followed) = job.follow else { return Ok(None) };
+        let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
+        let mut run = |microseconds: &Microseconds| {
+            let mut trace = Recorded::default();
+            let outcome = self.outcome(job, &conditions, Some(microseconds), Some(&mut trace))?;
+            Ok(outcome.map(|outcome| (outcome, trace)))
+        };
+        let Some(mut led) = lead(followed, ratio, &mut run)? else { return Ok(None) };
+        let noise = Some(&led.microseconds);
+        led.parted = self.parted(job, (&conditions, noise), followed, &led.trace);
+        Ok(Some(led))
     }
 }

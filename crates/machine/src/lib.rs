@@ -54,13 +54,24 @@ pub struct Options<'a> {
     /// Interrupts come some microseconds late, switches take some, and work takes some more or fewer than it says, as on
     /// any real machine; how many is drawn by this seed. What a workload's numbers are worth shows in how far they move.
     pub noise: Option<u64>,
+    /// From these times on, ns, ascending, another seed draws the microseconds: of two runs that are the same up to there
+    /// each goes on in its own way. Nothing without [`Options::noise`].
+    pub noise_from: &'a [(u64, u64)],
 }
 
 impl Options<'_> {
     /// As fast as can be, and nothing told or unsure.
     #[must_use]
     pub const fn new(kernel: kernel::Kernel, seed: u64) -> Self {
-        Options { kernel, seed, check: false, step_every_tick: false, observed: None, noise: None }
+        Options {
+            kernel,
+            seed,
+            check: false,
+            step_every_tick: false,
+            observed: None,
+            noise: None,
+            noise_from: &[],
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Machine<'a> {
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
     pub noise: Option<Noise>,
+    /// From when on which seed draws it, of those times that are still to come.
+    pub noise_from: &'a [(u64, u64)],
     /// A choice that is asked about, and the answer.
     pub question: Option<(Question, Option<Choice>)>,
 
@@ -193,6 +195,7 @@ impl<'a> Machine<'a> {
             seed: options.seed,
             observed,
             noise: options.noise.map(Noise::new),
+            noise_from: options.noise_from,
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,

@@ -130,7 +130,14 @@ impl Noise {
 impl Machine<'_> {
     /// How long that takes, ns: nothing without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
-        self.noise.as_mut().map_or(0, |noise| noise.draw(kind))
+        let Some(noise) = &mut self.noise else { return 0 };
+        while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
+            && from_ns <= self.now
+        {
+            *noise = Noise::new(seed);
+            self.noise_from = rest;
+        }
+        noise.draw(kind)
     }
 
     /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.

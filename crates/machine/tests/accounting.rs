@@ -327,3 +327,31 @@ fn a_tick_that_takes_the_cpu_away_is_no_work() {
     let mean = (1..=24).map(beyond_us).sum::<i64>() / 24;
     assert!((12_000..25_000).contains(&mean), "{mean} us of 1000 turns");
 }
+
+#[test]
+fn microseconds_drawn_anew_change_nothing_before() {
+    let text = r#"
+        duration = "400ms"
+        [machine]
+        cpus = 1
+        [[group]]
+        path = "/g"
+        max = "20000 50000"
+        [[task]]
+        name = "t"
+        count = 3
+        group = "/g"
+        program = [{ forever = [{ user = "3ms" }, { sleep = "1ms" }] }]
+    "#;
+    let workload = cpumax_workload::parse(text, "anew.toml").unwrap();
+    let kernel = kernel::parse_kernels("7.3").unwrap()[0];
+    let recorded = |noise_from: &[(u64, u64)]| {
+        let options = Options { noise: Some(5), noise_from, ..Options::new(kernel, 1) };
+        let mut recorded = Recorded::default();
+        run(&workload, &options, Some(&mut recorded), None).unwrap();
+        recorded.events
+    };
+    let (plain, anew) = (recorded(&[]), recorded(&[(200_000_000, 8)]));
+    let first = plain.iter().zip(&anew).find(|(a, b)| a != b).unwrap().0.time_ns;
+    assert!((200_000_000..250_000_000).contains(&first), "{first}");
+}

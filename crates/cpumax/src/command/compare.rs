@@ -193,8 +193,34 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
         beyond: held.iter().filter(|(cell, _)| cell.verdict.differs()).count() as u64,
         seeds: held.len() as u64,
         deviations: worst.deviations.iter().filter(|d| d.is_beyond()).cloned().collect(),
-        parted: worst.parted.clone(),
+        parted: parted(worst),
     }
+}
+
+/// Where the two part, and what came of a run that was led past there.
+fn parted(cell: &Cell) -> Option<String> {
+    let Some(led) = &cell.led else { return cell.parted.clone() };
+    let places = match led.places {
+        0 => "one run of the model".to_owned(),
+        1 => "led in 1 place".to_owned(),
+        places => format!("led in {places} places"),
+    };
+    let end = match &led.parted {
+        _ if led.ratio <= 1.0 => "all agree".to_owned(),
+        Some(parted) => format!("it {parted}"),
+        None if led.together_ns == u64::MAX => {
+            format!("it never parts, and differs ({:.1})", led.ratio)
+        }
+        None => format!("it parts by {:.2} ms", led.together_ns as f64 / 1e6),
+    };
+    Some(
+        cell.parted
+            .iter()
+            .cloned()
+            .chain([format!("{places}, {end}")])
+            .collect::<Vec<_>>()
+            .join("; "),
+    )
 }
 
 /// What happened in both worlds, in two files that can be compared line by line.

@@ -1,0 +1,273 @@
+//! A run of the model led along what a real kernel did.
+//!
+//! Where two tasks are equal, microseconds decide who comes first. A run has many such places, and of a thousand runs with
+//! microseconds drawn at random none may take all the turns that the kernel took. So a run is led: where it parts from the
+//! kernel's, the microseconds from shortly before there on are drawn anew, again and again, and those that stay together
+//! for longest are gone on with. If one comes to the end with every number within its tolerance, then nothing but
+//! microseconds stood between the two.
+
+use crate::world::Error;
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::{Recorded, What};
+
+/// Which microseconds a run has: the seed that draws them from the start, and from when on (ns, ascending) another one does.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Microseconds {
+    /// From the start.
+    pub seed: u64,
+    /// From later on.
+    pub from: Vec<(u64, u64)>,
+}
+
+impl Microseconds {
+    /// Those of one seed.
+    pub fn of(seed: u64) -> Microseconds {
+        Microseconds { seed, from: Vec::new() }
+    }
+}
+
+/// A run that was led.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Led {
+    /// Its microseconds.
+    pub microseconds: Microseconds,
+    /// What it yielded.
+    pub outcome: Outcome,
+    /// What happened in it.
+    pub trace: Recorded,
+    /// Up to when tasks took the same turns as in what it followed, ns; [`u64::MAX`]: to the end.
+    pub together_ns: u64,
+    /// Its worst number: difference over tolerance.
+    pub ratio: f64,
+    /// Where it parts from what it followed, in a sentence.
+    pub parted: Option<String>,
+}
+
+/// Runs to begin with.
+const FIRST: u64 = 128;
+/// Runs that are gone on with.
+const WIDTH: usize = 4;
+/// Runs made of each of these in one round.
+const EACH: u64 = 24;
+/// Rounds without one that stays together for longer, after which there is none.
+const IN_VAIN: u32 = 6;
+/// Rounds in all.
+const ROUNDS: u32 = 200;
+/// How long before it parts a run is drawn anew, ns: twice as long each time.
+const NEAR_NS: u64 = 250_000;
+const DOUBLINGS: u64 = 9;
+
+/// A run under these microseconds: what it yielded and what happened, or why it cannot be made.
+pub(crate) type Try<'a> =
+    &'a mut dyn FnMut(&Microseconds) -> Result<Result<(Outcome, Recorded), String>, Error>;
+
+/// The run that goes with `followed` for longest, or the first whose numbers all agree; `None` where the model fails.
+pub(crate) fn lead(
+    followed: &Recorded,
+    ratio: &dyn Fn(&Outcome) -> f64,
+    run: Try<'_>,
+) -> Result<Option<Led>, Error> {
+    let turns = Turn::all(followed);
+    let mut led = |microseconds: Microseconds| -> Result<Option<Led>, Error> {
+        let Ok((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
+        let (together_ns, ratio) = (together_ns(&turns, &Turn::all(&trace)), ratio(&outcome));
+        Ok(Some(Led { microseconds, outcome, trace, together_ns, ratio, parted: None }))
+    };
+    let mut best: Vec<Led> = Vec::new();
+    for seed in 1..=FIRST {
+        let Some(next) = led(Microseconds::of(seed))? else { return Ok(None) };
+        keep(&mut best, next);
+    }
+    let (mut seed, mut in_vain) = (1_000_000, 0);
+    for _ in 0..ROUNDS {
+        let longest_ns = best[0].together_ns;
+        if best[0].ratio <= 1.0 || longest_ns == u64::MAX || in_vain == IN_VAIN {
+            break;
+        }
+        for parent in best.clone() {
+            for n in 0..EACH {
+                seed += 1;
+                let from_ns = parent.together_ns.saturating_sub(NEAR_NS << (n % DOUBLINGS));
+                let mut microseconds = parent.microseconds.clone();
+                microseconds.from.retain(|&(earlier_ns, _)| earlier_ns < from_ns);
+                microseconds.from.push((from_ns, seed));
+                let Some(next) = led(microseconds)? else { return Ok(None) };
+                keep(&mut best, next);
+            }
+        }
+        in_vain = if best[0].together_ns > longest_ns { 0 } else { in_vain + 1 };
+    }
+    best.truncate(1);
+    Ok(best.pop())
+}
+
+/// Keeps the best few, no two of which part at the same time.
+fn keep(best: &mut Vec<Led>, next: Led) {
+    let rank = |led: &Led| (led.ratio <= 1.0, led.together_ns);
+    if best.iter().any(|led| rank(led) == rank(&next)) {
+        return;
+    }
+    let at = best.partition_point(|led| rank(led) > rank(&next));
+    if at < WIDTH {
+        best.insert(at, next);
+        best.truncate(WIDTH);
+    }
+}
+
+/// A task has the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turn<'a> {
+    task: &'a str,
+    from_ns: u64,
+    ns: u64,
+}
+
+/// Shorter turns are those of who only parks or goes to sleep, ns.
+const SHORT_NS: u64 = 60_000;
+/// Turns up to here may be missing on one side, ns: there they may have been shorter still.
+const MISSING_NS: u64 = 150_000;
+/// The same turn begins no further apart, ns.
+const APART_NS: u64 = 1_500_000;
+
+impl<'a> Turn<'a> {
+    /// The turns on the first CPU, whoever starts and moves tasks left out.
+    fn all(trace: &'a Recorded) -> Vec<Turn<'a>> {
+        let mut turns: Vec<Turn<'a>> = Vec::new();
+        let mut add = |turn: Turn<'a>| match turns.last_mut() {
+            _ if turn.ns < SHORT_NS => {}
+            Some(last) if last.task == turn.task => last.ns += turn.ns,
+            _ => turns.push(turn),
+        };
+        let mut now: Option<Turn<'a>> = None;
+        for event in trace.events.iter().filter(|event| event.cpu == 0) {
+            let What::Switch { next } = event.what else { continue };
+            if let Some(turn) = now.take() {
+                add(Turn { ns: event.time_ns - turn.from_ns, ..turn });
+            }
+            let name = next.and_then(|task| trace.names.tasks.get(task as usize));
+            let task = name.map(String::as_str).filter(|name| !name.starts_with('('));
+            now = task.map(|task| Turn { task, from_ns: event.time_ns, ns: 0 });
+        }
+        turns
+    }
+}
+
+/// Up to when two runs have the same turns, ns.
+fn together_ns(reference: &[Turn<'_>], other: &[Turn<'_>]) -> u64 {
+    let (mut at, mut by) = (0, 0);
+    loop {
+        let (Some(a), Some(b)) = (reference.get(at), other.get(by)) else { return u64::MAX };
+        let same = a.task == b.task;
+        if same && a.from_ns.abs_diff(b.from_ns) <= APART_NS {
+            (at, by) = (at + 1, by + 1);
+        } else if !same && a.ns < MISSING_NS {
+            at += 1;
+        } else if !same && b.ns < MISSING_NS {
+            by += 1;
+        } else {
+            return a.from_ns.min(b.from_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_outcome::ReleaseOutcome;
+    use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
+    use std::collections::BTreeMap;
+
+    /// A run in which tasks of these names get the CPU at these times, in us.
+    fn run(turns: &[(u64, &str)]) -> Recorded {
+        let mut run = Recorded::default();
+        let mut names: Vec<String> = turns.iter().map(|(_, name)| (*name).to_owned()).collect();
+        names.sort();
+        names.dedup();
+        for (us, name) in turns {
+            let task = names.iter().position(|known| known == name).filter(|_| *name != "idle");
+            let what = What::Switch { next: task.map(|task| task as u32) };
+            run.event(TraceEvent { time_ns: us * 1000, cpu: 0, what });
+        }
+        run.names(Names { tasks: names, ..Names::default() });
+        run
+    }
+
+    fn together(a: &[(u64, &str)], b: &[(u64, &str)]) -> u64 {
+        together_ns(&Turn::all(&run(a)), &Turn::all(&run(b)))
+    }
+
+    #[test]
+    fn two_runs_are_together_as_long_as_the_same_tasks_have_the_same_turns() {
+        let a = [(0, "a"), (4000, "b"), (8000, "a"), (12_000, "idle")];
+        assert_eq!(together(&a, &a), u64::MAX);
+        // Interrupted, begun a little later, and somebody who only looks in.
+        let b = [
+            (0, "a"),
+            (10, "(init)"),
+            (90, "a"),
+            (4100, "c"),
+            (4120, "b"),
+            (8900, "a"),
+            (12_500, "idle"),
+        ];
+        assert_eq!(together(&a, &b), u64::MAX);
+        let c = [(0, "a"), (4000, "a"), (8000, "b"), (12_000, "idle")];
+        assert_eq!(together(&a, &c), 4_000_000);
+        let d = [(0, "a"), (4000, "b"), (10_000, "a"), (12_000, "idle")];
+        assert_eq!(together(&a, &d), 8_000_000);
+    }
+
+    /// A run in which, every 10 ms, one of two comes first: by whatever seed draws then.
+    fn drawn(microseconds: &Microseconds) -> (Outcome, Recorded) {
+        let mut turns = Vec::new();
+        let mut first = 0;
+        for ms in (0..300).step_by(10) {
+            let now =
+                microseconds.from.iter().rev().find(|(from_ns, _)| *from_ns <= ms * 1_000_000);
+            let seed = now.map_or(microseconds.seed, |(_, seed)| *seed);
+            let drawn = (seed + 7 * ms).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63;
+            let names = if drawn == 1 { ["a", "b"] } else { ["b", "a"] };
+            first += drawn;
+            turns.extend([(ms * 1000, names[0]), (ms * 1000 + 5000, names[1])]);
+        }
+        let outcome = Outcome {
+            scenario: "s".to_owned(),
+            world: "model".to_owned(),
+            kernel: "7.3".to_owned(),
+            generation: "G4F".to_owned(),
+            seed: 1,
+            simulated_ns: 300_000_000,
+            groups: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            release: ReleaseOutcome::default(),
+            events: first,
+        };
+        (outcome, run(&turns))
+    }
+
+    #[test]
+    fn a_run_is_led_through_thirty_choices_that_no_seed_makes_by_itself() {
+        let theirs =
+            Microseconds { seed: 5, from: (1..30).map(|n| (n * 10_000_000, n * n * 31)).collect() };
+        let (_, followed) = drawn(&theirs);
+        let never = |_: &Outcome| 2.0;
+        let mut tries = 0;
+        let mut run = |microseconds: &Microseconds| {
+            tries += 1;
+            Ok(Ok(drawn(microseconds)))
+        };
+        let led = lead(&followed, &never, &mut run).unwrap().unwrap();
+        assert_eq!(led.together_ns, u64::MAX);
+        assert!(led.microseconds.from.len() > 3, "{:?}", led.microseconds);
+        assert!(led.microseconds.from.is_sorted());
+        assert!(tries < 5000, "{tries}");
+        // The first whose numbers agree is enough.
+        let mut run = |microseconds: &Microseconds| Ok(Ok(drawn(microseconds)));
+        let agrees = |outcome: &Outcome| if outcome.events > 14 { 0.5 } else { 2.0 };
+        let led = lead(&followed, &agrees, &mut run).unwrap().unwrap();
+        assert!(led.ratio < 1.0 && led.microseconds.from.is_empty());
+        // A model that fails leads nowhere.
+        let mut run = |_: &Microseconds| Ok(Err("no".to_owned()));
+        assert_eq!(lead(&followed, &never, &mut run).unwrap(), None);
+    }
+}
