@@ -27,6 +27,7 @@ use cpumax_workload::{Domain, Preempt, Stream, Workload};
 pub(crate) enum Event {
     /// The first or a further instance of a kind starts.
     Start { kind: u32, instance: u32 },
+    Birth { kind: u32, instance: u32 },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
     WakeUp { task: TaskId, sleeps: u32 },
     /// A source's next token arrives.
@@ -407,6 +408,7 @@ impl<'a> Machine<'a> {
     fn fire(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
+            Event::Birth { kind, instance } => self.birth(kind, instance),
             Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps),
             Event::Arrival { source } => self.arrival(source),
             Event::Intervention { index } => self.intervene(index),

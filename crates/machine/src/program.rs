@@ -235,12 +235,12 @@ impl Machine<'_> {
     /// Starts instances of a kind from outside, up to the next one that is to start later.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
-        let cpus = self.cpus.len() as u32;
+        let (first, all) = (instance, if spec.stagger_ns > 0 { 1 } else { spec.count - instance });
         loop {
-            let task = self.new_task(kind, instance, GroupId(spec.group));
-            // The world outside starts tasks round robin; placement takes it from there.
-            self.tasks[task].cpu = CpuId(task.0 % cpus);
-            self.bring(task);
+            match self.born_at(instance - first + 1, all) {
+                Some(at_ns) => self.heap.push(at_ns, Event::Birth { kind, instance }),
+                None => self.birth(kind, instance),
+            }
             instance += 1;
             if instance >= spec.count {
                 return;
@@ -250,6 +250,20 @@ impl Machine<'_> {
                 return;
             }
         }
+    }
+
+    /// An instance that is started from outside is there.
+    pub(crate) fn birth(&mut self, kind: u32, instance: u32) {
+        let spec = &self.workload.tasks[kind as usize];
+        let task = self.new_task(kind, instance, GroupId(spec.group));
+        // Its time counts from when it was to start.
+        let after_ns = spec.stagger_ns.saturating_mul(instance.into());
+        let t = &mut self.tasks[task];
+        t.started_ns = spec.start_ns.saturating_add(after_ns);
+        t.request_start_ns = t.started_ns;
+        // The world outside starts tasks round robin; placement takes it from there.
+        self.tasks[task].cpu = CpuId(task.0 % self.cpus.len() as u32);
+        self.bring(task);
     }
 
     /// Start of an instance and of those that start with it.
