@@ -26,20 +26,37 @@ use cpumax_workload::{Domain, Preempt, Stream, Workload};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// The first or a further instance of a kind starts.
-    Start { kind: u32, instance: u32 },
-    Birth { kind: u32, instance: u32 },
+    Start {
+        kind: u32,
+        instance: u32,
+    },
+    Birth {
+        kind: u32,
+        instance: u32,
+    },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp { task: TaskId, sleeps: u32 },
+    WakeUp {
+        task: TaskId,
+        sleeps: u32,
+    },
     /// A source's next token arrives.
-    Arrival { source: u32 },
+    Arrival {
+        source: u32,
+    },
     /// An intervention is due.
-    Intervention { index: u32 },
+    Intervention {
+        index: u32,
+    },
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq { index: u32 },
+    Softirq {
+        index: u32,
+    },
     /// Load is balanced.
     Balance,
     /// A group's distribution goes on.
-    Walk { group: GroupId },
+    Walk {
+        group: GroupId,
+    },
 }
 
 /// Per kind of task: what its instances did, added up.
@@ -384,6 +401,18 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Lets it happen, or wait for whoever does it.
+    fn fire(&mut self, event: Event) {
+        let by_outside = matches!(
+            event,
+            Event::Start { .. } | Event::Arrival { .. } | Event::Intervention { .. }
+        );
+        match self.outside_comes_at() {
+            Some(at_ns) if by_outside => self.heap.push(at_ns, event),
+            _ => self.fire_now(event),
+        }
+    }
+
     fn timer_event(&mut self, slot: usize) {
         let groups = self.groups.len();
         if slot >= 2 * groups {
@@ -405,7 +434,7 @@ impl<'a> Machine<'a> {
         self.touched.clear();
     }
 
-    fn fire(&mut self, event: Event) {
+    fn fire_now(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
             Event::Birth { kind, instance } => self.birth(kind, instance),

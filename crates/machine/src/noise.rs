@@ -22,6 +22,10 @@ pub(crate) enum Kind {
     Wake,
     /// The same of a period's end.
     Period,
+    /// From when whoever starts tasks and intervenes is to come to when it does; from when it has told that it is done to its
+    /// sleep.
+    Come,
+    Go,
     /// To a task: from none, from one that goes to sleep, from one that has to go.
     SwitchFromIdle,
     SwitchFromSleeper,
@@ -46,11 +50,13 @@ pub(crate) enum Kind {
     Moved,
 }
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 18] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
     Kind::Period,
+    Kind::Come,
+    Kind::Go,
     Kind::SwitchFromIdle,
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
@@ -71,6 +77,8 @@ impl Kind {
         match self {
             Kind::Tick => (9_500, 17_500),
             Kind::Wake | Kind::Period => (1_500, 12_500),
+            Kind::Come => (8_000, 14_500),
+            Kind::Go => (6_000, 11_500),
             Kind::Slice => (6_000, 12_000),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
             Kind::Point => (0, 205_000),
@@ -199,15 +207,16 @@ impl Machine<'_> {
         late
     }
 
-    /// A switch from that task takes some time, in which nobody makes progress; nor did the task in user mode that a tick took
-    /// the CPU from, while that lasted.
+    /// A switch from that task takes some time, in which nobody makes progress; nor did the task that a tick took the CPU from, while
+    /// that lasted.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
         let c = &mut self.cpus[cpu];
         let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
-        let by_tick = tick_took_ns > 0 && self.now.saturating_sub(c.leaves_irq_ns) < AFTER_TICK_NS;
+        let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
+        let by_tick = tick_took_ns > 0 && (after_ns < AFTER_TICK_NS || self.now == c.point_ns);
         if by_tick && prev.is_some() {
             let prev = &mut self.tasks[prev];
-            let works = prev.mode == Mode::User && prev.segment == Segment::Run;
+            let works = prev.segment == Segment::Run;
             prev.left_ns += if works { tick_took_ns } else { 0 };
         }
         let kind = if prev.is_none() {

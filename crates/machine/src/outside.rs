@@ -29,6 +29,20 @@ impl Machine<'_> {
         found.map_or(at_ns, |&(_, done_ns)| done_ns).max(self.now)
     }
 
+    /// Whether whoever comes now had to wait before.
+    pub(crate) fn outside_waited(&self) -> bool {
+        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
+        late.iter().any(|&(_, done_ns)| done_ns == self.now)
+    }
+
+    /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does it.
+    pub(crate) fn outside_comes_at(&self) -> Option<u64> {
+        let cpu = self.cpus.ids().next()?;
+        let (c, first) = (&self.cpus[cpu], *self.cpus[cpu].rt_queue.front()?);
+        let comes = self.noise.is_some() && self.tasks[first].code == Code::Outside;
+        (comes && c.curr != first && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
+    }
+
     /// When a task is there whose start begins now, one of `all` that are started one after the other: a real one takes nearly
     /// all the time of whoever starts it; `None`: now.
     pub(crate) fn born_at(&self, number: u32, all: u32) -> Option<u64> {
@@ -72,6 +86,9 @@ impl Machine<'_> {
         if took_ns > 0 {
             t.segment = Segment::Run;
             t.left_ns = took_ns;
+            // It has told when it was done; then it goes to sleep.
+            let goes_ns = self.noise_ns(Kind::Go);
+            self.tasks[task].left_ns += goes_ns;
         }
     }
 }

@@ -207,8 +207,10 @@ impl Machine<'_> {
             self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
             return;
         }
-        if self.tasks[task].code == Code::Kind {
-            self.enter_irq(cpu, Kind::Wake);
+        match self.tasks[task].code {
+            Code::Outside if self.now == 0 || self.outside_waited() => {}
+            Code::Outside => self.enter_irq(cpu, Kind::Come),
+            _ => self.enter_irq(cpu, Kind::Wake),
         }
         self.here = cpu;
         self.touch(cpu, true);
