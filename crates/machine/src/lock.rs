@@ -375,6 +375,7 @@ impl Machine<'_> {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
+            self.tasks[task].looks = false;
             self.tasks[task].request_start_ns = c.take(n);
             let leaves_some = c.tokens > 0;
             self.serve_senders(channel);
@@ -387,9 +388,13 @@ impl Machine<'_> {
         }
         // Who is to die waits for nothing.
         if self.tasks[task].kill_pending {
+            self.tasks[task].looks = false;
             return;
         }
-        c.receivers.push_back(task);
+        if !has_waited && self.still_looks(task) {
+            return;
+        }
+        self.channels[channel].receivers.push_back(task);
         self.tasks[task].tokens = n;
         self.block(task, Wait::Receive(channel));
     }

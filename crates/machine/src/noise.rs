@@ -275,6 +275,23 @@ impl Machine<'_> {
         goes
     }
 
+    /// A task that is about to wait for a token needs some time for that: true if it goes on for now, and looks again.
+    pub(crate) fn still_looks(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+            return false;
+        }
+        let looks = !self.tasks[task].looks;
+        self.tasks[task].looks = looks;
+        if looks {
+            let ns = self.noise_ns(Kind::Sleep);
+            let t = &mut self.tasks[task];
+            (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
+            t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+            t.pc -= 1;
+        }
+        looks
+    }
+
     /// A call needs some time until it asks for a lock. Elsewhere that is part of its length.
     pub(crate) fn enters(&mut self, task: TaskId) {
         let t = &self.tasks[task];

@@ -100,6 +100,8 @@ pub(crate) struct Task {
     pub exiting: bool,
     /// It was woken to execute an instruction again, in the kernel.
     pub retries: bool,
+    /// It is about to wait for a token, if none comes meanwhile.
+    pub looks: bool,
     /// It is on its way to a sleep that ends at `request_start_ns`.
     pub going: bool,
     pub segment: Segment,
@@ -171,6 +173,7 @@ impl Task {
             stop_pending: false,
             exiting: false,
             retries: false,
+            looks: false,
             going: false,
             parking: false,
             moving: Moving::No,
@@ -209,7 +212,7 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going || self.retries)
+            && !(self.in_syscall || self.exiting || self.going || self.retries || self.looks)
             && self.has_user_mode()
     }
 }
