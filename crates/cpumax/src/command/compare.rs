@@ -197,30 +197,26 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
     }
 }
 
-/// Where the two part, and what came of a run that was led past there.
+/// Where the two part; where a run was led along the reference's, where that one does.
 fn parted(cell: &Cell) -> Option<String> {
     let Some(led) = &cell.led else { return cell.parted.clone() };
     let places = match led.places {
-        0 => "one run of the model".to_owned(),
+        0 => "in one run of the model".to_owned(),
         1 => "led in 1 place".to_owned(),
         places => format!("led in {places} places"),
     };
-    let end = match &led.parted {
-        _ if led.ratio <= 1.0 => "all agree".to_owned(),
-        Some(parted) => format!("it {parted}"),
-        None if led.together_ns == u64::MAX => {
-            format!("it never parts, and differs ({:.1})", led.ratio)
-        }
-        None => format!("it parts by {:.2} ms", led.together_ns as f64 / 1e6),
+    if led.ratio <= 1.0 {
+        let agrees = format!("{places}, all numbers agree");
+        return Some(
+            cell.parted.iter().map(|parted| format!("{parted}; ")).collect::<String>() + &agrees,
+        );
+    }
+    let parted = match &led.parted {
+        Some(parted) => parted.clone(),
+        None if led.together_ns == u64::MAX => "the same turns to the end".to_owned(),
+        None => format!("the same turns to {:.2} ms", led.together_ns as f64 / 1e6),
     };
-    Some(
-        cell.parted
-            .iter()
-            .cloned()
-            .chain([format!("{places}, {end}")])
-            .collect::<Vec<_>>()
-            .join("; "),
-    )
+    Some(if led.places == 0 { parted } else { format!("{places}: {parted}") })
 }
 
 /// What happened in both worlds, in two files that can be compared line by line.
