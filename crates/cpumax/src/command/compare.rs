@@ -207,9 +207,10 @@ fn parted(cell: &Cell) -> Option<String> {
     };
     if led.ratio <= 1.0 {
         let agrees = format!("{places}, all numbers agree");
-        return Some(
-            cell.parted.iter().map(|parted| format!("{parted}; ")).collect::<String>() + &agrees,
-        );
+        return Some(match &cell.parted {
+            Some(parted) => format!("{parted}; {agrees}"),
+            None => agrees,
+        });
     }
     let parted = match &led.parted {
         Some(parted) => parted.clone(),
