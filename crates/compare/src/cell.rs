@@ -49,8 +49,8 @@ pub struct LedCell {
     pub places: usize,
     /// Its worst number: at most 1 if all agree at once.
     pub ratio: f64,
-    /// Up to when it went along with the reference, ns; [`u64::MAX`]: to the end.
-    pub together_ns: u64,
+    /// Up to when it went along with the reference, ns; none: to the end.
+    pub together_ns: Option<u64>,
     /// Where it parts from the reference all the same.
     pub parted: Option<String>,
 }

@@ -110,7 +110,7 @@ fn lead(
     cell.led = Some(LedCell {
         places: led.microseconds.from.len(),
         ratio: led.ratio,
-        together_ns: led.together_ns,
+        together_ns: (led.together_ns != u64::MAX).then_some(led.together_ns),
         parted: led.parted,
     });
     if let Some(second) = cell.traces.get_mut(1) {

@@ -212,10 +212,10 @@ fn parted(cell: &Cell) -> Option<String> {
             None => agrees,
         });
     }
-    let parted = match &led.parted {
-        Some(parted) => parted.clone(),
-        None if led.together_ns == u64::MAX => "the same turns to the end".to_owned(),
-        None => format!("the same turns to {:.2} ms", led.together_ns as f64 / 1e6),
+    let parted = match (&led.parted, led.together_ns) {
+        (Some(parted), _) => parted.clone(),
+        (None, None) => "the same turns to the end".to_owned(),
+        (None, Some(ns)) => format!("the same turns to {:.2} ms", ns as f64 / 1e6),
     };
     Some(if led.places == 0 { parted } else { format!("{places}: {parted}") })
 }
