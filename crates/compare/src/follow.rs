@@ -90,7 +90,10 @@ pub(crate) fn lead(
                 let from_ns = parent.together_ns.saturating_sub(NEAR_NS << (n % DOUBLINGS));
                 let mut microseconds = parent.microseconds.clone();
                 microseconds.from.retain(|&(earlier_ns, _)| earlier_ns < from_ns);
-                microseconds.from.push((from_ns, seed));
+                match from_ns {
+                    0 => microseconds.seed = seed,
+                    _ => microseconds.from.push((from_ns, seed)),
+                }
                 let Some(next) = led(microseconds)? else { return Ok(None) };
                 keep(&mut best, next);
             }
@@ -119,6 +122,8 @@ fn keep(best: &mut Vec<Led>, next: Led) {
 struct Turn<'a> {
     task: &'a str,
     from_ns: u64,
+    to_ns: u64,
+    /// What it had of that time.
     ns: u64,
 }
 
@@ -128,6 +133,8 @@ const SHORT_NS: u64 = 60_000;
 const MISSING_NS: u64 = 150_000;
 /// The same turn begins no further apart, ns.
 const APART_NS: u64 = 1_500_000;
+/// Who comes back so soon, ns, goes on with its turn.
+const AWAY_NS: u64 = 1_000_000;
 
 impl<'a> Turn<'a> {
     /// The turns on the first CPU, whoever starts and moves tasks left out.
@@ -135,18 +142,27 @@ impl<'a> Turn<'a> {
         let mut turns: Vec<Turn<'a>> = Vec::new();
         let mut add = |turn: Turn<'a>| match turns.last_mut() {
             _ if turn.ns < SHORT_NS => {}
-            Some(last) if last.task == turn.task => last.ns += turn.ns,
+            Some(last) if last.task == turn.task && turn.from_ns - last.to_ns < AWAY_NS => {
+                last.ns += turn.ns;
+                last.to_ns = turn.to_ns;
+            }
             _ => turns.push(turn),
         };
+        let ended = |turn: Turn<'a>, to_ns| Turn { to_ns, ns: to_ns - turn.from_ns, ..turn };
         let mut now: Option<Turn<'a>> = None;
         for event in trace.events.iter().filter(|event| event.cpu == 0) {
             let What::Switch { next } = event.what else { continue };
             if let Some(turn) = now.take() {
-                add(Turn { ns: event.time_ns - turn.from_ns, ..turn });
+                add(ended(turn, event.time_ns));
             }
             let name = next.and_then(|task| trace.names.tasks.get(task as usize));
             let task = name.map(String::as_str).filter(|name| !name.starts_with('('));
-            now = task.map(|task| Turn { task, from_ns: event.time_ns, ns: 0 });
+            let from_ns = event.time_ns;
+            now = task.map(|task| Turn { task, from_ns, to_ns: from_ns, ns: 0 });
+        }
+        // Who runs last runs on to the end.
+        if let (Some(turn), Some(last)) = (now, trace.events.last()) {
+            add(ended(turn, last.time_ns.max(turn.from_ns)));
         }
         turns
     }
@@ -156,7 +172,14 @@ impl<'a> Turn<'a> {
 fn together_ns(reference: &[Turn<'_>], other: &[Turn<'_>]) -> u64 {
     let (mut at, mut by) = (0, 0);
     loop {
-        let (Some(a), Some(b)) = (reference.get(at), other.get(by)) else { return u64::MAX };
+        let (a, b) = match (reference.get(at), other.get(by)) {
+            (Some(a), Some(b)) => (a, b),
+            _ => {
+                let left = reference[at..].iter().chain(&other[by..]);
+                let long = left.filter(|turn| turn.ns > MISSING_NS).map(|turn| turn.from_ns).min();
+                return long.unwrap_or(u64::MAX);
+            }
+        };
         let same = a.task == b.task;
         if same && a.from_ns.abs_diff(b.from_ns) <= APART_NS {
             (at, by) = (at + 1, by + 1);
@@ -215,6 +238,12 @@ mod tests {
         assert_eq!(together(&a, &c), 4_000_000);
         let d = [(0, "a"), (4000, "b"), (10_000, "a"), (12_000, "idle")];
         assert_eq!(together(&a, &d), 8_000_000);
+        // One of them ends, or pauses, before the other does.
+        let e = [(0, "a"), (4000, "b"), (8000, "idle")];
+        assert_eq!([together(&a, &e), together(&e, &a)], [8_000_000; 2]);
+        let alone = [(0, "a"), (12_000, "idle")];
+        let pauses = [(0, "a"), (2000, "idle"), (10_000, "a"), (12_000, "idle")];
+        assert_eq!(together(&alone, &pauses), 10_000_000);
     }
 
     /// A run in which, every 10 ms, one of two comes first: by whatever seed draws then.

@@ -47,26 +47,24 @@ pub fn column<'a>(
     let mut broken = Ok(());
     let held: Each<'_> = &mut |index, answer| {
         let Pair { workload, seed, noisy, .. } = pairs[index];
-        let mut cell = |noisy| {
-            let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
-            Ok(Cell::of(workload, seed, mode, (&first, answer.clone()), (&second, other)))
-        };
-        let few = cell(noisy.min(FEW));
-        match few {
+        let mut held = || {
+            let cell = |against: &mut dyn World, noisy| {
+                let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
+                Ok(Cell::of(workload, seed, mode, (&first, answer.clone()), (&second, other)))
+            };
+            let few = cell(against, noisy.min(FEW))?;
             // Most need no more.
-            Ok(few) if few.verdict.differs() && noisy > FEW => {
-                let many = cell(noisy).and_then(|mut many| {
-                    if many.verdict.differs() {
-                        lead(&mut many, against, &jobs[index], mode, &answer)?;
-                    }
-                    Ok(many)
-                });
-                match many {
-                    Ok(many) => each(many),
-                    Err(error) => broken = Err(error),
-                }
+            if !few.verdict.differs() {
+                return Ok(few);
             }
-            Ok(few) => each(few),
+            let mut many = if noisy > FEW { cell(against, noisy)? } else { few };
+            if many.verdict.differs() {
+                lead(&mut many, against, &jobs[index], mode, &answer)?;
+            }
+            Ok(many)
+        };
+        match held() {
+            Ok(cell) => each(cell),
             Err(error) => broken = Err(error),
         }
         if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -314,20 +314,19 @@ impl Machine<'_> {
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let c = &mut self.channels[channel];
         if c.senders.is_empty() && c.has_room(n) {
-            self.put_tokens(channel, n);
-        } else {
+            self.put_tokens(channel, n, self.now);
+        } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
             self.tasks[task].tokens = n;
             self.block(task, Wait::Send(channel));
         }
     }
 
-    /// Tokens arrive, for those who wait.
-    pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64) {
-        let now = self.now;
+    /// Tokens that were sent then arrive, for those who wait.
+    pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, sent_ns: u64) {
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
-        c.put(now, n);
+        c.put(sent_ns, n);
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
@@ -365,7 +364,13 @@ impl Machine<'_> {
                 break;
             }
             self.channels[channel].senders.pop_front();
-            self.put_tokens(channel, n);
+            if self.channels[channel].barging {
+                self.put_tokens(channel, n, self.now);
+            } else {
+                // Whoever calls this serves receivers next.
+                let now = self.now;
+                self.channels[channel].put(now, n);
+            }
             self.wake(sender);
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct KindStat {
 pub(crate) struct SourceState {
     pub random: Stream,
     pub arrived: u64,
+    /// When the next one is to come, ns: whoever sends it may come later.
+    pub due_ns: u64,
 }
 
 pub(crate) struct Machine<'a> {
@@ -88,6 +90,8 @@ pub(crate) struct Machine<'a> {
     pub noise: Option<Noise>,
     /// From when on which seed draws it, of those times that are still to come.
     pub noise_from: &'a [(u64, u64)],
+    /// When the last of those tasks is there that are being started.
+    pub born_until_ns: u64,
     /// A choice that is asked about, and the answer.
     pub question: Option<(Question, Option<Choice>)>,
 
@@ -214,6 +218,7 @@ impl<'a> Machine<'a> {
             observed,
             noise: options.noise.map(Noise::new),
             noise_from: options.noise_from,
+            born_until_ns: 0,
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,
@@ -296,7 +301,7 @@ impl<'a> Machine<'a> {
         self.build_outside();
         for (index, source) in workload.sources.iter().enumerate() {
             let random = Stream::new(self.seed, Domain::Source, index as u64);
-            self.sources.push(SourceState { random, arrived: 0 });
+            self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
             self.arm_source(index as u32, source.start_ns);
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {
@@ -409,6 +414,10 @@ impl<'a> Machine<'a> {
         );
         match self.outside_comes_at() {
             Some(at_ns) if by_outside => self.heap.push(at_ns, event),
+            // One thing after the other.
+            _ if matches!(event, Event::Intervention { .. }) && self.born_until_ns > self.now => {
+                self.heap.push(self.born_until_ns, event);
+            }
             _ => self.fire_now(event),
         }
     }

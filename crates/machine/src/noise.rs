@@ -72,7 +72,7 @@ const KINDS: [Kind; 18] = [
 ];
 
 impl Kind {
-    /// The least and the most that are seen in emulated kernels, ns: they switch 8 to 13 us after a tick is due.
+    /// The least and the most that are seen in emulated kernels, ns: they switch 13 to 15 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick => (9_500, 17_500),
@@ -213,11 +213,12 @@ impl Machine<'_> {
         let c = &mut self.cpus[cpu];
         let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
         let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
-        let by_tick = tick_took_ns > 0 && (after_ns < AFTER_TICK_NS || self.now == c.point_ns);
-        if by_tick && prev.is_some() {
+        if tick_took_ns > 0 && prev.is_some() {
             let prev = &mut self.tasks[prev];
-            let works = prev.segment == Segment::Run;
-            prev.left_ns += if works { tick_took_ns } else { 0 };
+            let to_a_point = self.preempt == Preempt::Voluntary && prev.mode == Mode::Kernel;
+            let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
+            let by_tick = after_ns < most_ns && prev.segment == Segment::Run;
+            prev.left_ns += if by_tick { tick_took_ns } else { 0 };
         }
         let kind = if prev.is_none() {
             Kind::SwitchFromIdle

@@ -84,11 +84,12 @@ impl Machine<'_> {
         }
         t.pc += 1;
         if took_ns > 0 {
-            t.segment = Segment::Run;
-            t.left_ns = (from_ns + took_ns).saturating_sub(self.now);
             // It has told when it was done, counted from when it was to come; then it goes to sleep.
             let goes_ns = self.noise_ns(Kind::Go);
-            self.tasks[task].left_ns += goes_ns;
+            let left_ns = (from_ns + took_ns).saturating_sub(self.now) + goes_ns;
+            let t = &mut self.tasks[task];
+            t.left_ns = left_ns;
+            t.segment = if left_ns > 0 { Segment::Run } else { Segment::None };
         }
     }
 }

@@ -237,10 +237,14 @@ impl Machine<'_> {
     /// Starts instances of a kind from outside, up to the next one that is to start later.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
-        let (first, all) = (instance, if spec.stagger_ns > 0 { 1 } else { spec.count - instance });
+        let (before, all) = self.starts_now(kind);
+        let first = instance;
         loop {
-            match self.born_at(instance - first + 1, all) {
-                Some(at_ns) => self.heap.push(at_ns, Event::Birth { kind, instance }),
+            match self.born_at(before + instance - first + 1, all) {
+                Some(at_ns) => {
+                    self.born_until_ns = self.born_until_ns.max(at_ns);
+                    self.heap.push(at_ns, Event::Birth { kind, instance });
+                }
                 None => self.birth(kind, instance),
             }
             instance += 1;
@@ -252,6 +256,27 @@ impl Machine<'_> {
                 return;
             }
         }
+    }
+
+    /// How many instances start now, of kinds before this one and of all.
+    fn starts_now(&self, kind: u32) -> (u32, u32) {
+        let (mut before, mut all) = (0, 0);
+        for (number, spec) in self.workload.tasks.iter().enumerate() {
+            let after_ns = self.now.saturating_sub(spec.start_ns);
+            let starts = match spec.stagger_ns {
+                0 if self.outside_at(spec.start_ns) == self.now => spec.count,
+                0 => 0,
+                stagger_ns => {
+                    let on_time = self.now >= spec.start_ns && after_ns % stagger_ns == 0;
+                    u32::from(on_time && after_ns / stagger_ns < u64::from(spec.count))
+                }
+            };
+            // This one does, if later than it was to.
+            let starts = if number as u32 == kind { starts.max(1) } else { starts };
+            before += if (number as u32) < kind { starts } else { 0 };
+            all += starts;
+        }
+        (before, all)
     }
 
     /// An instance that is started from outside is there.
@@ -355,7 +380,9 @@ impl Machine<'_> {
     pub(crate) fn arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
-        self.sources[source as usize].arrived += 1;
+        let state = &mut self.sources[source as usize];
+        state.arrived += 1;
+        let due_ns = state.due_ns;
         if let Some(&receiver) = self.channels[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
             if self.cpus[cpu].irqs_off_until_ns <= self.now {
@@ -363,9 +390,9 @@ impl Machine<'_> {
                 self.touch(cpu, true);
             }
         }
-        self.put_tokens(channel, 1);
+        self.put_tokens(channel, 1, due_ns);
         self.here = CpuId::NONE;
-        self.arm_source(source, self.now);
+        self.arm_source(source, due_ns);
     }
 
     pub(crate) fn arm_source(&mut self, source: u32, from_ns: u64) {
@@ -383,6 +410,7 @@ impl Machine<'_> {
             cpumax_workload::Arrivals::Between(Span::Drawn(d)) => from_ns
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
-        self.heap.push(at_ns.max(self.now), Event::Arrival { source });
+        state.due_ns = at_ns.max(self.now);
+        self.heap.push(state.due_ns, Event::Arrival { source });
     }
 }
