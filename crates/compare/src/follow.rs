@@ -172,13 +172,10 @@ impl<'a> Turn<'a> {
 fn together_ns(reference: &[Turn<'_>], other: &[Turn<'_>]) -> u64 {
     let (mut at, mut by) = (0, 0);
     loop {
-        let (a, b) = match (reference.get(at), other.get(by)) {
-            (Some(a), Some(b)) => (a, b),
-            _ => {
-                let left = reference[at..].iter().chain(&other[by..]);
-                let long = left.filter(|turn| turn.ns > MISSING_NS).map(|turn| turn.from_ns).min();
-                return long.unwrap_or(u64::MAX);
-            }
+        let (Some(a), Some(b)) = (reference.get(at), other.get(by)) else {
+            let left = reference[at..].iter().chain(&other[by..]);
+            let long = left.filter(|turn| turn.ns > MISSING_NS).map(|turn| turn.from_ns).min();
+            return long.unwrap_or(u64::MAX);
         };
         let same = a.task == b.task;
         if same && a.from_ns.abs_diff(b.from_ns) <= APART_NS {
