@@ -111,16 +111,14 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub fn new(workload: &Workload, channel: u32) -> Channel {
-        let takes_many = |op: &Op| matches!(*op, Op::Recv { channel: of, n: 2.. } if of == channel);
-        let mut ops = workload.tasks.iter().flat_map(|kind| &kind.program);
+    fn new(capacity: u64) -> Channel {
         Channel {
-            capacity: workload.channels[channel as usize].capacity,
+            capacity,
             tokens: 0,
             arrivals: VecDeque::new(),
             receivers: VecDeque::new(),
-            barging: !ops.any(takes_many),
-            polled: workload.sources.iter().any(|source| source.channel == channel),
+            barging: true,
+            polled: false,
             senders: VecDeque::new(),
         }
     }
@@ -159,6 +157,20 @@ impl Channel {
 }
 
 impl Machine<'_> {
+    pub(crate) fn build_channels(&mut self) {
+        for channel in &self.workload.channels {
+            self.channels.push(Channel::new(channel.capacity));
+        }
+        for op in self.workload.tasks.iter().flat_map(|kind| &kind.program) {
+            if let Op::Recv { channel, n: 2.. } = *op {
+                self.channels[ChannelId(channel)].barging = false;
+            }
+        }
+        for source in &self.workload.sources {
+            self.channels[ChannelId(source.channel)].polled = true;
+        }
+    }
+
     /// The running task takes a lock, or begins to wait for it; or it was woken to take it, and does, or has come too
     /// late.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
