@@ -84,11 +84,13 @@ pub(crate) fn lead(
         if best[0].ratio <= 1.0 || longest_ns == u64::MAX || in_vain == IN_VAIN {
             break;
         }
-        for parent in best.clone() {
+        let parents: Vec<_> =
+            best.iter().map(|led| (led.microseconds.clone(), led.together_ns)).collect();
+        for (parent, together_ns) in parents {
             for n in 0..EACH {
                 seed += 1;
-                let from_ns = parent.together_ns.saturating_sub(NEAR_NS << (n % DOUBLINGS));
-                let mut microseconds = parent.microseconds.clone();
+                let from_ns = together_ns.saturating_sub(NEAR_NS << (n % DOUBLINGS));
+                let mut microseconds = parent.clone();
                 microseconds.from.retain(|&(earlier_ns, _)| earlier_ns < from_ns);
                 match from_ns {
                     0 => microseconds.seed = seed,

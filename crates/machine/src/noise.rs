@@ -207,9 +207,12 @@ impl Machine<'_> {
         late
     }
 
-    /// A switch from that task takes some time, in which nobody makes progress; nor did the task that a tick took the CPU from, while
-    /// that lasted.
+    /// A switch from that task takes some time, in which nobody makes progress; nor did the task that a tick took the CPU
+    /// from, while that lasted.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
+        if self.noise.is_none() {
+            return;
+        }
         let c = &mut self.cpus[cpu];
         let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
         let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
@@ -266,14 +269,17 @@ impl Machine<'_> {
         let goes = !self.tasks[task].going;
         self.tasks[task].going = goes;
         if goes {
-            let ns = self.noise_ns(Kind::Sleep);
-            let t = &mut self.tasks[task];
-            t.mode = Mode::Kernel;
-            t.segment = Segment::Run;
-            t.left_ns = ns;
-            t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+            self.takes(task, Kind::Sleep);
         }
         goes
+    }
+
+    /// A task needs some time in the kernel, and works as much less afterwards.
+    fn takes(&mut self, task: TaskId, kind: Kind) {
+        let ns = self.noise_ns(kind);
+        let t = &mut self.tasks[task];
+        (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
     }
 
     /// A task that is about to wait for a token needs some time for that: true if it goes on for now, and looks again.
@@ -284,11 +290,8 @@ impl Machine<'_> {
         let looks = !self.tasks[task].looks;
         self.tasks[task].looks = looks;
         if looks {
-            let ns = self.noise_ns(Kind::Sleep);
-            let t = &mut self.tasks[task];
-            (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-            t.owes_ns = t.owes_ns.saturating_add(ns as u32);
-            t.pc -= 1;
+            self.takes(task, Kind::Sleep);
+            self.tasks[task].pc -= 1;
         }
         looks
     }
@@ -300,10 +303,7 @@ impl Machine<'_> {
         if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
-        let ns = self.noise_ns(Kind::Enter);
-        let t = &mut self.tasks[task];
-        (t.segment, t.left_ns) = (Segment::Run, ns);
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        self.takes(task, Kind::Enter);
     }
 
     /// The lock that moves hold.
@@ -356,15 +356,14 @@ impl Machine<'_> {
                 return true;
             }
         };
-        let ns = self.noise_ns(match next {
+        let kind = match next {
             Moving::Enters { .. } => Kind::Enter,
             Moving::Moved { .. } => Kind::Moved,
             _ => Kind::Move,
-        });
+        };
+        self.takes(task, kind);
         let t = &mut self.tasks[task];
-        t.moving = next;
-        (t.in_syscall, t.mode, t.segment, t.left_ns) = (true, Mode::Kernel, Segment::Run, ns);
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        (t.moving, t.in_syscall) = (next, true);
         t.pc -= 1;
         true
     }
