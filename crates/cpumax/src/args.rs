@@ -461,7 +461,7 @@ pub struct CompareArgs {
     pub noisy: u32,
 
     /// Write who ran when in both, as text, and both side by side around the place where they part: three files for each
-    /// comparison
+    /// comparison. Where the two differ, the model is led along the kernel's run, microsecond by microsecond
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
 

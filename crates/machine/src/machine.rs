@@ -25,38 +25,22 @@ use cpumax_workload::{Domain, Preempt, Stream, Workload};
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// The first or a further instance of a kind starts.
-    Start {
-        kind: u32,
-        instance: u32,
-    },
-    Birth {
-        kind: u32,
-        instance: u32,
-    },
+    /// The start of the first or a further instance of a kind begins.
+    Start { kind: u32, instance: u32 },
+    /// That instance is there.
+    Birth { kind: u32, instance: u32 },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp {
-        task: TaskId,
-        sleeps: u32,
-    },
+    WakeUp { task: TaskId, sleeps: u32 },
     /// A source's next token arrives.
-    Arrival {
-        source: u32,
-    },
+    Arrival { source: u32 },
     /// An intervention is due.
-    Intervention {
-        index: u32,
-    },
+    Intervention { index: u32 },
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq {
-        index: u32,
-    },
+    Softirq { index: u32 },
     /// Load is balanced.
     Balance,
     /// A group's distribution goes on.
-    Walk {
-        group: GroupId,
-    },
+    Walk { group: GroupId },
 }
 
 /// Per kind of task: what its instances did, added up.
@@ -280,9 +264,7 @@ impl<'a> Machine<'a> {
             self.locks.push(Lock::new(lock.kind, barging));
         }
         self.build_move_lock();
-        for channel in 0..workload.channels.len() as u32 {
-            self.channels.push(Channel::new(workload, channel));
-        }
+        self.build_channels();
         self.build_groups(cpus);
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;
@@ -406,19 +388,18 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets it happen, or wait for whoever does it.
+    /// Lets it happen, or wait for whoever does it, who does one thing after the other.
     fn fire(&mut self, event: Event) {
-        let by_outside = matches!(
-            event,
-            Event::Start { .. } | Event::Arrival { .. } | Event::Intervention { .. }
-        );
-        match self.outside_comes_at() {
-            Some(at_ns) if by_outside => self.heap.push(at_ns, event),
-            // One thing after the other.
-            _ if matches!(event, Event::Intervention { .. }) && self.born_until_ns > self.now => {
-                self.heap.push(self.born_until_ns, event);
+        let at_ns = match event {
+            Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
+            Event::Start { .. } | Event::Arrival { .. } | Event::Intervention { .. } => {
+                self.outside_comes_at()
             }
-            _ => self.fire_now(event),
+            _ => None,
+        };
+        match at_ns {
+            Some(at_ns) => self.heap.push(at_ns, event),
+            None => self.fire_now(event),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run on a real kernel, which
 //! this run is held against. It is a real-time one on CPU 0; what it does is done when it comes, whatever it takes.
 
-use crate::ids::{GroupId, SeId, TaskId};
+use crate::ids::{CpuId, GroupId, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
@@ -37,20 +37,20 @@ impl Machine<'_> {
 
     /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does it.
     pub(crate) fn outside_comes_at(&self) -> Option<u64> {
-        let cpu = self.cpus.ids().next()?;
-        let (c, first) = (&self.cpus[cpu], *self.cpus[cpu].rt_queue.front()?);
-        let comes = self.noise.is_some() && self.tasks[first].code == Code::Outside;
-        (comes && c.curr != first && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
+        self.noise.as_ref()?;
+        let c = &self.cpus[CpuId(0)];
+        let first = *c.rt_queue.front()?;
+        let comes = self.tasks[first].code == Code::Outside && c.curr != first;
+        (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// When a task is there whose start begins now, one of `all` that are started one after the other: a real one takes nearly
-    /// all the time of whoever starts it; `None`: now.
-    pub(crate) fn born_at(&self, number: u32, all: u32) -> Option<u64> {
-        let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
+    /// How long it takes until the last of those tasks is there whose start begins now, ns: nearly all the time of whoever
+    /// starts them, one after the other; `None`: they are there at once.
+    pub(crate) fn left_for_births_ns(&self) -> Option<u64> {
+        let visits = &self.observed.filter(|_| self.now > 0)?.outside_ns;
         let before = &visits[..visits.partition_point(|&(from_ns, _)| from_ns <= self.now)];
         let &(from_ns, took_ns) = before.last()?;
-        let left_ns = (from_ns + took_ns).checked_sub(self.now + BACK_NS)?;
-        (self.now > 0).then(|| self.now + left_ns * u64::from(number) / u64::from(all))
+        (from_ns + took_ns).checked_sub(self.now + BACK_NS)
     }
 
     /// When who comes now was woken, if it is known to have waited since for the kernel to be preempted.

@@ -5,7 +5,7 @@ use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
+use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target, TaskSpec};
 
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
@@ -237,15 +237,17 @@ impl Machine<'_> {
     /// Starts instances of a kind from outside, up to the next one that is to start later.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
-        let (before, all) = self.starts_now(kind);
         let first = instance;
+        let visit = self.left_for_births_ns();
+        let visit = visit.map(|left_ns| (left_ns, self.start_together(kind, instance)));
         loop {
-            match self.born_at(before + instance - first + 1, all) {
-                Some(at_ns) => {
-                    self.born_until_ns = self.born_until_ns.max(at_ns);
-                    self.heap.push(at_ns, Event::Birth { kind, instance });
-                }
-                None => self.birth(kind, instance),
+            if let Some((left_ns, (before, all))) = visit {
+                let number = u64::from(before + instance - first + 1);
+                let at_ns = self.now + left_ns * number / u64::from(all);
+                self.born_until_ns = self.born_until_ns.max(at_ns);
+                self.heap.push(at_ns, Event::Birth { kind, instance });
+            } else {
+                self.birth(kind, instance);
             }
             instance += 1;
             if instance >= spec.count {
@@ -258,25 +260,20 @@ impl Machine<'_> {
         }
     }
 
-    /// How many instances start now, of kinds before this one and of all.
-    fn starts_now(&self, kind: u32) -> (u32, u32) {
-        let (mut before, mut all) = (0, 0);
-        for (number, spec) in self.workload.tasks.iter().enumerate() {
-            let after_ns = self.now.saturating_sub(spec.start_ns);
-            let starts = match spec.stagger_ns {
-                0 if self.outside_at(spec.start_ns) == self.now => spec.count,
-                0 => 0,
-                stagger_ns => {
-                    let on_time = self.now >= spec.start_ns && after_ns % stagger_ns == 0;
-                    u32::from(on_time && after_ns / stagger_ns < u64::from(spec.count))
-                }
-            };
-            // This one does, if later than it was to.
-            let starts = if number as u32 == kind { starts.max(1) } else { starts };
-            before += if (number as u32) < kind { starts } else { 0 };
-            all += starts;
-        }
-        (before, all)
+    /// How many instances start together with this one: of kinds before its own, and of all.
+    fn start_together(&self, kind: u32, instance: u32) -> (u32, u32) {
+        let at_ns = self.start_of(kind, instance);
+        let starts = |spec: &TaskSpec| match spec.stagger_ns {
+            0 if spec.start_ns == at_ns => spec.count,
+            0 => 0,
+            stagger_ns => {
+                let after_ns = at_ns.checked_sub(spec.start_ns);
+                let number = after_ns.filter(|ns| ns % stagger_ns == 0).map(|ns| ns / stagger_ns);
+                u32::from(number.is_some_and(|number| number < u64::from(spec.count)))
+            }
+        };
+        let kinds = &self.workload.tasks;
+        (kinds[..kind as usize].iter().map(starts).sum(), kinds.iter().map(starts).sum())
     }
 
     /// An instance that is started from outside is there.
@@ -284,10 +281,9 @@ impl Machine<'_> {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
         // Its time counts from when it was to start.
-        let after_ns = spec.stagger_ns.saturating_mul(instance.into());
+        let start_ns = self.start_of(kind, instance);
         let t = &mut self.tasks[task];
-        t.started_ns = spec.start_ns.saturating_add(after_ns);
-        t.request_start_ns = t.started_ns;
+        (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
         // The world outside starts tasks round robin; placement takes it from there.
         self.tasks[task].cpu = CpuId(task.0 % self.cpus.len() as u32);
         self.bring(task);
@@ -295,10 +291,14 @@ impl Machine<'_> {
 
     /// Start of an instance and of those that start with it.
     pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
+        let at_ns = self.outside_at(self.start_of(kind, instance));
+        self.heap.push(at_ns, Event::Start { kind, instance });
+    }
+
+    /// When an instance is to start, ns.
+    fn start_of(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
-        let after_ns = spec.stagger_ns.saturating_mul(instance.into());
-        let at_ns = spec.start_ns.saturating_add(after_ns);
-        self.heap.push(self.outside_at(at_ns), Event::Start { kind, instance });
+        spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
     }
 
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {

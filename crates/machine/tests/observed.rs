@@ -253,3 +253,48 @@ fn a_queue_moves_on_when_a_group_leaves_it_for_a_moment() {
     assert_eq!(used_usec(text), 4_000, "up to the first tick");
     assert_eq!(used_usec(&text.replace("nice = 10", "nice = 0")), 6_000);
 }
+
+#[test]
+fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
+    let text = r#"
+        duration = "45ms"
+        [machine]
+        cpus = 1
+        [[task]]
+        name = "hog"
+        program = [{ forever = [{ user = "10s" }] }]
+        [[task]]
+        name = "a"
+        count = 2
+        start = "10ms"
+        program = [{ forever = [{ every = "20ms" }, { user = "1us" }] }]
+        [[task]]
+        name = "b"
+        count = 2
+        start = "10ms"
+        program = [{ user = "10s" }]
+        [[at]]
+        time = "10ms"
+        task = "b"
+        signal = "kill"
+    "#;
+    let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
+    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+    // 400 us for four births, and 12 us back to sleep.
+    let observed =
+        Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 412_000)], ..Conditions::default() };
+    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    let outcome = run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let name = |task: u32| recorded.names.tasks[task as usize].as_str();
+    let woken = recorded.events.iter().filter_map(|event| match event.what {
+        What::Wake { task } => Some((event.time_ns / 1000, name(task))),
+        _ => None,
+    });
+    let woken: Vec<_> = woken.filter(|(_, name)| name.starts_with(['a', 'b'])).collect();
+    let births = [(10_100, "a/0"), (10_200, "a/1"), (10_300, "b/0"), (10_400, "b/1")];
+    assert_eq!(woken[..4], births);
+    // Time counts from when a task was to start, and who intervenes comes after the births.
+    assert_eq!(woken[4..], [(30_000, "a/0"), (30_000, "a/1")]);
+    assert_eq!(outcome.tasks["b"].exited, 2);
+}
