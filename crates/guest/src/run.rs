@@ -300,6 +300,8 @@ impl Run {
             if traced.lost > 0 {
                 report.notes.push(format!("the trace lacks its first {} events", traced.lost));
                 report.not_measured.push("tasks.*.longest_stall_ns".to_owned());
+            } else if !kernel::stops_anywhere() {
+                report.not_measured.extend(stalls_not_seen(&self.world.workload));
             }
             for (spec, ns) in self.world.workload.tasks.iter().zip(traced.stalls_ns) {
                 if let Some(task) = report.outcome.tasks.get_mut(&spec.name) {
@@ -522,6 +524,12 @@ pub(crate) struct Start {
     pub at_ns: u64,
     pub kind: u32,
     pub instance: u32,
+}
+
+/// The stalls that a record of switches does not show where tasks park: of who yields as soon as it has the CPU.
+fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
+    let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
+    yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.name))
 }
 
 /// Those that are there from the start.

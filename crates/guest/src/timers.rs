@@ -4,6 +4,7 @@
 //! `CLOCK_MONOTONIC`. A period timer keeps its phase while it sleeps, and moves on by the period that is
 //! set when it fires: that is how it can be put where a scenario wants it.
 
+use crate::sys;
 use std::fs;
 use std::io;
 
@@ -17,16 +18,28 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// As they are now.
+    /// As they are now. The kernel counts through its timers anew for each line of the file, so one that fires meanwhile
+    /// makes it leave out another; then the file is read again.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.
     pub fn read() -> io::Result<Timers> {
-        fs::read_to_string("/proc/timer_list").map(|text| Timers::parse(&text))
+        const TIMES: u32 = 8;
+        let mut timers = Timers::default();
+        for _ in 0..TIMES {
+            let first_ns;
+            (timers, first_ns) = Timers::parse(&fs::read_to_string("/proc/timer_list")?);
+            if first_ns.is_none_or(|first_ns| sys::monotonic_ns() < first_ns) {
+                break;
+            }
+        }
+        Ok(timers)
     }
 
-    fn parse(text: &str) -> Timers {
+    /// What the file says, and when the first timer of all fires.
+    fn parse(text: &str) -> (Timers, Option<u64>) {
         let mut timers = Timers::default();
+        let mut first_ns: Option<u64> = None;
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let line = line.trim_start();
@@ -34,20 +47,20 @@ impl Timers {
                 continue;
             }
             let function = line.split(',').nth(1).unwrap_or("").trim();
-            let into = match function {
-                "sched_cfs_period_timer" => &mut timers.edges_ns,
-                // From 6.9 on under the second name.
-                "tick_sched_timer" | "tick_nohz_handler" => &mut timers.ticks_ns,
-                _ => continue,
-            };
             let expiry: Option<u64> = lines.next().and_then(|line| {
                 let (_, rest) = line.split_once("expires at ")?;
                 rest.split(['-', ' ']).next()?.parse().ok()
             });
-            into.extend(expiry);
+            first_ns = [first_ns, expiry].into_iter().flatten().min();
+            match function {
+                "sched_cfs_period_timer" => timers.edges_ns.extend(expiry),
+                // From 6.9 on under the second name.
+                "tick_sched_timer" | "tick_nohz_handler" => timers.ticks_ns.extend(expiry),
+                _ => {}
+            }
         }
         timers.edges_ns.sort_unstable();
-        timers
+        (timers, first_ns)
     }
 
     /// The one edge that is here and not in `before`. One that was there may have fired in between: it is a multiple of one
@@ -140,10 +153,11 @@ active timers:
 
     #[test]
     fn ticks_and_edges_are_found_by_the_names_of_their_functions() {
-        let timers = Timers::parse(TEXT);
+        let (timers, first_ns) = Timers::parse(TEXT);
+        assert_eq!(first_ns, Some(13_030_768_000_000));
         assert_eq!(timers.ticks_ns, [13_030_768_000_000]);
         assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
-        assert_eq!(Timers::parse("now at\n #0: <0>, tick_sched_timer\n"), Timers::default());
+        assert_eq!(Timers::parse("now at\n #0: <0>, tick_sched_timer\n"), (Timers::default(), None));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use cpumax_compare::cell::Mode;
 use cpumax_compare::world::Each;
 use cpumax_compare::{Answer, Error, Job, Run, World};
 use cpumax_lab::{Lab, Watch, catalog};
-use cpumax_machine::kernel::{Generation, Kernel};
-use cpumax_workload::{Op, Workload, print};
+use cpumax_machine::kernel::Kernel;
+use cpumax_workload::{Workload, print};
 use std::collections::BTreeSet;
 
 /// A kernel in virtual machines, one for each job.
@@ -17,8 +17,6 @@ pub struct Machine<'a> {
     lab: Lab,
     name: String,
     release: String,
-    /// Whether throttled tasks park.
-    parks: bool,
     how: How<'a>,
 }
 
@@ -30,9 +28,7 @@ impl<'a> Machine<'a> {
             lab = lab.keeping(folder)?;
         }
         let release = lab.kernel(&asked.name)?.origin.release;
-        let generation = asked.kernel.generation;
-        let parks = matches!(generation, Generation::G3 | Generation::G4 | Generation::G4F);
-        Ok(Machine { lab, name: asked.name.clone(), release, parks, how })
+        Ok(Machine { lab, name: asked.name.clone(), release, how })
     }
 
     fn mode(&self, job: &Job<'_>) -> cpumax_lab::Mode {
@@ -69,8 +65,7 @@ impl World for Machine<'_> {
             for (index, report) in reports.into_iter().enumerate() {
                 let answer = match report {
                     Ok(report) => Answer::Done(Box::new(Run {
-                        not_measured: [report.not_measured, self.not_known(jobs[index].workload)]
-                            .concat(),
+                        not_measured: report.not_measured,
                         outcome: report.outcome,
                         conditions: report.conditions,
                         notes: report.notes,
@@ -90,14 +85,6 @@ impl World for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// What a record of switches does not show: whether a task that leaves its CPU at once, and wants to go on, has parked or
-    /// yielded.
-    fn not_known(&self, workload: &Workload) -> Vec<String> {
-        let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
-        let names = yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.name));
-        if self.parks { names.collect() } else { Vec::new() }
-    }
-
     /// What an error means: for this job only, or for all.
     fn answer(&self, error: &cpumax_lab::Error) -> Result<Answer, Error> {
         use cpumax_lab::Error as Lab;
