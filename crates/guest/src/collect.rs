@@ -82,6 +82,8 @@ pub(crate) fn kill_all(world: &World) {
 pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Report, Error> {
     let ended_ns = run.world.now_ns();
     let after = counters(run)?;
+    let read_ns = u64::midpoint(ended_ns, run.world.now_ns());
+    run.outside.visited(run.world.workload.duration_ns, read_ns);
     check(run.world)?;
     let tasks = tasks(run.world, ended_ns);
     let (groups, tasks) = latencies(run, groups(run, before, &after), tasks)?;

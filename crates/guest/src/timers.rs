@@ -157,7 +157,10 @@ active timers:
         assert_eq!(first_ns, Some(13_030_768_000_000));
         assert_eq!(timers.ticks_ns, [13_030_768_000_000]);
         assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
-        assert_eq!(Timers::parse("now at\n #0: <0>, tick_sched_timer\n"), (Timers::default(), None));
+        assert_eq!(
+            Timers::parse("now at\n #0: <0>, tick_sched_timer\n"),
+            (Timers::default(), None)
+        );
     }
 
     #[test]

@@ -328,7 +328,7 @@ impl<'a> Machine<'a> {
 
     /// Lets time pass to the end of the workload.
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
-        let end_ns = self.workload.duration_ns;
+        let end_ns = self.end_ns();
         loop {
             let (timer_ns, slot) = self.timers.next();
             let heap_ns = self.heap.next_ns();

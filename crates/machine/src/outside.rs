@@ -22,6 +22,13 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
+    /// When the run ends, and with that its counters are read: whoever does this comes at the end of the workload.
+    pub(crate) fn end_ns(&self) -> u64 {
+        let duration_ns = self.workload.duration_ns;
+        let last = self.observed.and_then(|o| o.outside_ns.last());
+        last.map_or(duration_ns, |&(from_ns, took_ns)| duration_ns.max(from_ns + took_ns))
+    }
+
     /// When something is done that is to be done then: a real one may have to wait.
     pub(crate) fn outside_at(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);

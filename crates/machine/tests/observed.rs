@@ -74,6 +74,21 @@ fn whoever_starts_the_tasks_takes_its_time() {
 }
 
 #[test]
+fn counters_are_read_when_whoever_reads_them_comes_to_it() {
+    // 60 ms are up 40 us before the period ends; it is one more in counters that are read 90 us later.
+    let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 60_040_000)]);
+    let of = |outside_ns| Conditions {
+        outside_ns,
+        first_edge_ns: first_edge_ns.clone(),
+        ..Conditions::default()
+    };
+    let hogs =
+        [vec![], vec![(60_000_000, 90_000)]].map(|outside_ns| hog(60, Some(&of(outside_ns))));
+    assert_eq!(hogs.each_ref().map(|hog| hog.nr_periods), [0, 1]);
+    assert_eq!(hogs[0].usage_usec, hogs[1].usage_usec, "nobody runs beside who reads");
+}
+
+#[test]
 fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
     // The edge right after the start fills the pool anew. What was taken before goes on top of that, to 6.17; later a
     // CPU begins with 1 ns, asks for nothing when the thread is queued, and has one quota in all.

@@ -26,8 +26,9 @@ pub struct Conditions {
     /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It can be more than the quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_ns: BTreeMap<String, u64>,
-    /// When whoever started tasks, sent what arrives and intervened, or a thread of the kernel, was on CPU 0 for that: from
-    /// when and how long, ns. They are real-time tasks, so that nothing keeps them from being on time.
+    /// When whoever started tasks, sent what arrives, intervened and read the counters at the end, or a thread of the kernel,
+    /// was on CPU 0 for that: from when and how long, ns. They are real-time tasks, so that nothing keeps them from being on
+    /// time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside_ns: Vec<(u64, u64)>,
     /// What was to be done at the first time and was at the second, ns since the start: who does it had to sleep, as while a
