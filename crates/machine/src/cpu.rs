@@ -70,6 +70,8 @@ pub(crate) struct Cpu {
     pub softirqs: VecDeque<SoftirqWork>,
     /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes on (under noise).
     pub leaves_irq_ns: u64,
+    /// When the last timer of that interrupt wakes somebody, ns.
+    pub woke_ns: u64,
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
     /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
@@ -110,6 +112,7 @@ impl Cpu {
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
+            woke_ns: 0,
             tick_took_ns: 0,
             point_ns: 0,
             kept_clock_ns: NEVER,

@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Birth { kind: u32, instance: u32 },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
     WakeUp { task: TaskId, sleeps: u32 },
+    /// So does this one, after others in the same interrupt.
+    NextWakeUp { task: TaskId, sleeps: u32 },
     /// A source's next token arrives.
     Arrival { source: u32 },
     /// An intervention is due.
@@ -428,7 +430,8 @@ impl<'a> Machine<'a> {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
             Event::Birth { kind, instance } => self.birth(kind, instance),
-            Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps),
+            Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
+            Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::Arrival { source } => self.arrival(source),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),

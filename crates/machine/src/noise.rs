@@ -10,6 +10,7 @@ use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::task::{Code, Mode, Moving, Segment, State};
 use cpumax_workload::{Domain, LockKind, LockMode, Op, Preempt, Stream};
+use std::num::NonZeroU64;
 
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) enum Kind {
     Slice,
     /// From a sleep's end until the woken is chosen.
     Wake,
+    /// The same of another one that ends in the same interrupt.
+    WakeToo,
     /// The same of a period's end.
     Period,
     /// From when whoever starts tasks and intervenes is to come to when it does; from when it has told that it is done to its
@@ -30,8 +33,13 @@ pub(crate) enum Kind {
     SwitchFromIdle,
     SwitchFromSleeper,
     SwitchFromReady,
-    /// In the kernel, where that is preempted only where it says so: to the next such point.
+    /// In the kernel, where that is preempted only where it says so: to the next such point, if that is not known.
     Point,
+    /// There is one after each page that is read: what a page takes, in a call for one buffer and for several, and what
+    /// comes before the first one.
+    Page,
+    LaterPage,
+    Read,
     /// On the way back to user mode, off the queue because the group is throttled (6.18+).
     Park,
     /// Back to the queue, in an interrupt.
@@ -50,10 +58,11 @@ pub(crate) enum Kind {
     Moved,
 }
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 22] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
+    Kind::WakeToo,
     Kind::Period,
     Kind::Come,
     Kind::Go,
@@ -61,6 +70,9 @@ const KINDS: [Kind; 18] = [
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
     Kind::Point,
+    Kind::Page,
+    Kind::LaterPage,
+    Kind::Read,
     Kind::Park,
     Kind::Unpark,
     Kind::Sleep,
@@ -76,12 +88,16 @@ impl Kind {
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick => (9_500, 17_500),
+            Kind::WakeToo => (4_500, 8_000),
             Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::Come => (8_000, 14_500),
             Kind::Go => (6_000, 11_500),
             Kind::Slice => (6_000, 12_000),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
             Kind::Point => (0, 205_000),
+            Kind::Page => (202_300, 203_000),
+            Kind::LaterPage => (205_500, 206_800),
+            Kind::Read => (1_500, 8_000),
             Kind::Park => (3_000, 7_500),
             Kind::Unpark => (1_500, 3_500),
             Kind::Sleep => (2_000, 12_000),
@@ -94,6 +110,8 @@ impl Kind {
     }
 }
 
+/// Work that is read into one buffer of 64 pages; for more the guest needs several.
+const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
 const AFTER_TICK_NS: u64 = 20_000;
 /// By how much work is longer or shorter than it should be, ns.
@@ -168,6 +186,22 @@ impl Machine<'_> {
         }
     }
 
+    /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU is in: then.
+    pub(crate) fn wakes_others_until(&mut self, cpu: CpuId) -> Option<u64> {
+        if self.cpus[cpu].leaves_irq_ns <= self.now {
+            self.enter_irq(cpu, Kind::Wake);
+            self.cpus[cpu].woke_ns = self.now;
+            return None;
+        }
+        let ns = self.noise_ns(Kind::WakeToo);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns += ns;
+        c.woke_ns = c.woke_ns.max(self.now) + ns;
+        let woke_ns = c.woke_ns;
+        self.interrupted(cpu, Kind::WakeToo, ns);
+        Some(woke_ns)
+    }
+
     /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.
     pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
@@ -190,8 +224,42 @@ impl Machine<'_> {
         }
         let t = &self.tasks[curr];
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
-            self.cpus[cpu].point_ns = self.now + self.noise_ns(Kind::Point);
+            let ns = self.rest_of_page_ns(cpu).unwrap_or_else(|| self.noise_ns(Kind::Point));
+            self.cpus[cpu].point_ns = self.now + ns;
         }
+    }
+
+    /// What the running task needs for the rest of the page that it reads, and for interrupts, if it is known where that
+    /// began, ns.
+    fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
+        let c = &self.cpus[cpu];
+        let t = &self.tasks[c.curr];
+        let first_ns = t.first_page_ns?;
+        let kind = if first_ns.get() > ONE_BUFFER_NS { Kind::LaterPage } else { Kind::Page };
+        let page_ns = self.noise.as_ref()?.typical_ns[kind as usize];
+        let elapsed_ns = self.now - c.accounted_ns;
+        let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
+        let rest_ns = match first_ns.get().checked_sub(left_ns) {
+            Some(done_ns) => page_ns - done_ns % page_ns,
+            None => page_ns + left_ns - first_ns.get(),
+        };
+        Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
+    }
+
+    /// The task begins to work in the kernel. What the guest does for that reads pages, but for a write under a lock.
+    pub(crate) fn begins_pages(&mut self, task: TaskId) {
+        if self.noise.is_none() || self.preempt != Preempt::Voluntary {
+            return;
+        }
+        let t = &self.tasks[task];
+        let program = &self.workload.tasks[t.kind as usize].program;
+        let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
+        let writes = matches!((op(2), op(0)), (Some(Op::Lock { .. }), Some(Op::Unlock { .. })));
+        // A list of requests reads what is more than whole buffers first.
+        let listed = t.in_syscall && t.left_ns > ONE_BUFFER_NS;
+        let known = !(writes || listed);
+        let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
+        self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
     /// A tick comes at the end of its interrupt: true for one that is still to come.
@@ -266,20 +334,18 @@ impl Machine<'_> {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
-        let goes = !self.tasks[task].going;
-        self.tasks[task].going = goes;
-        if goes {
-            self.takes(task, Kind::Sleep);
-        }
-        goes
+        self.tasks[task].going_ns = self.takes(task, Kind::Sleep) as u16;
+        true
     }
 
-    /// A task needs some time in the kernel, and works as much less afterwards.
-    fn takes(&mut self, task: TaskId, kind: Kind) {
+    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards.
+    fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
+        t.first_page_ns = None;
         t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        ns
     }
 
     /// A task that is about to wait for a token needs some time for that: true if it goes on for now, and looks again.

@@ -30,9 +30,8 @@ impl Machine<'_> {
         if t.exiting {
             return self.exit(task);
         }
-        if t.going {
-            let time_ns = t.request_start_ns.max(self.now + 1);
-            return self.sleep_until(task, time_ns);
+        if t.going_ns > 0 {
+            return self.goes_to_sleep(task);
         }
         if t.is_leaving_kernel() {
             t.mode = Mode::User;
@@ -133,6 +132,9 @@ impl Machine<'_> {
         if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
+            if in_kernel {
+                self.begins_pages(task);
+            }
         }
     }
 
@@ -184,19 +186,31 @@ impl Machine<'_> {
     }
 
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
-        if self.still_goes(task) {
-            self.tasks[task].request_start_ns = time_ns;
-            return;
+        self.tasks[task].request_start_ns = time_ns;
+        if !self.still_goes(task) {
+            self.fall_asleep(task, time_ns);
         }
+    }
+
+    /// The call has come to where it sets its timer: a span begins there, a time is what it is.
+    fn goes_to_sleep(&mut self, task: TaskId) {
+        let t = &mut self.tasks[task];
+        let late_ns = u64::from(std::mem::take(&mut t.going_ns));
+        let op = &self.workload.tasks[t.kind as usize].program[t.pc as usize - 1];
+        let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
+        let time_ns = t.request_start_ns.saturating_add(late_ns).max(self.now + 1);
+        self.fall_asleep(task, time_ns);
+    }
+
+    fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
-        self.tasks[task].request_start_ns = time_ns;
-        self.heap.push(time_ns, Event::WakeUp { task, sleeps });
+        self.heap.push(until_ns, Event::WakeUp { task, sleeps });
         self.block(task, Wait::Timer);
     }
 
-    /// A sleep's timer fires, on the CPU the task went to sleep on.
-    pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32) {
+    /// A sleep's timer fires, on the CPU the task went to sleep on; or its turn comes in the interrupt of another one.
+    pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32, in_turn: bool) {
         let t = &self.tasks[task];
         if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
             return;
@@ -210,7 +224,13 @@ impl Machine<'_> {
         match self.tasks[task].code {
             Code::Outside if self.now == 0 || self.outside_waited() => {}
             Code::Outside => self.enter_irq(cpu, Kind::Come),
-            _ => self.enter_irq(cpu, Kind::Wake),
+            _ if in_turn => {}
+            _ => {
+                if let Some(turn_ns) = self.wakes_others_until(cpu) {
+                    self.heap.push(turn_ns, Event::NextWakeUp { task, sleeps });
+                    return;
+                }
+            }
         }
         self.here = cpu;
         self.touch(cpu, true);
@@ -410,7 +430,8 @@ impl Machine<'_> {
             cpumax_workload::Arrivals::Between(Span::Drawn(d)) => from_ns
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
-        state.due_ns = at_ns.max(self.now);
-        self.heap.push(state.due_ns, Event::Arrival { source });
+        let due_ns = at_ns.max(self.now);
+        state.due_ns = due_ns;
+        self.heap.push(self.outside_at(due_ns), Event::Arrival { source });
     }
 }

@@ -79,7 +79,7 @@ impl Machine<'_> {
     fn cut_short(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
-        if !works || t.exiting || t.going {
+        if !works || t.exiting || t.going_ns > 0 {
             return;
         }
         if self.cpus[t.cpu].curr == task {

@@ -3,6 +3,7 @@
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
+use std::num::NonZeroU64;
 
 /// What a task is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +103,8 @@ pub(crate) struct Task {
     pub retries: bool,
     /// It is about to wait for a token, if none comes meanwhile.
     pub looks: bool,
-    /// It is on its way to a sleep that ends at `request_start_ns`.
-    pub going: bool,
+    /// It is on its way to a sleep that ends at `request_start_ns`, or so much later if that is a span; else 0.
+    pub going_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
     /// Since when it is ready but not running, ns, or [`NEVER`].
@@ -115,6 +116,8 @@ pub(crate) struct Task {
     pub spinning: u16,
     /// What calls took that no workload speaks of, ns: so much less it works next.
     pub owes_ns: u32,
+    /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
+    pub first_page_ns: Option<NonZeroU64>,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
     /// How far it is in a move that takes time.
@@ -174,10 +177,11 @@ impl Task {
             exiting: false,
             retries: false,
             looks: false,
-            going: false,
+            going_ns: 0,
             parking: false,
             moving: Moving::No,
             owes_ns: 0,
+            first_page_ns: None,
             spinning: 0,
             code: Code::Kind,
             pc: 0,
@@ -212,7 +216,7 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going || self.retries || self.looks)
+            && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.looks)
             && self.has_user_mode()
     }
 }

@@ -1,0 +1,94 @@
+//! Where a real kernel's microseconds go, as runs under noise have it: what was measured in traces of emulated kernels.
+
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_machine::{Options, run};
+use cpumax_outcome::Conditions;
+use cpumax_outcome::trace::{Recorded, What};
+
+const US: u64 = 1000;
+
+/// What happened to whom, in order of time, ns: `wake`, `sleep` or `switch`.
+type Events = Vec<(u64, &'static str, String)>;
+
+fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) -> Events {
+    let text = format!("name = \"s\"\nduration = \"60ms\"\n[machine]\ncpus = 1\n{tasks}");
+    let workload = cpumax_workload::parse(&text, "s.toml").expect("is a workload");
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let name = |task: u32| recorded.names.tasks[task as usize].clone();
+    let event = |event: &cpumax_outcome::trace::TraceEvent| match event.what {
+        What::Wake { task } => Some((event.time_ns, "wake", name(task))),
+        What::Sleep { task } => Some((event.time_ns, "sleep", name(task))),
+        What::Switch { next: Some(task) } => Some((event.time_ns, "switch", name(task))),
+        _ => None,
+    };
+    recorded.events.iter().filter_map(event).collect()
+}
+
+fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
+    let those = events.iter().filter(|(_, kind, name)| *kind == what && name.starts_with(task));
+    those.map(|(time_ns, ..)| *time_ns).collect()
+}
+
+#[test]
+fn a_call_gives_way_after_a_page() {
+    // It is woken in the middle of a page of the call that begins at once. Beside pages there are the way into the call and
+    // the interrupt of the wake-up.
+    for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
+        let tasks = format!(
+            "[[task]]\nname = \"a\"\nprogram = [{{ kernel = \"{kernel_us}us\" }}, {{ user = \"1s\" }}]\n\
+             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\nprogram = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n"
+        );
+        for seed in 1..=20 {
+            let events = events("6.12", seed, None, &tasks);
+            let woken = times(&events, "wake", "b").last().copied().expect("is woken");
+            let came = times(&events, "switch", "b").last().copied().expect("comes");
+            assert!(came - woken < 215 * US, "{} us, seed {seed}", (came - woken) / US);
+            let pages = page_us.clone().any(|page| came / US % page < 75);
+            assert!(pages, "{} us, seed {seed}", came / US);
+        }
+    }
+}
+
+#[test]
+fn a_span_of_sleep_begins_where_the_timer_is_set() {
+    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ sleep = \"1ms\" }, { user = \"50us\" }] }]\n";
+    for kernel in ["6.12", "7.3"] {
+        let events = events(kernel, 4, None, tasks);
+        let (slept, woken) = (times(&events, "sleep", "a"), times(&events, "wake", "a"));
+        let spans: Vec<u64> = slept.iter().zip(&woken[1..]).map(|(from, to)| to - from).collect();
+        assert!(spans.len() > 40 && spans.iter().all(|&ns| ns == 1000 * US), "{spans:?}");
+    }
+}
+
+#[test]
+fn timers_that_expire_together_wake_one_task_after_the_other() {
+    let tasks = "[[task]]\nname = \"a\"\ncount = 4\nprogram = [{ forever = [{ every = \"17ms\" }, { user = \"50us\" }] }]\n";
+    for seed in 1..=6 {
+        let woken = times(&events("6.18", seed, None, tasks), "wake", "a");
+        let woken: Vec<u64> = woken.into_iter().filter(|&ns| ns > 0).collect();
+        assert_eq!(woken.len(), 12);
+        for four in woken.chunks(4) {
+            assert_eq!(four[0] % (17_000 * US), 0);
+            let apart: Vec<u64> = four.windows(2).map(|two| two[1] - two[0]).collect();
+            assert!(apart.iter().all(|ns| (4_500..=8_100).contains(ns)), "{apart:?}");
+        }
+    }
+}
+
+#[test]
+fn what_arrives_comes_with_who_brings_it() {
+    let tasks = "[[channel]]\nname = \"c\"\n[[source]]\nname = \"s\"\nchannel = \"c\"\nevery = \"10ms\"\n\
+                 [[task]]\nname = \"a\"\nprogram = [{ forever = [{ recv = \"c\" }, { user = \"50us\" }] }]\n";
+    let observed = Conditions {
+        outside_ns: vec![(0, 5 * US), (10_150 * US, 20 * US), (20_000 * US, 20 * US)],
+        late_ns: vec![(10_000 * US, 10_150 * US)],
+        ..Conditions::default()
+    };
+    let woken = times(&events("6.12", 3, Some(&observed), tasks), "wake", "a");
+    let woken: Vec<u64> = woken.into_iter().filter(|&ns| ns > 0).collect();
+    assert!((10_150 * US..10_180 * US).contains(&woken[0]), "{woken:?}");
+    assert!((20_000 * US..20_030 * US).contains(&woken[1]), "{woken:?}");
+}
