@@ -275,9 +275,11 @@ fn minimize(
 ) -> Result<Workload, Error> {
     let mut failed = None;
     let small = random::minimize(workload, attempts, |candidate| {
-        // Without a phase each kernel has its own again.
+        // Without these each kernel has its own again.
+        let same = |w: &Workload| (w.machine.preempt, w.machine.hrtick);
         let has_phase = candidate.machine.timer_phase_ns.is_some();
-        let is_leveled = has_phase || workload.machine.timer_phase_ns.is_none();
+        let is_leveled = workload.machine.timer_phase_ns.is_none()
+            || has_phase && same(candidate) == same(workload);
         if failed.is_some() || !is_leveled || kind.needs_limits && !is_limited(candidate) {
             return false;
         }

@@ -55,6 +55,7 @@ fn what_is_found_is_small_and_can_be_run_again() {
         assert!(text.ends_with(&cpumax_workload::print(&read)), "{text}");
         assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond), "{text}");
         assert!(read.machine.timer_phase_ns.is_some(), "both kernels have this phase: {text}");
+        assert_eq!(read.machine.hrtick, Some(false), "and no slice timer: {text}");
     }
     let leak = found.iter().any(|found| {
         found
