@@ -425,9 +425,8 @@ impl Machine<'_> {
                 }
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }
-        } else {
-            return;
         }
+        // Who is alone is chosen again, unless that finds its group out of runtime (kernel: `do_sched_yield()`).
         self.cpus[cpu].resched = Resched::Now;
         self.yield_now(cpu);
     }
