@@ -275,6 +275,17 @@ impl Machine<'_> {
         late
     }
 
+    /// Another timer expires while the CPU is in a tick, which has charged by the time that this one's turn comes.
+    pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
+        if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
+            self.here = cpu;
+            self.touch(cpu, true);
+            self.account_work(cpu);
+            self.tick(cpu);
+            self.here = CpuId::NONE;
+        }
+    }
+
     /// A switch from that task takes some time, in which nobody makes progress; nor did the task that a tick took the CPU
     /// from, while that lasted.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {

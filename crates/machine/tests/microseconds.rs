@@ -92,3 +92,29 @@ fn what_arrives_comes_with_who_brings_it() {
     assert!((10_150 * US..10_180 * US).contains(&woken[0]), "{woken:?}");
     assert!((20_000 * US..20_030 * US).contains(&woken[1]), "{woken:?}");
 }
+
+#[test]
+fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
+    // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool is filled again. The other
+    // way round the rest is lost, and the end of 11.5 ms is seen at 12 and not the end of 13 at 16.
+    let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"6500 20000\"\n\
+                [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let observed = Conditions {
+        hz: Some(250),
+        first_tick_ns: Some(0),
+        first_edge_ns: [("/g".to_owned(), 8_003 * US)].into(),
+        ..Conditions::default()
+    };
+    for (kernel, seed) in ["6.12", "6.19"].iter().flat_map(|k| (1..=4).map(move |s| (k, s))) {
+        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+        let options = Options {
+            check: true,
+            noise: Some(seed),
+            observed: Some(&observed),
+            ..Options::new(kernel, 1)
+        };
+        let used_usec = run(&workload, &options, None, None).expect("runs").groups["/g"].usage_usec;
+        assert!((15_900..16_100).contains(&used_usec), "{used_usec} us, seed {seed}");
+    }
+}

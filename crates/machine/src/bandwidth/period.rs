@@ -78,6 +78,7 @@ impl Machine<'_> {
             self.timers.set(slot, after_ns);
             return;
         }
+        self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
         self.here = cpu;
         self.account_work(cpu);

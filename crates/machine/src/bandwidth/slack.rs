@@ -45,6 +45,7 @@ impl Machine<'_> {
             return;
         }
         self.timers.set(slot, NEVER);
+        self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
         self.here = cpu;
         self.touch(cpu, true);
