@@ -97,7 +97,7 @@ impl Kind {
             Kind::Point => (0, 205_000),
             Kind::Page => (202_300, 203_000),
             Kind::LaterPage => (205_500, 206_800),
-            Kind::Read => (1_500, 8_000),
+            Kind::Read => (1_500, 14_000),
             Kind::Park => (3_000, 7_500),
             Kind::Unpark => (1_500, 3_500),
             Kind::Sleep => (2_000, 12_000),
