@@ -146,6 +146,11 @@ impl Noise {
         if kind == Kind::Point { 100 } else { self.chance }
     }
 
+    /// Anything less than that.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.random.below(n)
+    }
+
     fn draw(&mut self, kind: Kind) -> u64 {
         let (least, most) = kind.range_ns();
         self.typical_ns[kind as usize]

@@ -22,11 +22,13 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
-    /// When the run ends, and with that its counters are read: whoever does this comes at the end of the workload.
-    pub(crate) fn end_ns(&self) -> u64 {
+    /// When the run ends, and with that its counters are read: whoever does this comes at the end of the workload, and has
+    /// read half of them when it says. Under noise all are read at one time somewhere between the first and the last.
+    pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());
-        last.map_or(duration_ns, |&(from_ns, took_ns)| duration_ns.max(from_ns + took_ns))
+        let half_ns = last.map_or(0, |&(at_ns, ns)| (at_ns + ns).saturating_sub(duration_ns));
+        duration_ns + self.noise.as_mut().map_or(half_ns, |noise| noise.below(2 * half_ns + 1))
     }
 
     /// When something is done that is to be done then: a real one may have to wait.

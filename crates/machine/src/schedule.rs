@@ -143,7 +143,7 @@ impl Machine<'_> {
             }
             return false;
         }
-        if state == State::Runnable && self.rules.unit == Unit::Entity {
+        if self.rules.unit == Unit::Entity {
             self.check_runtime_from_above(self.ses[se].q);
         }
         let mut queued = false;
@@ -182,7 +182,8 @@ impl Machine<'_> {
         if parent.is_none() {
             return true;
         }
-        if !self.check_runtime_from_above(parent) || self.cfs_rqs[parent].nr != 1 {
+        let is_queued = self.ses[self.cfs_rqs[q].se].on_rq;
+        if !self.check_runtime_from_above(parent) || self.cfs_rqs[parent].nr != 1 || !is_queued {
             return false;
         }
         self.charge(q);
