@@ -182,13 +182,15 @@ impl Machine<'_> {
         }
     }
 
-    /// There is more to do in the interrupt that the CPU is in.
-    pub(crate) fn stay_in_irq(&mut self, cpu: CpuId, kind: Kind) {
-        if self.cpus[cpu].leaves_irq_ns > self.now {
-            let ns = self.noise_ns(kind);
-            self.cpus[cpu].leaves_irq_ns += ns;
-            self.interrupted(cpu, kind, ns);
+    /// There is more to do in the interrupt that the CPU is in: how long that takes, ns.
+    pub(crate) fn stay_in_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+        if self.cpus[cpu].leaves_irq_ns <= self.now {
+            return 0;
         }
+        let ns = self.noise_ns(kind);
+        self.cpus[cpu].leaves_irq_ns += ns;
+        self.interrupted(cpu, kind, ns);
+        ns
     }
 
     /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU is in: then.
@@ -198,13 +200,10 @@ impl Machine<'_> {
             self.cpus[cpu].woke_ns = self.now;
             return None;
         }
-        let ns = self.noise_ns(Kind::WakeToo);
+        let ns = self.stay_in_irq(cpu, Kind::WakeToo);
         let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns += ns;
         c.woke_ns = c.woke_ns.max(self.now) + ns;
-        let woke_ns = c.woke_ns;
-        self.interrupted(cpu, Kind::WakeToo, ns);
-        Some(woke_ns)
+        Some(c.woke_ns)
     }
 
     /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.

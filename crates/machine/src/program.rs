@@ -431,8 +431,7 @@ impl Machine<'_> {
             cpumax_workload::Arrivals::Between(Span::Drawn(d)) => from_ns
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
-        let due_ns = at_ns.max(self.now);
-        state.due_ns = due_ns;
-        self.heap.push(self.outside_at(due_ns), Event::Arrival { source });
+        state.due_ns = at_ns;
+        self.heap.push(self.outside_at(at_ns), Event::Arrival { source });
     }
 }

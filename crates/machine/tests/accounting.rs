@@ -300,6 +300,55 @@ fn a_group_that_ends_with_its_child_is_throttled_before_it() {
 }
 
 #[test]
+fn where_a_task_goes_to_sleep_the_outer_group_is_throttled_before_the_inner() {
+    // Both are out of runtime at 5.5 ms, which is found when one of two tasks goes to sleep at 6 ms. The other one is still
+    // in the outer group then, so that its clock starts at once; both stay throttled to the edge at 60 ms.
+    let text = r#"
+        duration = "70ms"
+        [machine]
+        cpus = 1
+        timer_phase = "60ms"
+        [[group]]
+        path = "/outer"
+        max = "5500 100000"
+        [[group]]
+        path = "/outer/inner"
+        max = "5500 100000"
+        [[task]]
+        name = "sleeps"
+        group = "/outer/inner"
+        program = [{ user = "6ms" }, { sleep = "1s" }]
+        [[task]]
+        name = "stays"
+        group = "/outer/inner"
+        start = "4500us"
+        program = [{ user = "1s" }]
+        "#;
+    for version in ["6.1", "6.12", "6.17"] {
+        let outer = &outcome(text, version).groups["/outer"];
+        assert_eq!((outer.nr_throttled, outer.throttled_usec), (1, 54_000), "{version}");
+    }
+}
+
+#[test]
+fn who_yields_alone_may_find_its_group_throttled() {
+    // Without a yield the end of 5 ms is seen at the tick at 8 ms.
+    let used = |version: &str, program: &str| {
+        let text = format!(
+            "duration = \"50ms\"\n[machine]\ncpus = 1\ntimer_phase = \"60ms\"\n\
+             [[group]]\npath = \"/g\"\nmax = \"5000 100000\"\n\
+             [[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{{ forever = [{program}] }}]\n"
+        );
+        outcome(&text, version).groups["/g"].usage_usec
+    };
+    for version in ["6.1", "6.12", "6.18", "7.3"] {
+        let used = [r#"{ user = "6ms" }, { yield = true }"#, r#"{ user = "6ms" }"#]
+            .map(|program| used(version, program));
+        assert_eq!(used, [6_000, 8_000], "{version}");
+    }
+}
+
+#[test]
 fn a_tick_that_takes_the_cpu_away_is_no_work() {
     // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a switch for each turn.
     let text = r#"

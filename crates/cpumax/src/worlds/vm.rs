@@ -65,9 +65,9 @@ impl World for Machine<'_> {
             for (index, report) in reports.into_iter().enumerate() {
                 let answer = match report {
                     Ok(report) => Answer::Done(Box::new(Run {
-                        not_measured: report.not_measured,
                         outcome: report.outcome,
                         conditions: report.conditions,
+                        not_measured: report.not_measured,
                         notes: report.notes,
                         trace: report.trace,
                         noisy: Vec::new(),
