@@ -1,4 +1,4 @@
-//! The commands in the documents a newcomer reads first are accepted as they stand there.
+//! The commands in the documents a newcomer reads first are accepted as they stand there, and print what is shown below them.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,11 +7,14 @@ use std::process::Command;
 fn commands_in_the_readme_succeed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let commands = readme.lines().filter_map(|line| line.strip_prefix("    cpumax "));
-    // A file of the reader's own is not there.
-    let commands: Vec<_> = commands.filter(|command| !command.contains(" perf.data")).collect();
+    // The first part is what comes before all of them. A file of the reader's own is not there.
+    let parts = readme.split("\n    cpumax ").skip(1);
+    let commands = parts.filter_map(|part| part.split_once('\n'));
+    let commands: Vec<_> =
+        commands.filter(|(command, _)| !command.contains(" perf.data")).collect();
     assert!(commands.len() >= 3, "README.md has lost its examples");
-    for command in commands {
+    assert!(commands.iter().any(|(_, rest)| shown(rest).is_some()), "README.md shows nothing");
+    for (command, rest) in commands {
         // No word of them has a space in it but those in quotes.
         let words = command.split('\'').enumerate().flat_map(|(index, part)| match index % 2 {
             0 => part.split_whitespace().collect(),
@@ -24,6 +27,16 @@ fn commands_in_the_readme_succeed() {
             .unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "cpumax {command}\n{}\n{message}", output.status);
-        assert!(!output.stdout.is_empty(), "cpumax {command} says nothing");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(!printed.is_empty(), "cpumax {command} says nothing");
+        if let Some(shown) = shown(rest) {
+            assert!(printed.contains(shown), "cpumax {command} prints something else:\n{printed}");
+        }
     }
+}
+
+/// What is shown right below a command.
+fn shown(rest: &str) -> Option<&str> {
+    let (shown, _) = rest.strip_prefix("\n```text\n")?.split_once("```")?;
+    Some(shown)
 }
