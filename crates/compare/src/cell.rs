@@ -6,6 +6,7 @@ use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
 use cpumax_workload::Workload;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One workload with one seed in two worlds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct Cell {
     pub strict: f64,
     /// What the two were compared by, worst first; empty unless both were run.
     pub deviations: Vec<Deviation>,
+    /// The same of each run, if the reference ran several times; each number above is then the median of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_runs: Vec<Vec<Deviation>>,
     /// What the reference found.
     pub conditions: Conditions,
     /// Where a run was not quite what the workload says.
@@ -110,6 +114,7 @@ impl Cell {
             verdict: Verdict::Agrees(0.0),
             strict: 0.0,
             deviations: Vec::new(),
+            of_runs: Vec::new(),
             conditions: Conditions::default(),
             notes: Vec::new(),
             parted: None,
@@ -140,15 +145,51 @@ impl Cell {
         }
         strictly.retain(|deviation| measured(&first, deviation));
         self.strict = worst(&strictly).map_or(0.0, |worst| worst.ratio);
-        let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
-        self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
-        deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
-        self.deviations = deviations;
+        self.judge(deviations);
         self.conditions = first.conditions;
         self.notes = first.notes.into_iter().chain(second.notes).collect();
         self.parted = second.parted;
         self.outcomes = vec![first.outcome, second.outcome];
         self.traces = first.trace.into_iter().chain(second.trace).collect();
+    }
+
+    fn judge(&mut self, mut deviations: Vec<Deviation>) {
+        let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
+        self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
+        deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        self.deviations = deviations;
+    }
+
+    /// Several runs of the same as one: of each number the median, by how far the reference is off and to which side.
+    /// Everything else is that of the run whose worst number is the median of the worst ones. If one was not compared,
+    /// that one; `None` of none.
+    pub fn median(mut runs: Vec<Cell>) -> Option<Cell> {
+        if let Some(odd) = runs.iter().position(|run| run.verdict.ratio().is_none()) {
+            return Some(runs.swap_remove(odd));
+        }
+        let of_runs: Vec<_> = runs.iter().map(|run| run.deviations.clone()).collect();
+        let mut by_path: BTreeMap<String, Vec<Deviation>> = BTreeMap::new();
+        for deviation in of_runs.iter().flatten() {
+            by_path.entry(deviation.path.clone()).or_default().push(deviation.clone());
+        }
+        let median = by_path.into_values().filter_map(|mut numbers| {
+            numbers.sort_by(|a, b| signed(a).total_cmp(&signed(b)));
+            // Of two in the middle the one that is less off.
+            let middle = (numbers.len().saturating_sub(1)) / 2..=numbers.len() / 2;
+            let middle = numbers.drain(middle);
+            middle.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+        });
+        let median: Vec<Deviation> = median.collect();
+        runs.sort_by(|a, b| {
+            a.verdict.ratio().unwrap_or(0.0).total_cmp(&b.verdict.ratio().unwrap_or(0.0))
+        });
+        let middle = runs.len().saturating_sub(1) / 2;
+        let mut cell = runs.into_iter().nth(middle)?;
+        if of_runs.len() > 1 {
+            cell.judge(median);
+            cell.of_runs = of_runs;
+        }
+        Some(cell)
     }
 
     /// The number that is furthest beyond its tolerance, if any is.
@@ -169,6 +210,11 @@ pub(crate) fn deviations(
     let mut deviations = compare_all(&first.outcome, others, &tolerances(workload, mode, first));
     deviations.retain(|deviation| measured(first, deviation));
     deviations
+}
+
+/// As many tolerances as the reference has more than the other.
+fn signed(deviation: &Deviation) -> f64 {
+    if deviation.reference < deviation.found { -deviation.ratio } else { deviation.ratio }
 }
 
 fn tolerances(workload: &Workload, mode: Mode, first: &Run) -> Tolerances {
@@ -230,7 +276,6 @@ fn failed(world: &str, reason: &str) -> Verdict {
 mod tests {
     use super::*;
     use cpumax_outcome::{GroupOutcome, ReleaseOutcome};
-    use std::collections::BTreeMap;
 
     /// An outcome in which a group used that much.
     fn used(usec: u64) -> Outcome {
@@ -262,6 +307,47 @@ mod tests {
         assert_eq!(off(500_000, &[400_000, 600_000]), "0.00");
         assert_eq!(off(500_000, &[400_000, 410_000, 498_000]), "0.40");
         assert_eq!(off(500_000, &[400_000, 450_000]), "10.00");
+    }
+
+    /// A comparison in which a group used that much in the reference, and 100 ms in the other.
+    fn used_by_reference(usec: u64) -> Cell {
+        let workload = cpumax_workload::parse("[machine]\ncpus = 2\n[[group]]\npath = \"/g\"", "s");
+        let run = |usec| {
+            let run = Run {
+                outcome: used(usec),
+                conditions: Conditions::default(),
+                not_measured: Vec::new(),
+                notes: Vec::new(),
+                trace: None,
+                noisy: Vec::new(),
+                parted: None,
+            };
+            Answer::Done(Box::new(run))
+        };
+        let (first, second) = (("vm 7.3", run(usec)), ("model 7.3", run(100_000)));
+        Cell::of(&workload.unwrap(), 1, Mode::Parallel, first, second)
+    }
+
+    #[test]
+    fn of_several_runs_the_median_counts_by_size_and_side() {
+        let median = |usec: &[u64]| {
+            let runs = usec.iter().map(|&usec| used_by_reference(usec)).collect();
+            let cell = Cell::median(runs).unwrap();
+            (cell.deviations[0].reference, cell.verdict.differs(), cell.of_runs.len())
+        };
+        assert_eq!(median(&[120_000]), (120_000, true, 0));
+        assert_eq!(median(&[120_000, 101_000, 80_000]), (101_000, false, 3));
+        assert_eq!(median(&[80_000, 120_000, 121_000]), (120_000, true, 3));
+        assert_eq!(median(&[80_000, 99_000, 121_000, 122_000]), (99_000, false, 4));
+        assert!(Cell::median(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_run_that_failed_is_not_outvoted() {
+        let mut failed = used_by_reference(100_000);
+        failed.verdict = Verdict::Failed("it hung".to_owned());
+        let runs = vec![used_by_reference(100_000), failed.clone(), used_by_reference(100_000)];
+        assert_eq!(Cell::median(runs), Some(failed));
     }
 
     #[test]

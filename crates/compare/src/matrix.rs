@@ -4,6 +4,8 @@ use crate::cell::{Cell, LedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
 use cpumax_outcome::{Conditions, Outcome, worst};
 use cpumax_workload::Workload;
+use std::iter::repeat_n;
+use std::mem;
 use std::ops::ControlFlow;
 
 /// One comparison to be made.
@@ -17,6 +19,8 @@ pub struct Pair<'a> {
     pub trace: bool,
     /// How many more runs of a model under microsecond noise.
     pub noisy: u32,
+    /// How often the reference runs it, if no run of that is like another; the median counts ([`Cell::median`]).
+    pub runs: u16,
 }
 
 /// Runs under noise after which it is looked whether the two agree.
@@ -43,7 +47,10 @@ pub fn column<'a>(
         follow: None,
         noisy: pair.noisy,
     };
+    let pairs: Vec<Pair<'_>> =
+        pairs.iter().flat_map(|pair| repeat_n(*pair, pair.runs.max(1).into())).collect();
     let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
+    let mut runs = Vec::new();
     let mut broken = Ok(());
     let held: Each<'_> = &mut |index, answer| {
         let Pair { workload, seed, noisy, .. } = pairs[index];
@@ -64,7 +71,12 @@ pub fn column<'a>(
             Ok(many)
         };
         match held() {
-            Ok(cell) => each(cell),
+            Ok(cell) => {
+                runs.push(cell);
+                if runs.len() >= pairs[index].runs.into() {
+                    Cell::median(mem::take(&mut runs)).into_iter().for_each(&mut each);
+                }
+            }
             Err(error) => broken = Err(error),
         }
         if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -157,7 +157,7 @@ fn batch(
     let pairs: Vec<Pair<'_>> = workloads
         .iter()
         .zip(cases)
-        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy: NOISY })
+        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy: NOISY, runs: 1 })
         .collect();
     let mut cells = Vec::new();
     let Between { reference, against, .. } = between;
@@ -218,7 +218,7 @@ fn one(
     (reference, against): (&mut dyn World, &mut dyn World),
 ) -> Result<Cell, Error> {
     let mut made = None;
-    let pair = Pair { workload, seed, trace: false, noisy };
+    let pair = Pair { workload, seed, trace: false, noisy, runs: 1 };
     column(&[pair], Mode::Exact, reference, against, |cell| made = Some(cell))?;
     made.ok_or_else(|| Error::World {
         world: reference.label(),

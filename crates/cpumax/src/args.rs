@@ -442,6 +442,9 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
+    /// Run each real kernel so many times, as no run is like another, and compare the median of each number; 1 to 99
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
+    pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -525,9 +528,8 @@ fn seeds(text: &str) -> Result<Seeds, String> {
     let takes = "give two numbers such as 1..20";
     let (first, last) = text.split_once("..").ok_or(takes)?;
     let last = last.strip_prefix('=').unwrap_or(last);
-    let number =
-        |text: &str| text.trim().parse::<u64>().map_err(|error| format!("{error}; {takes}"));
-    let (first, last) = (number(first)?, number(last)?);
+    let number = |text: &str| text.trim().parse().map_err(|error| format!("{error}; {takes}"));
+    let (first, last): (u64, u64) = (number(first)?, number(last)?);
     match last.checked_sub(first) {
         None => Err("its end is before its start".to_owned()),
         Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),

@@ -44,18 +44,35 @@ fn parallel_cases_are_of_several_cpus_and_the_document_says_how_it_was_made() {
     let path = folder.path().join("matrix.md");
     let args = ["compare", "--on", "model", "--kernel", "6.18", "--against", "6.18"];
     let more = ["--parallel", "--cases", "1..2", "--markdown", path.to_str().expect("ASCII")];
+    let json = folder.path().join("cells.json");
+    let median = ["--median", "3", "--json", json.to_str().expect("ASCII")];
     let picture = folder.path().join("matrix.svg");
     let svg = ["--svg", picture.to_str().expect("ASCII")];
-    let output = cpumax(&[&args[..], &more, &svg].concat());
+    let output = cpumax(&[&args[..], &more, &svg, &median].concat());
+    let cells = std::fs::read_to_string(&json).expect("it was written");
+    let cells: Vec<cpumax_compare::Cell> = serde_json::from_str(&cells).expect("cells");
+    assert_eq!(cells.iter().map(|cell| cell.of_runs.len()).collect::<Vec<_>>(), [3, 3]);
     let picture = std::fs::read_to_string(&picture).expect("it was written");
     assert!(!picture.contains("case-1-of-2"), "{picture}");
     let text = std::fs::read_to_string(&path).expect("it was written");
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(said(&output).contains("case-1-of-2") && said(&output).contains("case-2-of-8"));
     assert!(
-        text.contains("--cases 1..2 --kernel 6.18 --on model --against 6.18 --parallel"),
+        text.contains("--cases 1..2 --kernel 6.18 --on model --against 6.18 --parallel --median 3"),
         "{text}"
     );
+}
+
+#[test]
+fn the_median_is_of_runs_side_by_side_without_a_trace() {
+    for more in [
+        &["--median", "3"][..],
+        &["--parallel", "--median", "3", "--trace", "x"],
+        &["--parallel", "--median", "0"],
+    ] {
+        let output = cpumax(&[&["compare", "nested", "--kernel", "6.18"], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+    }
 }
 
 #[test]

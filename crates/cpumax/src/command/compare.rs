@@ -41,6 +41,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 seed,
                 trace,
                 noisy: args.noisy,
+                runs: args.median,
             })
         })
         .collect();

@@ -78,6 +78,9 @@ fn command(args: &CompareArgs) -> String {
     }
     if args.parallel {
         add("--parallel".to_owned());
+        if args.median > 1 {
+            add(format!("--median {}", args.median));
+        }
     }
     if args.trace.is_some() {
         add("--trace FOLDER".to_owned());
