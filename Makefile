@@ -16,14 +16,15 @@ LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-# Alone in the memory of a virtual machine it finds no C library, so it brings its own; what it brings for debuggers would be
-# read with every state that is restored.
+# Alone in the memory of a virtual machine it finds no C library, so it brings its own. What it brings for debuggers would be
+# read with every state that is restored, and names of functions depend on where it is built: a file of another size is
+# another start of the machine, and no run in it is like one elsewhere.
 guest: deps ## Build the static program that runs scenarios with real processes
-	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=debuginfo
+	$(CARGO) rustc --quiet --release -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=symbols
 
 install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
 	$(CARGO) install --path crates/cpumax
-	RUSTFLAGS='-C target-feature=+crt-static -C strip=debuginfo' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
+	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
