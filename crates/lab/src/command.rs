@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::guest::is_static;
 use crate::initramfs;
-use crate::qemu::Mode;
+use crate::qemu::{Accelerator, Mode};
 use crate::runner::{Lab, Watch};
 use crate::snapshot::boot_time;
 use crate::vm::{Begin, Machine, Patience, Vm};
@@ -60,6 +60,7 @@ impl Lab {
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
         let machine = Machine {
             mode: command.mode,
+            accelerator: Accelerator::Emulated,
             image: &kernel.image,
             initramfs: &initramfs,
             kernel_arguments: &command.kernel_arguments,

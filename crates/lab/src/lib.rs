@@ -14,6 +14,7 @@ mod guest;
 mod host;
 pub mod initramfs;
 mod kept;
+mod kvm;
 mod lock;
 mod qemu;
 mod qmp;

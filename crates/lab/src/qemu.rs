@@ -30,6 +30,15 @@ pub enum Mode {
     },
 }
 
+/// Who executes a machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// QEMU, which works everywhere.
+    Emulated,
+    /// The host's CPUs. Only for [`Mode::Parallel`]: they do not count instructions.
+    Kvm,
+}
+
 impl Mode {
     /// Number of CPUs.
     pub fn cpus(self) -> u16 {
@@ -59,15 +68,15 @@ pub fn version() -> Result<String, Error> {
 }
 
 /// The machine itself, without what it boots.
-pub fn machine(mode: Mode) -> Vec<String> {
+pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
     let memory = format!("{}", 256 + 8 * u32::from(mode.cpus()));
     let cpus = mode.cpus().to_string();
     let mut arguments = vec!["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
     arguments.extend(["-machine", "pc,usb=off", "-smp", &cpus, "-m", &memory]);
     // A write to it stops the machine, see `hypervisor.rs` of the guest.
     arguments.extend(["-device", "ib700", "-action", "watchdog=pause"]);
-    match mode {
-        Mode::Exact => arguments.extend([
+    match (mode, accelerator) {
+        (Mode::Exact, _) => arguments.extend([
             "-accel",
             "tcg,thread=single",
             "-icount",
@@ -79,7 +88,12 @@ pub fn machine(mode: Mode) -> Vec<String> {
             "-cpu",
             "max,-rdrand,-rdseed",
         ]),
-        Mode::Parallel { .. } => arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+        (Mode::Parallel { .. }, Accelerator::Emulated) => {
+            arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        }
+        (Mode::Parallel { .. }, Accelerator::Kvm) => {
+            arguments.extend(["-accel", "kvm", "-cpu", "host"]);
+        }
     }
     arguments.into_iter().map(str::to_owned).collect()
 }

@@ -14,7 +14,8 @@ use crate::Error;
 use crate::cache::{Cache, Kernel};
 use crate::guest::Guest;
 use crate::kept::Kept;
-use crate::qemu::{self, Mode};
+use crate::kvm;
+use crate::qemu::{self, Accelerator, Mode};
 use crate::snapshot::{Boot, Snapshot};
 use crate::vm::{Patience, Vm};
 use cpumax_guest::protocol::{self, FromGuest, Ready, Report, ToGuest};
@@ -161,8 +162,8 @@ impl Lab {
     /// What keeps it from booting.
     pub fn ready(&self, kernel: &str, mode: Mode, watch: &dyn Watch) -> Result<Ready, Error> {
         let kernel = self.kernel(kernel)?;
-        let boot = self.boot(&kernel, mode, "");
-        Ok(self.snapshot(&boot, 0, watch)?.ready)
+        let mut boot = self.boot(&kernel, mode, "");
+        Ok(self.snapshot(&mut boot, 0, watch)?.ready)
     }
 
     /// Runs one job. In exact mode the same job gives the same report, to the byte.
@@ -204,19 +205,22 @@ impl Lab {
 
     fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
         let kernel = self.kernel(&job.kernel)?;
-        let boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
+        let mut boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
         let message = job.message(job.mode == Mode::Exact);
         let mut line = serde_json::to_string(&message)
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
         line.push('\n');
-        let run = || self.answer(&boot, &line, index, job, watch);
         let answer = match (&self.kept, job.mode) {
-            (Some(kept), Mode::Exact) => kept.answer(&boot, message, &line, run)?,
-            _ => run()?,
+            (Some(kept), Mode::Exact) => {
+                let run = || self.answer(&mut { boot }, &line, index, job, watch);
+                kept.answer(&boot, message, &line, run)?
+            }
+            _ => self.answer(&mut boot, &line, index, job, watch)?,
         };
         match answer {
             FromGuest::Result(mut report) => {
                 report.outcome.kernel.clone_from(&job.kernel);
+                report.conditions.kvm = boot.accelerator == Accelerator::Kvm;
                 Ok(*report)
             }
             FromGuest::Refused { reason } => Err(Error::Refused { reason }),
@@ -227,7 +231,7 @@ impl Lab {
     /// Runs a job in a machine of its own; the answer is a result or a refusal.
     fn answer(
         &self,
-        boot: &Boot<'_>,
+        boot: &mut Boot<'_>,
         line: &str,
         index: usize,
         job: &Job,
@@ -257,17 +261,39 @@ impl Lab {
 
     fn boot<'a>(&'a self, kernel: &'a Kernel, mode: Mode, kernel_arguments: &'a str) -> Boot<'a> {
         let guest = &self.guest.bytes;
-        Boot { kernel, mode, guest, kernel_arguments, qemu_version: &self.qemu_version }
+        let accelerator = match mode {
+            Mode::Parallel { .. } if kvm::may_work(&self.cache) => Accelerator::Kvm,
+            _ => Accelerator::Emulated,
+        };
+        Boot {
+            kernel,
+            mode,
+            accelerator,
+            guest,
+            kernel_arguments,
+            qemu_version: &self.qemu_version,
+        }
     }
 
+    /// The state to begin in. Where it cannot be reached by KVM the machine is an emulated one from there on.
     fn snapshot(
         &self,
-        boot: &Boot<'_>,
+        boot: &mut Boot<'_>,
         index: usize,
         watch: &dyn Watch,
     ) -> Result<Snapshot, Error> {
         let told = || watch.step(index, Step::Boots);
-        let snapshot = Snapshot::of(boot, &self.cache, &|| watch.stopped(), &told)?;
+        let of = |boot: &Boot<'_>| Snapshot::of(boot, &self.cache, &|| watch.stopped(), &told);
+        let snapshot = match of(boot) {
+            Err(why @ (Error::Vm { .. } | Error::Hung { .. } | Error::Panic { .. }))
+                if boot.accelerator == Accelerator::Kvm =>
+            {
+                kvm::refuse(&self.cache, &why)?;
+                boot.accelerator = Accelerator::Emulated;
+                of(boot)?
+            }
+            snapshot => snapshot?,
+        };
         let theirs = snapshot.ready.protocol;
         if theirs != protocol::VERSION {
             let path = self.guest.path.clone();

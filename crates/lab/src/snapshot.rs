@@ -7,8 +7,9 @@
 use crate::Error;
 use crate::cache::{Cache, Kernel};
 use crate::initramfs;
+use crate::kvm;
 use crate::lock::Lock;
-use crate::qemu::{self, Mode};
+use crate::qemu::{self, Accelerator, Mode};
 use crate::vm::{Begin, Machine, Patience, Vm};
 use cpumax_guest::hypervisor::{PAUSE, SETTLE};
 use cpumax_guest::protocol::{FromGuest, Ready};
@@ -43,6 +44,8 @@ pub struct Boot<'a> {
     pub kernel: &'a Kernel,
     /// How time passes.
     pub mode: Mode,
+    /// Who executes it.
+    pub accelerator: Accelerator,
     /// The program that becomes `/init`.
     pub guest: &'a [u8],
     /// More for the kernel's command line.
@@ -98,15 +101,7 @@ impl Snapshot {
     /// # Errors
     /// When QEMU cannot restore it.
     pub fn start(self, boot: &Boot<'_>, jobs: &str, stop: &dyn Fn() -> bool) -> Result<Vm, Error> {
-        let (reader, mut writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
-        let arguments = boot.arguments();
-        let machine = boot.machine(&[], &arguments, jobs);
-        let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
-        let mut state = self.state;
-        // It ends when the state is read or the machine is gone; a machine that got half of it says so.
-        thread::spawn(move || io::copy(&mut state, &mut writer));
-        vm.resume(stop)?;
-        Ok(vm)
+        boot.restore(self.state, jobs, stop)
     }
 }
 
@@ -124,6 +119,7 @@ impl Boot<'_> {
         let image = &self.kernel.image;
         Machine {
             mode: self.mode,
+            accelerator: self.accelerator,
             image,
             initramfs,
             kernel_arguments: arguments,
@@ -148,7 +144,7 @@ impl Boot<'_> {
         }
         part(self.guest);
         part(self.qemu_version.as_bytes());
-        part(qemu::machine(self.mode).join(" ").as_bytes());
+        part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
         part(qemu::kernel_arguments(self.mode).as_bytes());
         part(self.arguments().as_bytes());
         for bytes in more {
@@ -159,13 +155,26 @@ impl Boot<'_> {
         format!("{start:016x}")
     }
 
+    fn restore(&self, mut state: File, jobs: &str, stop: &dyn Fn() -> bool) -> Result<Vm, Error> {
+        let (reader, mut writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
+        let arguments = self.arguments();
+        let machine = self.machine(&[], &arguments, jobs);
+        let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
+        // It ends when the state is read or the machine is gone; a machine that got half of it says so.
+        thread::spawn(move || io::copy(&mut state, &mut writer));
+        vm.resume(stop)?;
+        Ok(vm)
+    }
+
     /// Boots and saves; a boot that fails before the guest speaks is tried again.
     fn make(&self, folder: &Path, state: &Path, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let initramfs = initramfs::build([("init", self.guest)]);
         let mut attempt = 1;
         loop {
             match self.attempt(&initramfs, folder, state, stop) {
-                Err(Error::Panic { .. } | Error::Vm { .. }) if attempt < BOOT_ATTEMPTS => {
+                Err(Error::Panic { .. } | Error::Vm { .. })
+                    if attempt < BOOT_ATTEMPTS && self.accelerator == Accelerator::Emulated =>
+                {
                     attempt += 1;
                 }
                 ended => return ended,
@@ -186,21 +195,29 @@ impl Boot<'_> {
         let arguments = self.arguments();
         let machine = self.machine(initramfs, &arguments, PAUSE);
         let mut vm = Vm::start(&machine, Begin::Boot)?;
-        let deadline = Instant::now() + boot_time(self.mode);
+        let boot_time = match self.accelerator {
+            Accelerator::Emulated => boot_time(self.mode),
+            Accelerator::Kvm => kvm::BOOT_TIME,
+        };
+        let deadline = Instant::now() + boot_time;
         let patience = Patience { deadline, stop };
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
             // It takes the reader with it, also when the disk is full: else the machine would wait for it for ever.
             let copy = scope.spawn(move || io::copy(&mut reader, file));
-            let saved = vm.save(writer, stop).and_then(|()| greeting(&mut vm, patience));
+            let saved = vm.save(writer, stop);
             // Closes the pipe, which ends the copy.
             drop(vm);
             let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
             // When the disk is full the copy knows it, the machine only that nobody listens.
             copied.map_err(Error::file("write in", folder)).and(saved)
         });
-        let ready = written?;
+        written?;
+        // What cannot be restored is not kept.
+        let state_again = partial.seek(SeekFrom::Start(0)).and_then(|_| partial.try_clone());
+        let state_again = state_again.map_err(Error::file("read in", folder))?;
+        let ready = greeting(&mut self.restore(state_again, PAUSE, stop)?, patience)?;
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
@@ -220,9 +237,8 @@ pub fn link(file: &mut File, path: &Path) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// Lets the machine go on, and hears what its guest says of itself.
+/// What the guest says of itself.
 fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
-    vm.resume(patience.stop)?;
     loop {
         match vm.next(patience)? {
             FromGuest::Ready(ready) => return Ok(ready),

@@ -4,7 +4,7 @@
 //! of its own, which end when it does.
 
 use crate::Error;
-use crate::qemu::{self, Mode};
+use crate::qemu::{self, Accelerator, Mode};
 use crate::qmp::{self, Monitor, Said};
 use crate::seat::Seat;
 use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
@@ -40,6 +40,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 pub struct Machine<'a> {
     /// How time passes in it.
     pub mode: Mode,
+    /// Who executes it.
+    pub accelerator: Accelerator,
     /// The kernel.
     pub image: &'a Path,
     /// Its first file system, as [`crate::initramfs::build`] makes it.
@@ -105,7 +107,7 @@ impl Vm {
         let [(console, its_console), (guest, its_guest)] = [pipe()?, pipe()?];
         let (monitor, its_monitor) =
             UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))?;
-        let mut arguments = qemu::machine(machine.mode);
+        let mut arguments = qemu::machine(machine.mode, machine.accelerator);
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         if let Some(mib) = machine.memory_mib {
             add("-m", mib.to_string());
