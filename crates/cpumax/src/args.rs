@@ -121,7 +121,7 @@ pub enum Command {
     Weigh(WeighArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
-        /// Print this scenario's file: a start for one of your own
+        /// Print this scenario's file, a start for one of your own, or that of a random case, e.g. `case-1000340`
         name: Option<String>,
     },
     /// List the kernels that are modelled and what changed between them

@@ -1,9 +1,9 @@
-//! From an argument to a workload: a built-in scenario by name, or a file by path.
+//! From an argument to a workload: a built-in scenario or a random case by name, or a file by path.
 
 use crate::builtin;
 use crate::command::scenarios::not_built_in;
 use anyhow::bail;
-use cpumax_workload::Workload;
+use cpumax_workload::{Workload, random};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,14 +18,25 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
     if !is_path {
         match builtin::find(argument) {
             Some(built_in) => return Ok(cpumax_workload::parse(built_in.text, built_in.name)?),
-            None if !path.exists() => return Err(not_built_in(argument)),
-            None => {}
+            None if path.exists() => {}
+            None => return case(argument).ok_or_else(|| not_built_in(argument)),
         }
     }
     if is_recording(path) {
         bail!("{argument} is a recording, not a scenario: use `cpumax replay {argument}`");
     }
     Ok(cpumax_workload::load(path)?)
+}
+
+/// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or `case-1-of-2` for two CPUs.
+pub fn case(name: &str) -> Option<Workload> {
+    let number = name.strip_prefix("case-")?;
+    let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {
+        Some((number, _)) => (number, random::real_on_several),
+        None => (number, random::real),
+    };
+    let workload = make(number.parse().ok()?);
+    (workload.name == name).then_some(workload)
 }
 
 /// Whether perf wrote this file.

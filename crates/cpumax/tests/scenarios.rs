@@ -70,3 +70,25 @@ fn long_scenarios_keep_every_invariant_for_a_while() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{name}: {erred}");
     }
 }
+
+#[test]
+fn a_random_case_is_a_scenario_by_its_name() {
+    let print = |name: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_cpumax")).args(["scenarios", name]).output();
+        let output = output.expect("the command can be started");
+        (output.status.success(), String::from_utf8(output.stdout).expect("text"))
+    };
+    for name in ["case-1000340", "case-1-of-2"] {
+        let (_, text) = print(name);
+        let workload = cpumax_workload::parse(&text, name).expect("a scenario");
+        let random = cpumax_workload::random::real;
+        let several = cpumax_workload::random::real_on_several;
+        let same = if name.contains("of") { several(1) } else { random(1_000_340) };
+        assert_eq!(workload.tasks, same.tasks, "{name}");
+    }
+    for name in
+        ["case-", "case--1", "case-01", "case-1-of-8", "case-99999999999999999999", "case-1-of-"]
+    {
+        assert!(!print(name).0, "{name}");
+    }
+}

@@ -3,13 +3,15 @@
 use crate::builtin::{self, BuiltIn};
 use crate::failure::Failure;
 use crate::output;
+use crate::scenario;
 use anyhow::anyhow;
 use std::io::Write;
 
 pub fn scenarios(name: Option<&str>) -> Result<(), Failure> {
     let Some(name) = name else { return list() };
-    let built_in = builtin::find(name).ok_or_else(|| not_built_in(name))?;
-    Ok(output::stdout().write_all(built_in.text.as_bytes())?)
+    let built_in = builtin::find(name).map(|built_in| built_in.text.to_owned());
+    let text = built_in.or_else(|| Some(cpumax_workload::print(&scenario::case(name)?)));
+    Ok(output::stdout().write_all(text.ok_or_else(|| not_built_in(name))?.as_bytes())?)
 }
 
 fn list() -> Result<(), Failure> {
