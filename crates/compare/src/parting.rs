@@ -29,6 +29,11 @@ pub struct Parting {
 
 /// Where two recorded runs part; `None` where they do not.
 pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
+    parting_by(APART_NS, reference, other)
+}
+
+/// Where a task has had that much more CPU time in one of two runs, ns.
+pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) -> Option<Parting> {
     let mut numbers = BTreeMap::new();
     let mut sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
     // Who runs last runs on to the end.
@@ -50,15 +55,15 @@ pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
         at[side] += 1;
         let ran_ns = switch.time_ns.saturating_sub(now_ns) as i64;
         for (sign, running) in [1, -1].into_iter().zip(&running) {
-            for &task in running.values() {
+            for &task in running.values().filter(|&task| !names[task].starts_with('(')) {
                 leads[task].by_ns += sign * ran_ns;
             }
         }
         now_ns = now_ns.max(switch.time_ns);
         for (task, lead) in leads.iter_mut().enumerate() {
-            if lead.by_ns.abs() <= LEANING_NS {
+            if lead.by_ns.abs() <= LEANING_NS.min(apart_ns) {
                 lead.since_ns = now_ns;
-            } else if lead.by_ns.abs() > APART_NS {
+            } else if lead.by_ns.abs() > apart_ns {
                 return Some(Parting {
                     since_ns: lead.since_ns,
                     time_ns: now_ns,

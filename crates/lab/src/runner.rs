@@ -220,7 +220,9 @@ impl Lab {
         match answer {
             FromGuest::Result(mut report) => {
                 report.outcome.kernel.clone_from(&job.kernel);
-                report.conditions.kvm = boot.accelerator == Accelerator::Kvm;
+                if boot.accelerator == Accelerator::Kvm {
+                    report.notes.push("run by the host's CPUs (KVM), not emulated".to_owned());
+                }
                 Ok(*report)
             }
             FromGuest::Refused { reason } => Err(Error::Refused { reason }),

@@ -10,9 +10,6 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// Whether the host's CPUs executed the virtual machine (KVM), and not an emulator.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub kvm: bool,
     /// Ticks a second.
     pub hz: Option<u32>,
     /// Where the kernel lets itself be preempted.
