@@ -274,20 +274,40 @@ mod tests {
         assert_eq!(together(&alone, &pauses), 10_000_000);
     }
 
+    /// What is drawn then: 0 or 1.
+    fn draw(microseconds: &Microseconds, ms: u64) -> u64 {
+        let now = microseconds.from.iter().rev().find(|(from_ns, _)| *from_ns <= ms * 1_000_000);
+        let seed = now.map_or(microseconds.seed, |(_, seed)| *seed);
+        (seed + 7 * ms).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63
+    }
+
     /// A run in which, every 10 ms, one of two comes first: by whatever seed draws then.
     fn drawn(microseconds: &Microseconds) -> (Outcome, Recorded) {
         let mut turns = Vec::new();
         let mut first = 0;
         for ms in (0..300).step_by(10) {
-            let now =
-                microseconds.from.iter().rev().find(|(from_ns, _)| *from_ns <= ms * 1_000_000);
-            let seed = now.map_or(microseconds.seed, |(_, seed)| *seed);
-            let drawn = (seed + 7 * ms).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63;
+            let drawn = draw(microseconds, ms);
             let names = if drawn == 1 { ["a", "b"] } else { ["b", "a"] };
             first += drawn;
             turns.extend([(ms * 1000, names[0]), (ms * 1000 + 5000, names[1])]);
         }
-        let outcome = Outcome {
+        (outcome(first), run(&turns))
+    }
+
+    /// A run in which, every 10 ms, the same two take turns, and the first one's is drawn longer or not.
+    fn long_or_short(microseconds: &Microseconds) -> (Outcome, Recorded) {
+        let mut turns = Vec::new();
+        let mut long = 0;
+        for (n, ms) in (0..300).step_by(10).enumerate() {
+            let drawn = draw(microseconds, ms);
+            long |= drawn << n;
+            turns.extend([(ms * 1000, "a"), (ms * 1000 + 5000 + 500 * drawn, "b")]);
+        }
+        (outcome(long), run(&turns))
+    }
+
+    fn outcome(events: u64) -> Outcome {
+        Outcome {
             scenario: "s".to_owned(),
             world: "model".to_owned(),
             kernel: "7.3".to_owned(),
@@ -297,9 +317,19 @@ mod tests {
             groups: BTreeMap::new(),
             tasks: BTreeMap::new(),
             release: ReleaseOutcome::default(),
-            events: first,
-        };
-        (outcome, run(&turns))
+            events,
+        }
+    }
+
+    #[test]
+    fn where_the_turns_are_the_same_a_run_is_led_by_their_lengths() {
+        let theirs =
+            Microseconds { seed: 5, from: (1..30).map(|n| (n * 10_000_000, n * n * 31)).collect() };
+        let (wanted, followed) = long_or_short(&theirs);
+        let same = |found: &Outcome| if found.events == wanted.events { 0.0 } else { 2.0 };
+        let mut run = |microseconds: &Microseconds| Ok(Ok(long_or_short(microseconds)));
+        let led = lead(&followed, &same, &mut run).unwrap().unwrap();
+        assert_eq!(led.outcome.events, wanted.events);
     }
 
     #[test]
@@ -317,7 +347,7 @@ mod tests {
         assert_eq!(led.together_ns, u64::MAX);
         assert!(led.microseconds.from.len() > 3, "{:?}", led.microseconds);
         assert!(led.microseconds.from.is_sorted());
-        assert!(tries < 5000, "{tries}");
+        assert!(tries < 10_000, "{tries}");
         // The first whose numbers agree is enough.
         let mut run = |microseconds: &Microseconds| Ok(Ok(drawn(microseconds)));
         let agrees = |outcome: &Outcome| if outcome.events > 14 { 0.5 } else { 2.0 };
