@@ -36,7 +36,7 @@ pub struct Led {
     pub outcome: Outcome,
     /// What happened in it.
     pub trace: Recorded,
-    /// Up to when tasks took the same turns as in what it followed, ns; [`u64::MAX`]: to the end.
+    /// Up to when tasks took the same turns as in what it followed, or had as much CPU time, ns; [`u64::MAX`]: to the end.
     pub together_ns: u64,
     /// Its worst number: difference over tolerance.
     pub ratio: f64,
@@ -73,9 +73,17 @@ pub(crate) fn lead(
     ratio: &dyn Fn(&Outcome) -> f64,
     run: Try<'_>,
 ) -> Result<Option<Led>, Error> {
+    let mut led = |microseconds: Microseconds| -> Result<Option<Led>, Error> {
+        let Ok((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
+        let ratio = ratio(&outcome);
+        Ok(Some(Led { microseconds, outcome, trace, together_ns: 0, ratio, parted: None }))
+    };
+    let first: Result<Option<Vec<Led>>, Error> =
+        (1..=FIRST).map(|seed| led(Microseconds::of(seed))).collect();
+    let Some(first) = first? else { return Ok(None) };
     let turns = Turn::all(followed);
     let by_turns = |trace: &Recorded| together_ns(&turns, &Turn::all(trace));
-    let mut best = lead_by(&by_turns, ratio, run)?;
+    let mut best = lead_by(&by_turns, &first, &mut led)?;
     for apart_ns in APART_BY_NS {
         if best.as_ref().is_none_or(|led| led.ratio <= 1.0) {
             break;
@@ -83,29 +91,24 @@ pub(crate) fn lead(
         let by_time = |trace: &Recorded| {
             parting_by(apart_ns, followed, trace).map_or(u64::MAX, |parting| parting.time_ns)
         };
-        let led = lead_by(&by_time, ratio, run)?;
-        if led.as_ref().is_some_and(|led| led.ratio <= 1.0) {
-            best = led;
+        let next = lead_by(&by_time, &first, &mut led)?;
+        if next.as_ref().is_some_and(|next| next.ratio <= 1.0) {
+            best = next;
         }
     }
     Ok(best)
 }
 
-/// As [`lead`], with this as the time to which a run goes with the other.
+/// As [`lead`], from these runs on, with this as the time to which a run goes with the other.
 fn lead_by(
     together_ns: &dyn Fn(&Recorded) -> u64,
-    ratio: &dyn Fn(&Outcome) -> f64,
-    run: Try<'_>,
+    first: &[Led],
+    led: &mut dyn FnMut(Microseconds) -> Result<Option<Led>, Error>,
 ) -> Result<Option<Led>, Error> {
-    let mut led = |microseconds: Microseconds| -> Result<Option<Led>, Error> {
-        let Ok((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
-        let (together_ns, ratio) = (together_ns(&trace), ratio(&outcome));
-        Ok(Some(Led { microseconds, outcome, trace, together_ns, ratio, parted: None }))
-    };
+    let ranked = |led: Led| Led { together_ns: together_ns(&led.trace), ..led };
     let mut best: Vec<Led> = Vec::new();
-    for seed in 1..=FIRST {
-        let Some(next) = led(Microseconds::of(seed))? else { return Ok(None) };
-        keep(&mut best, next);
+    for next in first {
+        keep(&mut best, ranked(next.clone()));
     }
     let (mut seed, mut in_vain) = (1_000_000, 0);
     for _ in 0..ROUNDS {
@@ -126,7 +129,7 @@ fn lead_by(
                     _ => microseconds.from.push((from_ns, seed)),
                 }
                 let Some(next) = led(microseconds)? else { return Ok(None) };
-                keep(&mut best, next);
+                keep(&mut best, ranked(next));
             }
         }
         in_vain = if best[0].together_ns > longest_ns { 0 } else { in_vain + 1 };
