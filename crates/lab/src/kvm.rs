@@ -1,6 +1,6 @@
 //! Whether the host's kernel can execute our machines (KVM). Its device is in some virtual machines too, and starts nothing
-//! there, or takes minutes to boot. So the device is only a hint; a kernel that has booted is the proof, and a boot that
-//! failed is remembered until the host itself boots again.
+//! there, or takes minutes to boot. So the device is only a hint and a kernel that has booted is the proof. Both that and a
+//! boot that failed count until the host itself boots again, as its kernel and its CPUs may be others then.
 
 use crate::Error;
 use crate::cache::Cache;
@@ -19,7 +19,8 @@ pub const BOOT_TIME: Duration = Duration::from_secs(60);
 /// Whether a boot is worth trying, or was tried with success.
 pub fn may_work(cache: &Cache) -> bool {
     let is_off = std::env::var_os(VARIABLE).is_some_and(|value| value == "off");
-    !is_off && opens(DEVICE.as_ref()) && !is_refused(&refusal(cache), &boot_id())
+    let opens = || File::options().read(true).write(true).open(DEVICE).is_ok();
+    !is_off && opens() && !is_refused(&refusal(cache), &boot_id())
 }
 
 /// Remembers that a boot failed, and why, for whoever wonders.
@@ -39,12 +40,8 @@ fn is_refused(path: &Path, boot_id: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.lines().next() == Some(boot_id))
 }
 
-fn opens(device: &Path) -> bool {
-    File::options().read(true).write(true).open(device).is_ok()
-}
-
-/// Empty where the kernel does not tell.
-fn boot_id() -> String {
+/// Which boot of the host this is; empty where its kernel does not tell.
+pub fn boot_id() -> String {
     fs::read_to_string(BOOT_ID).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
@@ -62,10 +59,5 @@ mod tests {
         assert!(is_refused(&path, &boot_id()));
         assert!(!is_refused(&path, "another boot"));
         assert!(!may_work(&cache));
-    }
-
-    #[test]
-    fn without_rights_or_a_device_there_is_none() {
-        assert!(!opens(Path::new("/proc/no-such-device")));
     }
 }

@@ -147,6 +147,9 @@ impl Boot<'_> {
         part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
         part(qemu::kernel_arguments(self.mode).as_bytes());
         part(self.arguments().as_bytes());
+        if self.accelerator == Accelerator::Kvm {
+            part(kvm::boot_id().as_bytes());
+        }
         for bytes in more {
             part(bytes);
         }
