@@ -1,8 +1,7 @@
 //! From an argument to a workload: a built-in scenario or a random case by name, or a file by path.
 
 use crate::builtin;
-use crate::command::scenarios::not_built_in;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use cpumax_workload::{Workload, random};
 use std::fs::File;
 use std::io::Read;
@@ -37,6 +36,16 @@ pub fn case(name: &str) -> Option<Workload> {
     };
     let workload = make(number.parse().ok()?);
     (workload.name == name).then_some(workload)
+}
+
+/// What to say of a name that is no built-in scenario.
+pub fn not_built_in(name: &str) -> anyhow::Error {
+    match builtin::nearest(name) {
+        Some(near) => anyhow!(
+            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` lists them"
+        ),
+        None => anyhow!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them"),
+    }
 }
 
 /// Whether perf wrote this file.

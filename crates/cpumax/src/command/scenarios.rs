@@ -3,8 +3,7 @@
 use crate::builtin::{self, BuiltIn};
 use crate::failure::Failure;
 use crate::output;
-use crate::scenario;
-use anyhow::anyhow;
+use crate::scenario::{self, not_built_in};
 use std::io::Write;
 
 pub fn scenarios(name: Option<&str>) -> Result<(), Failure> {
@@ -22,14 +21,4 @@ fn list() -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = builtin::ALL.iter().map(row).collect::<anyhow::Result<_>>()?;
     let table = cpumax_report::list(&["scenario", "shows"], rows, output::width());
     Ok(output::stdout().write_all(table.as_bytes())?)
-}
-
-/// What to say of a name that is no built-in scenario.
-pub fn not_built_in(name: &str) -> anyhow::Error {
-    match builtin::nearest(name) {
-        Some(near) => anyhow!(
-            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` lists them"
-        ),
-        None => anyhow!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them"),
-    }
 }
