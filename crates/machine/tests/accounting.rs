@@ -349,6 +349,39 @@ fn who_yields_alone_may_find_its_group_throttled() {
 }
 
 #[test]
+fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
+    // At the tick at 8 ms 2 ms of the parent's 10 are left. Who comes at 11 ms to the child that runs, too weak to preempt
+    // anybody, makes a kernel to 6.5 look at the parent's runtime; later ones come to that at the tick at 12 ms.
+    let text = r#"
+        duration = "100ms"
+        [machine]
+        cpus = 1
+        timer_phase = "0ms"
+        preempt = "full"
+        [[group]]
+        path = "/parent"
+        max = "10000 100000"
+        [[group]]
+        path = "/parent/child"
+        [[task]]
+        name = "hog"
+        group = "/parent/child"
+        program = [{ forever = [{ user = "10s" }] }]
+        [[task]]
+        name = "weak"
+        group = "/parent/child"
+        class = "idle"
+        start = "11ms"
+        program = [{ user = "1ms" }]
+    "#;
+    for (version, usage_usec) in
+        [("5.4", 11_000), ("6.1", 11_000), ("6.6", 12_000), ("6.17", 12_000)]
+    {
+        assert_eq!(outcome(text, version).groups["/parent"].usage_usec, usage_usec, "{version}");
+    }
+}
+
+#[test]
 fn a_tick_that_takes_the_cpu_away_is_no_work() {
     // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a switch for each turn.
     let text = r#"

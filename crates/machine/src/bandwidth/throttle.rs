@@ -87,7 +87,9 @@ impl Machine<'_> {
                 return;
             }
             dequeueing &= rq.nr == 0;
-            self.update_share(q);
+            if dequeueing {
+                self.update_share(q);
+            }
             child = self.cfs_rqs[q].se;
             q = self.cfs_rqs[q].parent;
         }

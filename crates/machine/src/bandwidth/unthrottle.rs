@@ -87,8 +87,10 @@ impl Machine<'_> {
             if rq.bandwidth.throttled {
                 return;
             }
-            self.update_share(q);
             child = self.cfs_rqs[q].se;
+            if child.is_some() && !self.ses[child].on_rq {
+                self.update_share(q);
+            }
             q = self.cfs_rqs[q].parent;
         }
         self.add_running(cpu, runnable as i32);

@@ -387,9 +387,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time.
+    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time. To 6.5 its parent's
+    /// queue is charged if it runs there, even where the weight stays the same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
+        if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {
+            let q = self.ses[se].q;
+            if self.cfs_rqs[q].curr == se {
+                self.charge(q);
+            }
+        }
         if self.ses[se].weight != weight {
             self.give_weight(se, weight);
         }
@@ -411,7 +418,9 @@ impl Machine<'_> {
         // When whoever runs there is to be preempted depends on all weights.
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
-        self.charge(tq);
+        if self.rules.queue != Queue::Cfs {
+            self.charge(tq);
+        }
         let competes = !self.is_flat() || matches!(self.ses[se].owner(), Owner::Task(_));
         if !self.is_flat() {
             self.pelt_update(q);
