@@ -157,6 +157,9 @@ fn rate(expectation: &Expectation, outcome: &Outcome) -> anyhow::Result<f64> {
     })
 }
 
+/// Columns before what is told of a claim.
+const INDENT: usize = 6;
+
 impl Verdict<'_> {
     /// Whether every run shows what it must. Holds also when there is no run to look at.
     pub fn passed(&self) -> bool {
@@ -171,7 +174,8 @@ impl Verdict<'_> {
     /// Two or three lines: the claim, what was measured, and why it must be so.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let (style, word) = if self.passed() { (GOOD, "pass") } else { (BAD, "FAIL") };
-        writeln!(out, "{}  {}", output::styled(style, word), claim(self.expectation))?;
+        let claim = output::hanging(&claim(self.expectation), INDENT);
+        writeln!(out, "{}  {claim}", output::styled(style, word))?;
         let seeds = self.measured.windows(2).any(|pair| pair[0].seed != pair[1].seed);
         let mut values = if seeds { vec![self.range()] } else { Vec::new() };
         let told = self.measured.iter().filter(|measured| !seeds || !measured.passed);
@@ -188,9 +192,10 @@ impl Verdict<'_> {
             let mark = if first.passed { "" } else { " (!)" };
             values.push(format!("{kernels}{seed}: {}{mark}", number(first.value)));
         }
-        writeln!(out, "      {}", values.join(", "))?;
+        writeln!(out, "{:INDENT$}{}", "", output::hanging(&values.join(", "), INDENT))?;
         if !self.expectation.why.is_empty() {
-            writeln!(out, "      {}", output::styled(DIM, &self.expectation.why))?;
+            let why = output::hanging(&self.expectation.why, INDENT);
+            writeln!(out, "{:INDENT$}{}", "", output::styled(DIM, &why))?;
         }
         Ok(())
     }

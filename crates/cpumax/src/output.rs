@@ -38,6 +38,12 @@ pub fn wrapped(text: &str) -> String {
     wrap(text, usize::from(text_width()))
 }
 
+/// The same with every line after the first set in by so many columns; the first starts there.
+pub fn hanging(text: &str, indent: usize) -> String {
+    let width = usize::from(text_width()) - indent;
+    wrap(text, width).replace('\n', &format!("\n{:indent$}", ""))
+}
+
 fn wrap(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;

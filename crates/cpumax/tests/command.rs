@@ -82,6 +82,16 @@ fn a_scenario_that_shows_what_it_must_ends_well() {
 }
 
 #[test]
+fn what_a_scenario_must_show_is_told_in_80_columns() {
+    for name in ["hackbench-3deep", "lock-holder"] {
+        let output = cpumax(&["run", name]);
+        let shown = stdout(&output);
+        let (_, told) = shown.split_once("\npass  ").unwrap();
+        assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    }
+}
+
+#[test]
 fn a_scenario_that_does_not_ends_with_1_and_is_not_checked_when_changed() {
     let (_folder, path) = scenario(&HOG.replace("min = 1", "max = 1"));
     let output = cpumax(&["run", text(&path), "--kernel", "6.18"]);
