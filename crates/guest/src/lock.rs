@@ -31,6 +31,10 @@ struct Queue {
     readers: AtomicU32,
 }
 
+/// So often a file is written from end to end before a page of it costs no more than the next time: the kernel notes
+/// that it is in use (kernel: `folio_mark_accessed()`).
+const WRITES_TO_SETTLE: usize = 3;
+
 impl Lock {
     /// Makes it; an inode's file gets its pages, so that a write only copies.
     ///
@@ -42,14 +46,16 @@ impl Lock {
         match made {
             LockMade::Inode => {
                 lock.file = work::memory_file().map_err(|error| error.to_string())?;
-                let mut at = 0;
-                while at < write_bytes {
-                    let n = work::SCRATCH_BYTES.min(write_bytes - at);
-                    let written = sys::pwrite(lock.file, scratch, n, at);
-                    if written <= 0 {
-                        return Err(format!("no memory for a write of {write_bytes} bytes"));
+                for _ in 0..WRITES_TO_SETTLE {
+                    let mut at = 0;
+                    while at < write_bytes {
+                        let n = work::SCRATCH_BYTES.min(write_bytes - at);
+                        let written = sys::pwrite(lock.file, scratch, n, at);
+                        if written <= 0 {
+                            return Err(format!("no memory for a write of {write_bytes} bytes"));
+                        }
+                        at += written as usize;
                     }
-                    at += written as usize;
                 }
             }
             LockMade::Pipe { readers } => {
