@@ -90,9 +90,11 @@ pub(crate) type Limbo = SmallVec<[TaskId; 4]>;
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pelt {
-    /// When `published` was last changed, ns.
-    pub published_ns: u64,
-    /// What the group's total holds of this CPU.
+    /// How many tasks of the subtree could run, on average; 2^16 for each.
+    pub runnable_avg: u32,
+    /// What the group's total holds of that, 2^10 for each.
+    pub runnable_published: u32,
+    /// What the group's total holds of this CPU's load.
     pub published: u64,
     pub load_avg: u64,
     /// Up to when `load_avg` is true, ns.

@@ -196,6 +196,7 @@ impl Machine<'_> {
             if queueing {
                 self.enqueue_entity(q, child, why);
             }
+            self.pelt_update(q);
             let rq = &mut self.cfs_rqs[q];
             rq.h_nr += 1;
             rq.h_runnable += 1;
@@ -250,6 +251,7 @@ impl Machine<'_> {
                     self.prefer(self.cfs_rqs[q].se);
                 }
             }
+            self.pelt_update(q);
             let rq = &mut self.cfs_rqs[q];
             rq.h_nr -= 1;
             rq.h_runnable -= u32::from(!was_delayed);
@@ -302,6 +304,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
         while q.is_some() {
+            self.pelt_update(q);
             let rq = &mut self.cfs_rqs[q];
             rq.h_runnable = rq.h_runnable.checked_add_signed(change).expect("counts match");
             if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
@@ -323,7 +326,7 @@ impl Machine<'_> {
     }
 
     pub(crate) fn count_queued(&mut self, group: GroupId, change: i32) {
-        if self.rules.group_share != crate::bandwidth::rules::GroupShare::Concur {
+        if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
             return;
         }
         let mut group = group;

@@ -13,8 +13,10 @@ pub(crate) struct Group {
     pub parent: GroupId,
     /// Groups in its subtree, itself included.
     pub subtree: u32,
-    /// Tasks queued in its subtree on all CPUs.
+    /// Tasks queued or parked in its subtree on all CPUs (pull rules).
     pub h_nr: u32,
+    /// Sum of what its run queues published of their runnable tasks, 1024 each. See `fair/pelt.rs`.
+    pub runnable_avg: u32,
     pub weight: u64,
     /// Sum of what its run queues published of their load. See `fair/weight.rs`.
     pub load_avg: u64,
@@ -26,6 +28,8 @@ pub(crate) struct Group {
     pub stat: Stat,
     /// Its run queue on each CPU, or none; empty until the first is made.
     pub cfs_rqs: Vec<CfsRqId>,
+    /// When all of them last published their loads, ns.
+    pub gathered_ns: u64,
     /// The same by window of its period, while it is limited.
     pub windows: Windows,
     /// Latencies of the requests completed in its subtree.
@@ -173,6 +177,8 @@ impl Machine<'_> {
                 stat: Stat::default(),
                 load_avg: 0,
                 h_nr: 0,
+                runnable_avg: 0,
+                gathered_ns: 0,
                 usage_ns: 0,
                 throttled_self_ns: 0,
                 windows: Windows::new(spec.limit.period_ns()),

@@ -155,8 +155,10 @@ pub enum Queue {
 pub enum GroupShare {
     /// By load: all shares together make up the group's weight.
     Smp,
-    /// The same fraction of weight times the CPUs the group can use (7.3).
+    /// The same fraction of weight times the CPUs the group can use, by the average of its runnable tasks (7.3).
     Concur,
+    /// As that, by the count of its tasks right now, parked ones too (pull).
+    Queued,
 }
 
 /// How far from V an entity may be when it leaves its queue. Read in `fair/eevdf.rs`.
@@ -468,4 +470,5 @@ pub const G4F: Rules = Rules {
 /// (docs/calibration.md).
 pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
-pub const PULL: Rules = Rules { pull: true, hrtick_each_pick: true, ..G4F };
+pub const PULL: Rules =
+    Rules { pull: true, hrtick_each_pick: true, group_share: GroupShare::Queued, ..G4F };

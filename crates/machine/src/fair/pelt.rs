@@ -6,7 +6,7 @@
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::CfsRq;
 use crate::group::Group;
-use crate::ids::{CfsRqId, TaskId};
+use crate::ids::{CfsRqId, GroupId, TaskId};
 use crate::machine::Machine;
 
 /// A period is 2^20 ns.
@@ -46,9 +46,14 @@ const DECAY: [u64; 32] = [
     0x85aa_c368,
     0x82cd_8699,
 ];
-/// A contribution is published when it differs by more than a 64th, at most once a millisecond.
+/// A contribution is published when it differs by more than a 64th. (At most once a millisecond on a real kernel, which is
+/// how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
-const PUBLISH_EVERY_NS: u64 = 1_000_000;
+/// One runnable task, as averaged; as published it is 2^10.
+const RUNNABLE_SHIFT: u32 = 16;
+/// No more are counted on one CPU.
+const MAX_RUNNABLE: u32 = u16::MAX as u32;
+const TASK_SHIFT: u32 = 10;
 
 /// `value` after that many periods.
 fn decay(value: u64, periods: u64) -> u64 {
@@ -75,21 +80,35 @@ impl CfsRq {
         let pelt = &mut self.pelt;
         pelt.updated_ns += periods << PERIOD_SHIFT;
         pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));
+        let tasks = if load > 0 { self.h_runnable.min(MAX_RUNNABLE) } else { 0 };
+        let tasks = u64::from(tasks) << RUNNABLE_SHIFT;
+        let avg = decay(pelt.runnable_avg.into(), periods) + (tasks - decay(tasks, periods));
+        pelt.runnable_avg = avg as u32;
     }
 
-    /// Lets the group know of this CPU's load.
+    /// Lets the group know of this CPU's load and tasks (kernel: `update_tg_load_avg()`).
     #[inline]
     pub fn publish_load(&mut self, now: u64, group: &mut Group) {
         self.pelt_update(now);
         let pelt = &mut self.pelt;
-        let due = pelt.published == 0 || now - pelt.published_ns >= PUBLISH_EVERY_NS;
-        let changed = pelt.load_avg.abs_diff(pelt.published);
-        if !due || changed <= pelt.published >> PUBLISH_SHIFT {
+        let tasks = pelt.runnable_avg >> (RUNNABLE_SHIFT - TASK_SHIFT);
+        let changed = pelt.load_avg.abs_diff(pelt.published) > pelt.published >> PUBLISH_SHIFT
+            || tasks.abs_diff(pelt.runnable_published) > pelt.runnable_published >> PUBLISH_SHIFT;
+        if !changed {
             return;
         }
         group.load_avg = group.load_avg - pelt.published + pelt.load_avg;
+        group.runnable_avg = group.runnable_avg - pelt.runnable_published + tasks;
         pelt.published = pelt.load_avg;
-        pelt.published_ns = now;
+        pelt.runnable_published = tasks;
+    }
+}
+
+impl Group {
+    /// How many tasks count where the group competes: whole ones only, so of those that always run one less than there are,
+    /// as their average stays a little below (kernel: `tg_tasks()`, 7.3).
+    pub fn runnable_tasks(&self) -> u64 {
+        u64::from(self.runnable_avg >> TASK_SHIFT).max(1)
     }
 }
 
@@ -100,6 +119,22 @@ impl Machine<'_> {
         if self.cpus.len() > 1 || self.loses_weight() {
             let now = self.now;
             self.cfs_rqs[q].pelt_update(now);
+        }
+    }
+
+    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here most are no events, so it is
+    /// done when a share is asked for, once in the time of a tick.
+    #[inline]
+    pub(crate) fn gather_load(&mut self, group: GroupId) {
+        let now = self.now;
+        if self.cpus.len() > 1 && now >= self.groups[group].gathered_ns + self.tick_ns {
+            let group = &mut self.groups[group];
+            group.gathered_ns = now;
+            let queues = std::mem::take(&mut group.cfs_rqs);
+            for &q in queues.iter().filter(|q| q.is_some()) {
+                self.cfs_rqs[q].publish_load(now, group);
+            }
+            group.cfs_rqs = queues;
         }
     }
 

@@ -61,11 +61,16 @@ impl Machine<'_> {
         }
         rq.bandwidth.weight_is_late = false;
         let cpus = self.cpus.len() as u64;
-        let group = &mut self.groups[rq.group];
-        let total = match self.rules.group_share {
-            GroupShare::Smp => group.weight,
-            GroupShare::Concur => group.weight * u64::from(group.h_nr).clamp(1, cpus),
+        let group = rq.group;
+        self.gather_load(group);
+        let rq = &mut self.cfs_rqs[q];
+        let group = &mut self.groups[group];
+        let tasks = match self.rules.group_share {
+            GroupShare::Smp => 1,
+            GroupShare::Concur => group.runnable_tasks().min(cpus),
+            GroupShare::Queued => u64::from(group.h_nr).clamp(1, cpus),
         };
+        let total = group.weight * tasks;
         let share = if cpus == 1 {
             // The average is kept in whole weights: one that has decayed below that is nothing.
             let is_nothing = is_empty && rq.pelt.load_avg < SCALE;
