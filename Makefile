@@ -44,7 +44,7 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 comma := ,
 
 # The kernels that tests run on. They are fetched once, through apt; FETCH takes options for that, e.g. FETCH='--mirror URI'.
-TEST_KERNELS ?= 6.12 6.18 7.3
+TEST_KERNELS ?= 6.12 6.18 7.3 6.12-rt 7.3-rt
 FETCH ?=
 
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible

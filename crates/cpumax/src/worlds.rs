@@ -2,7 +2,7 @@
 
 mod vm;
 
-pub use vm::side_by_side;
+pub use vm::{kernel_arguments, side_by_side};
 
 use crate::args::WorldName;
 use crate::failure::Failure;

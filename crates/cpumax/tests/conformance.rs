@@ -1,8 +1,9 @@
-//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md. Where there is no
-//! QEMU, no guest (`make guest`) or none of the kernels (`cpumax lab fetch`), that is said and nothing is tested.
+//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md, and real-time kernels do
+//! what `rt-deadlock` says. Where there is no QEMU, no guest (`make guest`) or none of the kernels (`cpumax lab fetch`), that
+//! is said and nothing is tested.
 
 use std::io::Write as _;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const KERNELS: &str = "6.12,6.18,7.3";
 const SCENARIOS: [&str; 12] = [
@@ -32,27 +33,43 @@ const ON_AN_EDGE: [(&str, f64); 3] = [
 
 #[test]
 fn the_model_agrees_with_real_kernels() {
-    let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
-        .arg("compare")
-        .args(SCENARIOS)
-        .args(["--kernel", KERNELS, "--noisy", "200", "--json", "-"])
-        .output()
-        .expect("the command can be started");
+    let mut args = vec!["compare"];
+    args.extend(SCENARIOS);
+    args.extend(["--kernel", KERNELS, "--noisy", "200", "--json", "-"]);
+    let Some(output) = on_real_kernels(&args) else { return };
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let cells = cells.as_array().expect("is an array");
+    assert_eq!(cells.len(), SCENARIOS.len() * 3);
+    let wrong: Vec<String> = cells.iter().filter_map(unexpected).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The deadlock of real-time kernels, and that it is gone: what the scenario expects, of kernels that cannot be waited for to
+/// go on by themselves.
+#[test]
+fn a_real_time_kernel_is_stopped_by_a_limit_to_6_17() {
+    let args = ["run", "rt-deadlock", "--on", "vm", "--kernel", "6.12-rt,7.3-rt"];
+    let Some(output) = on_real_kernels(&args) else { return };
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(told.matches("\npass ").count(), 5, "{told}");
+}
+
+/// What the command says, or none, which is told, where there is nothing to run kernels with.
+fn on_real_kernels(args: &[&str]) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+    let output = command.args(args).output().expect("the command can be started");
     let erred = String::from_utf8_lossy(&output.stderr);
     let wanting = ["is not here yet", "make guest", "qemu-system-x86_64 is not installed"]
         .iter()
         .any(|s| erred.contains(s));
     if output.status.code() == Some(2) && wanting {
         // Past the test harness, which keeps what `println` says of a test that passes.
-        let _ = writeln!(std::io::stderr(), "nothing was compared with real kernels: {erred}");
-        return;
+        let _ = writeln!(std::io::stderr(), "nothing was run on real kernels: {erred}");
+        return None;
     }
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {erred}", output.status);
-    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
-    let cells = cells.as_array().expect("is an array");
-    assert_eq!(cells.len(), SCENARIOS.len() * 3);
-    let wrong: Vec<String> = cells.iter().filter_map(unexpected).collect();
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    Some(output)
 }
 
 /// What is beyond its tolerance and not on an edge.

@@ -6,6 +6,7 @@
 //! into the books when the call has returned.
 
 use crate::channel::{TOKEN_BYTES, token_of_text};
+use crate::owner;
 use crate::plan::{LockMade, call_end, held_stretch};
 use crate::sys::{self, AIO_PREAD, AIO_PREADV, AIO_PWRITE, AIO_PWRITEV, Iocb};
 use crate::task::{Task, VECTOR};
@@ -160,6 +161,13 @@ impl Task {
     pub fn call(&mut self) {
         let begin = self.pc - 1;
         let end = call_end(self.program, begin);
+        if let Some(clock) = &self.world.clock_device
+            && let Some((_, mode, ns)) = owner::question(&self.program[begin + 1..end])
+        {
+            self.pc = end;
+            self.ask_owner(clock, mode, ns);
+            return;
+        }
         // One stretch of kernel time and one write need no list.
         match self.program[begin + 1..end] {
             [] => {
@@ -322,7 +330,7 @@ impl Task {
                 }
                 self.hold(lock, mode);
             }
-            LockMade::Futex => {}
+            LockMade::Futex | LockMade::Owner => {}
         }
     }
 

@@ -139,6 +139,7 @@ fn locks(world: &World) -> BTreeMap<String, String> {
         LockMade::Inode => "inode",
         LockMade::Pipe { .. } => "pipe",
         LockMade::Futex => "futex",
+        LockMade::Owner => "owner",
     };
     let specs = world.workload.locks.iter().zip(&world.plan.locks);
     specs.map(|(spec, made)| (spec.name.clone(), name(made).to_owned())).collect()

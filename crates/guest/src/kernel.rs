@@ -83,8 +83,26 @@ pub fn stops_anywhere() -> bool {
 }
 
 /// What a plan depends on.
-pub fn facts() -> Facts {
-    Facts { stops_anywhere: stops_anywhere(), timer_requests: timer_requests(), cpus: cpus() }
+pub fn facts(in_vm: bool) -> Facts {
+    Facts {
+        stops_anywhere: stops_anywhere(),
+        timer_requests: timer_requests(),
+        cpus: cpus(),
+        timer_thread: in_vm && preemption() == Some(Preemption::Rt),
+        nohz_full: cpu_bits(&read("/sys/devices/system/cpu/nohz_full")),
+    }
+}
+
+/// Of a list of CPUs such as `1-3,5` those below 64, a bit each; none if it is no such list.
+fn cpu_bits(list: &str) -> u64 {
+    let mut bits = 0;
+    for part in list.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>()) {
+            (from..=to.min(63)).for_each(|cpu| bits |= 1u64.checked_shl(cpu).unwrap_or(0));
+        }
+    }
+    bits
 }
 
 /// Whether a list of requests can contain the read of a timer.
@@ -173,6 +191,13 @@ fn read(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(cpu_bits("1-3,5"), 0b10_1110);
+        assert_eq!(cpu_bits("0"), 1);
+        assert_eq!([cpu_bits(""), cpu_bits("(null)"), cpu_bits("70-80")], [0; 3]);
+    }
 
     #[test]
     fn versions_are_read_from_releases() {

@@ -19,6 +19,7 @@ cfg_if::cfg_if! {
         mod kernel;
         mod lock;
         mod outside;
+        mod owner;
         mod phases;
         mod plan;
         mod run;

@@ -62,7 +62,7 @@ impl Lock {
                 lock.gate = pipe(1)?;
                 lock.room = pipe(readers as usize)?;
             }
-            LockMade::Futex => {}
+            LockMade::Futex | LockMade::Owner => {}
         }
         Ok(lock)
     }
@@ -71,7 +71,7 @@ impl Lock {
     pub fn take(&self, mode: LockMode) {
         match self.made {
             LockMade::Pipe { readers } => self.take_pipe(mode, readers),
-            LockMade::Futex | LockMade::Inode => self.queue.take(mode),
+            _ => self.queue.take(mode),
         }
     }
 
@@ -85,7 +85,7 @@ impl Lock {
                     put(self.gate[1], 1);
                 }
             }
-            LockMade::Futex | LockMade::Inode => self.queue.release(mode),
+            _ => self.queue.release(mode),
         }
     }
 

@@ -5,6 +5,7 @@
 //! `io_submit(2)` executes one after the other without leaving the kernel. On kernels that stop tasks
 //! anywhere it may as well be several calls, and what has no place in such a list is allowed there.
 
+use crate::owner;
 use cpumax_workload::{
     Action, Class, GroupIx, LockIx, LockKind, LockMode, Op, Signal, Span, Target, TaskSpec,
     Workload,
@@ -30,6 +31,10 @@ pub struct Facts {
     pub timer_requests: bool,
     /// CPUs on line.
     pub cpus: u32,
+    /// Timers are work of a thread (`PREEMPT_RT`), which may be made to wait, as the machine is ours.
+    pub timer_thread: bool,
+    /// Of the first 64 CPUs those that are without a tick while one task runs, a bit each.
+    pub nohz_full: u64,
 }
 
 /// How a lock is made.
@@ -44,6 +49,8 @@ pub enum LockMade {
     },
     /// A queue in user space.
     Futex,
+    /// The lock of a file's owner, which the timer thread takes too.
+    Owner,
 }
 
 /// How a workload is executed.
@@ -59,6 +66,8 @@ pub struct Plan {
     pub inner: bool,
     /// Tasks there may be at once.
     pub tasks: usize,
+    /// How many times a second the timer thread is to take the lock of the owner.
+    pub interrupts_hz: Option<u32>,
     /// Where the run is not quite what the workload says.
     pub notes: Vec<String>,
 }
@@ -69,10 +78,11 @@ pub struct Plan {
 /// What cannot be done, and why.
 pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     check_machine(workload, facts)?;
-    let mut plan = Plan::default();
+    let interrupts_hz = owner::interrupts_hz(workload, facts)?;
+    let mut plan = Plan { interrupts_hz, ..Plan::default() };
     for spec in &workload.tasks {
         check_task(workload, spec, &mut plan)?;
-        let whole = match calls(&spec.program, facts) {
+        let whole = match calls(workload, &spec.program, facts) {
             Ok(lists) => {
                 plan.lists |= lists;
                 true
@@ -83,7 +93,7 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
         plan.whole_calls.push(whole);
     }
     for lock in 0..workload.locks.len() as LockIx {
-        let made = lock_made(workload, &plan, lock)?;
+        let made = lock_made(workload, &plan, lock, facts)?;
         plan.lists |= matches!(made, LockMade::Pipe { .. });
         plan.locks.push(made);
     }
@@ -103,11 +113,13 @@ fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     if u32::from(machine.cpus) > facts.cpus {
         return Err(format!("needs {} CPUs, there are {}", machine.cpus, facts.cpus));
     }
-    if machine.nohz_full.is_some() {
-        return Err("`nohz_full` CPUs are chosen when a kernel boots".to_owned());
-    }
-    if !machine.softirqs.is_empty() {
-        return Err("nothing in user space makes a kernel's timer thread take a lock".to_owned());
+    if let Some(set) = machine.nohz_full {
+        let bit = |cpu: &u16| 1u64.checked_shl(u32::from(*cpu)).unwrap_or(0);
+        let wanted =
+            workload.cpu_sets[set as usize].0.iter().map(bit).fold(0, |all, bit| all | bit);
+        if wanted != facts.nohz_full {
+            return Err("this kernel was not booted with these `nohz_full` CPUs".to_owned());
+        }
     }
     Ok(())
 }
@@ -176,14 +188,16 @@ fn has(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
 }
 
 /// Whether a program's calls need lists of requests, or why they are no lists.
-fn calls(program: &[Op], facts: Facts) -> Result<bool, String> {
+fn calls(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
     let mut lists = false;
     let mut at = 0;
     while at < program.len() {
         if program[at] == Op::EnterKernel {
             let end = call_end(program, at);
-            let requests = call_requests(&program[at + 1..end], facts)?;
-            lists |= requests > 1;
+            let ops = &program[at + 1..end];
+            let asks =
+                owner::question(ops).is_some_and(|(lock, ..)| owner::is_it(workload, lock, facts));
+            lists |= !asks && call_requests(ops, facts)? > 1;
             at = end;
         }
         at += 1;
@@ -287,8 +301,17 @@ struct Use {
     readers: u32,
 }
 
-fn lock_made(workload: &Workload, plan: &Plan, lock: LockIx) -> Result<LockMade, String> {
+fn lock_made(
+    workload: &Workload,
+    plan: &Plan,
+    lock: LockIx,
+    facts: Facts,
+) -> Result<LockMade, String> {
     let spec = &workload.locks[lock as usize];
+    if owner::is_it(workload, lock, facts) {
+        owner::check_use(workload, lock)?;
+        return Ok(LockMade::Owner);
+    }
     let mut found = Use::default();
     for (task, whole) in workload.tasks.iter().zip(&plan.whole_calls) {
         let mut in_call = false;
@@ -329,7 +352,8 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
         let spec = &workload.tasks[kind as usize];
-        let stays = |lock: LockIx| plan.locks[lock as usize] != LockMade::Inode;
+        let is_kernels = |made| matches!(made, LockMade::Inode | LockMade::Owner);
+        let stays = |lock: LockIx| !is_kernels(plan.locks[lock as usize]);
         if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
             return Err(format!(
@@ -367,7 +391,8 @@ mod tests {
              kind = \"rwsem\"\n[[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{{ forever = [{program}] }}]\n{more}"
         );
         let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
-        plan(&workload, Facts { stops_anywhere, timer_requests: true, cpus: 1 })
+        let facts = Facts { stops_anywhere, timer_requests: true, cpus: 1, ..Facts::default() };
+        plan(&workload, facts)
     }
 
     const HELD: &str = "{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"1ms\" }, { unlock = \"l\" }] }";
@@ -405,6 +430,18 @@ mod tests {
             let refused = of(false, program, "").unwrap_err();
             assert!(refused.contains(why) && refused.contains("\"t\""), "{refused}");
             assert_eq!(of(true, program, "").unwrap().whole_calls, [false]);
+        }
+    }
+
+    #[test]
+    fn cpus_without_a_tick_are_those_the_kernel_was_booted_with() {
+        let text = "duration = \"1s\"\n[machine]\ncpus = 3\nnohz_full = \"1-2\"\n[[task]]\nname = \"t\"\n\
+                    program = [{ user = \"1ms\" }]\n";
+        let workload = parse(text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+        let booted = |nohz_full| Facts { cpus: 3, nohz_full, ..Facts::default() };
+        assert!(plan(&workload, booted(0b110)).is_ok());
+        for other in [0, 0b100, 0b111] {
+            assert!(plan(&workload, booted(other)).unwrap_err().contains("booted"));
         }
     }
 

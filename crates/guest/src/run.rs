@@ -9,6 +9,7 @@ use crate::cgroup::{self, Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::outside::Outside;
+use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, longest_ns, plan};
 use crate::protocol::{Job, Report};
@@ -93,7 +94,7 @@ pub(crate) struct Run {
 pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     let workload = parse(&job.scenario, "scenario.toml")
         .map_err(|error| Error::Refused(format!("not a scenario: {error}")))?;
-    let plan = plan(&workload, kernel::facts()).map_err(Error::Refused)?;
+    let plan = plan(&workload, kernel::facts(place.in_vm)).map_err(Error::Refused)?;
     place.knobs.set(&workload.machine, place.in_vm).map_err(Error::Refused)?;
     let groups = place.hierarchy.make(&workload, plan.inner)?;
     let notes = plan.notes.clone();
@@ -157,6 +158,7 @@ fn make_world(
         slots.push(make_slot(ix, stack, place));
     }
     let tallies = workload.tasks.iter().map(|_| Tally::default()).collect();
+    let has_owner = plan.locks.contains(&LockMade::Owner);
     let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
     Ok(World {
         seed: job.seed,
@@ -164,6 +166,8 @@ fn make_world(
         speed: place.speed,
         files: place.files,
         scratch: place.scratch,
+        pid: std::process::id() as usize,
+        clock_device: has_owner.then(Clock::open).transpose()?,
         locks,
         channels,
         procs_fds,
@@ -289,9 +293,10 @@ impl Run {
         self.start_clear_of_edges();
         let tracing = self.trace(job.trace)?;
         let before = self.start()?;
-        script.play(self)?;
-        self.ended_in_time()?;
-        let mut report = collect::report(self, job, &before)?;
+        let played = script.play(self).and_then(|()| self.ended_in_time());
+        let report = played.and_then(|()| collect::report(self, job, &before));
+        self.stop_interrupts()?;
+        let mut report = report?;
         let outside = std::mem::take(&mut self.outside);
         let (mut asleep_ns, mut others_ns) = (Vec::new(), Vec::new());
         if let Some(tracing) = tracing {
@@ -426,6 +431,7 @@ impl Run {
         while stamp() < world.start_stamp.load(Relaxed) {
             std::hint::spin_loop();
         }
+        self.start_interrupts()?;
         if !self.born {
             for start in &now {
                 self.start_task(start);
@@ -437,6 +443,26 @@ impl Run {
             self.notes.push(format!("all tasks had started {} us after the start", late_ns / 1000));
         }
         Ok(before)
+    }
+
+    /// From here on the timer thread takes the lock it is to take.
+    fn start_interrupts(&self) -> Result<(), String> {
+        match (&self.world.clock_device, self.world.plan.interrupts_hz) {
+            (Some(clock), Some(hz)) => clock.start(hz),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets everybody go on who waits for a timer thread that waits for whom a limit has stopped: without limits, nobody is.
+    fn stop_interrupts(&self) -> Result<(), String> {
+        const REST_NS: u64 = 50_000_000;
+        let Some(clock) = &self.world.clock_device else { return Ok(()) };
+        for (group, spec) in self.groups.iter().zip(&self.world.workload.groups).skip(1) {
+            self.place.hierarchy.write_limit(group, spec.limit, Limit::UNLIMITED)?;
+        }
+        sys::sleep_for(REST_NS);
+        clock.stop();
+        Ok(())
     }
 
     /// Makes all tasks that run from the start, to wait until they are woken.

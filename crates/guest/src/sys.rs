@@ -114,6 +114,16 @@ pub fn pwrite(fd: c_int, buf: *const u8, len: usize, offset: usize) -> isize {
     call(Sysno::pwrite64, [fd as usize, buf as usize, len, offset, 0, 0])
 }
 
+/// fcntl(2)
+pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
+    call(Sysno::fcntl, [fd as usize, command as usize, argument, 0, 0, 0])
+}
+
+/// ioctl(2), with a number or a pointer to what lives as long as the program.
+pub fn ioctl(fd: c_int, request: u64, argument: usize) -> isize {
+    call(Sysno::ioctl, [fd as usize, request as usize, argument, 0, 0, 0])
+}
+
 /// readv(2)
 pub fn readv(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
     call(Sysno::readv, [fd as usize, vector as usize, n, 0, 0, 0])

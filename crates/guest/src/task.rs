@@ -5,6 +5,7 @@
 
 use crate::call::Call;
 use crate::channel::token_ns;
+use crate::owner::Clock;
 use crate::plan::LockMade;
 use crate::sys;
 use crate::work::{SCRATCH_BYTES, stamp, turn};
@@ -196,6 +197,17 @@ impl Task {
         };
         if written < 0 {
             world.fail(Fault::Call, written);
+        }
+        self.settle_work(ns);
+    }
+
+    /// Reads or sets the owner of the clock, under the lock of that.
+    pub fn ask_owner(&mut self, clock: &Clock, mode: LockMode, ns: u64) {
+        self.asked_ns += ns;
+        self.set(Phase::Blocked, ns);
+        let asked = clock.ask(mode, self.world.pid);
+        if asked < 0 {
+            self.world.fail(Fault::Call, asked);
         }
         self.settle_work(ns);
     }

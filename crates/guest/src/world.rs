@@ -35,6 +35,10 @@ pub struct World {
     pub files: WorkFiles,
     /// Buffer that work is done with.
     pub scratch: *mut u8,
+    /// The process that starts tasks.
+    pub pid: usize,
+    /// The clock whose owner's lock tasks take and the timer thread, if any do.
+    pub clock_device: Option<crate::owner::Clock>,
     /// By lock.
     pub locks: Vec<crate::lock::Lock>,
     /// By channel.

@@ -24,6 +24,8 @@ pub(crate) enum SoftirqWork {
     Slack(GroupId),
     /// A section of the workload, by number.
     Section(u32),
+    /// The end of a sleep, by its number.
+    WakeUp(TaskId, u32),
 }
 
 #[derive(Debug, Clone)]

@@ -221,6 +221,9 @@ impl Machine<'_> {
             self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
             return;
         }
+        if self.defer_wake_up(task, sleeps) {
+            return;
+        }
         self.finish_tick(cpu);
         match self.tasks[task].code {
             Code::Outside if self.now == 0 || self.outside_waited() => {}

@@ -1,6 +1,6 @@
 //! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: period and slack timers run in a
-//! real-time thread per CPU (kernel: `ktimers/N`), which also does the workload's regular sections and may
-//! wait there for a lock whose holder is throttled.
+//! real-time thread per CPU (kernel: `ktimers/N`), which also wakes who sleeps, does the workload's regular sections, and
+//! may wait there for a lock whose holder is throttled.
 
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
@@ -51,6 +51,17 @@ impl Machine<'_> {
         true
     }
 
+    /// So is the timer of a sleep there, but for those of real-time tasks (kernel: `hrtimer_setup_sleeper_on_stack()`). True:
+    /// it was handed over.
+    pub(crate) fn defer_wake_up(&mut self, task: TaskId, sleeps: u32) -> bool {
+        let t = &self.tasks[task];
+        if self.preempt != Preempt::Rt || t.class == Class::Rt || t.code != Code::Kind {
+            return false;
+        }
+        self.raise_softirq(t.cpu, SoftirqWork::WakeUp(task, sleeps));
+        true
+    }
+
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
         // A timer that is already queued is not queued twice.
@@ -77,6 +88,12 @@ impl Machine<'_> {
             None => self.block(task, Wait::Softirq),
             Some(SoftirqWork::Period(group)) => self.period_expired(group),
             Some(SoftirqWork::Slack(group)) => self.slack_expired(group),
+            Some(SoftirqWork::WakeUp(sleeper, sleeps)) => {
+                let t = &self.tasks[sleeper];
+                if t.state == State::Asleep(Wait::Timer) && t.sleeps == sleeps {
+                    self.wake(sleeper);
+                }
+            }
             Some(SoftirqWork::Section(index)) => {
                 self.tasks[task].code = Code::Softirq(index);
                 self.tasks[task].pc = 0;

@@ -198,7 +198,8 @@ fn jobs<'a>(
                 let is_exact = args.on == RunOn::Vm && mode == Mode::Exact;
                 let path = |path| names.path(path, &workload.name, &kernel.name, seed);
                 let trace = args.trace.as_deref().map(path);
-                let job = Job { trace: trace.is_some(), ..job };
+                let kernel_arguments = worlds::kernel_arguments(workload);
+                let job = Job { trace: trace.is_some(), kernel_arguments, ..job };
                 jobs.push(Planned { workload, kernel, job, is_exact, trace });
             }
         }

@@ -41,7 +41,8 @@ impl<'a> Machine<'a> {
         let mode = self.mode(job);
         let new =
             cpumax_lab::Job::new(&self.name, mode, print(job.workload), job.seed, duration_ns);
-        cpumax_lab::Job { trace: job.trace, ..new }
+        let kernel_arguments = kernel_arguments(job.workload);
+        cpumax_lab::Job { trace: job.trace, kernel_arguments, ..new }
     }
 
     fn error(&self, error: &cpumax_lab::Error) -> Error {
@@ -102,6 +103,13 @@ impl Machine<'_> {
             other => Err(self.error(other)),
         }
     }
+}
+
+/// What a kernel must be told when it boots: of CPUs that are to be without a tick.
+pub fn kernel_arguments(workload: &Workload) -> String {
+    let Some(set) = workload.machine.nohz_full else { return String::new() };
+    let cpus: Vec<String> = workload.cpu_sets[set as usize].0.iter().map(u16::to_string).collect();
+    format!("nohz_full={}", cpus.join(","))
 }
 
 fn mode(how: How<'_>, workload: &Workload) -> cpumax_lab::Mode {
@@ -184,6 +192,18 @@ mod tests {
 
     fn names(list: &str) -> Vec<String> {
         kernels(list).unwrap().into_iter().map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn a_kernel_is_told_of_cpus_without_a_tick() {
+        let of = |machine: &str| {
+            let text = format!(
+                "duration = \"1s\"\n[machine]\ncpus = 4\n{machine}\n[[task]]\nname = \"t\"\nprogram = [{{ user = \"1ms\" }}]\n"
+            );
+            kernel_arguments(&cpumax_workload::parse(&text, "s.toml").unwrap())
+        };
+        assert_eq!(of("nohz_full = \"1,3\""), "nohz_full=1,3");
+        assert_eq!(of(""), "");
     }
 
     #[test]

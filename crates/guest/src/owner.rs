@@ -1,0 +1,232 @@
+//! A lock that the timer thread of a real-time kernel takes: that of the owner of `/dev/rtc0`, an `rwlock_t`.
+//!
+//! Periodic interrupts of that clock are a timer, which on `PREEMPT_RT` is work of the CPU's timer thread, as period timers
+//! are. It looks under the lock for whom to tell (kernel: `rtc_pie_update_irq()`, `kill_fasync()`, `send_sigio()`).
+//! fcntl(2) reads the owner, or sets it, under the same lock. For how long it is held cannot be chosen: it is part of a
+//! microsecond. Only in a virtual machine of our own, as this stops a kernel to 6.17.
+
+use crate::plan::{Facts, call_end};
+use crate::sys;
+use cpumax_workload::{LockIx, LockKind, LockMode, Op, Span, Workload};
+use std::ffi::CStr;
+
+const CLOCK: &CStr = c"/dev/rtc0";
+/// Kernel time of a call that reads or sets the owner that is taken as given, ns.
+const MOST_NS: u64 = 2_000;
+/// Interrupts a second that the clock can be asked for.
+const MOST_HZ: u64 = 8192;
+
+const RTC_PIE_ON: u64 = 0x7005;
+const RTC_PIE_OFF: u64 = 0x7006;
+const RTC_IRQP_SET: u64 = 0x4008_700c;
+
+/// Whether this lock is the one of the owner: an rwlock, where there is a timer thread.
+pub fn is_it(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
+    facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
+}
+
+/// What a call is that takes such a lock once: which one, how, and the kernel time in it, ns; `None` if it does anything else.
+pub fn question(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
+    let (mut taken, mut is_held, mut sum_ns) = (None, false, 0u64);
+    for op in ops {
+        match *op {
+            Op::Kernel(Span::Fixed(ns)) => sum_ns = sum_ns.saturating_add(ns),
+            Op::Lock { lock, mode } if taken.is_none() => {
+                (taken, is_held) = (Some((lock, mode)), true);
+            }
+            Op::Unlock { lock } if is_held && taken.is_some_and(|(taken, _)| taken == lock) => {
+                is_held = false;
+            }
+            _ => return None,
+        }
+    }
+    let (lock, mode) = taken.filter(|_| !is_held && sum_ns <= MOST_NS)?;
+    Some((lock, mode, sum_ns))
+}
+
+/// Refuses another use of the lock than in calls that read or set the owner.
+///
+/// # Errors
+/// Which use that is, and what would be accepted.
+pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
+    let name = &workload.locks[lock as usize].name;
+    if (0..lock).any(|other| workload.locks[other as usize].kind == LockKind::Rwlock) {
+        return Err(format!("lock {name:?}: there is one rwlock that the timer thread takes"));
+    }
+    for task in &workload.tasks {
+        let (mut at, mut asked_to) = (0, 0);
+        while at < task.program.len() {
+            match task.program[at] {
+                Op::EnterKernel => {
+                    let end = call_end(&task.program, at);
+                    if question(&task.program[at + 1..end]).is_some() {
+                        asked_to = end;
+                    }
+                }
+                Op::Lock { lock: taken, .. } if taken == lock && at >= asked_to => {
+                    return Err(format!(
+                        "task {:?}: an rwlock is held by fcntl(), a call of {MOST_NS} ns of kernel time at the most with the \
+                         lock once in it",
+                        task.name
+                    ));
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+    Ok(())
+}
+
+/// How many sections of the timer thread there are a second, or why there cannot be such.
+///
+/// # Errors
+/// What cannot be done, and why.
+pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, String> {
+    let [section, more @ ..] = &workload.machine.softirqs[..] else { return Ok(None) };
+    if !facts.timer_thread {
+        return Err(
+            "a kernel's timer thread takes a lock only on PREEMPT_RT, in a virtual machine (6.12-rt, 7.3-rt)"
+                .to_owned(),
+        );
+    }
+    let hz = 1_000_000_000 / section.every_ns.max(1);
+    let is_whole = hz * section.every_ns == 1_000_000_000;
+    let is_it = is_it(workload, section.lock, facts) && section.mode == LockMode::Read;
+    if !more.is_empty()
+        || workload.machine.cpus > 1
+        || !is_it
+        || section.hold_ns > MOST_NS
+        || !is_whole
+        || !(1..=MOST_HZ).contains(&hz)
+    {
+        return Err(format!(
+            "a timer thread is made to read one rwlock, on one CPU, for {MOST_NS} ns at the most, a whole number of times a \
+             second, {MOST_HZ} at the most"
+        ));
+    }
+    Ok(Some(hz as u32))
+}
+
+/// The clock.
+#[derive(Debug)]
+pub struct Clock(i32);
+
+impl Clock {
+    /// Opens it, for this process to be told of its interrupts, and to ignore that.
+    ///
+    /// # Errors
+    /// There is none, or somebody has it.
+    pub fn open() -> Result<Clock, String> {
+        let told = |what: &str| format!("/dev/rtc0: {what}: {}", std::io::Error::last_os_error());
+        // SAFETY: the name is a C string; the other calls take numbers.
+        unsafe {
+            let fd = libc::open(CLOCK.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            if fd < 0 {
+                return Err(told("cannot be opened"));
+            }
+            libc::signal(libc::SIGIO, libc::SIG_IGN);
+            if libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) < 0
+                || libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) < 0
+            {
+                return Err(told("nobody is told of interrupts"));
+            }
+            Ok(Clock(fd))
+        }
+    }
+
+    /// Has it interrupt so often from now on, on this CPU.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn start(&self, hz: u32) -> Result<(), String> {
+        let set = sys::ioctl(self.0, RTC_IRQP_SET, hz as usize);
+        let on = sys::ioctl(self.0, RTC_PIE_ON, 0);
+        if set < 0 || on < 0 {
+            return Err(format!("/dev/rtc0 does not interrupt {hz} times a second"));
+        }
+        Ok(())
+    }
+
+    /// Reads the owner, or sets it to who it is already.
+    pub fn ask(&self, mode: LockMode, owner: usize) -> isize {
+        match mode {
+            LockMode::Read => sys::fcntl(self.0, libc::F_GETOWN, 0),
+            LockMode::Write => sys::fcntl(self.0, libc::F_SETOWN, owner),
+        }
+    }
+
+    /// No more interrupts. For that the kernel waits, without sleeping, for one that is under way: so it is asked by
+    /// somebody who does not keep the timer thread from its work.
+    pub fn stop(&self) {
+        // SAFETY: this process has no other threads; the child makes system calls only.
+        match unsafe { libc::fork() } {
+            0 => {
+                sys::set_sched(0, sys::SchedAttr::fair(libc::SCHED_OTHER, 0, 0));
+                sys::ioctl(self.0, RTC_PIE_OFF, 0);
+                sys::exit(0)
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: the status has room.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+            }
+        }
+        // SAFETY: the descriptor is ours, and nobody uses it any more.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{LockMade, Plan, plan};
+    use cpumax_workload::parse;
+
+    fn of(timer_thread: bool, section: &str, call: &str) -> Result<Plan, String> {
+        let text = format!(
+            "duration = \"1s\"\n[machine]\npreempt = \"rt\"\n[[machine.softirq]]\ncpu = 0\n{section}\n[[lock]]\nname = \"l\"\n\
+             kind = \"rwlock\"\n[[task]]\nname = \"t\"\nprogram = [{{ forever = [{call}, {{ user = \"1ms\" }}] }}]\n"
+        );
+        let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+        let facts = Facts {
+            stops_anywhere: true,
+            timer_requests: true,
+            cpus: 1,
+            timer_thread,
+            ..Facts::default()
+        };
+        plan(&workload, facts)
+    }
+
+    const SECTION: &str = "every = \"20ms\"\nlock = \"l\"\nmode = \"read\"\nhold = \"1us\"";
+    const CALL: &str = "{ syscall = [{ kernel = \"400ns\" }, { lock = \"l\", mode = \"read\" }, { kernel = \"300ns\" }, \
+                        { unlock = \"l\" }] }";
+
+    #[test]
+    fn a_call_that_takes_it_once_asks_for_the_owner() {
+        let plan = of(true, SECTION, CALL).unwrap();
+        assert_eq!((plan.interrupts_hz, &plan.locks[..]), (Some(50), &[LockMade::Owner][..]));
+        assert!(!plan.lists);
+    }
+
+    #[test]
+    fn what_the_clock_cannot_do_is_refused() {
+        assert!(of(false, SECTION, CALL).unwrap_err().contains("PREEMPT_RT"));
+        for section in [
+            SECTION.replace("read", "write"),
+            SECTION.replace("20ms", "30ms"),
+            SECTION.replace("20ms", "100us"),
+            SECTION.replace("1us", "5us"),
+        ] {
+            assert!(of(true, &section, CALL).unwrap_err().contains("whole number"), "{section}");
+        }
+        for call in [
+            CALL.replace("300ns", "4ms"),
+            CALL.replace(" }] }", " }, { sleep = \"1ms\" }] }"),
+            "{ lock = \"l\", mode = \"read\" }, { user = \"1us\" }, { unlock = \"l\" }".to_owned(),
+        ] {
+            assert!(of(true, SECTION, &call).unwrap_err().contains("fcntl"), "{call}");
+        }
+    }
+}
