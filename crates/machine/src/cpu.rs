@@ -74,6 +74,12 @@ pub(crate) struct Cpu {
     pub leaves_irq_ns: u64,
     /// When the last timer of that interrupt wakes somebody, ns.
     pub woke_ns: u64,
+    /// When it is balanced next if it is busy, ns.
+    pub balance_ns: u64,
+    /// It had no less than others when its load was balanced last.
+    pub was_balanced: bool,
+    /// How often in a row balancing its load found nothing light enough to take.
+    pub balance_failed: u32,
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
     /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
@@ -115,6 +121,9 @@ impl Cpu {
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
             woke_ns: 0,
+            balance_ns: 0,
+            was_balanced: false,
+            balance_failed: 0,
             tick_took_ns: 0,
             point_ns: 0,
             kept_clock_ns: NEVER,

@@ -113,7 +113,6 @@ pub(crate) struct Machine<'a> {
     pub heap: Heap<Event>,
     pub touched: Vec<CpuId>,
     pub balance_armed: bool,
-    pub balance_round: u64,
 
     pub tick_ns: u64,
     pub base_slice_ns: u64,
@@ -228,7 +227,6 @@ impl<'a> Machine<'a> {
             heap: Heap::new(),
             touched: Vec::new(),
             balance_armed: false,
-            balance_round: 0,
             tick_ns,
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),

@@ -15,8 +15,8 @@ fn groups_that_run_out_together_share_each_cpu() {
     let used = outcome.tasks.values().map(|task| task.usage_usec);
     let mean = used.clone().sum::<u64>() / outcome.tasks.len() as u64;
     let least = used.min().unwrap();
-    assert!(least * 100 >= mean * 75, "{least} us of {mean} in the mean");
+    assert!(least * 100 >= mean * 70, "{least} us of {mean} in the mean");
     // Some rounds of the CPU that has most threads. With shares by what is queued it was 1.8 s, and 64 % of the mean.
     let longest_ns = outcome.tasks.values().map(|task| task.longest_stall_ns).max().unwrap();
-    assert!(longest_ns <= 700_000_000, "{longest_ns} ns");
+    assert!(longest_ns <= 1_200_000_000, "{longest_ns} ns");
 }

@@ -253,6 +253,8 @@ pub struct Rules {
     pub pelt_freeze: PeltFreeze,
     /// What a load balancer looks at.
     pub balance_test: BalanceTest,
+    /// A CPU that runs only tasks of class idle is as good as an idle one for whoever wakes up (5.4+). `fair/placement.rs`.
+    pub idle_class_is_free: bool,
     /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
@@ -332,6 +334,7 @@ pub const G1_4_18: Rules = Rules {
     self_clock: false,
     pelt_freeze: PeltFreeze::Throttled,
     balance_test: BalanceTest::SourceOrDestination,
+    idle_class_is_free: false,
     period_scaling: PeriodScaling::None,
     random_phase: false,
     slack_armed_once: false,
@@ -372,6 +375,7 @@ pub const G1_5_3: Rules = Rules { slack_armed_once: true, ..G1_5_1 };
 pub const G2: Rules = Rules {
     slices_expire: false,
     throttled_may_take: false,
+    idle_class_is_free: true,
     period_scaling: PeriodScaling::Double,
     ..G1_5_3
 };

@@ -2,16 +2,23 @@
 //! abstract, see docs/model.md).
 //!
 //! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks
-//! waiting, idle CPUs are looked at every tick and busy ones every 16 ms per CPU of a cache domain.
+//! waiting, idle CPUs are looked at every tick and busy ones every 16 ms per CPU of a cache domain. Busy ones that share a
+//! cache have their loads evened out, as averaged; of two caches the numbers of their tasks are.
 
 use crate::bandwidth::rules::{BalanceTest, Unit};
+use crate::events::NEVER;
+use crate::fair::pelt::RUNNABLE_SHIFT;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
-use crate::se::Owner;
+use crate::se::{Owner, scale};
 
 /// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
+/// A tick's balancing comes before the switch that the tick asks for, ns: whoever is to be next is one that waits.
+const BEFORE_NS: u64 = 1;
+/// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of a cache domain).
+const IMBALANCE_PCT: u64 = 117;
 /// Most queued entities looked at in one go.
 const MAX_SCANNED: usize = 64;
 
@@ -29,16 +36,21 @@ impl Machine<'_> {
             return;
         }
         self.balance_armed = true;
-        let at_ns = (self.now / self.tick_ns + 1) * self.tick_ns;
-        self.heap.push(at_ns, Event::Balance);
+        let tick_ns = self.balance_tick_ns() + self.tick_ns;
+        self.heap.push(tick_ns - BEFORE_NS, Event::Balance);
+    }
+
+    /// The tick whose balancing it is time for, ns.
+    fn balance_tick_ns(&self) -> u64 {
+        (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
     }
 
     /// A balancing round. Arms the next while there is anything to balance.
     pub(crate) fn balance(&mut self) {
-        self.balance_armed = false;
-        self.balance_round += 1;
         let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
-        if !self.cpus.ids().any(waits) {
+        // What moves meanwhile does not arm another one.
+        self.balance_armed = self.cpus.ids().any(waits);
+        if !self.balance_armed {
             return;
         }
         let idle_exists =
@@ -53,24 +65,35 @@ impl Machine<'_> {
                 }
             }
         }
-        let busy_ns = self.busy_interval_ns();
-        if self.balance_round * self.tick_ns % busy_ns < self.tick_ns {
-            self.balance_busy();
+        // One with tasks of class idle alone does not wait for its time either.
+        let gives_way =
+            self.rules.idle_class_is_free && self.cpus.ids().any(|cpu| self.runs_idle_class(cpu));
+        let this_tick_ns = self.balance_tick_ns();
+        let next_ns = this_tick_ns + self.tick_ns;
+        let mut at_ns = NEVER;
+        for cpu in self.cpus.ids() {
+            if self.nr_running[cpu.ix()] == 0 || !self.cpus[cpu].online {
+                continue;
+            }
+            if this_tick_ns >= self.cpus[cpu].balance_ns || gives_way && self.runs_idle_class(cpu) {
+                self.balance_busy(cpu);
+                self.cpus[cpu].balance_ns = this_tick_ns + self.busy_interval_ns(cpu);
+            }
+            at_ns = at_ns.min(self.cpus[cpu].balance_ns);
         }
         // Without an idle CPU the next round that can do anything is a busy one.
-        let rounds_ns =
-            if idle_exists { self.tick_ns } else { busy_ns.div_ceil(self.tick_ns) * self.tick_ns };
-        if !idle_exists {
-            self.balance_round += rounds_ns / self.tick_ns - 1;
-        }
-        self.balance_armed = true;
-        let at_ns = (self.now / self.tick_ns) * self.tick_ns + rounds_ns;
-        self.heap.push(at_ns, Event::Balance);
+        let at_ns = if idle_exists || gives_way { next_ns } else { at_ns.max(next_ns) };
+        self.heap.push(at_ns - BEFORE_NS, Event::Balance);
     }
 
-    fn busy_interval_ns(&self) -> u64 {
-        let domain = self.llc(CpuId(0)).len() as u64;
-        (16 * domain * 1_000_000).clamp(self.tick_ns, 1_000_000_000)
+    /// How long a busy CPU leaves it at that: 16 ms for each CPU of its cache, twice as much after it was found balanced, less
+    /// a tick (kernel: `get_sd_balance_interval()`).
+    fn busy_interval_ns(&self, cpu: CpuId) -> u64 {
+        let domain = self.llc(cpu).len() as u64;
+        let factor = if self.cpus[cpu].was_balanced { 2 } else { 1 };
+        let most_ns = 100_000_000 * self.cpus.len() as u64;
+        let ns = (16 * domain * 1_000_000 * factor).min(most_ns);
+        (ns.div_ceil(self.tick_ns) - 1).max(1) * self.tick_ns
     }
 
     fn pull_to_idle(&mut self, cpu: CpuId) {
@@ -83,28 +106,100 @@ impl Machine<'_> {
         }
     }
 
-    /// Evens out the number of ready tasks: the busiest CPU gives to the least busy one.
-    fn balance_busy(&mut self) {
-        let cpus = self.cpus.len() as u32;
-        let mut first = 0;
-        while first < cpus {
-            let domain = self.llc(CpuId(first));
-            for to in domain.clone().map(CpuId) {
-                self.even_out(to, domain.clone());
-            }
-            first = domain.end;
-        }
-        if self.llc(CpuId(0)).len() as u32 != cpus {
-            for to in (0..cpus).map(CpuId) {
-                self.even_out(to, 0..cpus);
-            }
+    /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
+    fn balance_busy(&mut self, to: CpuId) {
+        let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
+        self.even_out_load(to, own.clone());
+        if own != all {
+            self.even_out(to, all);
         }
     }
 
-    fn even_out(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
-        if !self.cpus[to].online {
-            return;
+    /// A CPU with tasks takes from the one that has the most load of those it shares a cache with, up to what both are short
+    /// of the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, of groups of one CPU each).
+    fn even_out_load(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
+        let (mut busiest, mut sum, mut cpus) = (None, 0, 0);
+        for cpu in domain.map(CpuId) {
+            if !self.cpus[cpu].online {
+                continue;
+            }
+            let load = self.cpu_load(cpu);
+            sum += load;
+            cpus += 1;
+            if cpu != to && self.is_overloaded(cpu) && busiest.is_none_or(|(_, most)| load > most) {
+                busiest = Some((cpu, load));
+            }
         }
+        let (local, average) = (self.cpu_load(to), sum / cpus);
+        let more = busiest.filter(|&(_, most)| {
+            let is_near = self.is_overloaded(to) && 100 * most <= IMBALANCE_PCT * local;
+            local < most && local < average && !is_near && !self.has_spare(to)
+        });
+        self.cpus[to].was_balanced = more.is_none();
+        let Some((from, most)) = more else {
+            self.cpus[to].balance_failed = 0;
+            return;
+        };
+        // One with more load may have nobody who waits.
+        let short = average - local;
+        let imbalance = most.checked_sub(average).map_or(short, |over| over.min(short));
+        // Interrupts leave a CPU a little less than its whole capacity: half a task is more than what two CPUs with one and two of
+        // them are short of.
+        let moved = self.pull_load(to, from, imbalance - imbalance / 256);
+        let c = &mut self.cpus[to];
+        c.balance_failed = if moved { 0 } else { c.balance_failed + 1 };
+    }
+
+    /// Load of a CPU as averaged (kernel: `cpu_load()`).
+    fn cpu_load(&mut self, cpu: CpuId) -> u64 {
+        let root = self.root(cpu);
+        self.pelt_update(root);
+        self.cfs_rqs[root].pelt.load_avg
+    }
+
+    /// Somebody waits, and it was not idle for long in the last time (kernel: `group_is_overloaded()`).
+    fn is_overloaded(&self, cpu: CpuId) -> bool {
+        self.nr_running[cpu.ix()] > 1 && !self.has_spare(cpu)
+    }
+
+    /// It was idle for some of the last time (kernel: `group_has_capacity()`).
+    fn has_spare(&self, cpu: CpuId) -> bool {
+        let root = &self.cfs_rqs[self.root(cpu)];
+        root.pelt.runnable_avg as u64 * IMBALANCE_PCT < 100 << RUNNABLE_SHIFT
+    }
+
+    /// Moves tasks that are together about as heavy as that; the more often none was light enough, the heavier it may be
+    /// (kernel: `detach_tasks()`). True if any was.
+    fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> bool {
+        let mut lists = std::mem::take(&mut self.balancing);
+        self.find_movable(from, to, MAX_MOVED, &mut lists);
+        let (mut left, mut moved) = (imbalance, false);
+        for &task in &lists.movable {
+            let load = self.task_h_load(task);
+            if left > 0 && load >> self.cpus[to].balance_failed.min(63) <= left {
+                left = left.saturating_sub(load);
+                self.migrate(task, to);
+                moved = true;
+            }
+        }
+        self.balancing = lists;
+        moved
+    }
+
+    /// What a task is of the load of its CPU (kernel: `task_h_load()`).
+    fn task_h_load(&self, task: TaskId) -> u64 {
+        let mut load = self.nominal_weight(task);
+        let mut q = self.ses[self.tasks[task].se].q;
+        while self.cfs_rqs[q].se.is_some() {
+            let rq = &self.cfs_rqs[q];
+            load = scale(load, self.ses[rq.se].weight, rq.pelt.load_avg.max(load).max(1));
+            q = rq.parent;
+        }
+        load.max(1)
+    }
+
+    /// A CPU with tasks takes from the one that has most, until both have as many.
+    fn even_out(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
         let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
         // Half the difference evens out; less than two is none, and a sixth of many is within tolerance.
@@ -242,6 +337,7 @@ impl Machine<'_> {
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
         debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
+        self.carry_load(task, to);
         self.dequeue_task(task, Dequeue::Move);
         self.set_cpu(task, to);
         self.enqueue_task(task, Enqueue::Move);

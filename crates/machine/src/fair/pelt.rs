@@ -6,8 +6,9 @@
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::CfsRq;
 use crate::group::Group;
-use crate::ids::{CfsRqId, GroupId, TaskId};
+use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
+use crate::se::scale;
 
 /// A period is 2^20 ns.
 const PERIOD_SHIFT: u32 = 20;
@@ -50,7 +51,7 @@ const DECAY: [u64; 32] = [
 /// how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
 /// One runnable task, as averaged; as published it is 2^10.
-const RUNNABLE_SHIFT: u32 = 16;
+pub(crate) const RUNNABLE_SHIFT: u32 = 16;
 /// No more are counted on one CPU.
 const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
@@ -153,6 +154,31 @@ impl Machine<'_> {
             rq.pelt.load_avg = rq.pelt.load_avg.max(before + weight);
             weight = self.groups[rq.group].weight;
             q = rq.parent;
+        }
+    }
+
+    /// A queued task that goes to another CPU takes its load along, on all levels (kernel: `detach_entity_load_avg()`,
+    /// `attach_entity_load_avg()`, `propagate_entity_cfs_rq()`). As it is not averaged for each task, it is that of one
+    /// that always runs.
+    pub(crate) fn carry_load(&mut self, task: TaskId, to: CpuId) {
+        let mut load = self.nominal_weight(task);
+        let mut from = self.ses[self.tasks[task].se].q;
+        while from.is_some() {
+            let there = self.cfs_rq(self.cfs_rqs[from].group, to);
+            self.pelt_update(from);
+            self.pelt_update(there);
+            let rq = &mut self.cfs_rqs[from];
+            let (se, parent, all) = (rq.se, rq.parent, rq.pelt.load_avg.max(load).max(1));
+            let runnable = rq.pelt.runnable_avg.min(1 << RUNNABLE_SHIFT);
+            rq.pelt.load_avg = rq.pelt.load_avg.saturating_sub(load);
+            rq.pelt.runnable_avg -= runnable;
+            let rq = &mut self.cfs_rqs[there];
+            rq.pelt.load_avg += load;
+            rq.pelt.runnable_avg = rq.pelt.runnable_avg.saturating_add(runnable);
+            if se.is_some() {
+                load = scale(load, self.ses[se].weight, all);
+            }
+            from = parent;
         }
     }
 

@@ -33,12 +33,30 @@ impl Machine<'_> {
         c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
     }
 
+    /// Only one of class idle runs there, and nobody waits (kernel: `sched_idle_cpu()`).
+    pub(crate) fn runs_idle_class(&self, cpu: CpuId) -> bool {
+        let c = &self.cpus[cpu];
+        c.nr_running == 1
+            && c.rt_queue.is_empty()
+            && c.curr.is_some()
+            && self.tasks[c.curr].class == Class::Idle
+    }
+
+    /// Whether this task can have the CPU at once.
+    fn is_free_for(&self, task: TaskId, cpu: CpuId) -> bool {
+        let gives_way = self.rules.idle_class_is_free
+            && self.tasks[task].class != Class::Idle
+            && self.runs_idle_class(cpu);
+        (gives_way || self.is_free(cpu)) && self.may_use(task, cpu)
+    }
+
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
+        let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
             let nr_running = &self.nr_running[range.start as usize..range.end as usize];
-            let unused = (range.start..).zip(nr_running).filter(|&(_, &nr)| nr == 0);
+            let unused = (range.start..).zip(nr_running).filter(|&(_, &nr)| nr <= most);
             let mut unused = unused.map(|(cpu, _)| CpuId(cpu));
-            unused.find(|&cpu| self.is_free(cpu) && self.may_use(task, cpu))
+            unused.find(|&cpu| self.is_free_for(task, cpu))
         };
         free_of(from.0..range.end).or_else(|| free_of(range.start..from.0))
     }
@@ -98,10 +116,10 @@ impl Machine<'_> {
         } else {
             return self.least_loaded(task, prev);
         };
-        if self.may_use(task, prev) && self.is_free(prev) && self.llc(prev).contains(&target.0) {
+        if self.is_free_for(task, prev) && self.llc(prev).contains(&target.0) {
             return prev;
         }
-        if self.is_free(target) {
+        if self.is_free_for(task, target) {
             return target;
         }
         self.free_in(task, target, self.llc(target)).unwrap_or(target)
