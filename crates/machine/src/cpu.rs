@@ -82,6 +82,8 @@ pub(crate) struct Cpu {
     pub balance_failed: u32,
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
+    /// How long it is to last after its charge, ns.
+    pub tick_over_ns: u64,
     /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
     pub point_ns: u64,
     /// The run queue's clock when a wake-up asked for a reschedule, which does not read it again, ns; [`NEVER`]: the
@@ -125,6 +127,7 @@ impl Cpu {
             was_balanced: false,
             balance_failed: 0,
             tick_took_ns: 0,
+            tick_over_ns: 0,
             point_ns: 0,
             kept_clock_ns: NEVER,
             tick_is_late: false,

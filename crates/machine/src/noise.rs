@@ -4,6 +4,7 @@
 //! kernel, its compiler and the machine, so a run draws them by a seed: for each kind of thing a length that is typical in
 //! this run, and around that as much chance as this run has, which may be nearly none.
 
+use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lock::Lock;
@@ -15,7 +16,7 @@ use std::num::NonZeroU64;
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// From a tick's time to what it charges.
+    /// From a tick's time to the switch.
     Tick,
     /// From the end of a slice, by its timer, to what is charged then.
     Slice,
@@ -56,9 +57,13 @@ pub(crate) enum Kind {
     Enter,
     /// In the new group, until the CPU is to choose anew.
     Moved,
+    /// The part of a tick that comes after its charge.
+    TickOver,
+    /// From the charge at the end of a slice, by its timer, to the switch.
+    SliceOver,
 }
 
-const KINDS: [Kind; 22] = [
+const KINDS: [Kind; 24] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -81,6 +86,8 @@ const KINDS: [Kind; 22] = [
     Kind::Exit,
     Kind::Enter,
     Kind::Moved,
+    Kind::TickOver,
+    Kind::SliceOver,
 ];
 
 impl Kind {
@@ -88,6 +95,8 @@ impl Kind {
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick => (9_500, 17_500),
+            Kind::TickOver => (3_500, 6_500),
+            Kind::SliceOver => (2_500, 4_500),
             Kind::WakeToo => (4_500, 8_000),
             Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::Come => (8_000, 14_500),
@@ -274,14 +283,40 @@ impl Machine<'_> {
         let late = !self.cpus[cpu].tick_is_late;
         self.cpus[cpu].tick_is_late = late;
         if late {
+            let is_first = self.cpus[cpu].leaves_irq_ns <= self.now;
             self.enter_irq(cpu, Kind::Tick);
+            // Where there are no deadlines it is all the same.
+            let counts = is_first && self.rules.queue != Queue::Cfs;
+            let over_ns = if counts { self.noise_ns(Kind::TickOver) } else { 0 };
+            let c = &mut self.cpus[cpu];
+            c.tick_over_ns = over_ns;
+            c.leaves_irq_ns -= over_ns;
+        } else {
+            self.tick_lasts_on(cpu);
         }
         late
+    }
+
+    /// The tick charges, now, and lasts on until somebody is chosen. What a task uses meanwhile is charged at the switch: to
+    /// the slice that began with the charge, where that was the end of one (kernel: `update_deadline()`, then
+    /// `put_prev_entity()`).
+    fn tick_lasts_on(&mut self, cpu: CpuId) {
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
+    }
+
+    /// So does the timer that ends slices.
+    pub(crate) fn hrtick_lasts_on(&mut self, cpu: CpuId) {
+        let ns = self.noise_ns(Kind::SliceOver);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
+        c.tick_took_ns = 0;
     }
 
     /// Another timer expires while the CPU is in a tick, which has charged by the time that this one's turn comes.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
+            self.tick_lasts_on(cpu);
             self.here = cpu;
             self.touch(cpu, true);
             self.account_work(cpu);

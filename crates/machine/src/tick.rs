@@ -285,6 +285,7 @@ impl Machine<'_> {
         self.charge_path(self.ses[self.tasks[curr].se].q);
         self.reweight_flat_curr(cpu);
         self.resched(cpu, Resched::Now);
+        self.hrtick_lasts_on(cpu);
         let ns = self.noise_ns(Kind::Slice);
         self.interrupted(cpu, Kind::Slice, ns);
     }

@@ -118,3 +118,44 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
         assert!((15_900..16_100).contains(&used_usec), "{used_usec} us, seed {seed}");
     }
 }
+
+#[test]
+fn what_an_interrupt_lasts_beyond_its_charge_is_charged_to_the_next_slice() {
+    // The first slice of a new task is half a one, and whole. The later ones have begun where the timer charged.
+    let tasks = "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ user = \"1s\" }]\n";
+    for (kernel, seed) in
+        ["7.1", "7.2", "7.3"].iter().flat_map(|k| (1..=4).map(move |s| (k, 3 * s)))
+    {
+        let switches = times(&events(kernel, seed, None, tasks), "switch", "a");
+        let turns: Vec<u64> = switches.windows(2).map(|two| two[1] - two[0]).collect();
+        let (first, later) = (turns[1] - 350 * US, turns[2] - 700 * US);
+        assert!((2_000..5_000).contains(&(first - later)), "{turns:?}, {kernel}, seed {seed}");
+    }
+}
+
+#[test]
+fn a_tick_charges_before_the_switch() {
+    // The group runs out in the first tick or the second, which says so; then its task parks.
+    let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"3000 100000\"\n\
+                [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let observed = Conditions { hz: Some(250), first_tick_ns: Some(0), ..Conditions::default() };
+    for seed in 1..=9 {
+        let options = Options {
+            check: true,
+            noise: Some(seed),
+            observed: Some(&observed),
+            ..Options::new(parse_kernels("7.2").expect("is a kernel")[0], 1)
+        };
+        let mut recorded = Recorded::default();
+        run(&workload, &options, Some(&mut recorded), None).expect("runs");
+        let after_tick_ns = |found: fn(&What) -> bool| {
+            let event = recorded.events.iter().find(|event| found(&event.what)).expect("happens");
+            event.time_ns % (4_000 * US)
+        };
+        let charged_ns = after_tick_ns(|what| matches!(what, What::Throttle { .. }));
+        let parked_ns = after_tick_ns(|what| matches!(what, What::Park { .. }));
+        assert!((3_000..=14_000).contains(&charged_ns), "{charged_ns}, seed {seed}");
+        assert!(parked_ns > charged_ns + 3_500, "{charged_ns}, {parked_ns}, seed {seed}");
+    }
+}
