@@ -387,6 +387,7 @@ impl Machine<'_> {
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
+        t.average_wanted(self.now);
         t.mode = Mode::Kernel;
         t.state = State::Asleep(wait);
         t.segment = Segment::None;

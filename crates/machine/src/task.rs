@@ -1,6 +1,7 @@
 //! A task: where it is, what it is doing, and what it still has to do.
 
 use crate::events::NEVER;
+use crate::fair::pelt::WHOLE;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
 use std::num::NonZeroU64;
@@ -144,6 +145,10 @@ pub(crate) struct Task {
     pub parent: TaskId,
     pub children: u32,
     pub random: Stream,
+    /// How much of the last time it wanted to run, averaged; [`WHOLE`] is all of it. And up to when that is true, ns.
+    pub wanted: u64,
+    /// See there.
+    pub wanted_ns: u64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
@@ -198,6 +203,8 @@ impl Task {
             random,
             usage_ns: 0,
             ready_since_ns: NEVER,
+            wanted: WHOLE,
+            wanted_ns: 0,
             stalled_since_ns: NEVER,
         }
     }

@@ -187,8 +187,8 @@ impl Machine<'_> {
     }
 
     /// What a task is of the load of its CPU (kernel: `task_h_load()`).
-    fn task_h_load(&self, task: TaskId) -> u64 {
-        let mut load = self.nominal_weight(task);
+    fn task_h_load(&mut self, task: TaskId) -> u64 {
+        let mut load = self.task_load(task);
         let mut q = self.ses[self.tasks[task].se].q;
         while self.cfs_rqs[q].se.is_some() {
             let rq = &self.cfs_rqs[q];

@@ -9,6 +9,7 @@ use crate::group::Group;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
 use crate::se::scale;
+use crate::task::{State, Task};
 
 /// A period is 2^20 ns.
 const PERIOD_SHIFT: u32 = 20;
@@ -105,6 +106,19 @@ impl CfsRq {
     }
 }
 
+/// All of a task's time, as averaged.
+pub(crate) const WHOLE: u64 = 1 << 16;
+
+impl Task {
+    /// Brings up to now how much of its time it wanted to run. Called before it falls asleep, and before it wakes up.
+    pub fn average_wanted(&mut self, now: u64) {
+        let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
+        let new = if self.state == State::Runnable { WHOLE } else { 0 };
+        self.wanted_ns += periods << PERIOD_SHIFT;
+        self.wanted = decay(self.wanted, periods) + (new - decay(new, periods));
+    }
+}
+
 impl Group {
     /// How many tasks count where the group competes: whole ones only, so of those that always run one less than there are,
     /// as their average stays a little below (kernel: `tg_tasks()`, 7.3).
@@ -157,11 +171,18 @@ impl Machine<'_> {
         }
     }
 
+    /// A task's part of its queue's load.
+    pub(crate) fn task_load(&mut self, task: TaskId) -> u64 {
+        let now = self.now;
+        self.tasks[task].average_wanted(now);
+        scale(self.nominal_weight(task), self.tasks[task].wanted, WHOLE)
+    }
+
     /// A queued task that goes to another CPU takes its load along, on all levels (kernel: `detach_entity_load_avg()`,
-    /// `attach_entity_load_avg()`, `propagate_entity_cfs_rq()`). As it is not averaged for each task, it is that of one
-    /// that always runs.
+    /// `attach_entity_load_avg()`, `propagate_entity_cfs_rq()`).
     pub(crate) fn carry_load(&mut self, task: TaskId, to: CpuId) {
-        let mut load = self.nominal_weight(task);
+        let mut load = self.task_load(task);
+        let wanted = self.tasks[task].wanted as u32;
         let mut from = self.ses[self.tasks[task].se].q;
         while from.is_some() {
             let there = self.cfs_rq(self.cfs_rqs[from].group, to);
@@ -169,7 +190,7 @@ impl Machine<'_> {
             self.pelt_update(there);
             let rq = &mut self.cfs_rqs[from];
             let (se, parent, all) = (rq.se, rq.parent, rq.pelt.load_avg.max(load).max(1));
-            let runnable = rq.pelt.runnable_avg.min(1 << RUNNABLE_SHIFT);
+            let runnable = rq.pelt.runnable_avg.min(wanted << (RUNNABLE_SHIFT - 16));
             rq.pelt.load_avg = rq.pelt.load_avg.saturating_sub(load);
             rq.pelt.runnable_avg -= runnable;
             let rq = &mut self.cfs_rqs[there];

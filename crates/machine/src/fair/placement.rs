@@ -127,7 +127,9 @@ impl Machine<'_> {
 
     /// A new task comes onto a queue for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
-        self.tasks[task].state = State::Runnable;
+        let t = &mut self.tasks[task];
+        t.state = State::Runnable;
+        t.wanted_ns = self.now;
         self.become_ready(task, Enqueue::Fork);
     }
 
@@ -136,7 +138,9 @@ impl Machine<'_> {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
         }
-        self.tasks[task].state = State::Runnable;
+        let t = &mut self.tasks[task];
+        t.average_wanted(self.now);
+        t.state = State::Runnable;
         self.become_ready(task, Enqueue::WakeUp);
     }
 
