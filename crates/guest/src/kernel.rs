@@ -50,9 +50,10 @@ pub fn clocksource() -> String {
 pub fn preemption() -> Option<Preemption> {
     let text = read(&format!("{DEBUG}/preempt"));
     let chosen = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
-    let build = read("/proc/version");
+    let real_time = read("/proc/version").contains("PREEMPT_RT");
     match chosen.map(|(name, _)| name) {
-        _ if build.contains("PREEMPT_RT") => Some(Preemption::Rt),
+        Some("lazy" | "laziest") if real_time => Some(Preemption::RtLazy),
+        _ if real_time => Some(Preemption::Rt),
         Some("none") => Some(Preemption::None),
         Some("voluntary") => Some(Preemption::Voluntary),
         Some("lazy") => Some(Preemption::Lazy),
@@ -88,7 +89,7 @@ pub fn facts(in_vm: bool) -> Facts {
         stops_anywhere: stops_anywhere(),
         timer_requests: timer_requests(),
         cpus: cpus(),
-        timer_thread: in_vm && preemption() == Some(Preemption::Rt),
+        timer_thread: in_vm && is_real_time(),
         nohz_full: cpu_bits(&read("/sys/devices/system/cpu/nohz_full")),
     }
 }
@@ -149,17 +150,15 @@ impl Knobs {
             Preempt::Lazy => Preemption::Lazy,
             Preempt::Full => Preemption::Full,
             Preempt::Rt => Preemption::Rt,
+            Preempt::RtLazy => Preemption::RtLazy,
         });
         if let Some(wanted) = wanted.or(self.preempt) {
-            let name = match wanted {
-                Preemption::None => "none",
-                Preemption::Voluntary => "voluntary",
-                Preemption::Lazy => "lazy",
-                Preemption::Full => "full",
-                Preemption::Rt => "rt",
-            };
-            let stands = preemption() == Some(wanted);
-            turn(&format!("{DEBUG}/preempt"), stands, name, in_vm)?;
+            let stands = preemption();
+            if is_rt(wanted) && !stands.is_some_and(is_rt) {
+                return Err("this kernel is not a real-time one (PREEMPT_RT)".to_owned());
+            }
+            let stands = stands.map(name) == Some(name(wanted));
+            turn(&format!("{DEBUG}/preempt"), stands, name(wanted), in_vm)?;
         }
         if let Some(on) = machine.hrtick.or(self.hrtick) {
             let name = if on { "HRTICK" } else { "NO_HRTICK" };
@@ -170,6 +169,25 @@ impl Knobs {
             turn(&path, base_slice_ns() == Some(ns), &ns.to_string(), in_vm)?;
         }
         Ok(())
+    }
+}
+
+/// Whether it is a real-time kernel (`PREEMPT_RT`).
+pub fn is_real_time() -> bool {
+    preemption().is_some_and(is_rt)
+}
+
+fn is_rt(preemption: Preemption) -> bool {
+    matches!(preemption, Preemption::Rt | Preemption::RtLazy)
+}
+
+/// What the kernel calls it. Whether it is a real-time one cannot be turned.
+fn name(preemption: Preemption) -> &'static str {
+    match preemption {
+        Preemption::None => "none",
+        Preemption::Voluntary => "voluntary",
+        Preemption::Lazy | Preemption::RtLazy => "lazy",
+        Preemption::Full | Preemption::Rt => "full",
     }
 }
 

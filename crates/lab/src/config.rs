@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct Config {
     /// Ticks in a second.
     pub hz: u32,
-    /// Preemption unless the command line says otherwise: `none`, `voluntary`, `lazy`, `full` or `rt`.
+    /// Preemption unless the command line says otherwise: `none`, `voluntary`, `lazy`, `full`, `rt` or `rt-lazy`.
     pub preempt: String,
     /// Whether preemption can be chosen when it boots (`PREEMPT_DYNAMIC`).
     pub preempt_dynamic: bool,
@@ -33,7 +33,9 @@ pub fn parse(text: &str) -> Config {
         ("PREEMPT", "full"),
         ("PREEMPT_VOLUNTARY", "voluntary"),
     ];
-    let preempt = models.iter().find(|(name, _)| on(name)).map_or("none", |(_, model)| model);
+    let both = on("PREEMPT_RT") && on("PREEMPT_LAZY");
+    let model = models.iter().find(|(name, _)| on(name)).map_or("none", |(_, model)| model);
+    let preempt = if both { "rt-lazy" } else { model };
     Config {
         hz: values.get("HZ").and_then(|hz| hz.parse().ok()).unwrap_or(0),
         preempt: preempt.to_owned(),
@@ -58,5 +60,7 @@ mod tests {
         assert_eq!((config.hz, config.preempt.as_str()), (250, "voluntary"));
         assert!(config.cfs_bandwidth && !config.sched_ext && !config.no_hz_full);
         assert_eq!(parse("").preempt, "none");
+        let both = parse("CONFIG_PREEMPT_LAZY=y\nCONFIG_PREEMPT_RT=y\n");
+        assert_eq!(both.preempt, "rt-lazy");
     }
 }

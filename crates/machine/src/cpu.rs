@@ -155,7 +155,7 @@ impl Machine<'_> {
 
     /// Asks a CPU to choose again (kernel: `resched_curr()`). Another CPU learns of it by an interrupt.
     pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
-        let lazy_kernel = self.preempt == Preempt::Lazy;
+        let lazy_kernel = self.preempt.is_lazy();
         let now = self.now;
         let ipi_ns = self.workload.machine.ipi_ns;
         let here = self.here;
@@ -191,7 +191,7 @@ impl Machine<'_> {
         }
         match self.preempt {
             Preempt::None => task.class == Class::Kthread,
-            Preempt::Lazy => c.resched == Resched::Now,
+            Preempt::Lazy | Preempt::RtLazy => c.resched == Resched::Now,
             Preempt::Voluntary => c.point_ns <= self.now || task.segment != Segment::Run,
             Preempt::Full | Preempt::Rt => true,
         }

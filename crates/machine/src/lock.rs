@@ -78,7 +78,7 @@ impl Lock {
 pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) -> bool {
     let kind = workload.locks[lock as usize].kind;
     matches!(kind, LockKind::Mutex | LockKind::Rwsem)
-        && preempt != Preempt::Rt
+        && !preempt.is_rt()
         && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
 }
 
@@ -190,7 +190,7 @@ impl Machine<'_> {
             }
             return;
         }
-        let spins = l.kind == LockKind::Spin && self.preempt != Preempt::Rt;
+        let spins = l.kind == LockKind::Spin && !self.preempt.is_rt();
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
             let patient = l.kind == LockKind::Rwsem && now - since_ns < PATIENCE_NS;
@@ -235,7 +235,7 @@ impl Machine<'_> {
         debug_assert!(l.admits(mode));
         l.holders.push(task);
         l.held_for_writing = mode == LockMode::Write;
-        if l.kind == LockKind::Spin && self.preempt != Preempt::Rt {
+        if l.kind == LockKind::Spin && !self.preempt.is_rt() {
             self.tasks[task].spinning += 1;
         }
         let cpu = self.tasks[task].cpu;
@@ -250,7 +250,7 @@ impl Machine<'_> {
         if l.holders.is_empty() {
             l.held_for_writing = false;
         }
-        if l.kind == LockKind::Spin && self.preempt != Preempt::Rt {
+        if l.kind == LockKind::Spin && !self.preempt.is_rt() {
             self.tasks[task].spinning -= 1;
         }
         if let Some(class) = self.tasks[task].boosted_from.take() {
@@ -308,10 +308,7 @@ impl Machine<'_> {
     /// do not.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks[lock];
-        if self.preempt != Preempt::Rt
-            || self.tasks[waiter].class != Class::Rt
-            || !l.held_for_writing
-        {
+        if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !l.held_for_writing {
             return;
         }
         let holder = l.holders[0];

@@ -154,6 +154,7 @@ fn preempt(observed: Preemption) -> Preempt {
         Preemption::Lazy => Preempt::Lazy,
         Preemption::Full => Preempt::Full,
         Preemption::Rt => Preempt::Rt,
+        Preemption::RtLazy => Preempt::RtLazy,
     }
 }
 

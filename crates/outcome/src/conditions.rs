@@ -39,7 +39,7 @@ pub struct Conditions {
 
 /// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Preemption {
     /// Where a task sleeps or returns to user mode.
     None,
@@ -51,6 +51,8 @@ pub enum Preemption {
     Full,
     /// `PREEMPT_RT`.
     Rt,
+    /// `PREEMPT_RT` and lazy.
+    RtLazy,
 }
 
 #[cfg(test)]

@@ -202,9 +202,15 @@ fn machine(workload: &Workload) -> Checked {
     }
     for (ix, softirq) in machine.softirqs.iter().enumerate() {
         let spot = Spot::Softirq(ix);
-        if machine.preempt != Some(Preempt::Rt) {
+        if !machine.preempt.is_some_and(Preempt::is_rt) {
             let problem = "softirqs run in a thread of their own only on PREEMPT_RT";
-            return flaw(spot, "", Kind::Value, problem, "set preempt = \"rt\" in [machine]");
+            return flaw(
+                spot,
+                "",
+                Kind::Value,
+                problem,
+                "set preempt = \"rt\" or \"rt-lazy\" in [machine]",
+            );
         }
         cpu(workload, spot, "cpu", softirq.cpu)?;
         reference(spot, "lock", softirq.lock, workload.locks.len())?;

@@ -96,7 +96,7 @@ pub struct MachineSpec {
     pub cost_timing: bool,
     /// From sending an interrupt to another CPU until its handler runs, ns.
     pub ipi_ns: u64,
-    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (`preempt = rt` only).
+    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (real-time kernels only).
     pub softirqs: Vec<SoftirqSpec>,
 }
 
@@ -133,6 +133,20 @@ pub enum Preempt {
     Full,
     /// `PREEMPT_RT`: as `Full`, and period timers run in a per-CPU thread.
     Rt,
+    /// `PREEMPT_RT` whose fair tasks make way for each other as with `Lazy`.
+    RtLazy,
+}
+
+impl Preempt {
+    /// Whether it is a real-time kernel (`PREEMPT_RT`).
+    pub fn is_rt(self) -> bool {
+        matches!(self, Preempt::Rt | Preempt::RtLazy)
+    }
+
+    /// Whether a fair task makes way for another where it returns to user mode, or at the next tick.
+    pub fn is_lazy(self) -> bool {
+        matches!(self, Preempt::Lazy | Preempt::RtLazy)
+    }
 }
 
 /// On `PREEMPT_RT`: work that the timer thread of one CPU does regularly, under a lock.

@@ -442,6 +442,7 @@ fn preempt_word(preempt: Preempt) -> &'static str {
         Preempt::Lazy => "lazy",
         Preempt::Full => "full",
         Preempt::Rt => "rt",
+        Preempt::RtLazy => "rt-lazy",
     }
 }
 

@@ -214,8 +214,14 @@ fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine 
         ..MachineSpec::default()
     };
     if maybe(dice) {
-        let preempts =
-            [Preempt::None, Preempt::Voluntary, Preempt::Lazy, Preempt::Full, Preempt::Rt];
+        let preempts = [
+            Preempt::None,
+            Preempt::Voluntary,
+            Preempt::Lazy,
+            Preempt::Full,
+            Preempt::Rt,
+            Preempt::RtLazy,
+        ];
         spec.preempt = Some(dice.choose(preempts));
     }
     if maybe(dice) {
@@ -233,7 +239,7 @@ fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine 
     if dice.one_in(3) {
         spec.ipi_ns = dice.time_ns(10_000);
     }
-    let rt = spec.preempt == Some(Preempt::Rt);
+    let rt = spec.preempt.is_some_and(Preempt::is_rt);
     let mut machine = Machine::new(spec);
     if dice.one_in(4) {
         machine = machine.nohz_full(dice.cpu_set(cpus));

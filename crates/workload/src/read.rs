@@ -66,12 +66,13 @@ fn too_large(file: &str) -> Error {
 
 const CLASSES: [(&str, Class); 4] =
     [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
-const PREEMPTS: [(&str, Preempt); 5] = [
+const PREEMPTS: [(&str, Preempt); 6] = [
     ("none", Preempt::None),
     ("voluntary", Preempt::Voluntary),
     ("lazy", Preempt::Lazy),
     ("full", Preempt::Full),
     ("rt", Preempt::Rt),
+    ("rt-lazy", Preempt::RtLazy),
 ];
 const LOCK_KINDS: [(&str, LockKind); 5] = [
     ("mutex", LockKind::Mutex),

@@ -5,7 +5,6 @@ use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
-use cpumax_workload::Preempt;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
@@ -67,7 +66,7 @@ impl Machine<'_> {
 
     /// Whether sections last, so that one can meet another at a CPU's lock.
     pub(crate) fn locks_cost(&self) -> bool {
-        self.workload.machine.cost_timing && self.here.is_some() && self.preempt != Preempt::Rt
+        self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
     }
 
     fn begin_walk(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Walk {

@@ -155,6 +155,8 @@ fn machine_groups_and_names() {
     let machine = &w.machine;
     assert_eq!((machine.cpus, machine.llc_cpus, machine.hz), (16, 8, 1000));
     assert_eq!((machine.preempt, machine.hrtick), (Some(Preempt::Rt), Some(true)));
+    let lazy = accept(&EVERYTHING.replace("\"rt\"\nhrtick", "\"rt-lazy\"\nhrtick")).machine.preempt;
+    assert_eq!(lazy, Some(Preempt::RtLazy));
     assert_eq!((machine.timer_phase_ns, machine.tick_skew), (Some(0), true));
     assert_eq!((machine.bandwidth_slice_ns, machine.base_slice_ns), (5_000_000, Some(3_000_000)));
     assert_eq!((machine.cost_timing, machine.ipi_ns), (true, 2_000));
