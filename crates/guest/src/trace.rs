@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
-const MORE_EVENTS: [&str; 2] = ["sched/sched_process_exit", "timer/hrtimer_expire_entry"];
+const TIMERS: &str = "timer/hrtimer_expire_entry";
+const EXITS: &str = "sched/sched_process_exit";
 /// For each CPU, and less where there is less memory; older events are lost when there are more.
 const MOST_BUFFER_KIB: u32 = 8 << 10;
 const LEAST_BUFFER_KIB: u32 = 1 << 10;
@@ -71,8 +72,9 @@ impl Tracing {
             }
             kib /= 2;
         }
-        let more: &[&str] = if whole { &MORE_EVENTS } else { &[] };
-        for event in EVENTS.iter().chain(more) {
+        // What a real-time kernel's timer thread comes for says whether the workload has brought it.
+        let timers = (whole || kernel::is_real_time()).then_some(TIMERS);
+        for event in EVENTS.into_iter().chain(timers).chain(whole.then_some(EXITS)) {
             write(&format!("events/{event}/enable"), "1").map_err(no)?;
         }
         write("tracing_on", "1").map_err(no)?;
@@ -112,8 +114,8 @@ struct Reader<'a> {
     outside_pid: u32,
     left_ns: Option<u64>,
     asleep_ns: Vec<(u64, u64)>,
-    /// Since when others that are no tasks of the workload are ready, and since when they run, by pid.
-    others: BTreeMap<u32, (Option<u64>, Option<u64>)>,
+    /// Others that are no tasks of the workload, by pid.
+    others: BTreeMap<u32, Other>,
     others_ns: Vec<Visit>,
     /// Kinds of tasks by pid.
     kinds: BTreeMap<u32, u32>,
@@ -123,6 +125,16 @@ struct Reader<'a> {
     end_ns: u64,
     workload: &'a Workload,
     edges: &'a Edges,
+}
+
+/// Who is no task of the workload.
+#[derive(Default)]
+struct Other {
+    /// Since when it is ready, and since when it runs.
+    woken_ns: Option<u64>,
+    came_ns: Option<u64>,
+    /// It is a real-time kernel's timer thread, which wakes a task or begins a period: no outsider does that.
+    serves: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -207,7 +219,7 @@ impl<'a> Reader<'a> {
         if let Some((_, counts)) = line.split_once("entries-in-buffer/entries-written: ") {
             self.lost = lost(counts);
         }
-        let Some((_, rest)) = line.split_once(" [") else { return };
+        let Some((who, rest)) = line.split_once(" [") else { return };
         let Some((cpu, rest)) = rest.split_once("] ") else { return };
         let mut parts = rest.splitn(3, ": ");
         let (Some(stamp), Some(event), Some(fields)) = (parts.next(), parts.next(), parts.next())
@@ -251,11 +263,13 @@ impl<'a> Reader<'a> {
                     if pid == self.outside_pid {
                         self.left_ns = Some(time_ns);
                     }
-                    if let Some((woken_ns, came_ns)) = self.others.get_mut(&pid)
-                        && let Some(came_ns) = came_ns.take()
+                    if let Some(other) = self.others.get_mut(&pid)
+                        && let Some(came_ns) = other.came_ns.take()
                     {
-                        let visit = (woken_ns.take().unwrap_or(came_ns), came_ns, time_ns);
-                        self.others_ns.push(visit);
+                        let woken_ns = other.woken_ns.take().unwrap_or(came_ns);
+                        if !std::mem::take(&mut other.serves) {
+                            self.others_ns.push((woken_ns, came_ns, time_ns));
+                        }
                     }
                 }
                 if let Some(pid) = pid_of("next_") {
@@ -266,7 +280,7 @@ impl<'a> Reader<'a> {
                         self.asleep_ns.push((left_ns, time_ns));
                     }
                     if self.is_other(pid) && !early {
-                        self.others.entry(pid).or_default().1 = Some(time_ns);
+                        self.others.entry(pid).or_default().came_ns = Some(time_ns);
                     }
                 }
                 let events = &mut self.recorded.events;
@@ -280,7 +294,9 @@ impl<'a> Reader<'a> {
             "sched_wakeup" | "sched_wakeup_new" => {
                 if let Some(pid) = pid_of("") {
                     if self.is_other(pid) {
-                        self.others.entry(pid).or_default().0 = Some(time_ns);
+                        self.others.entry(pid).or_default().woken_ns = Some(time_ns);
+                    } else if self.kinds.contains_key(&pid) {
+                        self.serves(who);
                     }
                     // The third flag tells of interrupts.
                     self.stalls.woken(pid, time_ns, flags.as_bytes().get(2) == Some(&b'.'));
@@ -294,11 +310,23 @@ impl<'a> Reader<'a> {
                     push(&mut self.recorded.events, What::Exit { task });
                 }
             }
+            _ if fields.contains("function=sched_cfs_slack_timer") => self.serves(who),
             _ if fields.contains("function=sched_cfs_period_timer") => {
+                self.serves(who);
                 let group = self.group_at(time_ns);
                 push(&mut self.recorded.events, What::Period { group });
             }
             _ => {}
+        }
+    }
+
+    /// Who (`comm-pid`) wakes a task or has a timer of a group expire.
+    fn serves(&mut self, who: &str) {
+        let Some((comm, pid)) = who.trim().rsplit_once('-') else { return };
+        if comm.starts_with("ktimers/")
+            && let Some(other) = pid.parse().ok().and_then(|pid: u32| self.others.get_mut(&pid))
+        {
+            other.serves = true;
         }
     }
 
@@ -381,6 +409,12 @@ mod tests {
              ==> next_comm=rcu next_pid=12 next_prio=98",
             "  rcu-12  [000] d..2.  26.070015: sched_switch: prev_comm=rcu prev_pid=12 prev_prio=98 prev_state=S ==> \
              next_comm=swapper/0 next_pid=0 next_prio=120",
+            "  <idle>-0  [000] d.h2.  26.080000: sched_wakeup: comm=ktimers/0 pid=13 prio=98",
+            "  <idle>-0  [000] d..2.  26.080005: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R \
+             ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  ktimers/0-13  [000] d.s2.  26.080010: sched_wakeup: comm=a b pid=42 prio=120",
+            "  ktimers/0-13  [000] d..2.  26.080015: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
+             prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
         ] {
@@ -389,7 +423,7 @@ mod tests {
         assert_eq!(reader.lost, 2);
         let told: Vec<_> =
             reader.recorded.events.iter().map(|event| (event.time_ns, event.what)).collect();
-        let (init, rcu) = (1, 2);
+        let (init, rcu, timers) = (1, 2, 3);
         assert_eq!(
             told,
             [
@@ -402,9 +436,15 @@ mod tests {
                 (70_005_000, What::Switch { next: Some(rcu) }),
                 (70_015_000, What::Sleep { task: rcu }),
                 (70_015_000, What::Switch { next: None }),
+                (80_000_000, What::Wake { task: timers }),
+                (80_005_000, What::Switch { next: Some(timers) }),
+                (80_010_000, What::Wake { task: 0 }),
+                (80_015_000, What::Sleep { task: timers }),
+                (80_015_000, What::Switch { next: Some(0) }),
             ]
         );
-        assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)"]);
+        assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)", "(ktimers/0)"]);
+        // What the timer thread comes for is the workload's own.
         assert_eq!(reader.others_ns, [(70_000_000, 70_005_000, 70_015_000)]);
         // Born before the start, it waited for 20 us.
         assert_eq!(reader.end().stalls_ns, [20_000]);

@@ -22,12 +22,12 @@ pub(crate) enum Kind {
     Slice,
     /// From a sleep's end until the woken is chosen.
     Wake,
-    /// The same of another one that ends in the same interrupt.
+    /// The same of another one that ends in the same interrupt, or in the timer thread's same visit.
     WakeToo,
     /// The same of a period's end.
     Period,
     /// From when whoever starts tasks and intervenes is to come to when it does; from when it has told that it is done to its
-    /// sleep.
+    /// sleep. The same of the timer thread of real-time kernels.
     Come,
     Go,
     /// To a task: from none, from one that goes to sleep, from one that has to go.

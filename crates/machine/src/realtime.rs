@@ -6,12 +6,19 @@ use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
 use crate::ids::{CpuId, GroupId, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
+use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
-use cpumax_workload::{Class, Domain, Preempt, Stream};
+use cpumax_workload::{Class, Domain, Stream};
+
+/// How far the timer thread is (`pc`), under noise: woken, ready to do what it came for, done with that, about to sleep.
+const WOKEN: u32 = 0;
+const READY: u32 = 1;
+const DONE: u32 = 2;
+const GOES: u32 = 3;
 
 impl Machine<'_> {
     pub(crate) fn build_realtime(&mut self) {
-        if self.preempt != Preempt::Rt {
+        if !self.preempt.is_rt() {
             return;
         }
         for cpu in self.cpus.ids() {
@@ -35,7 +42,7 @@ impl Machine<'_> {
     pub(crate) fn softirq_due(&mut self, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
         self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq { index });
-        if self.preempt == Preempt::Rt {
+        if self.preempt.is_rt() {
             let cpu = CpuId(u32::from(section.cpu).min(self.cpus.len() as u32 - 1));
             self.raise_softirq(cpu, SoftirqWork::Section(index));
         }
@@ -43,7 +50,7 @@ impl Machine<'_> {
 
     /// On a real-time kernel a bandwidth timer is work for a thread. True: it was handed over.
     pub(crate) fn defer_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
-        if self.preempt != Preempt::Rt {
+        if !self.preempt.is_rt() {
             return false;
         }
         self.timers.set(slot, NEVER);
@@ -55,7 +62,7 @@ impl Machine<'_> {
     /// it was handed over.
     pub(crate) fn defer_wake_up(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
-        if self.preempt != Preempt::Rt || t.class == Class::Rt || t.code != Code::Kind {
+        if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
             return false;
         }
         self.raise_softirq(t.cpu, SoftirqWork::WakeUp(task, sleeps));
@@ -70,6 +77,8 @@ impl Machine<'_> {
         }
         let ktimers = c.ktimers;
         if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
+            self.finish_tick(cpu);
+            self.enter_irq(cpu, Kind::Wake);
             self.here = cpu;
             self.touch(cpu, true);
             self.wake(ktimers);
@@ -84,6 +93,9 @@ impl Machine<'_> {
             return;
         }
         let cpu = self.tasks[task].cpu;
+        if self.noise.is_some() && self.still_prepares(task, self.cpus[cpu].softirqs.is_empty()) {
+            return;
+        }
         match self.cpus[cpu].softirqs.pop_front() {
             None => self.block(task, Wait::Softirq),
             Some(SoftirqWork::Period(group)) => self.period_expired(group),
@@ -99,6 +111,23 @@ impl Machine<'_> {
                 self.tasks[task].pc = 0;
             }
         }
+    }
+
+    /// It needs some time until it does what it came for, and until it sleeps: true if it does so for now.
+    fn still_prepares(&mut self, task: TaskId, nothing_left: bool) -> bool {
+        let (next, kind) = match (self.tasks[task].pc, nothing_left) {
+            (GOES, true) | (READY, false) => {
+                self.tasks[task].pc = if nothing_left { WOKEN } else { DONE };
+                return false;
+            }
+            (_, true) => (GOES, Kind::Go),
+            (WOKEN, false) => (READY, Kind::Come),
+            (_, false) => (READY, Kind::WakeToo),
+        };
+        let left_ns = self.noise_ns(kind);
+        let t = &mut self.tasks[task];
+        (t.pc, t.segment, t.left_ns) = (next, Segment::Run, left_ns);
+        true
     }
 
     /// Take the lock, hold it, release it.
@@ -117,6 +146,7 @@ impl Machine<'_> {
             _ => {
                 self.unlock(task, LockId(section.lock));
                 self.tasks[task].code = Code::SoftirqIdle;
+                self.tasks[task].pc = DONE;
             }
         }
     }
