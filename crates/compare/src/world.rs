@@ -191,6 +191,7 @@ impl Model {
             Other::Queued(ns) => format!("{text}, {:.1} us apart", ns as f64 / 1e3),
             Other::Asleep => format!("{text}: {there} sleeps here"),
             Other::Throttled => format!("{text}: {there} is throttled here"),
+            Other::Elsewhere => format!("{text}: {there} is on another CPU here"),
             Other::Absent => text,
         })
     }

@@ -33,6 +33,8 @@ pub enum Other {
     Asleep,
     /// It, or its group, is throttled.
     Throttled,
+    /// It runs on another CPU, or waits for that.
+    Elsewhere,
     /// It waits for the CPU, and would have come with so much less CPU time behind it, or the one that came with so much more:
     /// whichever is less, ns.
     Queued(u64),
@@ -61,6 +63,9 @@ impl Machine<'_> {
         }
         if task.state != State::Runnable {
             return Other::Asleep;
+        }
+        if task.cpu != self.tasks[next].cpu {
+            return Other::Elsewhere;
         }
         let (a, b) = (self.tasks[next].se, self.tasks[other].se);
         let mut up = b;
@@ -134,11 +139,36 @@ mod tests {
     "#;
 
     fn other(version: &str, instead: &str) -> (String, Other) {
-        let workload = cpumax_workload::parse(TEXT, "choice.toml").unwrap();
+        other_in(TEXT, version, instead)
+    }
+
+    fn other_in(text: &str, version: &str, instead: &str) -> (String, Other) {
+        let workload = cpumax_workload::parse(text, "choice.toml").unwrap();
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         let question = Question { from_ns: 50_000_000, instead: instead.to_owned() };
         let choice = explain(&workload, &Options::new(kernel, 1), question, None).unwrap().unwrap();
         (choice.next, choice.other)
+    }
+
+    #[test]
+    fn who_is_on_another_cpu_is_not_compared() {
+        let text = r#"
+            duration = "100ms"
+            [machine]
+            cpus = 2
+            [[task]]
+            name = "here"
+            cpus = "0"
+            program = [{ forever = [{ user = "1ms" }, { sleep = "1ms" }] }]
+            [[task]]
+            name = "there"
+            cpus = "1"
+            program = [{ user = "1s" }]
+        "#;
+        for version in ["6.1", "6.12", "6.18", "7.3"] {
+            let found = other_in(text, version, "there");
+            assert_eq!(found, ("here".to_owned(), Other::Elsewhere), "{version}");
+        }
     }
 
     #[test]
