@@ -6,7 +6,8 @@ use crate::ids::{CfsRqId, CpuId, Id, TaskId};
 use crate::lock::Waiter;
 use crate::machine::Machine;
 use crate::se::Owner;
-use crate::task::State;
+use crate::spin::Spinner;
+use crate::task::{Segment, State};
 use cpumax_workload::Class;
 
 type Verdict = Result<(), String>;
@@ -266,6 +267,19 @@ impl Machine<'_> {
             let comes = |waiter: &Waiter| self.tasks[waiter.task].state == State::Runnable;
             if l.holders.is_empty() && !l.waiters.is_empty() && !l.waiters.iter().any(comes) {
                 return Err(format!("lock {} is free and {} wait", lock.0, l.waiters.len()));
+            }
+        }
+        for &Spinner { task, lock, .. } in &self.spinners {
+            let l = &self.locks[lock];
+            let owned = match l.holders[..] {
+                [owner] => self.runs(owner),
+                // It is the first one's who waits.
+                [] => l.handoff,
+                _ => false,
+            };
+            if !owned || !self.runs(task) || self.tasks[task].segment != Segment::SpinOnOwner {
+                let name = self.task_name(task);
+                return Err(format!("{name} spins for lock {} and nobody who runs has it", lock.0));
             }
         }
         Ok(())

@@ -189,6 +189,9 @@ impl Machine<'_> {
         if task.spinning > 0 || matches!(task.segment, Segment::IrqOff | Segment::Spin) {
             return false;
         }
+        if task.segment == Segment::SpinOnOwner {
+            return self.is_to_go(cpu);
+        }
         match self.preempt {
             Preempt::None => task.class == Class::Kthread,
             Preempt::Lazy | Preempt::RtLazy => c.resched == Resched::Now,
@@ -224,7 +227,11 @@ impl Machine<'_> {
             return false;
         }
         if self.can_reschedule(cpu) {
-            self.schedule(cpu);
+            if self.leaves_spin(cpu) {
+                self.step(self.cpus[cpu].curr);
+            } else {
+                self.schedule(cpu);
+            }
             return true;
         }
         let curr = self.cpus[cpu].curr;
@@ -276,7 +283,7 @@ impl Machine<'_> {
                     task.segment = Segment::None;
                 }
             }
-            Segment::Spin | Segment::None => {}
+            Segment::Spin | Segment::SpinOnOwner | Segment::None => {}
         }
     }
 
@@ -292,7 +299,7 @@ impl Machine<'_> {
                 Segment::Run | Segment::IrqOff => {
                     (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
                 }
-                Segment::Spin => NEVER,
+                Segment::Spin | Segment::SpinOnOwner => NEVER,
                 // Its work was found done while another CPU looked, or the switch to it takes its time.
                 Segment::None => (c.accounted_ns + c.stolen_ns).max(self.now),
             }

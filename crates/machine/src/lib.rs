@@ -25,6 +25,7 @@ mod realtime;
 mod schedule;
 mod se;
 mod signal;
+mod spin;
 mod task;
 mod tick;
 

@@ -11,14 +11,15 @@
 //! is a gate before the pipe, and tokens are given in order.
 
 use crate::cpu::Resched;
-use crate::ids::{ChannelId, Id, LockId, TaskId};
+use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 use std::collections::VecDeque;
 
-/// How long the first to wait at an rwsem lets others come first, ns (kernel: `RWSEM_WAIT_TIMEOUT`).
+/// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to the tick after these (kernel:
+/// `RWSEM_WAIT_TIMEOUT`, `time_after()`): for 4 to 8 ms with 250 ticks a second.
 const PATIENCE_NS: u64 = 4_000_000;
 
 #[derive(Debug, Clone)]
@@ -191,13 +192,18 @@ impl Machine<'_> {
             return;
         }
         let spins = l.kind == LockKind::Spin && !self.preempt.is_rt();
+        if place == Some(0) {
+            let since_ns = l.waiters[0].since_ns;
+            let impatient = l.kind != LockKind::Rwsem || self.is_impatient(since_ns);
+            self.locks[lock].handoff |= impatient;
+        }
+        let spins_on_owner = self.spins(task, lock, mode, place);
+        let l = &mut self.locks[lock];
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
-            let patient = l.kind == LockKind::Rwsem && now - since_ns < PATIENCE_NS;
-            l.handoff |= place == 0 && !patient;
             // It has not gone on.
             self.tasks[task].stalled_since_ns = since_ns;
-        } else {
+        } else if !spins_on_owner {
             l.waiters.push_back(Waiter { task, mode, since_ns: now });
             self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
         }
@@ -207,8 +213,18 @@ impl Machine<'_> {
             self.tasks[task].mode = Mode::Kernel;
             return;
         }
+        if spins_on_owner {
+            self.begin_spin(task, lock);
+            return;
+        }
         self.boost_holders(task, lock);
         self.block(task, Wait::Lock(lock, mode));
+    }
+
+    /// Whether somebody who waits at an rwsem since then lets nobody else come first any more.
+    fn is_impatient(&self, since_ns: u64) -> bool {
+        let jiffies = |at_ns: u64| self.tick_number(CpuId(0), at_ns);
+        jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.tick_ns)
     }
 
     /// Where the first who waits reads, all who do are let in (kernel: `rwsem_mark_wake()`).
@@ -230,7 +246,7 @@ impl Machine<'_> {
         }
     }
 
-    fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
+    pub(crate) fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
         let l = &mut self.locks[lock];
         debug_assert!(l.admits(mode));
         l.holders.push(task);
@@ -257,7 +273,8 @@ impl Machine<'_> {
             self.set_class(task, class);
         }
         if self.locks[lock].barging {
-            return self.call_next(lock);
+            self.call_next(lock);
+            return self.spinners_see(lock);
         }
         while let Some(&Waiter { task: next, mode, .. }) = self.locks[lock].waiters.front() {
             if !self.locks[lock].admits(mode) {
@@ -287,9 +304,14 @@ impl Machine<'_> {
             l.handoff = false;
             l.waiters.pop_front();
             self.take_lock(task, lock, mode);
+            if self.handed_while_spinning(task) {
+                return;
+            }
         } else if self.tasks[task].state != State::Runnable {
             self.tasks[task].pc -= 1;
             self.tasks[task].retries = true;
+        } else {
+            self.look_again(task);
         }
         self.wake(task);
     }

@@ -138,6 +138,8 @@ pub(crate) struct Machine<'a> {
     pub parked: Vec<crate::bandwidth::pull::Parked>,
     /// CFS: of each run queue.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
+    /// Who spins for a mutex or rwsem, in the order in which they came.
+    pub spinners: Vec<crate::spin::Spinner>,
     /// Lists of a balancer at work.
     pub balancing: Balancing,
 }
@@ -245,6 +247,7 @@ impl<'a> Machine<'a> {
             scratch: Vec::new(),
             parked: Vec::new(),
             buddies: Vec::new(),
+            spinners: Vec::new(),
             balancing: Balancing::default(),
         };
         machine.build(cpus);

@@ -169,7 +169,7 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         let cpu = t.cpu;
         let pinned_down = self.is_running(task)
-            && (t.spinning > 0 || t.segment != Segment::Run && t.segment != Segment::None);
+            && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin));
         if self.may_use(task, cpu) || pinned_down {
             return;
         }
@@ -184,6 +184,8 @@ impl Machine<'_> {
         let from = self.tasks[task].cpu;
         let mut before = self.take_off(task);
         if before.running {
+            self.look_again(task);
+            self.owner_left(task);
             before.running = false;
             self.cpus[from].curr = TaskId::NONE;
             self.tasks[task].ready_since_ns = self.now;

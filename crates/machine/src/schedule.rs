@@ -52,6 +52,9 @@ impl Machine<'_> {
         }
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
+        if !self.spinners.is_empty() {
+            self.owner_left(prev);
+        }
         self.switch_takes(cpu, prev);
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
@@ -475,7 +478,8 @@ impl Machine<'_> {
     /// The task goes on.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if t.stalled_since_ns == NEVER || (t.segment == Segment::Spin && self.failed.is_none()) {
+        let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);
+        if t.stalled_since_ns == NEVER || (spins && self.failed.is_none()) {
             return;
         }
         let stalled_ns = self.now - t.stalled_since_ns;

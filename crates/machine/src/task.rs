@@ -52,8 +52,10 @@ pub(crate) enum Segment {
     Run,
     /// Code with interrupts off.
     IrqOff,
-    /// Spinning for a lock; lasts until the lock is handed over.
+    /// Spinning for a spin lock; lasts until the lock is handed over.
     Spin,
+    /// Spinning for a mutex or rwsem while who has it runs.
+    SpinOnOwner,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -139,7 +139,7 @@ impl Machine<'_> {
     }
 
     /// How many ticks there were on this CPU up to and including this time.
-    fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
+    pub(crate) fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 

@@ -1,0 +1,136 @@
+//! Who comes to a kernel's lock spins while its holder runs, and sleeps otherwise.
+
+use cpumax_machine::{Options, kernel, run};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::{Recorded, What};
+
+fn recorded(text: &str, version: &str) -> (Outcome, Recorded) {
+    let workload = cpumax_workload::parse(text, "spinning.toml").unwrap();
+    let kernel = kernel::parse_kernels(version).unwrap()[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
+    (outcome, recorded)
+}
+
+/// One has the lock for the first millisecond on CPU 0, the other asks for it on CPU 1, 0.4 ms after the start; and a
+/// real-time task takes some CPU for 0.3 ms.
+fn text(lock: &str, mode: &str, preempt: &str, disturbed: &str, more: &str) -> String {
+    format!(
+        r#"
+        duration = "10ms"
+        [machine]
+        cpus = 2
+        preempt = "{preempt}"
+        [[lock]]
+        name = "l"
+        kind = "{lock}"
+        [[task]]
+        name = "holder"
+        cpus = "0"
+        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "1ms" }}, {{ unlock = "l" }}] }}]
+        [[task]]
+        name = "other"
+        cpus = "1"
+        start = "400us"
+        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "100us" }}, {{ unlock = "l" }}] }}]
+        [[task]]
+        name = "disturber"
+        class = "rt"
+        cpus = "{disturbed}"
+        start = "700us"
+        program = [{{ user = "300us" }}]
+        {more}
+        "#
+    )
+}
+
+const WRITE: &str = ", mode = \"write\"";
+
+/// CPU time of who asked for the lock, us, and whether it has waited for it asleep.
+fn used(text: &str, version: &str) -> (u64, bool) {
+    let (outcome, recorded) = recorded(text, version);
+    let waits = recorded.events.iter().any(|event| matches!(event.what, What::LockWait { .. }));
+    (outcome.tasks["other"].usage_usec, waits)
+}
+
+const VERSIONS: [&str; 4] = ["5.4", "6.1", "6.12", "7.3"];
+
+#[test]
+fn who_comes_while_the_holder_runs_spins_until_the_release() {
+    for version in VERSIONS {
+        for (lock, mode) in [("mutex", ""), ("rwsem", WRITE)] {
+            for preempt in ["none", "voluntary", "full"] {
+                let text = text(lock, mode, preempt, "0-1", "").replace("700us", "5ms");
+                assert_eq!(used(&text, version), (700, false), "{version} {lock} {preempt}");
+            }
+            // Locks of a real-time kernel and of user space are waited for asleep.
+            let rt = text(lock, mode, "rt", "0-1", "").replace("700us", "5ms");
+            assert_eq!(used(&rt, version), (100, true), "{version} {lock}");
+            let user = rt.replace("\"rt\"\n        [[lock", "\"full\"\n        [[lock");
+            let user =
+                user.replace("{ syscall = [", "").replace("] }]", "]").replace("kernel", "user");
+            assert_eq!(used(&user, version), (100, true), "{version} {lock}");
+        }
+        // Readers do not spin.
+        let reader = text("rwsem", WRITE, "full", "0-1", "").replace("700us", "5ms");
+        let at = reader.rfind("mode = \"write\"").unwrap();
+        let reader = format!("{}mode = \"read\"{}", &reader[..at], &reader[at + 14..]);
+        assert_eq!(used(&reader, version), (100, true), "{version}");
+    }
+}
+
+#[test]
+fn nobody_spins_for_who_does_not_run() {
+    for version in VERSIONS {
+        for (lock, mode) in [("mutex", ""), ("rwsem", WRITE)] {
+            // The holder has to go at 0.7 ms.
+            let (used_us, waits) = used(&text(lock, mode, "full", "0", ""), version);
+            assert!((400..410).contains(&used_us) && waits, "{version} {lock}: {used_us}");
+        }
+    }
+}
+
+#[test]
+fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
+    for version in VERSIONS {
+        // At 0.7 ms, for 0.3 ms: the lock is free then. At a mutex it was only let go first.
+        let (used_us, waits) = used(&text("rwsem", WRITE, "full", "1", ""), version);
+        assert!((400..410).contains(&used_us) && waits, "{version}: {used_us}");
+        let (used_us, waits) = used(&text("mutex", "", "full", "1", ""), version);
+        assert!((400..410).contains(&used_us) && !waits, "{version}: {used_us}");
+    }
+}
+
+#[test]
+fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
+    // It has to wait asleep, as the holder does not run when it comes. Woken at each release, it finds the lock taken again.
+    let again = r#"
+        [[task]]
+        name = "again"
+        cpus = "0"
+        start = "10us"
+        program = [{ forever = [
+            { syscall = [{ lock = "l", mode = "write" }, { kernel = "250us" }, { unlock = "l" }] }, { user = "1us" },
+        ] }]
+    "#;
+    for version in VERSIONS {
+        for (hz, least_us, most_us) in
+            [(250, 8_000, 8_600), (1000, 5_000, 5_600), (100, 20_000, 20_600)]
+        {
+            let text = text("rwsem", WRITE, "full", "0", again)
+                .replace("cpus = 2", &format!("cpus = 2\nhz = {hz}"))
+                .replace("duration = \"10ms\"", "duration = \"40ms\"")
+                .replace("start = \"700us\"", "start = \"300us\"")
+                .replace("{ kernel = \"1ms\" }", "{ kernel = \"1us\" }");
+            let (outcome, recorded) = recorded(&text, version);
+            assert_eq!(outcome.tasks["other"].exited, 1, "{version} {hz}");
+            let name = |task: u32| recorded.names.tasks[task as usize].as_str();
+            let taken = recorded.events.iter().find(
+                |event| matches!(event.what, What::LockTaken { task, .. } if name(task) == "other"),
+            );
+            let at_us = taken.unwrap().time_ns / 1000;
+            assert!((least_us..most_us).contains(&at_us), "{version} {hz}: {at_us}");
+        }
+    }
+}
