@@ -130,6 +130,7 @@ fn conditions(run: &mut Run) -> Conditions {
         first_tick_ns: Some(run.first_tick_ns),
         first_edge_ns: run.edges.clone(),
         pool_ns: std::mem::take(&mut run.pool_ns),
+        wake_late_ns: run.world.lateness.tenth_ns(),
         ..Conditions::default()
     }
 }

@@ -17,6 +17,7 @@ cfg_if::cfg_if! {
         mod init;
         mod keepers;
         mod kernel;
+        mod lateness;
         mod lock;
         mod outside;
         mod owner;

@@ -163,6 +163,7 @@ fn make_world(
     Ok(World {
         seed: job.seed,
         is_exact: job.exact,
+        lateness: Default::default(),
         speed: place.speed,
         files: place.files,
         scratch: place.scratch,

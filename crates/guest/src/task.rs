@@ -253,6 +253,9 @@ impl Task {
         self.owes_ns += self.world.speed.sleep_ns as i64;
         self.request_start_ns = due_ns;
         let due = self.world.start_stamp.load(Relaxed) + self.world.speed.stamps(due_ns);
+        if !self.world.is_exact {
+            self.world.lateness.note(self.world.speed.ns(stamp().saturating_sub(due)));
+        }
         self.last_stamp = self.last_stamp.max(due);
         self.settle(0);
     }

@@ -3,6 +3,7 @@
 //! It is made before the first task starts and lives as long as the process. What changes is atomic, or
 //! belongs to one task alone.
 
+use crate::lateness::Lateness;
 use crate::plan::Plan;
 use crate::sys;
 use crate::task::Own;
@@ -31,6 +32,8 @@ pub struct World {
     pub is_exact: bool,
     /// How fast this machine works.
     pub speed: Speed,
+    /// How late sleeps are over, if not exact.
+    pub lateness: Lateness,
     /// Files that work is done on.
     pub files: WorkFiles,
     /// Buffer that work is done with.

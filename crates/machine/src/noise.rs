@@ -123,6 +123,8 @@ impl Kind {
 const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
 const AFTER_TICK_NS: u64 = 20_000;
+/// From a sleep's end until the task is in user mode, with what noise has for that, ns.
+const IN_TIME_NS: u64 = 12_000;
 /// By how much work is longer or shorter than it should be, ns.
 const MOST_WRONG_NS: u64 = 5_000;
 /// Of the range of each kind, the part that is left to chance, in a run out of three each.
@@ -178,6 +180,13 @@ impl Machine<'_> {
             self.noise_from = rest;
         }
         noise.draw(kind)
+    }
+
+    /// How much later than it was to end a sleep ends where the machine is slow, beyond what an interrupt and a switch take in
+    /// emulated kernels whose time is that of instructions, ns.
+    pub(crate) fn wakes_late_ns(&self) -> u64 {
+        let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
+        late_ns.saturating_sub(IN_TIME_NS)
     }
 
     /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.

@@ -205,7 +205,8 @@ impl Machine<'_> {
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
-        self.heap.push(until_ns, Event::WakeUp { task, sleeps });
+        let ends_ns = until_ns.saturating_add(self.wakes_late_ns());
+        self.heap.push(ends_ns, Event::WakeUp { task, sleeps });
         self.block(task, Wait::Timer);
     }
 
