@@ -272,7 +272,7 @@ impl Machine<'_> {
         for &Spinner { task, lock, .. } in &self.spinners {
             let l = &self.locks[lock];
             let owned = match l.holders[..] {
-                [owner] => self.runs(owner),
+                [owner] => owner != task && self.runs(owner),
                 // It is the first one's who waits.
                 [] => l.handoff,
                 _ => false,

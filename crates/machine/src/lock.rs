@@ -223,7 +223,8 @@ impl Machine<'_> {
 
     /// Whether somebody who waits at an rwsem since then lets nobody else come first any more.
     fn is_impatient(&self, since_ns: u64) -> bool {
-        let jiffies = |at_ns: u64| self.tick_number(CpuId(0), at_ns);
+        let first_ns = self.cpus[CpuId(0)].tick_phase_ns;
+        let jiffies = |at_ns: u64| u64::from(at_ns >= first_ns) + self.tick_number(CpuId(0), at_ns);
         jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.tick_ns)
     }
 
@@ -306,6 +307,11 @@ impl Machine<'_> {
             self.take_lock(task, lock, mode);
             if self.handed_while_spinning(task) {
                 return;
+            }
+            let t = &mut self.tasks[task];
+            if t.state == State::Runnable && std::mem::take(&mut t.retries) {
+                // It was about to look again, and need not.
+                t.pc += 1;
             }
         } else if self.tasks[task].state != State::Runnable {
             self.tasks[task].pc -= 1;

@@ -134,3 +134,33 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
         }
     }
 }
+
+#[test]
+fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
+    // It is woken too late, and so is the next to have it, and spins; before that it has to go for a real-time task.
+    let again = r#"
+        [[task]]
+        name = "again"
+        cpus = "0"
+        start = "10us"
+        program = [{ forever = [
+            { syscall = [{ lock = "l" }, { kernel = "250us" }, { unlock = "l" }] }, { user = "1us" },
+        ] }]
+        [[task]]
+        name = "second"
+        class = "rt"
+        cpus = "1"
+        start = "900us"
+        program = [{ user = "1ms" }]
+    "#;
+    for version in VERSIONS {
+        for shift_us in (0..400).step_by(20) {
+            let text = text("mutex", "", "full", "0", again)
+                .replace("start = \"700us\"", "start = \"300us\"")
+                .replace("start = \"900us\"", &format!("start = \"{}us\"", 800 + shift_us))
+                .replace("{ kernel = \"1ms\" }", "{ kernel = \"1us\" }");
+            let (outcome, _) = recorded(&text, version);
+            assert_eq!(outcome.tasks["other"].exited, 1, "{version} {shift_us}");
+        }
+    }
+}
