@@ -163,7 +163,7 @@ fn make_world(
     Ok(World {
         seed: job.seed,
         is_exact: job.exact,
-        lateness: Default::default(),
+        lateness: crate::lateness::Lateness::default(),
         speed: place.speed,
         files: place.files,
         scratch: place.scratch,

@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
                 if let Some(pid) = pid_of("") {
                     if self.is_other(pid) {
                         self.others.entry(pid).or_default().woken_ns = Some(time_ns);
-                    } else if self.kinds.contains_key(&pid) {
+                    } else if self.kinds.contains_key(&pid) && !early {
                         self.serves(who);
                     }
                     // The third flag tells of interrupts.
@@ -310,6 +310,7 @@ impl<'a> Reader<'a> {
                     push(&mut self.recorded.events, What::Exit { task });
                 }
             }
+            _ if early => {}
             _ if fields.contains("function=sched_cfs_slack_timer") => self.serves(who),
             _ if fields.contains("function=sched_cfs_period_timer") => {
                 self.serves(who);
