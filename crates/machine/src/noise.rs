@@ -182,11 +182,11 @@ impl Machine<'_> {
         noise.draw(kind)
     }
 
-    /// How much later than it was to end a sleep ends where the machine is slow, beyond what an interrupt and a switch take in
-    /// emulated kernels whose time is that of instructions, ns.
+    /// How much later than it was to end a sleep ends where the machine is slow, beyond what noise has for an interrupt and a
+    /// switch, ns.
     pub(crate) fn wakes_late_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
-        late_ns.saturating_sub(IN_TIME_NS)
+        late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
     }
 
     /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.

@@ -20,8 +20,8 @@ pub(crate) struct Spinner {
 }
 
 impl Machine<'_> {
-    /// Whether the running task spins, from now on, for a lock that it cannot have. Of those who wait asleep only the first
-    /// one does, at a mutex, when it was woken and came too late.
+    /// Whether the running task spins, from now on, for a lock that it cannot have. Of those who have waited asleep (at that
+    /// `place`) only the first one does, once nobody is let in before it.
     pub(crate) fn spins(
         &self,
         task: TaskId,
@@ -77,12 +77,9 @@ impl Machine<'_> {
     /// What runs there is to go. True if it spins at an rwsem, and so has to look once more before it does.
     pub(crate) fn leaves_spin(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
-        let spins = task.is_some() && self.tasks[task].segment == Segment::SpinOnOwner;
-        if !spins || !self.is_to_go(cpu) {
-            return false;
-        }
         let found = self.spinners.iter().find(|spinner| spinner.task == task);
-        let waits = found.is_some_and(|found| self.locks[found.lock].kind == LockKind::Rwsem);
+        let Some(&Spinner { lock, .. }) = found else { return false };
+        let waits = self.locks[lock].kind == LockKind::Rwsem;
         self.look_again(task);
         waits
     }

@@ -102,27 +102,35 @@ fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
     }
 }
 
-#[test]
-fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
-    // It has to wait asleep, as the holder does not run when it comes. Woken at each release, it finds the lock taken again.
-    let again = r#"
+/// A third one has the lock again and again, and is off its CPU when the other asks for it, which has to wait asleep. Woken at a
+/// release, that one finds it taken again.
+fn contended(lock: &str, mode: &str, more: &str) -> String {
+    let again = format!(
+        r#"
         [[task]]
         name = "again"
         cpus = "0"
         start = "10us"
-        program = [{ forever = [
-            { syscall = [{ lock = "l", mode = "write" }, { kernel = "250us" }, { unlock = "l" }] }, { user = "1us" },
-        ] }]
-    "#;
+        program = [{{ forever = [
+            {{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "250us" }}, {{ unlock = "l" }}] }}, {{ user = "1us" }},
+        ] }}]
+        {more}
+        "#
+    );
+    text(lock, mode, "full", "0", &again)
+        .replace("start = \"700us\"", "start = \"300us\"")
+        .replace("{ kernel = \"1ms\" }", "{ kernel = \"1us\" }")
+}
+
+#[test]
+fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
     for version in VERSIONS {
         for (hz, least_us, most_us) in
             [(250, 8_000, 8_600), (1000, 5_000, 5_600), (100, 20_000, 20_600)]
         {
-            let text = text("rwsem", WRITE, "full", "0", again)
+            let text = contended("rwsem", WRITE, "")
                 .replace("cpus = 2", &format!("cpus = 2\nhz = {hz}"))
-                .replace("duration = \"10ms\"", "duration = \"40ms\"")
-                .replace("start = \"700us\"", "start = \"300us\"")
-                .replace("{ kernel = \"1ms\" }", "{ kernel = \"1us\" }");
+                .replace("duration = \"10ms\"", "duration = \"40ms\"");
             let (outcome, recorded) = recorded(&text, version);
             assert_eq!(outcome.tasks["other"].exited, 1, "{version} {hz}");
             let name = |task: u32| recorded.names.tasks[task as usize].as_str();
@@ -138,27 +146,18 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
 #[test]
 fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
     // It is woken too late, and so is the next to have it, and spins; before that it has to go for a real-time task.
-    let again = r#"
-        [[task]]
-        name = "again"
-        cpus = "0"
-        start = "10us"
-        program = [{ forever = [
-            { syscall = [{ lock = "l" }, { kernel = "250us" }, { unlock = "l" }] }, { user = "1us" },
-        ] }]
+    let second = r#"
         [[task]]
         name = "second"
         class = "rt"
         cpus = "1"
-        start = "900us"
+        start = "SHIFTED"
         program = [{ user = "1ms" }]
     "#;
     for version in VERSIONS {
         for shift_us in (0..400).step_by(20) {
-            let text = text("mutex", "", "full", "0", again)
-                .replace("start = \"700us\"", "start = \"300us\"")
-                .replace("start = \"900us\"", &format!("start = \"{}us\"", 800 + shift_us))
-                .replace("{ kernel = \"1ms\" }", "{ kernel = \"1us\" }");
+            let text =
+                contended("mutex", "", second).replace("SHIFTED", &format!("{}us", 800 + shift_us));
             let (outcome, _) = recorded(&text, version);
             assert_eq!(outcome.tasks["other"].exited, 1, "{version} {shift_us}");
         }
