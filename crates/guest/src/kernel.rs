@@ -157,8 +157,7 @@ impl Knobs {
             if is_rt(wanted) && !stands.is_some_and(is_rt) {
                 return Err("this kernel is not a real-time one (PREEMPT_RT)".to_owned());
             }
-            let stands = stands.map(name) == Some(name(wanted));
-            turn(&format!("{DEBUG}/preempt"), stands, name(wanted), in_vm)?;
+            turn(&format!("{DEBUG}/preempt"), stands == Some(wanted), name(wanted), in_vm)?;
         }
         if let Some(on) = machine.hrtick.or(self.hrtick) {
             let name = if on { "HRTICK" } else { "NO_HRTICK" };
