@@ -8,6 +8,7 @@ pub mod protocol;
 
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {
+        mod attributes;
         mod call;
         mod cgroup;
         mod channel;

@@ -5,6 +5,7 @@
 //! On one CPU its tasks are born in their groups just before the start, as they cannot run before it
 //! lets them; on several they are made beforehand and woken.
 
+use crate::attributes::{apply_attributes, attributes, move_task};
 use crate::cgroup::{self, Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
@@ -14,11 +15,11 @@ use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, longest_ns, plan};
 use crate::protocol::{Job, Report};
 use crate::script::Script;
-use crate::task::{Own, VECTOR, apply_attributes};
+use crate::task::{Own, VECTOR};
 use crate::timers::{Header, Timers, at_or_after};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
-use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World, attributes};
+use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World};
 use crate::{call::Call, collect, keepers, kernel, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
@@ -512,7 +513,7 @@ impl Run {
             return;
         }
         if !v2 {
-            crate::task::move_task(world, slot, spec.group);
+            move_task(world, slot, spec.group);
         }
         apply_attributes(world, slot, spec);
     }

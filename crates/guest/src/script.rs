@@ -1,9 +1,9 @@
 //! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the end.
 
+use crate::attributes::{move_task, set_affinity, set_class, set_nice};
 use crate::collect;
 use crate::run::{Error, Run, Start, initial, open_for_writing};
 use crate::sys;
-use crate::task::{move_task, set_affinity, set_class, set_nice};
 use crate::world::{LIVE, Slot, World};
 use cpumax_limit::Limit;
 use cpumax_workload::{Action, Arrivals, Domain, Signal, Stream};

@@ -3,16 +3,17 @@
 //! It runs in a process of its own that shares memory with all others (see `sys`), looks at the counter where
 //! the workload measures, and makes no system call that the workload does not ask for.
 
+use crate::attributes::{
+    apply_attributes, attributes_of, move_task, set_affinity, set_class, set_nice,
+};
 use crate::call::Call;
 use crate::channel::token_ns;
 use crate::owner::Clock;
 use crate::plan::LockMade;
 use crate::sys;
 use crate::work::{SCRATCH_BYTES, stamp, turn};
-use crate::world::{ENDED, Fault, Phase, Slot, World, attributes};
-use cpumax_workload::{
-    Affinity, Class, Domain, GroupIx, LockMode, Op, Span, Stream, Target, TaskSpec,
-};
+use crate::world::{ENDED, Fault, Phase, Slot, World};
+use cpumax_workload::{Domain, LockMode, Op, Span, Stream, Target};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Deepest nesting of loops.
@@ -65,6 +66,9 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     if world.die_with_parent {
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
     }
+    if !world.is_exact && slot.go.load(Relaxed) == 0 {
+        rehearse(world, slot);
+    }
     while slot.go.load(Relaxed) == 0 {
         sys::futex_wait(slot.go.as_ptr(), 0, u32::MAX);
     }
@@ -103,6 +107,19 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
         task.execute(op);
     }
     task.end()
+}
+
+/// Sleeps, and moves out of its group and back if its program moves anybody, before the run: an emulator translates the
+/// kernel's code for that when a processor first comes there, which takes it 2 to 6 ms.
+fn rehearse(world: &World, slot: &Slot) {
+    sys::sleep_for(1);
+    sys::sleep_until(1);
+    let (kind, group) = (slot.kind.load(Relaxed), slot.group.load(Relaxed));
+    let program = &world.workload.tasks[kind as usize].program;
+    if program.iter().any(|op| matches!(op, Op::Move { .. })) {
+        move_task(world, slot, 0);
+        move_task(world, slot, group);
+    }
 }
 
 impl Task {
@@ -491,109 +508,4 @@ impl Task {
 /// CPU time of the caller by the kernel's account, ns.
 fn used_ns() -> i64 {
     sys::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) as i64
-}
-
-/// Puts a task into a group.
-pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
-    let mut text = [0u8; 12];
-    let text = decimal(slot.pid.load(Relaxed).unsigned_abs(), &mut text);
-    for fd in world.procs_fds[group as usize] {
-        if fd >= 0 {
-            let written = sys::write(fd, text.as_ptr(), text.len());
-            // Whoever is gone cannot be moved, and need not be.
-            if written < 0 && written != -(libc::ESRCH as isize) {
-                world.fail(Fault::Call, written);
-            }
-        }
-    }
-    slot.group.store(group, Relaxed);
-}
-
-fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
-    let mut at = text.len();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 || at == 0 {
-            return &text[at..];
-        }
-    }
-}
-
-/// Gives a task a nice value and keeps its class.
-pub fn set_nice(slot: &Slot, nice: i8) {
-    let now = slot.attributes.load(Relaxed);
-    slot.attributes.store(now & !0xff | u32::from(nice.cast_unsigned()), Relaxed);
-    sys::set_nice(slot.pid.load(Relaxed), nice);
-}
-
-/// Gives a task a class and keeps its nice value.
-pub fn set_class(slot: &Slot, class: Class) {
-    let now = slot.attributes.load(Relaxed);
-    slot.attributes.store(now & !0xff00 | attributes(0, class, 0), Relaxed);
-    apply(slot, 0);
-}
-
-/// Gives a task CPUs: 0 all of them, else 1 + the set's number, or, behind the sets, one CPU.
-pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
-    let now = slot.attributes.load(Relaxed);
-    slot.attributes.store(now & 0xffff | u32::from(which) << 16, Relaxed);
-    let mut mask = [0u64; 64];
-    let sets = &world.workload.cpu_sets;
-    let mut add = |cpu: usize| {
-        if let Some(word) = mask.get_mut(cpu / 64) {
-            *word |= 1 << (cpu % 64);
-        }
-    };
-    match usize::from(which) {
-        0 => (0..usize::from(world.workload.machine.cpus)).for_each(add),
-        one if one <= sets.len() => {
-            sets[one - 1].0.iter().for_each(|&cpu| add(usize::from(cpu)));
-        }
-        cpu => add(cpu - sets.len() - 1),
-    }
-    sys::set_affinity(slot.pid.load(Relaxed), &mask);
-}
-
-/// What a task of this kind begins with.
-pub fn attributes_of(spec: &TaskSpec) -> u32 {
-    let affinity = match spec.cpus {
-        Affinity::All => 0,
-        Affinity::Set(set) => 1 + set as u16,
-        Affinity::Each => u16::MAX,
-    };
-    attributes(spec.nice, spec.class, affinity)
-}
-
-/// Gives a new task what its kind begins with.
-pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
-    let wanted = attributes_of(spec);
-    let now = slot.attributes.swap(wanted, Relaxed);
-    if now & 0xffff != wanted & 0xffff || spec.slice_ns.is_some() {
-        apply(slot, spec.slice_ns.unwrap_or(0));
-    }
-    let cpus = usize::from(world.workload.machine.cpus).max(1);
-    let which = match spec.cpus {
-        Affinity::Each => {
-            let cpu = slot.instance.load(Relaxed) as usize % cpus;
-            (1 + world.workload.cpu_sets.len() + cpu) as u16
-        }
-        Affinity::All => 0,
-        Affinity::Set(set) => 1 + set as u16,
-    };
-    if now >> 16 != u32::from(which) || which != 0 {
-        set_affinity(world, slot, which);
-    }
-}
-
-fn apply(slot: &Slot, slice_ns: u64) {
-    let now = slot.attributes.load(Relaxed);
-    let nice = i32::from((now as u8).cast_signed());
-    let attr = match now >> 8 & 0xff {
-        1 => sys::SchedAttr::fair(libc::SCHED_IDLE, nice, slice_ns),
-        2 => sys::SchedAttr::real_time(1, false),
-        _ => sys::SchedAttr::fair(libc::SCHED_OTHER, nice, slice_ns),
-    };
-    sys::set_sched(slot.pid.load(Relaxed), attr);
 }

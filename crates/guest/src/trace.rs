@@ -267,9 +267,11 @@ impl<'a> Reader<'a> {
                         && let Some(came_ns) = other.came_ns.take()
                     {
                         let woken_ns = other.woken_ns.take().unwrap_or(came_ns);
-                        if !std::mem::take(&mut other.serves) {
+                        if !other.serves {
                             self.others_ns.push((woken_ns, came_ns, time_ns));
                         }
+                        // Who has to make way goes on with what it came for.
+                        other.serves &= state.starts_with('R');
                     }
                 }
                 if let Some(pid) = pid_of("next_") {
@@ -296,7 +298,7 @@ impl<'a> Reader<'a> {
                     if self.is_other(pid) {
                         self.others.entry(pid).or_default().woken_ns = Some(time_ns);
                     } else if self.kinds.contains_key(&pid) && !early {
-                        self.serves(who);
+                        self.serves(who, flags);
                     }
                     // The third flag tells of interrupts.
                     self.stalls.woken(pid, time_ns, flags.as_bytes().get(2) == Some(&b'.'));
@@ -311,9 +313,9 @@ impl<'a> Reader<'a> {
                 }
             }
             _ if early => {}
-            _ if fields.contains("function=sched_cfs_slack_timer") => self.serves(who),
+            _ if fields.contains("function=sched_cfs_slack_timer") => self.serves(who, flags),
             _ if fields.contains("function=sched_cfs_period_timer") => {
-                self.serves(who);
+                self.serves(who, flags);
                 let group = self.group_at(time_ns);
                 push(&mut self.recorded.events, What::Period { group });
             }
@@ -321,8 +323,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Who (`comm-pid`) wakes a task or has a timer of a group expire.
-    fn serves(&mut self, who: &str) {
+    /// Who (`comm-pid`) wakes a task or has a timer of a group expire, or an interrupt on top of that one, which is none
+    /// of its work: the third flag tells.
+    fn serves(&mut self, who: &str, flags: &str) {
+        if matches!(flags.as_bytes().get(2), Some(b'h' | b'H')) {
+            return;
+        }
         let Some((comm, pid)) = who.trim().rsplit_once('-') else { return };
         if comm.starts_with("ktimers/")
             && let Some(other) = pid.parse().ok().and_then(|pid: u32| self.others.get_mut(&pid))
@@ -415,6 +421,15 @@ mod tests {
              ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
             "  ktimers/0-13  [000] d.s2.  26.080010: sched_wakeup: comm=a b pid=42 prio=120",
             "  ktimers/0-13  [000] d..2.  26.080015: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
+             prev_state=R ==> next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d..2.  26.090000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R ==> \
+             next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  ktimers/0-13  [000] d..2.  26.090005: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
+             prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d..2.  26.095000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R ==> \
+             next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  ktimers/0-13  [000] d.h2.  26.095003: sched_wakeup: comm=a b pid=42 prio=120",
+            "  ktimers/0-13  [000] d..2.  26.095005: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
              prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
@@ -440,13 +455,21 @@ mod tests {
                 (80_000_000, What::Wake { task: timers }),
                 (80_005_000, What::Switch { next: Some(timers) }),
                 (80_010_000, What::Wake { task: 0 }),
-                (80_015_000, What::Sleep { task: timers }),
                 (80_015_000, What::Switch { next: Some(0) }),
+                (90_000_000, What::Switch { next: Some(timers) }),
+                (90_005_000, What::Sleep { task: timers }),
+                (90_005_000, What::Switch { next: Some(0) }),
+                (95_000_000, What::Switch { next: Some(timers) }),
+                (95_003_000, What::Wake { task: 0 }),
+                (95_005_000, What::Sleep { task: timers }),
+                (95_005_000, What::Switch { next: Some(0) }),
             ]
         );
         assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)", "(ktimers/0)"]);
-        // What the timer thread comes for is the workload's own.
-        assert_eq!(reader.others_ns, [(70_000_000, 70_005_000, 70_015_000)]);
+        // What the timer thread comes for is the workload's own, also where it goes on after it had to make way, but not
+        // what an interrupt does meanwhile.
+        let alone = [(70_000_000, 70_005_000, 70_015_000), (95_000_000, 95_000_000, 95_005_000)];
+        assert_eq!(reader.others_ns, alone);
         // Born before the start, it waited for 20 us.
         assert_eq!(reader.end().stalls_ns, [20_000]);
     }

@@ -9,7 +9,7 @@ use crate::sys;
 use crate::task::Own;
 use crate::timers::Header;
 use crate::work::{Speed, WorkFiles, stamp};
-use cpumax_workload::{Class, Workload};
+use cpumax_workload::Workload;
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -238,7 +238,7 @@ pub struct Slot {
     pub start_at_ns: AtomicU64,
     /// Whether it may begin (tasks that are made beforehand).
     pub go: AtomicU32,
-    /// Nice value and class it has, as [`attributes`] packs them.
+    /// Nice value and class it has, as [`crate::attributes::attributes`] packs them.
     pub attributes: AtomicU32,
     /// What it is doing.
     pub phase: AtomicU32,
@@ -262,16 +262,6 @@ impl Slot {
         tally.wait_ns.fetch_add(self.wait_ns.swap(0, Relaxed), Relaxed);
         tally.stall_ns.fetch_max(self.stall_ns.swap(0, Relaxed), Relaxed);
     }
-}
-
-/// Nice value and class in one number, to see whether a forked task has its parent's.
-pub fn attributes(nice: i8, class: Class, affinity: u16) -> u32 {
-    let class = match class {
-        Class::Fair | Class::Kthread => 0,
-        Class::Idle => 1,
-        Class::Rt => 2,
-    };
-    u32::from(nice.cast_unsigned()) | class << 8 | u32::from(affinity) << 16
 }
 
 /// What the tasks of one kind did.
