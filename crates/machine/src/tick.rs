@@ -14,7 +14,7 @@ use crate::task::Segment;
 
 /// A high-resolution tick for a slice that is over already comes that much later, ns.
 const HRTICK_MIN_NS: u64 = 10_000;
-/// Group shares on a busy CPU are refreshed every so many ticks.
+/// Group shares on a busy CPU are refreshed every so many ticks, in place of each one: it is mostly the same share again.
 const SHARE_TICKS: u64 = 16;
 /// Ticks of a `nohz_full` CPU while one task runs, ns.
 const REMOTE_TICK_NS: u64 = 1_000_000_000;
@@ -121,6 +121,11 @@ impl Machine<'_> {
         rq.exec_start_ns.saturating_add(curr.ns_until(until))
     }
 
+    /// In how many ticks shares are refreshed once: in each where every new weight moves who gets it.
+    fn share_ticks(&self) -> u64 {
+        if self.rules.reweight_counts_twice { 1 } else { SHARE_TICKS }
+    }
+
     fn refreshes_shares(&self, cpu: CpuId) -> bool {
         self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
     }
@@ -133,8 +138,8 @@ impl Machine<'_> {
         // The first tick is number 0.
         let is_first = last_ns < self.cpus[cpu].tick_phase_ns;
         let number = if is_first { 0 } else { self.tick_number(cpu, last_ns) + 1 };
-        let round =
-            (number + u64::from(cpu.0)).div_ceil(SHARE_TICKS) * SHARE_TICKS - u64::from(cpu.0);
+        let every = self.share_ticks();
+        let round = (number + u64::from(cpu.0)).div_ceil(every) * every - u64::from(cpu.0);
         self.cpus[cpu].tick_phase_ns + round * self.tick_ns
     }
 
@@ -172,7 +177,9 @@ impl Machine<'_> {
             q = self.cfs_rqs[q].parent;
         }
         let number = self.tick_number(cpu, self.now);
-        if self.refreshes_shares(cpu) && (number + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS) {
+        if self.refreshes_shares(cpu)
+            && (number + u64::from(cpu.0)).is_multiple_of(self.share_ticks())
+        {
             self.refresh_shares(leaf);
         }
         self.reweight_flat_curr(cpu);
@@ -316,8 +323,8 @@ mod tests {
 
         pub(super) fn count_tick(&mut self, cpu: CpuId, before: &[i128]) {
             self.ticks.0 += 1;
-            let shares =
-                (self.tick_number(cpu, self.now) + u64::from(cpu.0)).is_multiple_of(SHARE_TICKS);
+            let shares = (self.tick_number(cpu, self.now) + u64::from(cpu.0))
+                .is_multiple_of(self.share_ticks());
             let excused = shares || self.cpus[cpu].ipi_ns != NEVER;
             self.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
         }

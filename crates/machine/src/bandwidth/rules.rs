@@ -277,6 +277,9 @@ pub struct Rules {
     pub unprotected: Unprotected,
     /// See there.
     pub reweight: Reweight,
+    /// A running entity that gets another weight is placed as if it were not in V yet, so that its lag grows each time
+    /// (6.13 to 7.0; kernel: `place_entity()` as called by `reweight_entity()`). `fair/eevdf.rs`.
+    pub reweight_counts_twice: bool,
     /// Whom a test for preemption would pick. `fair/eevdf.rs`.
     pub wakeup_pick: WakeupPick,
     /// A sleeper of class idle is put before the others by an eighth of what other sleepers are (5.15+). `fair/cfs.rs`.
@@ -346,6 +349,7 @@ pub const G1_4_18: Rules = Rules {
     lag_limit: LagLimit::TwoSlicesOrTick,
     unprotected: Unprotected::Stays,
     reweight: Reweight::Unprotects,
+    reweight_counts_twice: false,
     wakeup_pick: WakeupPick::Deadline,
     idle_sleeper_gains_less: false,
     fork_preempts: true,
@@ -412,8 +416,12 @@ pub const G2A_6_12: Rules = Rules {
     ..G2A_6_6
 };
 /// 6.14: a CPU going offline opens only its own silos; a new weight rescales what is left to a deadline (6.13).
-pub const G2A_6_14: Rules =
-    Rules { offline: Offline::DyingCpu, rescales_deadline: true, ..G2A_6_12 };
+pub const G2A_6_14: Rules = Rules {
+    offline: Offline::DyingCpu,
+    rescales_deadline: true,
+    reweight_counts_twice: true,
+    ..G2A_6_12
+};
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// 6.17: a task that is no longer protected is rescheduled.
@@ -447,6 +455,7 @@ pub const G3_7_1: Rules = Rules {
     hrtick: Hrtick::Deadline,
     full_weights: true,
     reweight: Reweight::FromAverage,
+    reweight_counts_twice: false,
     delayed_keeps_lag: true,
     short_slice_ignores_next: true,
     ..G3_7_0

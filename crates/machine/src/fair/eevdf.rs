@@ -103,13 +103,7 @@ impl Machine<'_> {
             }
         }
         if !alone && self.ses[se].vlag != 0 {
-            // Queueing it moves V towards it; make up for that, so that its lag is what it was.
-            let (weight, _) = self.sums(q);
-            let (vlag, own) = (self.ses[se].vlag, self.in_sums(self.ses[se].weight));
-            lag = match vlag.checked_mul(weight + own) {
-                Some(product) => product / weight,
-                None => (i128::from(vlag) * i128::from(weight + own) / i128::from(weight)) as i64,
-            };
+            lag = self.lag_to_place(q, se, self.ses[se].vlag);
         }
         let entity = &mut self.ses[se];
         entity.vruntime = average - lag;
@@ -124,6 +118,16 @@ impl Machine<'_> {
             slice /= 2;
         }
         entity.deadline = entity.vruntime + slice;
+    }
+
+    /// How far from V an entity is put that is to have this lag: queueing it moves V towards it.
+    fn lag_to_place(&self, q: CfsRqId, se: SeId, vlag: i64) -> i64 {
+        let (weight, _) = self.sums(q);
+        let own = self.in_sums(self.ses[se].weight);
+        match vlag.checked_mul(weight + own) {
+            Some(product) => product / weight,
+            None => (i128::from(vlag) * i128::from(weight + own) / i128::from(weight)) as i64,
+        }
     }
 
     /// Remembers how far from V an entity was when it left.
@@ -449,6 +453,11 @@ impl Machine<'_> {
                 self.timeline_remove(tq, se);
             }
             lag = rescale(self.lag(tq, se, average), old, weight);
+            if !queued && self.rules.reweight_counts_twice {
+                self.ses[se].weight = weight;
+                average = self.average_vruntime(tq);
+                lag = self.lag_to_place(tq, se, lag);
+            }
         }
         let from_average = self.rules.reweight == Reweight::FromAverage;
         let entity = &mut self.ses[se];
