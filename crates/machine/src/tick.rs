@@ -14,8 +14,6 @@ use crate::task::Segment;
 
 /// A high-resolution tick for a slice that is over already comes that much later, ns.
 const HRTICK_MIN_NS: u64 = 10_000;
-/// Group shares on a busy CPU are refreshed every so many ticks, in place of each one: it is mostly the same share again.
-const SHARE_TICKS: u64 = 16;
 /// Ticks of a `nohz_full` CPU while one task runs, ns.
 const REMOTE_TICK_NS: u64 = 1_000_000_000;
 
@@ -84,7 +82,9 @@ impl Machine<'_> {
     /// From when on a tick has something to find.
     fn tick_due_ns(&self, cpu: CpuId) -> u64 {
         let task = &self.tasks[self.cpus[cpu].curr];
-        if self.is_flat() && self.flat_weight(task.se) != self.ses[task.se].weight {
+        let is_flat_weight_late =
+            self.is_flat() && self.flat_weight(task.se) != self.ses[task.se].weight;
+        if is_flat_weight_late || self.refreshes_shares(cpu) {
             return self.now;
         }
         let mut due_ns = NEVER;
@@ -103,7 +103,7 @@ impl Machine<'_> {
             }
             q = self.cfs_rqs[q].parent;
         }
-        due_ns.min(self.share_due_ns(cpu))
+        due_ns
     }
 
     /// When the running child of a queue reaches its deadline, if somebody else waits there.
@@ -121,26 +121,9 @@ impl Machine<'_> {
         rq.exec_start_ns.saturating_add(curr.ns_until(until))
     }
 
-    /// In how many ticks shares are refreshed once: in each where every new weight moves who gets it.
-    fn share_ticks(&self) -> u64 {
-        if self.rules.reweight_counts_twice { 1 } else { SHARE_TICKS }
-    }
-
+    /// Whether each tick may find that groups have another share of this CPU.
     fn refreshes_shares(&self, cpu: CpuId) -> bool {
         self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
-    }
-
-    fn share_due_ns(&self, cpu: CpuId) -> u64 {
-        if !self.refreshes_shares(cpu) {
-            return NEVER;
-        }
-        let last_ns = self.now - u64::from(self.tick_is_to_come(cpu)).min(self.now);
-        // The first tick is number 0.
-        let is_first = last_ns < self.cpus[cpu].tick_phase_ns;
-        let number = if is_first { 0 } else { self.tick_number(cpu, last_ns) + 1 };
-        let every = self.share_ticks();
-        let round = (number + u64::from(cpu.0)).div_ceil(every) * every - u64::from(cpu.0);
-        self.cpus[cpu].tick_phase_ns + round * self.tick_ns
     }
 
     /// How many ticks there were on this CPU up to and including this time.
@@ -159,10 +142,10 @@ impl Machine<'_> {
         if curr.is_none() || !self.tasks[curr].is_fair() {
             return;
         }
-        let leaf = self.ses[self.tasks[curr].se].q;
+        let refreshes_shares = self.refreshes_shares(cpu);
         #[cfg(test)]
         let before = self.what_ticks_change(cpu);
-        let mut q = leaf;
+        let mut q = self.ses[self.tasks[curr].se].q;
         while q.is_some() {
             self.charge(q);
             if self.rules.queue == Queue::Cfs {
@@ -171,27 +154,14 @@ impl Machine<'_> {
             if self.rules.pull {
                 self.top_up(q);
             }
-            if self.cfs_rqs[q].bandwidth.weight_is_late {
+            if refreshes_shares || self.cfs_rqs[q].bandwidth.weight_is_late {
                 self.update_share(q);
             }
             q = self.cfs_rqs[q].parent;
         }
-        let number = self.tick_number(cpu, self.now);
-        if self.refreshes_shares(cpu)
-            && (number + u64::from(cpu.0)).is_multiple_of(self.share_ticks())
-        {
-            self.refresh_shares(leaf);
-        }
         self.reweight_flat_curr(cpu);
         #[cfg(test)]
         self.count_tick(cpu, &before);
-    }
-
-    fn refresh_shares(&mut self, mut q: CfsRqId) {
-        while q.is_some() {
-            self.update_share(q);
-            q = self.cfs_rqs[q].parent;
-        }
     }
 
     /// Charges one level up to the last tick, as that tick did if it was an event.
@@ -323,9 +293,7 @@ mod tests {
 
         pub(super) fn count_tick(&mut self, cpu: CpuId, before: &[i128]) {
             self.ticks.0 += 1;
-            let shares = (self.tick_number(cpu, self.now) + u64::from(cpu.0))
-                .is_multiple_of(self.share_ticks());
-            let excused = shares || self.cpus[cpu].ipi_ns != NEVER;
+            let excused = self.refreshes_shares(cpu) || self.cpus[cpu].ipi_ns != NEVER;
             self.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
         }
     }

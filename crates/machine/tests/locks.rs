@@ -27,7 +27,7 @@ fn outcome_with(limited: u32, costs: bool, version: &str, more: &str) -> Outcome
         timer_phase = "0s"
         [[group]]
         path = "/limited{{0..{last}}}"
-        max = "400000 100000"
+        max = "300000 100000"
         [[group]]
         path = "/limited{{0..{last}}}/empty{{1..{BELOW}}}"
         [[task]]
