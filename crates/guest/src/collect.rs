@@ -6,7 +6,7 @@ use crate::protocol::{Job, Report};
 use crate::run::{Error, Run};
 use crate::sys;
 use crate::task::SLACK_NS;
-use crate::world::{FREE, Fault, LIVE, Phase, Slot, Tally, World};
+use crate::world::{Cue, FREE, Fault, LIVE, Phase, Slot, Tally, World};
 use cpumax_limit::CpuStat;
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome, Percentiles, ReleaseOutcome, TaskOutcome};
 use std::collections::BTreeMap;
@@ -186,8 +186,8 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         let tally = &world.tallies[slot.kind.load(Relaxed) as usize];
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", slot.pid.load(Relaxed)));
         let used_ns = stat.ok().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-        tally.usage_us.fetch_add(used_ns.unwrap_or(0) / 1000, Relaxed);
-        let has_begun = slot.go.load(Relaxed) != 0;
+        tally.usage_us.fetch_add(slot.used_us(used_ns.unwrap_or(0) / 1000), Relaxed);
+        let has_begun = slot.go.load(Relaxed) == Cue::Begin as u32;
         if slot.state.load(Relaxed) == LIVE && has_begun {
             add_unfinished(world, slot, ended_ns);
         }

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const STEPS: usize = 128;
 const STEP_NS: u64 = 4_000;
-/// From so few nothing is known.
-const LEAST: u32 = 20;
-/// Who comes later than this, ns, has waited for its CPU.
-const MOST_NS: u64 = 200_000;
+/// Who comes later than this, in steps (0.2 ms), has waited for its CPU.
+const MOST: usize = 50;
+/// From so few who have not, nothing is known.
+const LEAST: u32 = 5;
 
 /// All sleeps of a run, by how late they were over, in steps.
 pub struct Lateness([AtomicU32; STEPS]);
@@ -26,23 +26,16 @@ impl Lateness {
         self.0[step].fetch_add(1, Relaxed);
     }
 
-    /// What a tenth of them stayed below, ns, or else the first of them: those that had to wait for nobody else on their
-    /// CPU. Nothing, where all had to.
+    /// What a tenth of those that need not have waited for their CPU stayed below, ns: those that surely had not to.
     pub fn tenth_ns(&self) -> Option<u64> {
-        let all: u32 = self.0.iter().map(|count| count.load(Relaxed)).sum();
-        if all < LEAST {
-            return None;
-        }
-        let of = |least: u32| {
-            let mut below = 0;
-            let step = self.0.iter().position(|count| {
-                below += count.load(Relaxed);
-                below > least
-            })?;
-            let ns = step as u64 * STEP_NS + STEP_NS / 2;
-            (ns < MOST_NS).then_some(ns)
-        };
-        of(all / 10).or_else(|| of(0))
+        let soon = &self.0[..MOST];
+        let all: u32 = soon.iter().map(|count| count.load(Relaxed)).sum();
+        let mut below = 0;
+        let step = soon.iter().position(|count| {
+            below += count.load(Relaxed);
+            below > all / 10
+        });
+        (all >= LEAST).then_some(step? as u64 * STEP_NS + STEP_NS / 2)
     }
 }
 
@@ -67,7 +60,7 @@ mod tests {
         let lateness = Lateness::default();
         (0..50).for_each(|_| lateness.note(3_000_000));
         assert_eq!(lateness.tenth_ns(), None);
-        lateness.note(81_000);
+        (0..5).for_each(|_| lateness.note(81_000));
         assert_eq!(lateness.tenth_ns(), Some(82_000));
     }
 }

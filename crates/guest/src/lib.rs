@@ -24,6 +24,7 @@ cfg_if::cfg_if! {
         mod owner;
         mod phases;
         mod plan;
+        mod rehearsal;
         mod run;
         mod script;
         mod stalls;

@@ -14,12 +14,13 @@ use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, longest_ns, plan};
 use crate::protocol::{Job, Report};
+use crate::rehearsal::rehearse_all;
 use crate::script::Script;
 use crate::task::{Own, VECTOR};
 use crate::timers::{Header, Timers, at_or_after};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
-use crate::world::{FREE, Log, STACK_BYTES, Slot, Tally, World};
+use crate::world::{Cue, FREE, Log, STACK_BYTES, Slot, Tally, World};
 use crate::{call::Call, collect, keepers, kernel, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
@@ -233,7 +234,8 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
         number: AtomicU64::new(0),
         group: AtomicU32::new(0),
         start_at_ns: AtomicU64::new(0),
-        go: AtomicU32::new(0),
+        go: AtomicU32::new(Cue::Wait as u32),
+        used_before_us: AtomicU64::new(0),
         attributes: AtomicU32::new(0),
         phase: AtomicU32::new(0),
         last_stamp: AtomicU64::new(0),
@@ -468,17 +470,17 @@ impl Run {
     }
 
     /// Makes all tasks that run from the start, to wait until they are woken.
-    fn make_all(&self) {
+    fn make_all(&mut self) {
         for start in initial(&self.world.workload) {
-            self.make(&start, 0);
+            self.make(&start, Cue::Wait);
         }
+        self.notes.extend(rehearse_all(self.world));
     }
 
     /// Starts one.
     pub fn start_task(&self, start: &Start) {
         if self.born {
-            self.make(start, 1);
-            return;
+            return self.make(start, Cue::Begin);
         }
         let is_it = |slot: &&Slot| {
             slot.kind.load(Relaxed) == start.kind
@@ -489,12 +491,11 @@ impl Run {
             let from = self.world.speed.stamps(start.at_ns);
             let start_stamp = self.world.start_stamp.load(Relaxed);
             slot.last_stamp.store(start_stamp + from, Relaxed);
-            slot.go.store(1, Relaxed);
-            sys::futex_wake(slot.go.as_ptr(), 1, u32::MAX);
+            slot.set_go(Cue::Begin);
         }
     }
 
-    fn make(&self, start: &Start, go: u32) {
+    fn make(&self, start: &Start, go: Cue) {
         let world = self.world;
         let spec = &world.workload.tasks[start.kind as usize];
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
@@ -504,7 +505,7 @@ impl Run {
             unsafe { &mut (*slot.own.get()).call }.prepare();
         }
         slot.start_at_ns.store(start.at_ns, Relaxed);
-        slot.go.store(go, Relaxed);
+        slot.go.store(go as u32, Relaxed);
         let v2 = self.place.hierarchy.version() == 2;
         let group = &self.groups[spec.group as usize];
         let pid = world.start(slot, v2.then_some(group.dir_fd));

@@ -10,9 +10,10 @@ use crate::call::Call;
 use crate::channel::token_ns;
 use crate::owner::Clock;
 use crate::plan::LockMade;
+use crate::rehearsal::rehearse;
 use crate::sys;
 use crate::work::{SCRATCH_BYTES, stamp, turn};
-use crate::world::{ENDED, Fault, Phase, Slot, World};
+use crate::world::{Cue, ENDED, Fault, Phase, Slot, World};
 use cpumax_workload::{Domain, LockMode, Op, Span, Stream, Target};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -66,11 +67,12 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     if world.die_with_parent {
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
     }
-    if !world.is_exact && slot.go.load(Relaxed) == 0 {
-        rehearse(world, slot);
-    }
-    while slot.go.load(Relaxed) == 0 {
-        sys::futex_wait(slot.go.as_ptr(), 0, u32::MAX);
+    loop {
+        match slot.go.load(Relaxed) {
+            go if go == Cue::Begin as u32 => break,
+            go if go == Cue::Rehearse as u32 => rehearse(world, slot),
+            wait => drop(sys::futex_wait(slot.go.as_ptr(), wait, u32::MAX)),
+        }
     }
     let kind = slot.kind.load(Relaxed) as usize;
     let number = slot.number.load(Relaxed);
@@ -107,19 +109,6 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
         task.execute(op);
     }
     task.end()
-}
-
-/// Sleeps, and moves out of its group and back if its program moves anybody, before the run: an emulator translates the
-/// kernel's code for that when a processor first comes there, which takes it 2 to 6 ms.
-fn rehearse(world: &World, slot: &Slot) {
-    sys::sleep_for(1);
-    sys::sleep_until(1);
-    let (kind, group) = (slot.kind.load(Relaxed), slot.group.load(Relaxed));
-    let program = &world.workload.tasks[kind as usize].program;
-    if program.iter().any(|op| matches!(op, Op::Move { .. })) {
-        move_task(world, slot, 0);
-        move_task(world, slot, group);
-    }
 }
 
 impl Task {
@@ -364,7 +353,7 @@ impl Task {
             return;
         };
         slot.start_at_ns.store(world.now_ns(), Relaxed);
-        slot.go.store(1, Relaxed);
+        slot.go.store(Cue::Begin as u32, Relaxed);
         let mine = self.slot.attributes.load(Relaxed);
         slot.attributes.store(mine, Relaxed);
         let pid = world.start(slot, None);
@@ -506,6 +495,6 @@ impl Task {
 }
 
 /// CPU time of the caller by the kernel's account, ns.
-fn used_ns() -> i64 {
+pub fn used_ns() -> i64 {
     sys::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) as i64
 }

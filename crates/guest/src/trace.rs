@@ -270,8 +270,8 @@ impl<'a> Reader<'a> {
                         if !other.serves {
                             self.others_ns.push((woken_ns, came_ns, time_ns));
                         }
-                        // Who has to make way goes on with what it came for.
-                        other.serves &= state.starts_with('R');
+                        // Who has to make way, or waits for a lock, goes on with what it came for.
+                        other.serves &= !state.starts_with('S');
                     }
                 }
                 if let Some(pid) = pid_of("next_") {

@@ -150,6 +150,7 @@ impl World {
         slot.instance.store(instance as u32, Relaxed);
         slot.stall_ns.store(0, Relaxed);
         slot.wait_ns.store(0, Relaxed);
+        slot.used_before_us.store(0, Relaxed);
         slot.pid.store(0, Relaxed);
         Some(slot)
     }
@@ -186,7 +187,8 @@ impl World {
         let Some(slot) = self.slot_of(pid) else { return };
         let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
         let tally = &self.tallies[slot.kind.load(Relaxed) as usize];
-        tally.usage_us.fetch_add(us(usage.ru_utime) + us(usage.ru_stime), Relaxed);
+        let used_us = slot.used_us(us(usage.ru_utime) + us(usage.ru_stime));
+        tally.usage_us.fetch_add(used_us, Relaxed);
         if slot.state.load(Relaxed) == LIVE {
             // It was killed: nobody else has noted its end.
             let now_ns = self.now_ns();
@@ -217,6 +219,18 @@ pub enum Phase {
     Blocked,
 }
 
+/// What a task that is made before the run is to do. One that is made in the run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Cue {
+    /// Wait.
+    Wait,
+    /// Begin.
+    Begin,
+    /// Rehearse, then wait.
+    Rehearse,
+}
+
 /// The place of one task.
 #[repr(align(128))]
 pub struct Slot {
@@ -236,8 +250,10 @@ pub struct Slot {
     pub group: AtomicU32,
     /// When it is to start, ns since the start of the run.
     pub start_at_ns: AtomicU64,
-    /// Whether it may begin (tasks that are made beforehand).
+    /// What it is to do, a [`Cue`].
     pub go: AtomicU32,
+    /// CPU time that it had used when it had rehearsed, us.
+    pub used_before_us: AtomicU64,
     /// Nice value and class it has, as [`crate::attributes::attributes`] packs them.
     pub attributes: AtomicU32,
     /// What it is doing.
@@ -257,6 +273,17 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Tells the task what to do, if it waits for that.
+    pub fn set_go(&self, go: Cue) {
+        self.go.store(go as u32, Release);
+        crate::sys::futex_wake(self.go.as_ptr(), 1, u32::MAX);
+    }
+
+    /// What it has used in the run, of all that it has.
+    pub fn used_us(&self, all_us: u64) -> u64 {
+        all_us.saturating_sub(self.used_before_us.load(Relaxed))
+    }
+
     /// Adds what this task has waited to the books of its kind.
     pub fn fold(&self, tally: &Tally) {
         tally.wait_ns.fetch_add(self.wait_ns.swap(0, Relaxed), Relaxed);

@@ -206,6 +206,32 @@ fn every_part_of_a_program_is_executed() {
     assert_eq!(report.locks["shared"], "pipe");
 }
 
+/// It has slept and moved before the run. Nothing of that is its use, or its group's.
+#[test]
+fn what_is_rehearsed_is_not_part_of_the_run() {
+    let Some(mut guest) = Guest::start() else { return };
+    let report = guest.run(
+        r#"
+        duration = "200ms"
+        [[group]]
+        path = "/a"
+        max = "1000 100000"
+        [[group]]
+        path = "/b"
+        [[task]]
+        name = "mover"
+        count = 3
+        group = "/a"
+        program = [{ sleep = "50ms" }, { move = "self", to = "/b" }, { user = "10ms" }, { done = true }]
+        "#,
+    );
+    let mover = &report.outcome.tasks["mover"];
+    assert_eq!((mover.count, mover.completions), (3, 3), "{report:?}");
+    assert!((30_000..33_000).contains(&mover.usage_usec), "{report:?}");
+    assert!(report.outcome.groups["/a"].usage_usec < 2_000, "{report:?}");
+    assert_eq!(report.outcome.groups["/b"].completions, 3, "{report:?}");
+}
+
 #[test]
 fn work_is_as_long_as_it_says_wherever_it_stands() {
     let ways = [

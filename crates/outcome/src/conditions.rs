@@ -26,7 +26,8 @@ pub struct Conditions {
     /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It can be more than the quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_ns: BTreeMap<String, u64>,
-    /// Where time is the host's: how late sleeps were over, the task in user mode again, ns: a tenth of them earlier.
+    /// Where time is the host's: how late sleeps were over, the task in user mode again, ns: a tenth earlier of
+    /// those that were not so late that the task must have waited for its CPU; nothing, where hardly any were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_late_ns: Option<u64>,
     /// When whoever started tasks, sent what arrives, intervened and read the counters at the end, or a thread of the kernel,
