@@ -176,6 +176,12 @@ pub const RELEASES: &[Release] = &[
         changed: "delayed dequeue; base slice 0.7 ms",
     },
     Release {
+        from: v(6, 13),
+        generation: Generation::G2a,
+        rules: &rules::G2A_6_13,
+        changed: "a new weight scales what is left to a deadline",
+    },
+    Release {
         from: v(6, 14),
         generation: Generation::G2a,
         rules: &rules::G2A_6_14,

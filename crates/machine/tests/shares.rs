@@ -22,14 +22,16 @@ fn groups_that_run_out_together_share_each_cpu() {
     assert!(longest_ns <= 1_200_000_000, "{longest_ns} ns");
 }
 
-/// As measured (docs/findings.md): 0.94 CPUs on 6.12 and 7.1, 0.82 on 6.18.
+/// As on real kernels (docs/findings.md). From 6.19 on, where lags may be larger, it is left with next to nothing where
+/// all comes at the same places in each period.
 #[test]
-fn a_group_whose_weight_changes_takes_more_than_its_part_from_6_13_to_7_0() {
+fn a_group_whose_weight_changes_takes_more_than_its_part_to_7_0() {
     let file = "../../scenarios/found/twice-placed.toml";
     let text = std::fs::read_to_string(file).unwrap();
     let workload = cpumax_workload::parse(&text, file).unwrap();
-    let fair = 900..=1000;
-    let parts = [("6.12", fair.clone()), ("6.17..7.0", 0..=800), ("7.1..7.2", fair)];
+    let (fair, less) = (900..=1000, 700..=850);
+    let parts =
+        [("6.12", fair.clone()), ("6.16..6.18", less), ("6.19..7.0", 0..=850), ("7.1..7.2", fair)];
     let all = parts.into_iter().flat_map(|(versions, part)| {
         let kernels = parse_kernels(versions).unwrap();
         kernels.into_iter().map(move |kernel| (kernel, part.clone()))

@@ -415,13 +415,11 @@ pub const G2A_6_12: Rules = Rules {
     empty_keeps_weight: true,
     ..G2A_6_6
 };
-/// 6.14: a CPU going offline opens only its own silos; a new weight rescales what is left to a deadline (6.13).
-pub const G2A_6_14: Rules = Rules {
-    offline: Offline::DyingCpu,
-    rescales_deadline: true,
-    reweight_counts_twice: true,
-    ..G2A_6_12
-};
+/// 6.13: a new weight rescales what is left to a deadline.
+pub const G2A_6_13: Rules =
+    Rules { rescales_deadline: true, reweight_counts_twice: true, ..G2A_6_12 };
+/// 6.14: a CPU going offline opens only its own silos.
+pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// 6.17: a task that is no longer protected is rescheduled.

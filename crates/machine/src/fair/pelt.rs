@@ -137,7 +137,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here most are no events, so it is
+    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here it is
     /// done when a share is asked for, once in the time of a tick.
     #[inline]
     pub(crate) fn gather_load(&mut self, group: GroupId) {
