@@ -186,11 +186,10 @@ pub enum Unprotected {
 /// `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reweight {
-    /// What is left to the deadline is scaled, and nothing protects any more (to 6.16).
+    /// What is left to the deadline is scaled, and nothing protects any more (to 6.19; from 6.17 on as the lag is stored where
+    /// the end of the protected time was).
     Unprotects,
-    /// Protected time stays as it was (6.17, 6.18).
-    Deadline,
-    /// Both are scaled, from where the entity stands (6.19, 7.0).
+    /// Both are scaled, from where the entity stands (7.0).
     FromEntity,
     /// Both are scaled, from V (7.1+).
     FromAverage,
@@ -423,8 +422,7 @@ pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// 6.17: a task that is no longer protected is rescheduled.
-pub const G2A_6_17: Rules =
-    Rules { unprotected: Unprotected::Goes, reweight: Reweight::Deadline, ..G2A_6_16 };
+pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 };
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
@@ -439,15 +437,18 @@ pub const G3: Rules = Rules {
 /// 6.19: lag reaches as far as the longest slice and a tick; new tasks do not preempt.
 pub const G3_6_19: Rules = Rules {
     lag_limit: LagLimit::LongestSliceAndTick,
-    reweight: Reweight::FromEntity,
     wakeup_pick: WakeupPick::Next,
     fork_preempts: false,
     change_protects: false,
     ..G3
 };
 /// 7.0: a task moved between groups is tested for preemption.
-pub const G3_7_0: Rules =
-    Rules { wakeup_pick: WakeupPick::Full, move_tests_preemption: true, ..G3_6_19 };
+pub const G3_7_0: Rules = Rules {
+    wakeup_pick: WakeupPick::Full,
+    move_tests_preemption: true,
+    reweight: Reweight::FromEntity,
+    ..G3_6_19
+};
 /// 7.1: the high-resolution tick is on; V is computed from whole weights.
 pub const G3_7_1: Rules = Rules {
     hrtick: Hrtick::Deadline,
