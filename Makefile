@@ -29,8 +29,8 @@ install: deps ## Install cpumax, and the guest beside it, where cargo puts progr
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
 
-# Which kernels and which random cases `make conformance` compares: one to three seconds for each case and kernel, an hour and a half
-# on two cores. What was run is kept, so that it can be stopped and goes on.
+# Which kernels and which random cases `make conformance` compares: about a second for each case and kernel, an hour and a
+# quarter on two cores. What was run is kept, so that it can be stopped and goes on.
 CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
 CONFORMANCE_CASES ?= --cases 1000340..1000839
 
