@@ -3,7 +3,8 @@
 //! `rwsem_optimistic_spin()`, 5.11 and later: only writers).
 //!
 //! Who spins stops when the other one runs no longer, or when its own CPU is to choose anew. It then looks once more, and
-//! waits asleep; at a mutex it lets others run first.
+//! waits asleep; at a mutex it lets others run first. At an rwsem that is released and kept for the first who waits it spins
+//! too, for nobody (kernel: `OWNER_NULL`, `RWSEM_FLAG_HANDOFF`): up to the end of its slice, if that one waits for its CPU.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, Id, LockId, TaskId};
@@ -38,11 +39,12 @@ impl Machine<'_> {
         };
         // That of moves is no workload's.
         let is_kernels = l.barging && lock.ix() < self.workload.locks.len();
+        // An rwsem that is free may be kept for the first who waits, who may not have come to a CPU yet.
+        let is_kept = l.kind == LockKind::Rwsem && l.holders.is_empty();
         may && is_kernels
             && mode == LockMode::Write
-            && l.held_for_writing
+            && (is_kept || l.held_for_writing && self.runs(l.holders[0]))
             && t.class != Class::Rt
-            && self.runs(l.holders[0])
             && !self.is_to_go(t.cpu)
     }
 

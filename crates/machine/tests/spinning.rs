@@ -163,3 +163,33 @@ fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
         }
     }
 }
+
+#[test]
+fn who_comes_to_a_free_rwsem_that_is_kept_for_another_spins() {
+    // The other one is the next to have it, and a real-time task keeps it from its CPU for a millisecond.
+    let second = r#"
+        [[task]]
+        name = "second"
+        class = "rt"
+        cpus = "1"
+        start = "SHIFTED"
+        program = [{ user = "1ms" }]
+    "#;
+    for version in VERSIONS {
+        let kept = (8_000..8_600).step_by(20).filter(|start_us| {
+            let start = format!("{start_us}us");
+            let text = contended("rwsem", WRITE, &second.replace("SHIFTED", &start))
+                .replace("duration = \"10ms\"", "duration = \"12ms\"");
+            let (_, recorded) = recorded(&text, version);
+            let name = |task: u32| recorded.names.tasks[task as usize].as_str();
+            let taken = recorded.events.iter().find(
+                |event| matches!(event.what, What::LockTaken { task, .. } if name(task) == "other"),
+            );
+            let again_waits = recorded.events.iter().any(
+                |event| matches!(event.what, What::LockWait { task, .. } if name(task) == "again"),
+            );
+            taken.unwrap().time_ns >= (start_us + 1_000) * 1000 && !again_waits
+        });
+        assert!(kept.count() > 0, "{version}");
+    }
+}
