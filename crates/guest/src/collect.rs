@@ -131,8 +131,19 @@ fn conditions(run: &mut Run) -> Conditions {
         first_edge_ns: run.edges.clone(),
         pool_ns: std::mem::take(&mut run.pool_ns),
         wake_late_ns: run.world.lateness.tenth_ns(),
+        page_ns: (!run.world.is_exact).then(|| run.world.speed.page_ns()),
+        first_cpus: first_cpus(run.world),
         ..Conditions::default()
     }
+}
+
+fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
+    let kinds = world.workload.tasks.iter().zip(&world.tallies);
+    let noted = kinds.filter(|(_, tally)| !tally.first_cpus.is_empty());
+    let cpus = |tally: &Tally| {
+        tally.first_cpus.iter().map(|first| first.load(Relaxed).checked_sub(1)).collect()
+    };
+    noted.map(|(spec, tally)| (spec.name.clone(), cpus(tally))).collect()
 }
 
 fn locks(world: &World) -> BTreeMap<String, String> {
@@ -197,7 +208,7 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
     kinds
         .map(|(tally, spec)| {
             let of = |number: &AtomicU64| number.load(Relaxed);
-            let Tally { count, usage_us, wait_ns, stall_ns, exited, last_exit_ns } = tally;
+            let Tally { count, usage_us, wait_ns, stall_ns, exited, last_exit_ns, .. } = tally;
             let all =
                 of(exited) > 0 && of(exited) == of(count) && of(count) >= u64::from(spec.count);
             TaskOutcome {

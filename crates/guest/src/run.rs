@@ -159,7 +159,7 @@ fn make_world(
         let stack = unsafe { stacks.add((ix + 1) * STACK_BYTES) };
         slots.push(make_slot(ix, stack, place));
     }
-    let tallies = workload.tasks.iter().map(|_| Tally::default()).collect();
+    let tallies = workload.tasks.iter().map(|task| Tally::new(task.count, job.exact)).collect();
     let has_owner = plan.locks.contains(&LockMade::Owner);
     let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
     Ok(World {

@@ -186,6 +186,13 @@ pub fn futex_wake(word: *const u32, n: u32, bits: u32) -> isize {
     call(Sysno::futex, [word as usize, op, n as usize, 0, 0, bits as usize])
 }
 
+/// The CPU that the caller is on: `getcpu(2)`.
+pub fn cpu() -> u32 {
+    let mut cpu = 0u32;
+    call(Sysno::getcpu, [(&raw mut cpu) as usize, 0, 0, 0, 0, 0]);
+    cpu
+}
+
 /// `sched_yield(2)`
 pub fn yield_now() {
     call(Sysno::sched_yield, [0; 6]);

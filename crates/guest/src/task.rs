@@ -77,6 +77,7 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     let kind = slot.kind.load(Relaxed) as usize;
     let number = slot.number.load(Relaxed);
     let started_ns = slot.start_at_ns.load(Relaxed);
+    world.tallies[kind].begins(slot.instance.load(Relaxed));
     let is_forked = world.workload.tasks[kind].count == 0;
     // What it takes to be forked and to exit.
     let owes_ns = if is_forked { world.speed.child_ns as i64 } else { 0 };

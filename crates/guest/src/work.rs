@@ -156,6 +156,11 @@ impl Speed {
         self.writes.bytes(ns.saturating_sub(own_ns))
     }
 
+    /// How long a page takes that is read, and one that is written, ns.
+    pub fn page_ns(&self) -> [u64; 2] {
+        [self.read_byte.fs, self.writes.byte_fs()].map(|fs| (fs << 12) / FS_PER_NS)
+    }
+
     /// As whoever asked is told.
     pub fn calibration(&self) -> Calibration {
         Calibration {

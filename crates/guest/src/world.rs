@@ -306,9 +306,25 @@ pub struct Tally {
     pub exited: AtomicU64,
     /// When the last one did, ns since the start of the run.
     pub last_exit_ns: AtomicU64,
+    /// The CPU that each of those began on that were started from outside, and one, if the run is not exact; 0: none yet.
+    pub first_cpus: Box<[AtomicU32]>,
 }
 
 impl Tally {
+    /// Nothing yet, of so many that will be started from outside.
+    pub fn new(count: u32, is_exact: bool) -> Tally {
+        let noted = if is_exact { 0 } else { count };
+        let first_cpus = (0..noted).map(|_| AtomicU32::new(0)).collect();
+        Tally { first_cpus, ..Tally::default() }
+    }
+
+    /// One begins.
+    pub fn begins(&self, instance: u32) {
+        if let Some(first) = self.first_cpus.get(instance as usize) {
+            first.store(crate::sys::cpu() + 1, Relaxed);
+        }
+    }
+
     /// One more has exited.
     pub fn exit_at(&self, ns: u64) {
         self.exited.fetch_add(1, Relaxed);

@@ -27,6 +27,8 @@ pub(crate) struct Lock {
     pub kind: LockKind,
     /// Who comes by when it is free may take it, whoever waits.
     pub barging: bool,
+    /// Beside a real kernel work under it is a write to a file.
+    pub written: bool,
     /// The next to have it is the first who waits.
     pub handoff: bool,
     pub held_for_writing: bool,
@@ -42,9 +44,9 @@ pub(crate) struct Waiter {
 }
 
 impl Lock {
-    pub fn new(kind: LockKind, barging: bool) -> Lock {
+    pub fn new(kind: LockKind, barging: bool, written: bool) -> Lock {
         let (holders, waiters) = (Vec::new(), VecDeque::new());
-        Lock { kind, barging, handoff: false, held_for_writing: false, holders, waiters }
+        Lock { kind, barging, written, handoff: false, held_for_writing: false, holders, waiters }
     }
 
     fn admits(&self, mode: LockMode) -> bool {
@@ -81,6 +83,17 @@ pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) ->
     matches!(kind, LockKind::Mutex | LockKind::Rwsem)
         && !preempt.is_rt()
         && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
+}
+
+/// Whether work under that lock is a write to a file, beside a real kernel: it has one reader at most.
+pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
+    let reads = |kind: &&TaskSpec| {
+        let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
+        kind.program.iter().any(asks)
+    };
+    // Of a kind that is forked there may be several.
+    let count = |kind: &TaskSpec| if kind.count == 0 { 2 } else { u64::from(kind.count) };
+    workload.tasks.iter().filter(reads).map(count).sum::<u64>() <= 1
 }
 
 fn takes_in_kernel(kind: &TaskSpec, lock: LockIx) -> bool {

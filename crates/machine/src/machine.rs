@@ -13,7 +13,7 @@ use crate::fair::balance::Balancing;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::latency::Latencies;
-use crate::lock::{Channel, Lock, is_barging};
+use crate::lock::{Channel, Lock, is_barging, is_written};
 use crate::noise::Noise;
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
@@ -265,7 +265,8 @@ impl<'a> Machine<'a> {
         }
         for (ix, lock) in workload.locks.iter().enumerate() {
             let barging = is_barging(workload, ix as u32, self.preempt);
-            self.locks.push(Lock::new(lock.kind, barging));
+            let written = barging && is_written(workload, ix as u32);
+            self.locks.push(Lock::new(lock.kind, barging, written));
         }
         self.build_move_lock();
         self.build_channels();

@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     SwitchFromReady,
     /// In the kernel, where that is preempted only where it says so: to the next such point, if that is not known.
     Point,
+    /// The same in a write under a lock, where there is one after each page.
+    WritePoint,
     /// There is one after each page that is read: what a page takes, in a call for one buffer and for several, and what
     /// comes before the first one.
     Page,
@@ -63,7 +65,7 @@ pub(crate) enum Kind {
     SliceOver,
 }
 
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 25] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -75,6 +77,7 @@ const KINDS: [Kind; 24] = [
     Kind::SwitchFromSleeper,
     Kind::SwitchFromReady,
     Kind::Point,
+    Kind::WritePoint,
     Kind::Page,
     Kind::LaterPage,
     Kind::Read,
@@ -103,7 +106,8 @@ impl Kind {
             Kind::Go => (6_000, 11_500),
             Kind::Slice => (6_000, 12_000),
             Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
-            Kind::Point => (0, 205_000),
+            Kind::Point => (0, READ_PAGE_NS),
+            Kind::WritePoint => (0, WRITE_PAGE_NS),
             Kind::Page => (202_300, 203_000),
             Kind::LaterPage => (205_500, 206_800),
             Kind::Read => (1_500, 14_000),
@@ -119,6 +123,9 @@ impl Kind {
     }
 }
 
+/// The longest that a page takes that is read, and one that is written under a lock, where instructions are counted, ns.
+const READ_PAGE_NS: u64 = 205_000;
+const WRITE_PAGE_NS: u64 = 12_000;
 /// Work that is read into one buffer of 64 pages; for more the guest needs several.
 const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
@@ -154,7 +161,7 @@ impl Noise {
 
     /// Percent of a kind's range that is left to chance: where in a page a tick falls is nothing but that.
     fn chance_of(&self, kind: Kind) -> u64 {
-        if kind == Kind::Point { 100 } else { self.chance }
+        if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
     /// Anything less than that.
@@ -246,8 +253,42 @@ impl Machine<'_> {
         }
         let t = &self.tasks[curr];
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
-            let ns = self.rest_of_page_ns(cpu).unwrap_or_else(|| self.noise_ns(Kind::Point));
+            let ns = match self.rest_of_page_ns(cpu) {
+                Some(ns) => ns,
+                None if self.writes(curr) => self.page_noise_ns(Kind::WritePoint),
+                None => self.page_noise_ns(Kind::Point),
+            };
             self.cpus[cpu].point_ns = self.now + ns;
+        }
+    }
+
+    /// As much of a page, ns.
+    fn page_noise_ns(&mut self, kind: Kind) -> u64 {
+        let ns = self.noise_ns(kind);
+        self.page_ns(kind, ns)
+    }
+
+    /// What takes so long where instructions are counted, ns, on the machine that was observed.
+    fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
+        let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
+        let ns = if kind == Kind::WritePoint {
+            ns.saturating_mul(write_ns) / WRITE_PAGE_NS
+        } else {
+            ns.saturating_mul(read_ns) / READ_PAGE_NS
+        };
+        ns.max(1)
+    }
+
+    /// Whether what the task does in the kernel is a write under a lock.
+    fn writes(&self, task: TaskId) -> bool {
+        let t = &self.tasks[task];
+        let program = &self.workload.tasks[t.kind as usize].program;
+        let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
+        match (op(2), op(0)) {
+            (Some(&Op::Lock { lock, .. }), Some(Op::Unlock { .. })) => {
+                self.locks[LockId(lock)].written
+            }
+            _ => false,
         }
     }
 
@@ -257,8 +298,9 @@ impl Machine<'_> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
         let first_ns = t.first_page_ns?;
-        let kind = if first_ns.get() > ONE_BUFFER_NS { Kind::LaterPage } else { Kind::Page };
-        let page_ns = self.noise.as_ref()?.typical_ns[kind as usize];
+        let one_buffer_ns = self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
+        let page_ns = self.page_ns(kind, self.noise.as_ref()?.typical_ns[kind as usize]);
         let elapsed_ns = self.now - c.accounted_ns;
         let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
         let rest_ns = match first_ns.get().checked_sub(left_ns) {
@@ -274,12 +316,9 @@ impl Machine<'_> {
             return;
         }
         let t = &self.tasks[task];
-        let program = &self.workload.tasks[t.kind as usize].program;
-        let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
-        let writes = matches!((op(2), op(0)), (Some(Op::Lock { .. }), Some(Op::Unlock { .. })));
         // A list of requests reads what is more than whole buffers first.
-        let listed = t.in_syscall && t.left_ns > ONE_BUFFER_NS;
-        let known = !(writes || listed);
+        let listed = t.in_syscall && t.left_ns > self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let known = !(self.writes(task) || listed);
         let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
@@ -440,7 +479,7 @@ impl Machine<'_> {
         if self.noise.is_some() {
             // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask for it again, and so
             // would not begin to move.
-            self.locks.push(Lock::new(LockKind::Rwsem, true));
+            self.locks.push(Lock::new(LockKind::Rwsem, true, false));
         }
     }
 

@@ -30,6 +30,14 @@ pub struct Conditions {
     /// those that were not so late that the task must have waited for its CPU; nothing, where hardly any were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_late_ns: Option<u64>,
+    /// Where time is the host's: how long a page of 4 KiB takes that work in the kernel reads, and one that it writes under a
+    /// lock, ns. A kernel that is preempted where it looks whether it should be does so after each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_ns: Option<[u64; 2]>,
+    /// Where time is the host's: by kind of task, on which CPU each of those that were started from outside began. Where a task
+    /// was before the run, and who was just then busy, no workload says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub first_cpus: BTreeMap<String, Vec<Option<u32>>>,
     /// When whoever started tasks, sent what arrives, intervened and read the counters at the end, or a thread of the kernel,
     /// was on CPU 0 for that: from when and how long, ns. They are real-time tasks, so that nothing keeps them from being on
     /// time.
