@@ -78,8 +78,11 @@ pub(crate) struct Cpu {
     pub balance_ns: u64,
     /// It had no less than others when its load was balanced last.
     pub was_balanced: bool,
-    /// How often in a row balancing its load found nothing light enough to take.
+    /// How often in a row balancing found nothing to take, or nothing light enough.
     pub balance_failed: u32,
+    pub busy: Busy,
+    /// How many CPUs of the cache that begins with this one a waking task looks at, and since when that stands, ns.
+    pub idle_search: (u32, u64),
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
     /// How long it is to last after its charge, ns.
@@ -95,6 +98,16 @@ pub(crate) struct Cpu {
     pub touched: bool,
     /// It is in an interrupt or system call now: reschedules take effect on the way out.
     pub entered: bool,
+}
+
+/// How much of the last time a CPU ran tasks of the fair class. See `fair/pelt.rs`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Busy {
+    /// Of whole periods, 2^16 for all.
+    pub avg: u32,
+    /// Of the period under way, ns, up to that time.
+    pub part_ns: u32,
+    pub updated_ns: u64,
 }
 
 impl Cpu {
@@ -126,6 +139,8 @@ impl Cpu {
             balance_ns: 0,
             was_balanced: false,
             balance_failed: 0,
+            busy: Busy::default(),
+            idle_search: (u32::MAX, 0),
             tick_took_ns: 0,
             tick_over_ns: 0,
             point_ns: 0,

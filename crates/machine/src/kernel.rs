@@ -152,6 +152,12 @@ pub const RELEASES: &[Release] = &[
         changed: "a task of class idle gains less by having slept",
     },
     Release {
+        from: v(6, 0),
+        generation: Generation::G2,
+        rules: &rules::G2_6_0,
+        changed: "a search for an idle CPU goes by the load of the cache",
+    },
+    Release {
         from: v(6, 3),
         generation: Generation::G2a,
         rules: &rules::G2A,

@@ -389,7 +389,7 @@ impl Machine<'_> {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
         self.tasks[receiver].retries = true;
-        self.wake(receiver);
+        self.wake_in_sync(receiver);
     }
 
     /// Whose number is complete has its tokens and wakes up, in order.
@@ -402,7 +402,7 @@ impl Machine<'_> {
             self.channels[channel].receivers.pop_front();
             let came = self.channels[channel].take(wanted);
             self.tasks[receiver].request_start_ns = came;
-            self.wake(receiver);
+            self.wake_in_sync(receiver);
             self.serve_senders(channel);
         }
     }
@@ -421,7 +421,7 @@ impl Machine<'_> {
                 let now = self.now;
                 self.channels[channel].put(now, n);
             }
-            self.wake(sender);
+            self.wake_in_sync(sender);
         }
     }
 

@@ -379,7 +379,7 @@ impl Machine<'_> {
             self.tasks[parent].children -= 1;
             let waits = self.tasks[parent].state == State::Asleep(Wait::Children);
             if waits && self.tasks[parent].children == 0 {
-                self.wake(parent);
+                self.wake_in_sync(parent);
             }
         }
     }

@@ -151,6 +151,10 @@ pub(crate) struct Task {
     pub wanted: u64,
     /// See there.
     pub wanted_ns: u64,
+    /// When it left its CPU last, ns.
+    pub ran_ns: u64,
+    /// Where it was when it was woken last (kernel: `recent_used_cpu`).
+    pub recent_cpu: CpuId,
 }
 
 const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
@@ -207,6 +211,8 @@ impl Task {
             ready_since_ns: NEVER,
             wanted: WHOLE,
             wanted_ns: 0,
+            ran_ns: 0,
+            recent_cpu: CpuId(0),
             stalled_since_ns: NEVER,
         }
     }

@@ -2,6 +2,7 @@
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
+use cpumax_outcome::trace::{Recorded, What};
 use std::collections::BTreeMap;
 
 /// CPU time of each kind of task, ms.
@@ -51,4 +52,35 @@ fn who_wakes_up_goes_where_only_class_idle_runs() {
         let undisturbed = used_ms["hog"] >= 2_970;
         assert_eq!(undisturbed, kernel != "4.18", "{used_ms:?} on {kernel}");
     }
+}
+
+/// How often a task woke up on another CPU than the last time.
+fn changes(kernel: &str, text: &str) -> usize {
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let options = Options { check: true, ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let mut last = BTreeMap::new();
+    let woken = recorded.events.iter().filter_map(|event| match event.what {
+        What::Wake { task } => Some((task, event.cpu)),
+        _ => None,
+    });
+    woken.filter(|&(task, cpu)| last.insert(task, cpu).is_some_and(|last| last != cpu)).count()
+}
+
+#[test]
+fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
+    let text = |count, sleep| {
+        format!(
+            "duration = \"2s\"\n[machine]\ncpus = 2\n[[task]]\nname = \"t\"\ncount = {count}\n\
+             program = [{{ forever = [{{ user = {{ exponential = \"400us\" }} }}, {{ sleep = \"{sleep}us\" }}] }}]\n"
+        )
+    };
+    let busy = |kernel| changes(kernel, &text(4, 500));
+    assert!(busy("6.1") * 4 < busy("5.19") * 3, "{} {}", busy("6.1"), busy("5.19"));
+    // With little to do all look.
+    let little = |kernel| changes(kernel, &text(3, 2_000));
+    assert_eq!(little("6.1"), little("5.19"));
+    assert!(little("6.1") > 100, "{}", little("6.1"));
 }

@@ -104,10 +104,11 @@ fn nobody_is_switched_to_where_a_release_lasts() {
         timer_phase = "0s"
         [[group]]
         path = "/limited"
-        max = "400000 100000"
+        max = "200000 100000"
         [[task]]
         name = "hog"
         count = {CPUS}
+        cpus = "each"
         group = "/limited"
         program = [{{ forever = [{{ user = "1s" }}] }}]
         [[task]]

@@ -313,3 +313,28 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
     assert_eq!(woken[4..], [(30_000, "a/0"), (30_000, "a/1")]);
     assert_eq!(outcome.tasks["b"].exited, 2);
 }
+
+#[test]
+fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
+    let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
+    let workload = Workload::builder("hogs")
+        .cpus(2)
+        .duration(Duration::from_millis(3))
+        .task(hog("first"))
+        .task(hog("second").count(2))
+        .build()
+        .expect("is a workload");
+    let used = |first_cpus: &[(&str, &[Option<u32>])]| {
+        let first_cpus = first_cpus.iter().map(|(name, cpus)| ((*name).to_owned(), cpus.to_vec()));
+        let observed = Conditions { first_cpus: first_cpus.collect(), ..Conditions::default() };
+        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+        run(&workload, &options, None, None).expect("runs").tasks["first"].usage_usec
+    };
+    assert_eq!(used(&[]), 3_000, "an idle CPU is looked for");
+    let together = used(&[("first", &[Some(1)]), ("second", &[Some(1), Some(0)])]);
+    assert!((1_000..2_000).contains(&together), "{together}");
+    assert_eq!(used(&[("first", &[Some(1)]), ("second", &[Some(0), Some(0)])]), 3_000);
+    // What it cannot be is not believed.
+    assert_eq!(used(&[("first", &[Some(7)]), ("second", &[None])]), 3_000);
+}

@@ -254,6 +254,9 @@ pub struct Rules {
     pub balance_test: BalanceTest,
     /// A CPU that runs only tasks of class idle is as good as an idle one for whoever wakes up (5.4+). `fair/placement.rs`.
     pub idle_class_is_free: bool,
+    /// Who wakes up looks for an idle CPU only as far as the load of the cache leaves hope (6.0+; kernel: `SIS_UTIL`).
+    /// `fair/placement.rs`.
+    pub idle_search_by_load: bool,
     /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
@@ -337,6 +340,7 @@ pub const G1_4_18: Rules = Rules {
     pelt_freeze: PeltFreeze::Throttled,
     balance_test: BalanceTest::SourceOrDestination,
     idle_class_is_free: false,
+    idle_search_by_load: false,
     period_scaling: PeriodScaling::None,
     random_phase: false,
     slack_armed_once: false,
@@ -393,8 +397,10 @@ pub const G2_5_8: Rules = Rules {
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
 pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
+/// 6.0: a search for an idle CPU goes by the load.
+pub const G2_6_0: Rules = Rules { idle_search_by_load: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
-pub const G2A: Rules = Rules { release: Release::Csd, ..G2_5_15 };
+pub const G2A: Rules = Rules { release: Release::Csd, ..G2_6_0 };
 /// 6.4: period timers are spread.
 pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
 /// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.

@@ -12,13 +12,18 @@ use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::se::{Owner, scale};
+use cpumax_workload::Class;
 
 /// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
 /// A tick's balancing comes before the switch that the tick asks for, ns: whoever is to be next is one that waits.
 const BEFORE_NS: u64 = 1;
 /// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of a cache domain).
-const IMBALANCE_PCT: u64 = 117;
+pub(crate) const IMBALANCE_PCT: u64 = 117;
+/// Who ran within that time is cached where it ran, ns, and not taken from there (kernel: `sysctl_sched_migration_cost`).
+const HOT_NS: u64 = 500_000;
+/// Unless balancing has found nothing to take more often than that in a row (kernel: `cache_nice_tries`).
+const NICE_TRIES: u32 = 1;
 /// Most queued entities looked at in one go.
 const MAX_SCANNED: usize = 64;
 
@@ -97,13 +102,11 @@ impl Machine<'_> {
     }
 
     fn pull_to_idle(&mut self, cpu: CpuId) {
-        let own = self.llc(cpu);
-        if !self.pull(cpu, own.clone(), 1) {
-            let all = 0..self.cpus.len() as u32;
-            if own != all {
-                self.pull(cpu, all, 1);
-            }
-        }
+        let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
+        let waits = self.most_running(&all) > 1;
+        let moved = self.pull(cpu, own.clone(), 1) || own != all && self.pull(cpu, all, 1);
+        let c = &mut self.cpus[cpu];
+        c.balance_failed = if moved || !waits { 0 } else { c.balance_failed.saturating_add(1) };
     }
 
     /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
@@ -151,7 +154,7 @@ impl Machine<'_> {
     }
 
     /// Load of a CPU as averaged (kernel: `cpu_load()`).
-    fn cpu_load(&mut self, cpu: CpuId) -> u64 {
+    pub(crate) fn cpu_load(&mut self, cpu: CpuId) -> u64 {
         let root = self.root(cpu);
         self.pelt_update(root);
         self.cfs_rqs[root].pelt.load_avg
@@ -187,7 +190,7 @@ impl Machine<'_> {
     }
 
     /// What a task is of the load of its CPU (kernel: `task_h_load()`).
-    fn task_h_load(&mut self, task: TaskId) -> u64 {
+    pub(crate) fn task_h_load(&mut self, task: TaskId) -> u64 {
         let mut load = self.task_load(task);
         let mut q = self.ses[self.tasks[task].se].q;
         while self.cfs_rqs[q].se.is_some() {
@@ -269,12 +272,22 @@ impl Machine<'_> {
             match self.ses[se].owner() {
                 Owner::Group(q) => self.entities(q, pending),
                 Owner::Task(task) => {
-                    if !self.ses[se].delayed && self.may_use(task, to) && self.may_move(task, to) {
+                    let can = !self.ses[se].delayed && self.may_use(task, to);
+                    if can && !self.is_hot(task, to) && self.may_move(task, to) {
                         movable.push(task);
                     }
                 }
             }
         }
+    }
+
+    /// Whether it is cached where it is, and the other CPU need not have it yet (kernel: `task_hot()`).
+    fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
+        let t = &self.tasks[task];
+        t.class != Class::Idle
+            && self.now < t.ran_ns + HOT_NS
+            && t.ran_ns > 0
+            && self.cpus[to].balance_failed <= NICE_TRIES
     }
 
     /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the other: then no task has to be looked at.

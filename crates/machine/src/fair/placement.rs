@@ -4,10 +4,12 @@
 use crate::bandwidth::rules::{Queue, Unit};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
+use crate::fair::balance::IMBALANCE_PCT;
+use crate::fair::pelt::WHOLE;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
-use crate::task::State;
+use crate::task::{State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
@@ -90,12 +92,15 @@ impl Machine<'_> {
         curr.is_some() && self.tasks[curr].class == Class::Rt
     }
 
-    fn select_cpu(&self, task: TaskId, why: Enqueue) -> CpuId {
+    fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
         if self.cpus.len() == 1 {
             return prev;
         }
         if why == Enqueue::Fork {
+            if let Some(first) = self.observed_first_cpu(task) {
+                return first;
+            }
             let own_llc = self.llc(prev);
             if let Some(free) = self.free_in(task, prev, own_llc) {
                 return free;
@@ -103,26 +108,103 @@ impl Machine<'_> {
             return self.least_loaded(task, prev);
         }
         let here = self.here;
-        // The waker's CPU if nothing but the waker runs there; else where the task was. The kernel does so
-        // for wakeups through pipes and sockets, whose waker is expected to sleep soon (`WF_SYNC`); for
-        // others it compares loads, which gives the same where the waker is not a hog.
         let affine = here.is_some() && here != prev && self.may_use(task, here);
-        let target = if affine && self.cpus[here].nr_running <= 1 {
+        let target = if !self.may_use(task, prev) {
+            if !affine {
+                return self.least_loaded(task, prev);
+            }
             here
-        } else if self.may_use(task, prev) {
-            prev
-        } else if affine {
+        } else if affine && self.goes_to_waker(task, prev, here, in_sync) {
             here
         } else {
-            return self.least_loaded(task, prev);
+            prev
         };
-        if self.is_free_for(task, prev) && self.llc(prev).contains(&target.0) {
+        let near = self.llc(target);
+        if self.is_free_for(task, prev) && near.contains(&prev.0) {
             return prev;
         }
         if self.is_free_for(task, target) {
             return target;
         }
-        self.free_in(task, target, self.llc(target)).unwrap_or(target)
+        let recent = std::mem::replace(&mut self.tasks[task].recent_cpu, prev);
+        let is_else = recent != prev && recent != target;
+        if is_else && near.contains(&recent.0) && self.is_free_for(task, recent) {
+            return recent;
+        }
+        self.search_idle(task, target, near).unwrap_or(target)
+    }
+
+    /// Whether a task had better wake up near who wakes it than where it was (kernel: `wake_affine()`).
+    fn goes_to_waker(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
+        let is_near = self.llc(here).contains(&prev.0);
+        if is_near && self.is_free(here) {
+            return !self.is_free(prev);
+        }
+        if in_sync && self.cpus[here].nr_running == 1 {
+            return true;
+        }
+        if self.is_free(prev) || self.ses[self.tasks[task].se].q.is_none() {
+            return false;
+        }
+        let mut load_here = self.cpu_load(here);
+        let waker = self.cpus[here].curr;
+        if in_sync && waker.is_some() && self.tasks[waker].is_fair() {
+            let own = self.task_h_load(waker);
+            if own > load_here {
+                return true;
+            }
+            load_here -= own;
+        }
+        let load = self.task_h_load(task);
+        let there = self.cpu_load(prev).saturating_sub(load);
+        100 * (load_here + load) < (100 + (IMBALANCE_PCT - 100) / 2) * there + u64::from(in_sync)
+    }
+
+    /// An idle CPU near the target; from 6.0 on only so many are looked at as the load leaves hope for (kernel:
+    /// `select_idle_cpu()`).
+    fn search_idle(
+        &mut self,
+        task: TaskId,
+        target: CpuId,
+        near: std::ops::Range<u32>,
+    ) -> Option<CpuId> {
+        let most = if self.rules.idle_search_by_load { self.idle_search(&near) } else { u32::MAX };
+        if most >= near.len() as u32 {
+            return self.free_in(task, target, near);
+        }
+        let order = (target.0 + 1..near.end).chain(near.start..=target.0).map(CpuId);
+        let mut looked_at = order.filter(|&cpu| self.may_use(task, cpu)).take(most as usize);
+        looked_at.find(|&cpu| self.is_free_for(task, cpu))
+    }
+
+    /// How many CPUs of a cache are worth a look: fewer, the busier they all are; found out anew once in the time of a tick,
+    /// as an idle CPU that balances does (kernel: `update_idle_cpu_scan()`).
+    fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
+        let first = CpuId(near.start);
+        let (most, since_ns) = self.cpus[first].idle_search;
+        if most != u32::MAX && self.now < since_ns + self.tick_ns {
+            return most;
+        }
+        let mut sum = 0;
+        for cpu in near.clone().map(CpuId) {
+            self.average_busy(cpu);
+            sum += u64::from(self.cpus[cpu].busy.avg);
+        }
+        let cpus = near.len() as u64;
+        let used = sum / cpus * IMBALANCE_PCT / 100;
+        let hope = WHOLE - (used * used / WHOLE).min(WHOLE);
+        let most = (hope * cpus / WHOLE) as u32;
+        self.cpus[first].idle_search = (most, self.now);
+        most
+    }
+
+    /// Where a task that is started from outside began on the machine that was observed.
+    fn observed_first_cpu(&self, task: TaskId) -> Option<CpuId> {
+        let Task { kind, instance, .. } = self.tasks[task];
+        let kind = self.workload.tasks.get(kind as usize)?;
+        let first = self.observed?.first_cpus.get(&kind.name)?.get(instance as usize)?;
+        let first = first.map(CpuId).filter(|cpu| cpu.ix() < self.cpus.len())?;
+        self.may_use(task, first).then_some(first)
     }
 
     /// A new task comes onto a queue for the first time.
@@ -130,28 +212,37 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
         t.wanted_ns = self.now;
-        self.become_ready(task, Enqueue::Fork);
+        self.become_ready(task, Enqueue::Fork, false);
     }
 
     /// What a sleeping task waited for has come (kernel: `try_to_wake_up()`).
     pub(crate) fn wake(&mut self, task: TaskId) {
+        self.wake_up(task, false);
+    }
+
+    /// The same, by who is expected to sleep soon: at the other end of a pipe, or as a child that exits (kernel: `WF_SYNC`).
+    pub(crate) fn wake_in_sync(&mut self, task: TaskId) {
+        self.wake_up(task, true);
+    }
+
+    fn wake_up(&mut self, task: TaskId, in_sync: bool) {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
         }
         let t = &mut self.tasks[task];
         t.average_wanted(self.now);
         t.state = State::Runnable;
-        self.become_ready(task, Enqueue::WakeUp);
+        self.become_ready(task, Enqueue::WakeUp, in_sync);
     }
 
-    fn become_ready(&mut self, task: TaskId, why: Enqueue) {
+    fn become_ready(&mut self, task: TaskId, why: Enqueue, in_sync: bool) {
         let now = self.now;
         let t = &mut self.tasks[task];
         t.ready_since_ns = now;
         let (class, se) = (t.class, t.se);
         self.begin_stall(task);
         if class == Class::Rt {
-            let cpu = self.select_cpu(task, why);
+            let cpu = self.select_cpu(task, why, in_sync);
             self.tasks[task].cpu = cpu;
             self.emit(cpu, What::Wake { task: task.0 });
             self.rt_enqueue(task);
@@ -168,7 +259,7 @@ impl Machine<'_> {
             }
             return;
         }
-        let cpu = self.select_cpu(task, why);
+        let cpu = self.select_cpu(task, why, in_sync);
         self.set_cpu(task, cpu);
         self.emit(cpu, What::Wake { task: task.0 });
         self.enqueue_task(task, why);
