@@ -157,6 +157,10 @@ impl Vm {
             _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
+        // Its CPUs are there by now, and do not wish for the same.
+        if machine.mode != Mode::Exact {
+            qemu::serve_timers_promptly(vm.child.id());
+        }
         Ok(vm)
     }
 

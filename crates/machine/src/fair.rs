@@ -412,7 +412,7 @@ impl Machine<'_> {
     }
 
     /// On a flat queue a dequeue charges every level, on the others each level as it is reached.
-    fn charge_for_dequeue(&mut self, leaf: CfsRqId) {
+    pub(crate) fn charge_for_dequeue(&mut self, leaf: CfsRqId) {
         if self.is_flat() {
             self.charge_path(leaf);
         } else {

@@ -73,6 +73,9 @@ pub(crate) struct Machine<'a> {
     pub step_every_tick: bool,
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
+    /// Tasks ask the kernel after each call how much CPU time they have used, as the guest's do where time is the host's, and
+    /// so are charged (kernel: `task_sched_runtime()`).
+    pub asks_for_use: bool,
     pub noise: Option<Noise>,
     /// From when on which seed draws it, of those times that are still to come.
     pub noise_from: &'a [(u64, u64)],
@@ -204,6 +207,7 @@ impl<'a> Machine<'a> {
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             observed,
+            asks_for_use: seen.page_ns.is_some(),
             noise: options.noise.map(Noise::new),
             noise_from: options.noise_from,
             born_until_ns: 0,

@@ -7,6 +7,11 @@ use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target, TaskSpec};
 
+/// Whether the guest has been in the kernel when this is done.
+fn is_call(op: Op) -> bool {
+    !matches!(op, Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. })
+}
+
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
         let task = &self.tasks[task];
@@ -42,7 +47,12 @@ impl Machine<'_> {
             self.exit(task);
             return;
         };
+        let asks =
+            self.asks_for_use && t.pc > 0 && !t.in_syscall && is_call(program[t.pc as usize - 1]);
         t.pc += 1;
+        if asks && self.tasks[task].is_fair() {
+            self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
+        }
         self.execute(task, op);
     }
 
