@@ -227,7 +227,8 @@ fn what_is_rehearsed_is_not_part_of_the_run() {
     );
     let mover = &report.outcome.tasks["mover"];
     assert_eq!((mover.count, mover.completions), (3, 3), "{report:?}");
-    assert!((30_000..33_000).contains(&mover.usage_usec), "{report:?}");
+    // Work is as long as it says within a percent or so where others are busy.
+    assert!((29_000..33_000).contains(&mover.usage_usec), "{report:?}");
     assert!(report.outcome.groups["/a"].usage_usec < 2_000, "{report:?}");
     assert_eq!(report.outcome.groups["/b"].completions, 3, "{report:?}");
 }
