@@ -53,6 +53,46 @@ fn a_call_gives_way_after_a_page() {
 }
 
 #[test]
+fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
+    let longest_us = |observed: Option<&Conditions>, more: &str| {
+        let tasks = format!(
+            "[[lock]]\nname = \"l\"\nkind = \"rwsem\"\n\
+             [[task]]\nname = \"a\"\nprogram = [{{ syscall = [{{ lock = \"l\", mode = \"write\" }}, {{ kernel = \"20ms\" }}, {{ unlock = \"l\" }}] }}]\n\
+             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\nprogram = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n{more}"
+        );
+        let waited = (1..=20).map(|seed| {
+            let events = events("6.12", seed, observed, &tasks);
+            let woken = times(&events, "wake", "b").last().copied().expect("is woken");
+            times(&events, "switch", "b").last().copied().expect("comes") - woken
+        });
+        waited.max().expect("are some") / US
+    };
+    // Beside the page there are the interrupt and the switch.
+    let page_us = longest_us(None, "");
+    assert!((8..32).contains(&page_us), "{page_us} us");
+    let page_ns = |page_ns| Conditions { page_ns: Some(page_ns), ..Conditions::default() };
+    let slow_us = longest_us(Some(&page_ns([205_000, 120_000])), "");
+    assert!((80..140).contains(&slow_us), "{slow_us} us");
+    // With more than one reader it is no write, but reads in a list of requests.
+    let readers = "[[task]]\nname = \"c\"\ncount = 2\nstart = \"50ms\"\n\
+                   program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, { kernel = \"1us\" }, { unlock = \"l\" }] }]\n";
+    let list_us = longest_us(None, readers);
+    assert!((120..225).contains(&list_us), "{list_us} us");
+    let fast_us = longest_us(Some(&page_ns([35_000, 8_000])), readers);
+    assert!((20..55).contains(&fast_us), "{fast_us} us");
+}
+
+#[test]
+fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
+    // A slice of 0.7 ms; a tick comes every 4 ms.
+    let tasks = "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"100us\" }, { user = \"100us\" }] }]\n";
+    let switches = |observed| times(&events("6.12", 1, observed, tasks), "switch", "a").len();
+    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    let [rarely, often] = [switches(None), switches(Some(&asks))];
+    assert!(rarely < 20 && often > 60, "{rarely} {often}");
+}
+
+#[test]
 fn a_span_of_sleep_begins_where_the_timer_is_set() {
     let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ sleep = \"1ms\" }, { user = \"50us\" }] }]\n";
     for kernel in ["6.12", "7.3"] {
