@@ -167,7 +167,7 @@ pub fn start(
 
 /// Has the thread that serves a machine's timers, the first of the process, come to a CPU as soon as it wants to, although
 /// those that are the machine's CPUs are busy there: by the wish for a short slice (Linux 6.12 and later). Without it a timer
-/// is up to a slice of the host late, 3 ms, in half of all cases where a second CPU begins to work.
+/// is up to a slice of the host late, 3 ms, where the last idle CPU begins to work.
 pub(crate) fn serve_timers_promptly(pid: u32) {
     /// The shortest there is.
     const SLICE_NS: u64 = 100_000;
@@ -184,4 +184,37 @@ pub(crate) fn serve_timers_promptly(pid: u32) {
     };
     // SAFETY: the pointer is to a value that lives on this stack. Where it is refused, or means nothing, timers are late.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, pid, &raw const attr, 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of a process: its nice value, and the slice it has, ns.
+    fn nice_and_slice(pid: u32) -> (i32, u64) {
+        // SAFETY: all zeroes is a value of it, and there is room for the answer.
+        unsafe {
+            let mut attr: libc::sched_attr = std::mem::zeroed();
+            let size = size_of::<libc::sched_attr>();
+            let got = libc::syscall(libc::SYS_sched_getattr, pid, &raw mut attr, size, 0);
+            assert_eq!(got, 0);
+            (attr.sched_nice, attr.sched_runtime)
+        }
+    }
+
+    #[test]
+    fn who_serves_timers_gets_a_short_slice_and_stays_as_nice_as_it_was() {
+        let mut child = Command::new("nice").args(["-n", "7", "sleep", "60"]).spawn().unwrap();
+        let nice = || nice_and_slice(child.id()).0;
+        while nice() == nice_and_slice(0).0 {
+            std::thread::yield_now();
+        }
+        let (nice, own_ns) = nice_and_slice(child.id());
+        serve_timers_promptly(child.id());
+        let (still, slice_ns) = nice_and_slice(child.id());
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert_eq!(still, nice);
+        // Before 6.12 there is nothing to wish for, and no slice is told.
+        assert!(slice_ns == 100_000 || own_ns == 0, "{own_ns} {slice_ns}");
+    }
 }
