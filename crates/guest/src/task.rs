@@ -140,11 +140,7 @@ impl Task {
             Op::EnterKernel | Op::ExitKernel | Op::IrqOff(_) | Op::Exit => {}
         }
         // To look is a call, so only behind one.
-        let is_call = !matches!(
-            op,
-            Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. }
-        );
-        if is_call && !self.world.is_exact {
+        if op.is_call() && !self.world.is_exact {
             self.owes_ns = used_ns() - self.used_before_ns - self.asked_ns as i64;
         }
     }

@@ -7,11 +7,6 @@ use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target, TaskSpec};
 
-/// Whether the guest has been in the kernel when this is done.
-fn is_call(op: Op) -> bool {
-    !matches!(op, Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. })
-}
-
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
         let task = &self.tasks[task];
@@ -48,7 +43,7 @@ impl Machine<'_> {
             return;
         };
         let asks =
-            self.asks_for_use && t.pc > 0 && !t.in_syscall && is_call(program[t.pc as usize - 1]);
+            self.asks_for_use && t.pc > 0 && !t.in_syscall && program[t.pc as usize - 1].is_call();
         t.pc += 1;
         if asks && self.tasks[task].is_fair() {
             self.charge_for_dequeue(self.ses[self.tasks[task].se].q);

@@ -436,6 +436,16 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Whether a real task has been in the kernel when it has done this.
+    pub fn is_call(self) -> bool {
+        !matches!(
+            self,
+            Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. }
+        )
+    }
+}
+
 /// An arrival process: puts a token in a channel again and again, whatever the tasks do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
