@@ -81,7 +81,7 @@ pub(crate) struct Cpu {
     /// How often in a row balancing found nothing to take, or nothing light enough.
     pub balance_failed: u32,
     pub busy: Busy,
-    /// How many CPUs of the cache that begins with this one a waking task looks at, and since when that stands, ns.
+    /// How many CPUs of the cache that begins with this one a waking task looks at, and until when that stands, ns.
     pub idle_search: (u32, u64),
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
@@ -140,7 +140,7 @@ impl Cpu {
             was_balanced: false,
             balance_failed: 0,
             busy: Busy::default(),
-            idle_search: (u32::MAX, 0),
+            idle_search: (0, 0),
             tick_took_ns: 0,
             tick_over_ns: 0,
             point_ns: 0,

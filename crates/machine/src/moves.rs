@@ -187,7 +187,7 @@ impl Machine<'_> {
             self.look_again(task);
             self.owner_left(task);
             before.running = false;
-            self.average_busy(from);
+            self.leaves(from);
             self.cpus[from].curr = TaskId::NONE;
             self.tasks[task].ready_since_ns = self.now;
             self.begin_stall(task);

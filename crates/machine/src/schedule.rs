@@ -50,10 +50,7 @@ impl Machine<'_> {
             self.end_wait(next);
             return;
         }
-        self.average_busy(cpu);
-        if prev.is_some() {
-            self.tasks[prev].ran_ns = self.now;
-        }
+        self.leaves(cpu);
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
         if !self.spinners.is_empty() {

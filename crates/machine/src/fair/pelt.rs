@@ -1,4 +1,4 @@
-//! Load tracking, as far as group shares need it (kernel: kernel/sched/pelt.c).
+//! Load tracking, as far as group shares, balancing and wake-ups need it (kernel: kernel/sched/pelt.c).
 //!
 //! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
 //! millisecond, and so is how busy a CPU is. Left out: utilisation of less than a CPU, and the propagation of runnable sums.
@@ -160,7 +160,16 @@ impl Machine<'_> {
         }
     }
 
-    /// What a CPU runs is about to change: how busy it is, up to now.
+    /// What a CPU runs is about to change.
+    pub(crate) fn leaves(&mut self, cpu: CpuId) {
+        self.average_busy(cpu);
+        let curr = self.cpus[cpu].curr;
+        if curr.is_some() {
+            self.tasks[curr].ran_ns = self.now;
+        }
+    }
+
+    /// How busy a CPU is, up to now.
     pub(crate) fn average_busy(&mut self, cpu: CpuId) {
         if self.cpus.len() > 1 {
             let curr = self.cpus[cpu].curr;

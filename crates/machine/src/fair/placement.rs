@@ -181,8 +181,8 @@ impl Machine<'_> {
     /// as an idle CPU that balances does (kernel: `update_idle_cpu_scan()`).
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let first = CpuId(near.start);
-        let (most, since_ns) = self.cpus[first].idle_search;
-        if most != u32::MAX && self.now < since_ns + self.tick_ns {
+        let (most, until_ns) = self.cpus[first].idle_search;
+        if self.now < until_ns {
             return most;
         }
         let mut sum = 0;
@@ -194,7 +194,7 @@ impl Machine<'_> {
         let used = sum / cpus * IMBALANCE_PCT / 100;
         let hope = WHOLE - (used * used / WHOLE).min(WHOLE);
         let most = (hope * cpus / WHOLE) as u32;
-        self.cpus[first].idle_search = (most, self.now);
+        self.cpus[first].idle_search = (most, self.now + self.tick_ns);
         most
     }
 
@@ -212,6 +212,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
         t.wanted_ns = self.now;
+        t.recent_cpu = t.cpu;
         self.become_ready(task, Enqueue::Fork, false);
     }
 
