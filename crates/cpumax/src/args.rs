@@ -469,8 +469,9 @@ pub struct CompareArgs {
     pub trace: Option<PathBuf>,
 
     /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
-    /// goes on, and a changed model is held against the same runs in a fraction of the time
-    #[arg(long, value_name = "FOLDER", conflicts_with = "parallel")]
+    /// goes on, and a changed model is held against the same runs in a fraction of the time. With --parallel what is kept are
+    /// the runs of that day: no other is like them
+    #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
 

@@ -140,7 +140,8 @@ impl Lab {
         Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()?, kept: None })
     }
 
-    /// Keeps the answer of each exact run in this folder, and takes from there what was run before.
+    /// Keeps the answer of each run in this folder, and takes from there what was run before; in parallel mode, where no run is
+    /// like another, the first, second, ... run of a job is that of the time before.
     ///
     /// # Errors
     /// When there can be no such folder.
@@ -210,12 +211,16 @@ impl Lab {
         let mut line = serde_json::to_string(&message)
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
         line.push('\n');
-        let answer = match (&self.kept, job.mode) {
-            (Some(kept), Mode::Exact) => {
+        let answer = match &self.kept {
+            Some(kept) => {
+                if boot.accelerator == Accelerator::Kvm {
+                    // What KVM cannot run is kept as what it is.
+                    self.snapshot(&mut boot, index, watch)?;
+                }
                 let run = || self.answer(&mut { boot }, &line, index, job, watch);
                 kept.answer(&boot, message, &line, run)?
             }
-            _ => self.answer(&mut boot, &line, index, job, watch)?,
+            None => self.answer(&mut boot, &line, index, job, watch)?,
         };
         match answer {
             FromGuest::Result(mut report) => {

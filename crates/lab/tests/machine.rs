@@ -111,6 +111,19 @@ fn a_run_that_is_kept_is_not_run_again() {
     assert!(told.contains(file.to_str().unwrap()) && told.contains("removed"), "{told}");
 }
 
+#[test]
+fn parallel_runs_of_one_job_are_kept_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || lab().map(|lab| lab.keeping(folder.path()).unwrap());
+    let (Some(first), Some(second)) = (open(), open()) else { return };
+    let scenario = "duration = \"5ms\"\n[[task]]\nname = \"t\"\nprogram = [{ user = \"1ms\" }, { sleep = \"1ms\" }]\n";
+    let job = Job::new(KERNEL, Mode::Parallel { cpus: 2 }, scenario.to_owned(), 1, 5_000_000);
+    let run = |lab: &Lab| lab.run(&job, &Quiet).unwrap();
+    let ran = [run(&first), run(&first)];
+    assert_ne!(ran[0], ran[1], "no two runs are like each other");
+    assert_eq!([run(&second), run(&second)], ran, "from the files, in order");
+}
+
 /// With more emulated CPUs than the host has, a call takes longer than it took alone when the machine booted.
 #[test]
 fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
