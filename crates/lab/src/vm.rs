@@ -237,8 +237,26 @@ impl Vm {
     }
 
     fn send(&mut self, command: &str, arguments: &Value) -> Result<(), Error> {
-        let sent = self.monitor.send(command, arguments);
-        sent.map_err(|error| self.fault(&format!("its monitor does not listen: {error}")))
+        self.monitor.send(command, arguments).map_err(|error| {
+            // One that has ended says why.
+            if self.has_ended(LOOK_EVERY) {
+                self.ended()
+            } else {
+                self.fault(&format!("its monitor does not listen: {error}"))
+            }
+        })
+    }
+
+    /// Whether it ends within that time.
+    fn has_ended(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Sends a command and waits for the answer.
