@@ -1,10 +1,12 @@
 //! A CPU: what runs on it, and when something happens to it next.
 
 use crate::events::NEVER;
+use crate::fair::rhythm::{Newidle, Rhythm};
+use crate::fair::util::Busy;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
-use cpumax_workload::{Class, Preempt};
+use cpumax_workload::{Class, Preempt, Stream};
 use std::collections::VecDeque;
 
 /// How urgently a CPU must choose again (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
@@ -74,13 +76,13 @@ pub(crate) struct Cpu {
     pub leaves_irq_ns: u64,
     /// When the last timer of that interrupt wakes somebody, ns.
     pub woke_ns: u64,
-    /// When it is balanced next if it is busy, ns.
-    pub balance_ns: u64,
-    /// It had no less than others when its load was balanced last.
-    pub was_balanced: bool,
-    /// How often in a row balancing found nothing to take, or nothing light enough.
-    pub balance_failed: u32,
+    pub balancing: Rhythm,
+    /// What became of looking for something to run when it was about to go idle: in its cache, and everywhere.
+    pub newidle: [Newidle; 2],
+    pub random: Stream,
     pub busy: Busy,
+    /// What the tasks that can run there are expected to use together (kernel: `util_est` of the root `cfs_rq`).
+    pub expected: u64,
     /// How many CPUs of the cache that begins with this one a waking task looks at, and until when that stands, ns.
     pub idle_search: (u32, u64),
     /// How long the tick was that it is in, or left last, ns.
@@ -100,18 +102,8 @@ pub(crate) struct Cpu {
     pub entered: bool,
 }
 
-/// How much of the last time a CPU ran tasks of the fair class. See `fair/pelt.rs`.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Busy {
-    /// Of whole periods, 2^16 for all.
-    pub avg: u32,
-    /// Of the period under way, ns, up to that time.
-    pub part_ns: u32,
-    pub updated_ns: u64,
-}
-
 impl Cpu {
-    pub fn new(tick_phase_ns: u64, tick_every_ns: u64) -> Cpu {
+    pub fn new(tick_phase_ns: u64, tick_every_ns: u64, random: Stream) -> Cpu {
         Cpu {
             online: true,
             curr: TaskId::NONE,
@@ -136,10 +128,11 @@ impl Cpu {
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
             woke_ns: 0,
-            balance_ns: 0,
-            was_balanced: false,
-            balance_failed: 0,
+            balancing: Rhythm::default(),
+            newidle: [Newidle::new(); 2],
+            random,
             busy: Busy::default(),
+            expected: 0,
             idle_search: (0, 0),
             tick_took_ns: 0,
             tick_over_ns: 0,

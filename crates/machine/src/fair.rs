@@ -11,7 +11,9 @@ pub(crate) mod eevdf;
 mod foresee;
 pub(crate) mod pelt;
 pub(crate) mod placement;
+pub(crate) mod rhythm;
 pub(crate) mod timeline;
+pub(crate) mod util;
 pub(crate) mod weight;
 
 use crate::bandwidth::rules::{Queue, Unit};
@@ -140,6 +142,7 @@ impl Machine<'_> {
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         let id = TaskId::from_ix(self.tasks.len());
         task.se = self.add_entity(Owner::Task(id), slice_ns);
+        self.add_use();
         self.tasks.push(task)
     }
 
@@ -180,6 +183,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
         self.count_queued(group, 1);
+        self.expect_use(task);
         if why != Enqueue::WakeUp {
             self.bring_load(task, leaf, why == Enqueue::Fork);
         }
@@ -229,6 +233,7 @@ impl Machine<'_> {
         let was_delayed = self.ses[se].delayed;
         self.touch(cpu, false);
         self.charge_for_dequeue(leaf);
+        self.expect_no_use(task, why);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
             self.delay(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);

@@ -10,6 +10,7 @@ use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::fair::Vacant;
 use crate::fair::balance::Balancing;
+use crate::fair::util::Use;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::latency::Latencies;
@@ -100,6 +101,8 @@ pub(crate) struct Machine<'a> {
     /// Where the end of slices is told by these: of each entity, else empty.
     pub turns: Arena<SeId, Turn>,
     pub counts_turns: bool,
+    /// What each task uses; nothing where there is one CPU.
+    pub uses: Vec<Use>,
     pub tasks: Arena<TaskId, Task>,
     pub locks: Arena<LockId, Lock>,
     pub channels: Arena<ChannelId, Channel>,
@@ -115,7 +118,8 @@ pub(crate) struct Machine<'a> {
     pub timers: Timers,
     pub heap: Heap<Event>,
     pub touched: Vec<CpuId>,
-    pub balance_armed: bool,
+    /// The tick of the next balancing round, ns, or [`NEVER`].
+    pub balance_due_ns: u64,
 
     pub tick_ns: u64,
     pub base_slice_ns: u64,
@@ -221,6 +225,7 @@ impl<'a> Machine<'a> {
             vacant: vec![Vacant::NONE; cpus],
             ses: Arena::new(),
             turns: Arena::new(),
+            uses: Vec::new(),
             counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
             locks: Arena::new(),
@@ -233,7 +238,7 @@ impl<'a> Machine<'a> {
             timers: Timers::new(2 * workload.groups.len(), cpus),
             heap: Heap::new(),
             touched: Vec::new(),
-            balance_armed: false,
+            balance_due_ns: NEVER,
             tick_ns,
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
@@ -280,7 +285,8 @@ impl<'a> Machine<'a> {
             let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
             let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
             let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
-            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns));
+            let random = Stream::new(self.seed, Domain::Cpu, cpu as u64);
+            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns, random));
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
             self.grow_parked();

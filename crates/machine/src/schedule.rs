@@ -51,6 +51,7 @@ impl Machine<'_> {
             return;
         }
         self.leaves(cpu);
+        self.average_use(next, false);
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
         if !self.spinners.is_empty() {

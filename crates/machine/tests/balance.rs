@@ -79,8 +79,27 @@ fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     };
     let busy = |kernel| changes(kernel, &text(4, 500));
     assert!(busy("6.1") * 4 < busy("5.19") * 3, "{} {}", busy("6.1"), busy("5.19"));
-    // With little to do all look.
+    // With little to do they look nearly as often.
     let little = |kernel| changes(kernel, &text(3, 2_000));
-    assert_eq!(little("6.1"), little("5.19"));
-    assert!(little("6.1") > 100, "{}", little("6.1"));
+    assert!(little("6.1") * 5 > little("5.19") * 4, "{} {}", little("6.1"), little("5.19"));
+}
+
+/// Who parks is expected to use as much as before when it comes back, so a CPU is found busy from the start of a period on,
+/// and gives a task away. Where groups are throttled as a whole nobody comes back, and it has to become busy first. (Random
+/// case 22 of 2 from 0.43 s on; on real kernels: 505 and 503 ms on 6.12, 708 and 420 on 6.18.)
+#[test]
+fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
+    let text = "duration = \"3s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\nmax = \"95515 100000\"\n\
+                [[group]]\npath = \"/g/h\"\n\
+                [[task]]\nname = \"stays\"\ngroup = \"/g\"\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"three\"\ngroup = \"/g/h\"\ncount = 3\ncpus = \"1\"\n\
+                program = [{ forever = [{ kernel = \"12277119ns\" }] }]\n\
+                [[task]]\nname = \"moves\"\ngroup = \"/g\"\nstart = \"1ms\"\n\
+                program = [{ forever = [{ kernel = \"658893ns\" }] }]\n";
+    let more_ms = |kernel: &str| {
+        let used_ms = used_ms(kernel, text);
+        used_ms["stays"].abs_diff(used_ms["moves"])
+    };
+    assert!(more_ms("6.12") < 30, "{}", more_ms("6.12"));
+    assert!(more_ms("6.18") > 150, "{}", more_ms("6.18"));
 }

@@ -98,6 +98,7 @@ impl Machine<'_> {
             let cpu = self.tasks[task].cpu;
             self.stay_in_irq(cpu, Kind::Unpark);
             self.emit(cpu, What::Unpark { task: task.0 });
+            self.leave_out_parked(task);
             self.enqueue_task(task, Enqueue::WakeUp);
         }
         // Whatever parked meanwhile parked later.

@@ -257,6 +257,9 @@ pub struct Rules {
     /// Who wakes up looks for an idle CPU only as far as the load of the cache leaves hope (6.0+; kernel: `SIS_UTIL`).
     /// `fair/placement.rs`.
     pub idle_search_by_load: bool,
+    /// A CPU about to go idle looks for something to run only as often as it found any before (6.19+; what is maintained of
+    /// 6.1, 6.6, 6.12 and 6.18 has it too; kernel: `NI_RANDOM`). `fair/balance.rs`.
+    pub newidle_by_success: bool,
     /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
@@ -341,6 +344,7 @@ pub const G1_4_18: Rules = Rules {
     balance_test: BalanceTest::SourceOrDestination,
     idle_class_is_free: false,
     idle_search_by_load: false,
+    newidle_by_success: false,
     period_scaling: PeriodScaling::None,
     random_phase: false,
     slack_armed_once: false,
@@ -398,14 +402,15 @@ pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
 pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
 /// 6.0: a search for an idle CPU goes by the load.
-pub const G2_6_0: Rules = Rules { idle_search_by_load: true, ..G2_5_15 };
+pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
-pub const G2A: Rules = Rules { release: Release::Csd, ..G2_6_0 };
+pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };
 /// 6.4: period timers are spread.
 pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
 /// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.
 pub const G2A_6_6: Rules = Rules {
     queue: Queue::Eevdf,
+    newidle_by_success: true,
     throttle_clock: ThrottleClock::Queued,
     self_clock: true,
     limit_keeps_tick: true,
@@ -421,8 +426,12 @@ pub const G2A_6_12: Rules = Rules {
     ..G2A_6_6
 };
 /// 6.13: a new weight rescales what is left to a deadline.
-pub const G2A_6_13: Rules =
-    Rules { rescales_deadline: true, reweight_counts_twice: true, ..G2A_6_12 };
+pub const G2A_6_13: Rules = Rules {
+    newidle_by_success: false,
+    rescales_deadline: true,
+    reweight_counts_twice: true,
+    ..G2A_6_12
+};
 /// 6.14: a CPU going offline opens only its own silos.
 pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
@@ -432,6 +441,7 @@ pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 }
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
+    newidle_by_success: true,
     work_test: WorkTest::EveryPick,
     precheck: Precheck::Positive,
     throttle_clock: ThrottleClock::FirstPark,

@@ -2,17 +2,19 @@
 //! abstract, see docs/model.md).
 //!
 //! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks
-//! waiting, idle CPUs are looked at every tick and busy ones every 16 ms per CPU of a cache domain. Busy ones that share a
+//! waiting, idle CPUs are looked at every tick, and pull half of what it has, and busy ones every 16 ms per CPU of a cache domain. Busy ones that share a
 //! cache have their loads evened out, as averaged; of two caches the numbers of their tasks are.
 
 use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::events::NEVER;
-use crate::fair::pelt::RUNNABLE_SHIFT;
+use crate::fair::pelt::{RUNNABLE_SHIFT, WHOLE};
+use crate::fair::rhythm::Found;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::se::{Owner, scale};
 use cpumax_workload::Class;
+use std::ops::Range;
 
 /// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
@@ -37,12 +39,17 @@ pub(crate) struct Balancing {
 impl Machine<'_> {
     /// Some CPU has more than it can run: balancing may have something to do from the next tick on.
     pub(crate) fn arm_balance(&mut self) {
-        if self.balance_armed || self.cpus.len() == 1 {
-            return;
+        if !self.is_balancing() && self.cpus.len() > 1 {
+            self.balance_by(self.balance_tick_ns() + self.tick_ns);
         }
-        self.balance_armed = true;
-        let tick_ns = self.balance_tick_ns() + self.tick_ns;
-        self.heap.push(tick_ns - BEFORE_NS, Event::Balance);
+    }
+
+    /// The next round is at that tick, or before.
+    fn balance_by(&mut self, tick_ns: u64) {
+        if tick_ns < self.balance_due_ns {
+            self.balance_due_ns = tick_ns;
+            self.heap.push(tick_ns - BEFORE_NS, Event::Balance);
+        }
     }
 
     /// The tick whose balancing it is time for, ns.
@@ -50,77 +57,84 @@ impl Machine<'_> {
         (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
     }
 
-    /// A balancing round. Arms the next while there is anything to balance.
+    /// A balancing round: of the CPUs whose time has come, idle ones first. Arms the next while there is anything to balance.
     pub(crate) fn balance(&mut self) {
-        let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
-        // What moves meanwhile does not arm another one.
-        self.balance_armed = self.cpus.ids().any(waits);
-        if !self.balance_armed {
+        let this_tick_ns = self.balance_tick_ns();
+        if this_tick_ns != self.balance_due_ns {
+            // It was put forward since this one was armed.
             return;
         }
-        let idle_exists =
-            self.cpus.ids().any(|cpu| self.cpus[cpu].is_idle() && self.cpus[cpu].online);
-        if idle_exists {
+        let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
+        if !self.cpus.ids().any(waits) {
+            self.balance_due_ns = NEVER;
+            return;
+        }
+        // What moves meanwhile does not arm another one.
+        for idle in [true, false] {
             for cpu in self.cpus.ids() {
-                if self.cpus[cpu].is_idle()
+                let is_idle = self.cpus[cpu].is_idle() && self.cpus[cpu].nr_running == 0;
+                if is_idle == idle
                     && self.cpus[cpu].online
-                    && self.cpus[cpu].nr_running == 0
+                    && self.balance_at_ns(cpu) <= this_tick_ns
                 {
-                    self.pull_to_idle(cpu);
+                    if self.rules.idle_search_by_load {
+                        self.update_idle_search(&self.llc(cpu));
+                    }
+                    let found = if idle { self.pull_to_idle(cpu) } else { self.balance_busy(cpu) };
+                    let domain = self.llc(cpu).len() as u32;
+                    let rhythm = &mut self.cpus[cpu].balancing;
+                    rhythm.note(found, domain);
+                    rhythm.last_ns = this_tick_ns;
                 }
             }
         }
-        // One with tasks of class idle alone does not wait for its time either.
-        let gives_way =
-            self.rules.idle_class_is_free && self.cpus.ids().any(|cpu| self.runs_idle_class(cpu));
-        let this_tick_ns = self.balance_tick_ns();
-        let next_ns = this_tick_ns + self.tick_ns;
-        let mut at_ns = NEVER;
-        for cpu in self.cpus.ids() {
-            if self.nr_running[cpu.ix()] == 0 || !self.cpus[cpu].online {
-                continue;
-            }
-            if this_tick_ns >= self.cpus[cpu].balance_ns || gives_way && self.runs_idle_class(cpu) {
-                self.balance_busy(cpu);
-                self.cpus[cpu].balance_ns = this_tick_ns + self.busy_interval_ns(cpu);
-            }
-            at_ns = at_ns.min(self.cpus[cpu].balance_ns);
-        }
-        // Without an idle CPU the next round that can do anything is a busy one.
-        let at_ns = if idle_exists || gives_way { next_ns } else { at_ns.max(next_ns) };
-        self.heap.push(at_ns - BEFORE_NS, Event::Balance);
+        let online = self.cpus.ids().filter(|&cpu| self.cpus[cpu].online);
+        let at_ns = online.map(|cpu| self.balance_at_ns(cpu)).min().unwrap_or(NEVER);
+        self.balance_due_ns = at_ns.max(this_tick_ns + self.tick_ns);
+        self.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
     }
 
-    /// How long a busy CPU leaves it at that: 16 ms for each CPU of its cache, twice as much after it was found balanced, less
-    /// a tick (kernel: `get_sd_balance_interval()`).
-    fn busy_interval_ns(&self, cpu: CpuId) -> u64 {
-        let domain = self.llc(cpu).len() as u64;
-        let factor = if self.cpus[cpu].was_balanced { 2 } else { 1 };
-        let most_ns = 100_000_000 * self.cpus.len() as u64;
-        let ns = (16 * domain * 1_000_000 * factor).min(most_ns);
-        (ns.div_ceil(self.tick_ns) - 1).max(1) * self.tick_ns
+    /// Whether there are rounds of balancing: some CPU has more than it can run.
+    pub(crate) fn is_balancing(&self) -> bool {
+        self.balance_due_ns != NEVER
     }
 
-    fn pull_to_idle(&mut self, cpu: CpuId) {
+    /// The tick at which a CPU is balanced next.
+    fn balance_at_ns(&self, cpu: CpuId) -> u64 {
+        let c = &self.cpus[cpu];
+        let gives_way = self.rules.idle_class_is_free && self.runs_idle_class(cpu);
+        c.balancing.last_ns + self.balance_interval_ns(cpu, c.nr_running > 0 && !gives_way)
+    }
+
+    /// How long a CPU leaves it at that: a busy one, unless it is busy with tasks of class idle alone, sixteen times as long as an
+    /// idle one, less a tick (kernel: `get_sd_balance_interval()`).
+    pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
+        let domain = self.llc(cpu).len() as u32;
+        let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
+        let ticks =
+            if is_busy { (16 * ns).div_ceil(self.tick_ns) - 1 } else { ns.div_ceil(self.tick_ns) };
+        let most = 100_000_000 * self.cpus.len() as u64 / self.tick_ns;
+        ticks.min(most).max(1) * self.tick_ns
+    }
+
+    fn pull_to_idle(&mut self, cpu: CpuId) -> Found {
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
-        let waits = self.most_running(&all) > 1;
-        let moved = self.pull(cpu, own.clone(), 1) || own != all && self.pull(cpu, all, 1);
-        let c = &mut self.cpus[cpu];
-        c.balance_failed = if moved || !waits { 0 } else { c.balance_failed.saturating_add(1) };
+        let half = |range: &Range<u32>| (self.most_running(range) / 2).clamp(1, MAX_MOVED);
+        let (near, far) = (half(&own), half(&all));
+        let found = self.pull(cpu, own.clone(), near);
+        if found == Found::Moved || own == all { found } else { self.pull(cpu, all, far).or(found) }
     }
 
     /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
-    fn balance_busy(&mut self, to: CpuId) {
+    fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
-        self.even_out_load(to, own.clone());
-        if own != all {
-            self.even_out(to, all);
-        }
+        let found = self.even_out_load(to, own.clone());
+        if own == all { found } else { self.even_out(to, all).or(found) }
     }
 
     /// A CPU with tasks takes from the one that has the most load of those it shares a cache with, up to what both are short
     /// of the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, of groups of one CPU each).
-    fn even_out_load(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
+    fn even_out_load(&mut self, to: CpuId, domain: Range<u32>) -> Found {
         let (mut busiest, mut sum, mut cpus) = (None, 0, 0);
         for cpu in domain.map(CpuId) {
             if !self.cpus[cpu].online {
@@ -138,19 +152,13 @@ impl Machine<'_> {
             let is_near = self.is_overloaded(to) && 100 * most <= IMBALANCE_PCT * local;
             local < most && local < average && !is_near && !self.has_spare(to)
         });
-        self.cpus[to].was_balanced = more.is_none();
-        let Some((from, most)) = more else {
-            self.cpus[to].balance_failed = 0;
-            return;
-        };
+        let Some((from, most)) = more else { return Found::Balanced };
         // One with more load may have nobody who waits.
         let short = average - local;
         let imbalance = most.checked_sub(average).map_or(short, |over| over.min(short));
         // Interrupts leave a CPU a little less than its whole capacity: half a task is more than what two CPUs with one and two of
         // them are short of.
-        let moved = self.pull_load(to, from, imbalance - imbalance / 256);
-        let c = &mut self.cpus[to];
-        c.balance_failed = if moved { 0 } else { c.balance_failed + 1 };
+        self.pull_load(to, from, imbalance - imbalance / 256)
     }
 
     /// Load of a CPU as averaged (kernel: `cpu_load()`).
@@ -160,33 +168,44 @@ impl Machine<'_> {
         self.cfs_rqs[root].pelt.load_avg
     }
 
-    /// Somebody waits, and it was not idle for long in the last time (kernel: `group_is_overloaded()`).
-    fn is_overloaded(&self, cpu: CpuId) -> bool {
-        self.nr_running[cpu.ix()] > 1 && !self.has_spare(cpu)
+    /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel: `group_is_overloaded()`).
+    fn is_overloaded(&mut self, cpu: CpuId) -> bool {
+        self.nr_running[cpu.ix()] > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
-    /// It was idle for some of the last time (kernel: `group_has_capacity()`).
-    fn has_spare(&self, cpu: CpuId) -> bool {
-        let root = &self.cfs_rqs[self.root(cpu)];
-        root.pelt.runnable_avg as u64 * IMBALANCE_PCT < 100 << RUNNABLE_SHIFT
+    /// It was idle for some of the last time, and nobody waited (kernel: `group_has_capacity()`).
+    fn has_spare(&mut self, cpu: CpuId) -> bool {
+        self.nr_running[cpu.ix()] == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
+    }
+
+    /// It was used for more of the last time than leaves room for an imbalance (kernel: `cpu_util_cfs()`).
+    fn was_busy(&mut self, cpu: CpuId) -> bool {
+        self.cpu_use(cpu) * IMBALANCE_PCT >= 100 * WHOLE
+    }
+
+    /// It had more to run in the last time than one, and an imbalance, can (kernel: `runnable_avg`).
+    fn has_waited(&self, cpu: CpuId) -> bool {
+        let runnable = self.cfs_rqs[self.root(cpu)].pelt.runnable_avg;
+        u64::from(runnable) * 100 > IMBALANCE_PCT << RUNNABLE_SHIFT
     }
 
     /// Moves tasks that are together about as heavy as that; the more often none was light enough, the heavier it may be
-    /// (kernel: `detach_tasks()`). True if any was.
-    fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> bool {
+    /// (kernel: `detach_tasks()`).
+    fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
-        self.find_movable(from, to, MAX_MOVED, &mut lists);
-        let (mut left, mut moved) = (imbalance, false);
+        let mut found = self.find_movable(from, to, MAX_MOVED, &mut lists);
+        let mut left = imbalance;
+        let tries = self.cpus[to].balancing.failed.min(63);
         for &task in &lists.movable {
             let load = self.task_h_load(task);
-            if left > 0 && load >> self.cpus[to].balance_failed.min(63) <= left {
+            if left > 0 && load >> tries <= left {
                 left = left.saturating_sub(load);
                 self.migrate(task, to);
-                moved = true;
+                found = Found::Moved;
             }
         }
         self.balancing = lists;
-        moved
+        found
     }
 
     /// What a task is of the load of its CPU (kernel: `task_h_load()`).
@@ -202,67 +221,91 @@ impl Machine<'_> {
     }
 
     /// A CPU with tasks takes from the one that has most, until both have as many.
-    fn even_out(&mut self, to: CpuId, domain: std::ops::Range<u32>) {
+    fn even_out(&mut self, to: CpuId, domain: Range<u32>) -> Found {
         let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
         // Half the difference evens out; less than two is none, and a sixth of many is within tolerance.
-        if difference >= 2 && u64::from(difference) * 6 > u64::from(most) {
-            self.pull(to, domain, (difference / 2).min(MAX_MOVED));
+        if difference < 2 || u64::from(difference) * 6 <= u64::from(most) {
+            return Found::Balanced;
         }
+        self.pull(to, domain, (difference / 2).min(MAX_MOVED))
     }
 
     /// A CPU has nothing to run: takes something from one that has too much. True if it got any.
     pub(crate) fn balance_newidle(&mut self, cpu: CpuId) -> bool {
-        if !self.balance_armed || !self.cpus[cpu].online {
+        if !self.is_balancing() || !self.cpus[cpu].online {
             // Armed whenever some CPU has two ready tasks.
             return false;
         }
-        let own = self.llc(cpu);
-        if self.pull(cpu, own.clone(), 1) {
-            return true;
+        let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
+        let moved =
+            self.pull_newidle(cpu, 0, own.clone()) || own != all && self.pull_newidle(cpu, 1, all);
+        if !moved {
+            // An idle one does not wait for as long as a busy one.
+            let next_ns = self.balance_tick_ns() + self.tick_ns;
+            self.balance_by(self.balance_at_ns(cpu).max(next_ns));
         }
-        let all = 0..self.cpus.len() as u32;
-        own != all && self.pull(cpu, all, 1)
+        moved
+    }
+
+    fn pull_newidle(&mut self, cpu: CpuId, level: usize, domain: Range<u32>) -> bool {
+        let by_success = self.rules.newidle_by_success;
+        let c = &mut self.cpus[cpu];
+        let weight = if by_success { c.newidle[level].draw(&mut c.random) } else { Some(0) };
+        let found = weight.map(|_| self.pull(cpu, domain, 1));
+        let moved = found == Some(Found::Moved);
+        let successes = weight.filter(|_| moved).unwrap_or(0);
+        let c = &mut self.cpus[cpu];
+        c.newidle[level].note(successes);
+        if let Some(found) = found.filter(|_| level == 0) {
+            c.balancing.note_newidle(found);
+        }
+        moved
     }
 
     /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give.
-    fn pull(&mut self, to: CpuId, domain: std::ops::Range<u32>, want: u32) -> bool {
+    fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32) -> Found {
         let most = self.most_running(&domain);
         if most <= self.nr_running[to.ix()] + 1 {
-            return false;
+            return Found::Balanced;
         }
         // Of equally busy ones the first after the CPU that pulls.
-        let in_range = |range: std::ops::Range<u32>| {
+        let in_range = |range: Range<u32>| {
             let range = range.start as usize..range.end as usize;
             let at = self.nr_running[range.clone()].iter().position(|&nr| nr == most)?;
             Some(CpuId::from_ix(range.start + at))
         };
         let first = to.0.clamp(domain.start, domain.end);
         let from = in_range(first..domain.end).or_else(|| in_range(domain.start..first));
-        let Some(from) = from else { return false };
+        let Some(from) = from else { return Found::Balanced };
         let mut lists = std::mem::take(&mut self.balancing);
-        self.find_movable(from, to, want, &mut lists);
+        let mut found = self.find_movable(from, to, want, &mut lists);
         for &task in &lists.movable {
             self.migrate(task, to);
+            found = Found::Moved;
         }
-        let moved = !lists.movable.is_empty();
         self.balancing = lists;
-        moved
+        found
     }
 
     /// Ready tasks of the CPU of a range that has most.
-    fn most_running(&self, domain: &std::ops::Range<u32>) -> u32 {
+    fn most_running(&self, domain: &Range<u32>) -> u32 {
         let range = domain.start as usize..domain.end as usize;
         self.nr_running[range].iter().copied().max().unwrap_or(0)
     }
 
-    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last.
-    fn find_movable(&self, from: CpuId, to: CpuId, want: u32, lists: &mut Balancing) {
+    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last; says whether there is anybody
+    /// there, be it who runs, who may go (kernel: `can_migrate_task()`).
+    fn find_movable(&self, from: CpuId, to: CpuId, want: u32, lists: &mut Balancing) -> Found {
         let Balancing { pending, movable } = lists;
         pending.clear();
         movable.clear();
+        let curr = self.cpus[from].curr;
+        let may = |task: TaskId| self.may_use(task, to) && self.may_move(task, to);
+        let runs = curr.is_some() && self.tasks[curr].is_fair() && may(curr);
+        let mut found = if runs { Found::Nothing } else { Found::Pinned };
         if self.nothing_may_move(from, to) {
-            return;
+            return found;
         }
         self.entities(self.root(from), pending);
         let mut at = 0;
@@ -272,13 +315,16 @@ impl Machine<'_> {
             match self.ses[se].owner() {
                 Owner::Group(q) => self.entities(q, pending),
                 Owner::Task(task) => {
-                    let can = !self.ses[se].delayed && self.may_use(task, to);
-                    if can && !self.is_hot(task, to) && self.may_move(task, to) {
-                        movable.push(task);
+                    if !self.ses[se].delayed && may(task) {
+                        found = Found::Nothing;
+                        if !self.is_hot(task, to) {
+                            movable.push(task);
+                        }
                     }
                 }
             }
         }
+        found
     }
 
     /// Whether it is cached where it is, and the other CPU need not have it yet (kernel: `task_hot()`).
@@ -287,7 +333,7 @@ impl Machine<'_> {
         t.class != Class::Idle
             && self.now < t.ran_ns + HOT_NS
             && t.ran_ns > 0
-            && self.cpus[to].balance_failed <= NICE_TRIES
+            && self.cpus[to].balancing.failed <= NICE_TRIES
     }
 
     /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the other: then no task has to be looked at.

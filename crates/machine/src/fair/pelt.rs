@@ -1,11 +1,10 @@
 //! Load tracking, as far as group shares, balancing and wake-ups need it (kernel: kernel/sched/pelt.c).
 //!
 //! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
-//! millisecond, and so is how busy a CPU is. Left out: utilisation of less than a CPU, and the propagation of runnable sums.
+//! millisecond. Left out: the propagation of runnable sums. How busy CPUs are is in `util.rs`.
 
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::CfsRq;
-use crate::cpu::Busy;
 use crate::group::Group;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
@@ -13,7 +12,7 @@ use crate::se::scale;
 use crate::task::{State, Task};
 
 /// A period is 2^20 ns.
-const PERIOD_SHIFT: u32 = 20;
+pub(crate) const PERIOD_SHIFT: u32 = 20;
 /// 2^32 times 2^(-k/32).
 const DECAY: [u64; 32] = [
     0x1_0000_0000,
@@ -59,7 +58,7 @@ const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
 
 /// `value` after that many periods.
-fn decay(value: u64, periods: u64) -> u64 {
+pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     let halvings = periods / 32;
     if halvings >= 63 {
         return 0;
@@ -120,28 +119,6 @@ impl Task {
     }
 }
 
-impl Busy {
-    /// Brings it up to now. Called before a CPU begins to run tasks of the class, or stops.
-    pub fn update(&mut self, now: u64, is_busy: bool) {
-        const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
-        let boundary_ns = (self.updated_ns | (PERIOD_NS - 1)) + 1;
-        let ns = if is_busy { now.min(boundary_ns) - self.updated_ns } else { 0 };
-        self.part_ns += ns as u32;
-        self.updated_ns = now;
-        if now < boundary_ns {
-            return;
-        }
-        let mut pass = |part: u64, periods: u64| {
-            let avg = decay(self.avg.into(), periods) + (part - decay(part, periods));
-            self.avg = avg as u32;
-        };
-        let rest_ns = now - boundary_ns;
-        pass((WHOLE * u64::from(self.part_ns)) >> PERIOD_SHIFT, 1);
-        pass(if is_busy { WHOLE } else { 0 }, rest_ns >> PERIOD_SHIFT);
-        self.part_ns = if is_busy { (rest_ns & (PERIOD_NS - 1)) as u32 } else { 0 };
-    }
-}
-
 impl Group {
     /// How many tasks count where the group competes: whole ones only, so of those that always run one less than there are,
     /// as their average stays a little below (kernel: `tg_tasks()`, 7.3).
@@ -157,25 +134,6 @@ impl Machine<'_> {
         if self.cpus.len() > 1 || self.loses_weight() {
             let now = self.now;
             self.cfs_rqs[q].pelt_update(now);
-        }
-    }
-
-    /// What a CPU runs is about to change.
-    pub(crate) fn leaves(&mut self, cpu: CpuId) {
-        self.average_busy(cpu);
-        let curr = self.cpus[cpu].curr;
-        if curr.is_some() {
-            self.tasks[curr].ran_ns = self.now;
-        }
-    }
-
-    /// How busy a CPU is, up to now.
-    pub(crate) fn average_busy(&mut self, cpu: CpuId) {
-        if self.cpus.len() > 1 {
-            let curr = self.cpus[cpu].curr;
-            let is_busy = curr.is_some() && self.tasks[curr].is_fair();
-            let now = self.now;
-            self.cpus[cpu].busy.update(now, is_busy);
         }
     }
 
@@ -282,23 +240,6 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cpu_is_as_busy_as_it_was_of_late() {
-        const MS: u64 = 1 << 20;
-        let mut busy = Busy::default();
-        busy.update(32 * MS, true);
-        assert!(busy.avg.abs_diff(1 << 15) <= 1, "{}", busy.avg);
-        busy.update(64 * MS, false);
-        assert!(busy.avg.abs_diff(1 << 14) <= 1, "{}", busy.avg);
-        // A third of each millisecond, however it is cut, is a third in the end.
-        let (mut busy, mut now) = (Busy::default(), 0);
-        for step in 0..6_000 {
-            now += MS / 6;
-            busy.update(now, step % 3 == 0);
-        }
-        assert!(busy.avg.abs_diff((1 << 16) / 3) < 1 << 10, "{}", busy.avg);
-    }
 
     #[test]
     fn the_half_life_is_32_periods() {

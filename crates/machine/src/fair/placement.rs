@@ -177,24 +177,27 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache are worth a look: fewer, the busier they all are; found out anew once in the time of a tick,
-    /// as an idle CPU that balances does (kernel: `update_idle_cpu_scan()`).
+    /// How many CPUs of a cache are worth a look, as was found when one of them was balanced last; where nobody waits, and so
+    /// nothing is balanced here, as often as a busy one would be.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
-        let first = CpuId(near.start);
-        let (most, until_ns) = self.cpus[first].idle_search;
-        if self.now < until_ns {
-            return most;
-        }
+        let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
+        let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
+        if stands { most } else { self.update_idle_search(near) }
+    }
+
+    /// The busier they all are, the fewer are worth it (kernel: `update_idle_cpu_scan()`).
+    pub(crate) fn update_idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let mut sum = 0;
         for cpu in near.clone().map(CpuId) {
-            self.average_busy(cpu);
-            sum += u64::from(self.cpus[cpu].busy.avg);
+            sum += self.cpu_use(cpu);
         }
         let cpus = near.len() as u64;
         let used = sum / cpus * IMBALANCE_PCT / 100;
         let hope = WHOLE - (used * used / WHOLE).min(WHOLE);
         let most = (hope * cpus / WHOLE) as u32;
-        self.cpus[first].idle_search = (most, self.now + self.tick_ns);
+        let first = CpuId(near.start);
+        let until_ns = self.now + self.balance_interval_ns(first, true);
+        self.cpus[first].idle_search = (most, until_ns);
         most
     }
 
@@ -253,6 +256,7 @@ impl Machine<'_> {
             let (cpu, leaf) = (self.tasks[task].cpu, self.ses[se].q);
             self.requeue_delayed(se);
             self.count_runnable(leaf, 1);
+            self.expect_use(task);
             self.emit(cpu, What::Wake { task: task.0 });
             // It may still be on its CPU: it was about to go, and now stays.
             if self.cpus[cpu].curr != task {

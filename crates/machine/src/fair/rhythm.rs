@@ -1,0 +1,172 @@
+//! How often a CPU is balanced, by what came of it: at ticks (kernel: `sd->balance_interval`), and when it is about to go idle
+//! (kernel: `NI_RANDOM`).
+
+use cpumax_workload::Stream;
+
+/// What a balancer found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// None has more than it should.
+    Balanced,
+    /// One has, but of its tasks none may come here: of other CPUs, or throttled, which counts as that (kernel: `LBF_ALL_PINNED`).
+    Pinned,
+    /// One has, but runs it, or it is cached there, or too heavy.
+    Nothing,
+    /// What it took.
+    Moved,
+}
+
+impl Found {
+    /// Of two domains.
+    pub fn or(self, other: Found) -> Found {
+        if self == Found::Moved { self } else { other }
+    }
+}
+
+/// How often a CPU is balanced, and what has come of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rhythm {
+    /// The tick at which it was last, ns.
+    pub last_ns: u64,
+    /// How often the interval has been doubled.
+    doubled: u32,
+    /// How often in a row there was nothing to take where there was too much.
+    pub failed: u32,
+}
+
+impl Rhythm {
+    /// Most that an interval is doubled to where all are pinned, ms.
+    const MOST_PINNED_MS: u32 = 512;
+
+    /// As long as its domain has CPUs, doubled, ms.
+    pub fn interval_ms(&self, domain: u32) -> u32 {
+        domain.saturating_mul(1 << self.doubled)
+    }
+
+    /// It is found balanced: it takes up to twice as long to the next time; where all are pinned, up to half a second.
+    pub fn note(&mut self, found: Found, domain: u32) {
+        let may_double = match found {
+            Found::Balanced => self.doubled == 0,
+            Found::Pinned => self.doubled == 0 || self.interval_ms(domain) < Self::MOST_PINNED_MS,
+            Found::Nothing | Found::Moved => {
+                self.doubled = 0;
+                self.failed = if found == Found::Moved { 0 } else { self.failed.saturating_add(1) };
+                return;
+            }
+        };
+        self.failed = 0;
+        self.doubled += u32::from(may_double);
+    }
+
+    /// The same of a CPU about to go idle, which does not wait for longer for it.
+    pub fn note_newidle(&mut self, found: Found) {
+        if found != Found::Nothing {
+            self.failed = 0;
+        }
+        if matches!(found, Found::Nothing | Found::Moved) {
+            self.doubled = 0;
+        }
+    }
+}
+
+/// How often a CPU about to go idle found something to run in a domain (kernel: `update_newidle_stats()`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newidle {
+    calls: u32,
+    successes: u32,
+    /// It looks so many times in [`Newidle::SIDES`], and once more.
+    ratio: u32,
+}
+
+impl Newidle {
+    /// Sides of the die that is thrown; calls after which it is looked at how many of them were successes.
+    const SIDES: u32 = 1024;
+
+    /// As if half of the calls so far had been drawn, and every second of these been a success.
+    pub fn new() -> Newidle {
+        Newidle { calls: Self::SIDES / 2, successes: Self::SIDES / 4, ratio: Self::SIDES / 2 }
+    }
+
+    /// Whether to look this time, and if so for how many calls a success counts.
+    pub fn draw(&self, random: &mut Stream) -> Option<u32> {
+        let weight = 1 + self.ratio;
+        let thrown = random.below(Self::SIDES.into());
+        (thrown <= weight.into()).then_some((Self::SIDES + weight / 2) / weight)
+    }
+
+    pub fn note(&mut self, successes: u32) {
+        self.calls += 1;
+        self.successes += successes;
+        if self.calls >= Self::SIDES {
+            self.ratio = self.successes;
+            self.calls /= 2;
+            self.successes /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::{Options, kernel};
+    use cpumax_workload::Domain;
+
+    #[test]
+    fn the_interval_grows_while_there_is_nothing_to_do_and_most_where_all_are_pinned() {
+        let mut rhythm = Rhythm::default();
+        let mut intervals_ms = |found: Found, times: u32| {
+            (0..times).for_each(|_| rhythm.note(found, 2));
+            (rhythm.interval_ms(2), rhythm.failed)
+        };
+        assert_eq!(intervals_ms(Found::Balanced, 9), (4, 0));
+        assert_eq!(intervals_ms(Found::Pinned, 3), (32, 0));
+        assert_eq!(intervals_ms(Found::Balanced, 9), (32, 0), "what has grown stays");
+        assert_eq!(intervals_ms(Found::Pinned, 9), (512, 0));
+        assert_eq!(intervals_ms(Found::Nothing, 3), (2, 3));
+        assert_eq!(intervals_ms(Found::Moved, 1), (2, 0));
+    }
+
+    #[test]
+    fn who_finds_nothing_looks_more_seldom_and_who_does_more_often() {
+        let mut random = Stream::new(1, Domain::Cpu, 0);
+        let mut newidle = Newidle::new();
+        let mut looks_of = |succeeds: bool, calls: u32| {
+            let mut looks = 0;
+            for _ in 0..calls {
+                let weight = newidle.draw(&mut random);
+                looks += u32::from(weight.is_some());
+                newidle.note(if succeeds { weight.unwrap_or(0) } else { 0 });
+            }
+            looks
+        };
+        // The first 512 calls go by what is assumed.
+        assert!((200..310).contains(&looks_of(false, 512)));
+        looks_of(false, 8 * 512);
+        assert!(looks_of(false, 1024) < 40);
+        looks_of(true, 16 * 512);
+        assert!(looks_of(true, 1024) > 900);
+    }
+
+    /// How often the interval of CPU 1 has doubled after a second in which three hogs may use these CPUs.
+    fn doubled(kernel: &str, cpus: &str) -> u32 {
+        let text = format!(
+            "duration = \"1s\"\n[machine]\ncpus = 2\n\
+             [[task]]\nname = \"hog\"\ncount = 3\ncpus = \"{cpus}\"\nprogram = [{{ user = \"2s\" }}]\n"
+        );
+        let workload = cpumax_workload::parse(&text, "pinned.toml").unwrap();
+        let kernel = kernel::parse_kernels(kernel).unwrap()[0];
+        let options = Options::new(kernel, 1);
+        let mut machine = Machine::new(&workload, &options, None);
+        machine.run(None).unwrap();
+        let mut cpus = machine.cpus.ids();
+        let second = cpus.nth(1).unwrap();
+        (machine.cpus[second].balancing.interval_ms(2) / 2).ilog2()
+    }
+
+    #[test]
+    fn an_idle_cpu_gives_up_on_tasks_that_are_pinned_to_another() {
+        assert!(doubled("6.12", "0") >= 7);
+        assert!(doubled("6.12", "0-1") <= 1);
+    }
+}

@@ -1,0 +1,182 @@
+//! Utilisation: how much of the last time CPUs ran tasks of the fair class, and how much tasks ran (kernel: `util_avg`,
+//! `util_est`).
+//!
+//! What a task had used when it last went to sleep, or parked, is what it is expected to use when it comes back. A CPU is
+//! as busy as it was, or as those that can run there are expected to make it, whichever is more.
+
+use crate::fair::Dequeue;
+use crate::fair::pelt::{PERIOD_SHIFT, WHOLE, decay};
+use crate::ids::{CpuId, Id, TaskId};
+use crate::machine::Machine;
+
+/// Less than that is no change of what a task uses (kernel: `UTIL_EST_MARGIN`).
+const MARGIN: u32 = (WHOLE / 100) as u32;
+
+/// How much of the last time something ran.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Busy {
+    /// Of whole periods, 2^16 for all.
+    pub avg: u32,
+    /// Of the period under way, ns, up to that time.
+    part_ns: u32,
+    updated_ns: u64,
+}
+
+/// What a task uses.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Use {
+    used: Busy,
+    expected: u32,
+    /// Its CPU counts on it.
+    counted: bool,
+}
+
+impl Busy {
+    /// Brings it up to now. Called before it begins to run, or stops.
+    pub fn update(&mut self, now: u64, is_busy: bool) {
+        const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
+        let boundary_ns = (self.updated_ns | (PERIOD_NS - 1)) + 1;
+        let ns = if is_busy { now.min(boundary_ns) - self.updated_ns } else { 0 };
+        self.part_ns += ns as u32;
+        self.updated_ns = now;
+        if now < boundary_ns {
+            return;
+        }
+        let mut pass = |part: u64, periods: u64| {
+            let avg = decay(self.avg.into(), periods) + (part - decay(part, periods));
+            self.avg = avg as u32;
+        };
+        let rest_ns = now - boundary_ns;
+        pass((WHOLE * u64::from(self.part_ns)) >> PERIOD_SHIFT, 1);
+        pass(if is_busy { WHOLE } else { 0 }, rest_ns >> PERIOD_SHIFT);
+        self.part_ns = if is_busy { (rest_ns & (PERIOD_NS - 1)) as u32 } else { 0 };
+    }
+}
+
+impl Use {
+    /// It goes to sleep, or parks: more than it was expected to use is expected at once, less of it by a quarter of the
+    /// difference, unless it would have used more had it been let (kernel: `util_est_update()`).
+    fn learn(&mut self, wanted: u64) {
+        let (used, expected) = (self.used.avg, self.expected);
+        if used >= expected {
+            self.expected = used;
+        } else if expected - used >= MARGIN && u64::from(used + MARGIN) >= wanted {
+            self.expected -= (expected - used) / 4;
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// A new task, whose use matters where there are several CPUs.
+    pub(crate) fn add_use(&mut self) {
+        if self.cpus.len() > 1 {
+            self.uses.push(Use::default());
+        }
+    }
+
+    /// What a CPU runs is about to change.
+    pub(crate) fn leaves(&mut self, cpu: CpuId) {
+        self.average_busy(cpu);
+        let curr = self.cpus[cpu].curr;
+        if curr.is_some() {
+            self.tasks[curr].ran_ns = self.now;
+            self.average_use(curr, true);
+        }
+    }
+
+    /// How busy a CPU is, up to now.
+    pub(crate) fn average_busy(&mut self, cpu: CpuId) {
+        if self.cpus.len() > 1 {
+            let curr = self.cpus[cpu].curr;
+            let is_busy = curr.is_some() && self.tasks[curr].is_fair();
+            let now = self.now;
+            self.cpus[cpu].busy.update(now, is_busy);
+        }
+    }
+
+    /// How busy a CPU is, or is expected to be; [`WHOLE`] is always (kernel: `cpu_util_cfs()`).
+    pub(crate) fn cpu_use(&mut self, cpu: CpuId) -> u64 {
+        self.average_busy(cpu);
+        u64::from(self.cpus[cpu].busy.avg).max(self.cpus[cpu].expected).min(WHOLE)
+    }
+
+    /// How much a task ran, up to now; until now it did, or did not.
+    pub(crate) fn average_use(&mut self, task: TaskId, runs: bool) {
+        let now = self.now;
+        if let Some(of) = self.uses.get_mut(task.ix()) {
+            of.used.update(now, runs);
+        }
+    }
+
+    /// A parked task comes back: its group's clock stood still.
+    pub(crate) fn leave_out_parked(&mut self, task: TaskId) {
+        let now = self.now;
+        if let Some(of) = self.uses.get_mut(task.ix()) {
+            of.used = Busy { part_ns: 0, updated_ns: now, ..of.used };
+        }
+    }
+
+    /// A task can run from now on.
+    pub(crate) fn expect_use(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        let Some(of) = self.uses.get_mut(task.ix()) else { return };
+        if !of.counted && self.tasks[task].is_fair() {
+            of.counted = true;
+            self.cpus[cpu].expected += u64::from(of.expected);
+        }
+    }
+
+    /// It no longer can, or not there.
+    pub(crate) fn expect_no_use(&mut self, task: TaskId, why: Dequeue) {
+        let cpu = self.tasks[task].cpu;
+        let runs = self.cpus[cpu].curr == task;
+        if !self.uses.get(task.ix()).is_some_and(|of| of.counted) {
+            return;
+        }
+        self.average_use(task, runs);
+        let of = &mut self.uses[task.ix()];
+        of.counted = false;
+        self.cpus[cpu].expected -= u64::from(of.expected);
+        if matches!(why, Dequeue::Sleep | Dequeue::Throttle) {
+            of.learn(self.tasks[task].wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_use_is_believed_slowly_and_not_of_who_was_kept_from_it() {
+        const PART: u32 = WHOLE as u32 / 8;
+        let of = |eighths: u32| Busy { avg: eighths * PART, ..Busy::default() };
+        let mut task = Use { used: of(4), ..Use::default() };
+        let mut expected = |eighths: u32, wanted: u64| {
+            task.used = of(eighths);
+            task.learn(wanted);
+            task.expected * 4 / PART
+        };
+        assert_eq!(expected(4, WHOLE), 16);
+        assert_eq!(expected(2, WHOLE), 16);
+        assert_eq!(expected(2, 2 * u64::from(PART)), 14);
+        assert_eq!(expected(6, WHOLE), 24);
+    }
+
+    #[test]
+    fn a_cpu_is_as_busy_as_it_was_of_late() {
+        const MS: u64 = 1 << 20;
+        let mut busy = Busy::default();
+        busy.update(32 * MS, true);
+        assert!(busy.avg.abs_diff(1 << 15) <= 1, "{}", busy.avg);
+        busy.update(64 * MS, false);
+        assert!(busy.avg.abs_diff(1 << 14) <= 1, "{}", busy.avg);
+        // A third of each millisecond, however it is cut, is a third in the end.
+        let (mut busy, mut now) = (Busy::default(), 0);
+        for step in 0..6_000 {
+            now += MS / 6;
+            busy.update(now, step % 3 == 0);
+        }
+        assert!(busy.avg.abs_diff((1 << 16) / 3) < 1 << 10, "{}", busy.avg);
+    }
+}
