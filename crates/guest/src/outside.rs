@@ -9,6 +9,8 @@ const BETWEEN_NS: u64 = 3_000;
 /// From its timer until it runs where nothing keeps it from that, ns, and how much more is late.
 const COMES_NS: u64 = 10_000;
 const LATE_NS: u64 = 15_000;
+/// From when it says that it is done until it has left its CPU, ns.
+const GOES_NS: u64 = 8_750;
 
 /// Two times each.
 pub(crate) type Pairs = Vec<(u64, u64)>;
@@ -43,7 +45,8 @@ impl Outside {
     /// The visits without the times when it was off its CPU, from when to when, in order; and what came late by that,
     /// with the time at which it went on. Of what is to be done at one time the first counts.
     ///
-    /// Real-time threads of the kernel, `others`, are visits as well.
+    /// Real-time threads of the kernel, `others`, are visits as well. They tell nothing, but are known to have come to their
+    /// CPU and to have left it: from that what it takes to come and go is left out, as it is in what is told.
     pub fn awake(self, off_ns: &[(u64, u64)], others: &[Visit]) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             let waited = move |out_ns: u64, back_ns: u64| {
@@ -76,10 +79,19 @@ impl Outside {
         let mut late: Vec<_> = late.collect();
         late.dedup_by_key(|(at_ns, _)| *at_ns);
         let own = visits.iter().map(|&(from_ns, took_ns)| (from_ns, from_ns, from_ns + took_ns));
-        let visits = joined(own.chain(others.iter().copied()).collect());
-        let waited = others.iter().filter(|(woken_ns, came_ns, _)| {
-            let begins = visits.binary_search_by_key(came_ns, |(from_ns, _)| *from_ns).is_ok();
-            came_ns - woken_ns > LATE_NS && begins
+        let is_late = |woken_ns: u64, came_ns: u64| came_ns - woken_ns > LATE_NS;
+        let told = others.iter().map(|&(woken_ns, came_ns, left_ns)| {
+            let comes_ns = if is_late(woken_ns, came_ns) { 0 } else { COMES_NS };
+            (
+                woken_ns,
+                came_ns.saturating_sub(comes_ns),
+                left_ns.saturating_sub(GOES_NS).max(came_ns),
+            )
+        });
+        let visits = joined(own.chain(told).collect());
+        let waited = others.iter().filter(|&&(woken_ns, came_ns, _)| {
+            let begins = visits.binary_search_by_key(&came_ns, |&(from_ns, _)| from_ns).is_ok();
+            is_late(woken_ns, came_ns) && begins
         });
         late.extend(waited.map(|&(woken_ns, came_ns, _)| (woken_ns, came_ns)));
         (visits, late)
@@ -126,9 +138,13 @@ mod tests {
         let mut outside = Outside::default();
         outside.visited(1_000_000, 1_050_000);
         outside.did(1_000_000, 1_050_000);
-        let others = [(1_045_000, 1_056_000, 1_065_000), (3_000_000, 3_100_000, 3_109_000)];
+        let others = [
+            (1_045_000, 1_056_000, 1_068_750),
+            (3_000_000, 3_100_000, 3_118_750),
+            (4_000_000, 4_010_000, 4_038_750),
+        ];
         let (visits, late) = outside.awake(&[], &others);
-        assert_eq!(visits, [(1_000_000, 65_000), (3_100_000, 9_000)]);
+        assert_eq!(visits, [(1_000_000, 60_000), (3_100_000, 10_000), (4_000_000, 30_000)]);
         assert_eq!(late, [(3_000_000, 3_100_000)], "it waited for a point of preemption");
     }
 
