@@ -500,6 +500,32 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_has_ended_says_why_where_it_is_told_something() {
+        let mut child = Command::new("sh")
+            .args(["-c", "echo no memory >&2"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
+        let (socket, _) = UnixStream::pair().expect("a socket");
+        let mut vm = Vm {
+            child,
+            heard: sync_channel(1).1,
+            kept: VecDeque::new(),
+            monitor: Monitor { socket },
+            console: Tail::follow(io::empty()),
+            complaints,
+            events: Vec::new(),
+            started: Instant::now(),
+            waited: (None, Duration::ZERO),
+            on_this_thread: PhantomData,
+            _seat: None,
+        };
+        let told = vm.send("cont", &Value::Null).unwrap_err().to_string();
+        assert!(told.contains("no memory"), "{told}");
+    }
+
+    #[test]
     fn a_busy_host_is_told_from_a_machine_that_sleeps() {
         let start = |program: &str| {
             let shell = Command::new("sh").args(["-c", program]).stdin(Stdio::null()).spawn();
