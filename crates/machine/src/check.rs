@@ -197,6 +197,7 @@ impl Machine<'_> {
                 cpu.0, c.nr_running, root.h_runnable
             ));
         }
+        self.check_expected(cpu)?;
         if c.curr.is_none() {
             let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
             if waiting && c.online && c.resched == crate::cpu::Resched::No {

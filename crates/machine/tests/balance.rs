@@ -103,3 +103,16 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
     assert!(more_ms("6.12") < 30, "{}", more_ms("6.12"));
     assert!(more_ms("6.18") > 150, "{}", more_ms("6.18"));
 }
+
+#[test]
+fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
+    // CPU 0 has the most to run, and nothing that may go. Two of CPU 1 began there before CPU 2 had nothing to do.
+    let text = "duration = \"2s\"\n[machine]\ncpus = 3\n\
+                [[task]]\nname = \"pinned\"\ncount = 5\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"free\"\ncount = 2\ncpus = \"1\"\nstart = \"1ms\"\n\
+                program = [{ user = \"1ms\" }, { affinity = \"0-2\" }, { user = \"1min\" }]\n";
+    for kernel in KERNELS {
+        let used_ms = used_ms(kernel, text);
+        assert!(used_ms["free"] > 3_800, "{used_ms:?} on {kernel}");
+    }
+}

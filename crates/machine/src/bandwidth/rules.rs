@@ -401,7 +401,8 @@ pub const G2_5_8: Rules = Rules {
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
 pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
-/// 6.0: a search for an idle CPU goes by the load.
+/// 6.0: a search for an idle CPU goes by the load. (And 6.1 has `NI_RANDOM` by now, as 6.6, 6.12 and 6.18 do; releases in
+/// between, which ended before, do not.)
 pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
 pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };

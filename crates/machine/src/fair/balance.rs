@@ -1,9 +1,9 @@
 //! Moving ready tasks between CPUs (kernel: `sched_balance_newidle()`, `sched_balance_domains()`;
 //! abstract, see docs/model.md).
 //!
-//! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks
-//! waiting, idle CPUs are looked at every tick, and pull half of what it has, and busy ones every 16 ms per CPU of a cache domain. Busy ones that share a
-//! cache have their loads evened out, as averaged; of two caches the numbers of their tasks are.
+//! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks waiting, CPUs
+//! look at ticks, in a rhythm of their own (`rhythm.rs`): idle ones pull half of what the busiest one has; busy ones that
+//! share a cache have their loads evened out, as averaged; of two caches the numbers of their tasks are.
 
 use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::events::NEVER;
@@ -28,6 +28,8 @@ const HOT_NS: u64 = 500_000;
 const NICE_TRIES: u32 = 1;
 /// Most queued entities looked at in one go.
 const MAX_SCANNED: usize = 64;
+/// Most CPUs looked at in one go, where the tasks of the busiest ones may not come. (Kernels look at all.)
+const MAX_TRIED: usize = 4;
 
 /// Lists of a balancer at work, kept for the next time.
 #[derive(Debug, Default)]
@@ -128,13 +130,34 @@ impl Machine<'_> {
     /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
     fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
-        let found = self.even_out_load(to, own.clone());
+        let found = self.in_turn(|machine, tried| machine.even_out_load(to, own.clone(), tried));
         if own == all { found } else { self.even_out(to, all).or(found) }
+    }
+
+    /// Takes from one CPU after the other until there is one whose tasks may come (kernel: `redo` in `sched_balance_rq()`).
+    /// `take` is told which CPUs have been tried.
+    fn in_turn(&mut self, take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>) -> Found {
+        let mut tried = [CpuId::NONE; MAX_TRIED];
+        let mut found = Found::Balanced;
+        for at in 0..MAX_TRIED {
+            let Some((from, found_there)) = take(self, &tried[..at]) else { break };
+            found = found_there;
+            if found != Found::Pinned {
+                break;
+            }
+            tried[at] = from;
+        }
+        found
     }
 
     /// A CPU with tasks takes from the one that has the most load of those it shares a cache with, up to what both are short
     /// of the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, of groups of one CPU each).
-    fn even_out_load(&mut self, to: CpuId, domain: Range<u32>) -> Found {
+    fn even_out_load(
+        &mut self,
+        to: CpuId,
+        domain: Range<u32>,
+        tried: &[CpuId],
+    ) -> Option<(CpuId, Found)> {
         let (mut busiest, mut sum, mut cpus) = (None, 0, 0);
         for cpu in domain.map(CpuId) {
             if !self.cpus[cpu].online {
@@ -143,7 +166,8 @@ impl Machine<'_> {
             let load = self.cpu_load(cpu);
             sum += load;
             cpus += 1;
-            if cpu != to && self.is_overloaded(cpu) && busiest.is_none_or(|(_, most)| load > most) {
+            let is_candidate = cpu != to && !tried.contains(&cpu) && self.is_overloaded(cpu);
+            if is_candidate && busiest.is_none_or(|(_, most)| load > most) {
                 busiest = Some((cpu, load));
             }
         }
@@ -152,13 +176,13 @@ impl Machine<'_> {
             let is_near = self.is_overloaded(to) && 100 * most <= IMBALANCE_PCT * local;
             local < most && local < average && !is_near && !self.has_spare(to)
         });
-        let Some((from, most)) = more else { return Found::Balanced };
+        let (from, most) = more?;
         // One with more load may have nobody who waits.
         let short = average - local;
         let imbalance = most.checked_sub(average).map_or(short, |over| over.min(short));
         // Interrupts leave a CPU a little less than its whole capacity: half a task is more than what two CPUs with one and two of
         // them are short of.
-        self.pull_load(to, from, imbalance - imbalance / 256)
+        Some((from, self.pull_load(to, from, imbalance - imbalance / 256)))
     }
 
     /// Load of a CPU as averaged (kernel: `cpu_load()`).
@@ -265,19 +289,31 @@ impl Machine<'_> {
 
     /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32) -> Found {
-        let most = self.most_running(&domain);
-        if most <= self.nr_running[to.ix()] + 1 {
-            return Found::Balanced;
-        }
-        // Of equally busy ones the first after the CPU that pulls.
-        let in_range = |range: Range<u32>| {
-            let range = range.start as usize..range.end as usize;
-            let at = self.nr_running[range.clone()].iter().position(|&nr| nr == most)?;
-            Some(CpuId::from_ix(range.start + at))
+        self.in_turn(|machine, tried| {
+            let from = machine.busiest(to, &domain, tried)?;
+            Some((from, machine.pull_from(to, from, want)))
+        })
+    }
+
+    /// The CPU of a range with the most ready tasks, if that are at least two more than another has; of equally busy ones the
+    /// first after that other one.
+    fn busiest(&self, to: CpuId, domain: &Range<u32>, tried: &[CpuId]) -> Option<CpuId> {
+        let is_left = |cpu: &CpuId| !tried.contains(cpu);
+        let most = if tried.is_empty() {
+            self.most_running(domain)
+        } else {
+            let left = domain.clone().map(CpuId).filter(is_left);
+            left.map(|cpu| self.nr_running[cpu.ix()]).max()?
         };
+        if most <= self.nr_running[to.ix()] + 1 {
+            return None;
+        }
         let first = to.0.clamp(domain.start, domain.end);
-        let from = in_range(first..domain.end).or_else(|| in_range(domain.start..first));
-        let Some(from) = from else { return Found::Balanced };
+        let mut in_order = (first..domain.end).chain(domain.start..first).map(CpuId);
+        in_order.find(|cpu| self.nr_running[cpu.ix()] == most && is_left(cpu))
+    }
+
+    fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, want, &mut lists);
         for &task in &lists.movable {

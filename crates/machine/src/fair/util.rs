@@ -141,6 +141,19 @@ impl Machine<'_> {
             of.learn(self.tasks[task].wanted);
         }
     }
+
+    /// What a CPU expects is the sum of what those that count there are expected to use.
+    pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
+        let counted = self.tasks.ids().zip(&self.uses).filter(|(_, of)| of.counted);
+        let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);
+        let sum: u64 = here.map(|(_, of)| u64::from(of.expected)).sum();
+        let expected = self.cpus[cpu].expected;
+        if sum == expected {
+            Ok(())
+        } else {
+            Err(format!("cpu {} expects {expected} of 65536 to be used, its tasks {sum}", cpu.0))
+        }
+    }
 }
 
 #[cfg(test)]
