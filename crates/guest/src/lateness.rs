@@ -26,6 +26,11 @@ impl Lateness {
         self.0[step].fetch_add(1, Relaxed);
     }
 
+    /// None of those so far was in the run.
+    pub fn forget(&self) {
+        self.0.iter().for_each(|count| count.store(0, Relaxed));
+    }
+
     /// What a tenth of those that need not have waited for their CPU stayed below, ns: those that surely had not to.
     pub fn tenth_ns(&self) -> Option<u64> {
         let soon = &self.0[..MOST];
@@ -53,6 +58,8 @@ mod tests {
         assert_eq!(lateness.tenth_ns(), Some(62_000));
         (0..3).for_each(|_| lateness.note(9_000));
         assert_eq!(lateness.tenth_ns(), Some(10_000));
+        lateness.forget();
+        assert_eq!(lateness.tenth_ns(), None);
     }
 
     #[test]

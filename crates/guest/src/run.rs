@@ -6,7 +6,7 @@
 //! lets them; on several they are made beforehand and woken.
 
 use crate::attributes::{apply_attributes, attributes, move_task};
-use crate::cgroup::{self, Group, Hierarchy};
+use crate::cgroup::{Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::outside::Outside;
@@ -14,7 +14,7 @@ use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, longest_ns, plan};
 use crate::protocol::{Job, Report};
-use crate::rehearsal::rehearse_all;
+use crate::rehearsal::{rehearse_again, rehearse_all};
 use crate::script::Script;
 use crate::task::{Own, VECTOR};
 use crate::timers::{Header, Timers, at_or_after};
@@ -296,6 +296,10 @@ impl Run {
         self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
         self.start_clear_of_edges();
         let tracing = self.trace(job.trace)?;
+        if !self.born {
+            rehearse_again(self.world);
+            collect::counters(self)?;
+        }
         let before = self.start()?;
         let played = script.play(self).and_then(|()| self.ended_in_time());
         let report = played.and_then(|()| collect::report(self, job, &before));
@@ -577,11 +581,6 @@ pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<
     }
     starts.sort_by_key(|start| start.at_ns);
     starts.into_iter()
-}
-
-/// Writes a limit at once, for the script.
-pub(crate) fn open_for_writing(path: &std::path::Path) -> Result<i32, String> {
-    cgroup::open_write(path)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the end.
 
 use crate::attributes::{move_task, set_affinity, set_class, set_nice};
+use crate::cgroup::open_write;
 use crate::collect;
-use crate::run::{Error, Run, Start, initial, open_for_writing};
+use crate::run::{Error, Run, Start, initial};
 use crate::sys;
 use crate::world::{LIVE, Slot, World};
 use cpumax_limit::Limit;
@@ -242,9 +243,8 @@ fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
             }
             _ => Vec::new(),
         };
-        let open = |(path, text): (std::path::PathBuf, String)| {
-            open_for_writing(&path).map(|fd| (fd, text))
-        };
+        let open =
+            |(path, text): (std::path::PathBuf, String)| open_write(&path).map(|fd| (fd, text));
         all.push(writes.into_iter().map(open).collect::<Result<_, _>>()?);
     }
     Ok(all)

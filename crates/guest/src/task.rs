@@ -74,46 +74,60 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
             wait => drop(sys::futex_wait(slot.go.as_ptr(), wait, u32::MAX)),
         }
     }
-    let kind = slot.kind.load(Relaxed) as usize;
-    let number = slot.number.load(Relaxed);
     let started_ns = slot.start_at_ns.load(Relaxed);
-    world.tallies[kind].begins(slot.instance.load(Relaxed));
-    let is_forked = world.workload.tasks[kind].count == 0;
-    // What it takes to be forked and to exit.
-    let owes_ns = if is_forked { world.speed.child_ns as i64 } else { 0 };
-    let used_ns = if world.is_exact { 0 } else { used_ns() };
-    let mut task = Task {
-        world,
-        slot,
-        program: &world.workload.tasks[kind].program,
-        pc: 0,
-        random: Stream::new(world.seed, Domain::Task, number),
-        request_start_ns: started_ns,
-        started_ns,
-        activations: 0,
-        last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
-        owes_ns,
-        asked_ns: 0,
-        used_before_ns: used_ns - owes_ns,
-        loops: [0; LOOPS],
-        depth: 0,
-        held: [(0, LockMode::Read); HELD],
-        holds: 0,
-        whole_calls: world.plan.whole_calls[kind],
-    };
-    task.settle(0);
-    while let Some(&op) = task.program.get(task.pc) {
-        task.pc += 1;
-        if op == Op::Exit {
-            break;
-        }
-        task.execute(op);
-    }
+    world.tallies[slot.kind.load(Relaxed) as usize].begins(slot.instance.load(Relaxed));
+    let mut task = Task::new(world, slot, started_ns);
+    task.go();
     task.end()
 }
 
 impl Task {
-    fn execute(&mut self, op: Op) {
+    /// The task of a slot, which begins so long after the start of the run. It is not inlined, nor are those below, so
+    /// that the code of the run is that of the rehearsal.
+    #[inline(never)]
+    pub fn new(world: &'static World, slot: &'static Slot, started_ns: u64) -> Task {
+        let kind = slot.kind.load(Relaxed) as usize;
+        let spec = &world.workload.tasks[kind];
+        let is_forked = spec.count == 0;
+        // What it takes to be forked and to exit.
+        let owes_ns = if is_forked { world.speed.child_ns as i64 } else { 0 };
+        let used_ns = if world.is_exact { 0 } else { used_ns() };
+        Task {
+            world,
+            slot,
+            program: &spec.program,
+            pc: 0,
+            random: Stream::new(world.seed, Domain::Task, slot.number.load(Relaxed)),
+            request_start_ns: started_ns,
+            started_ns,
+            activations: 0,
+            last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
+            owes_ns,
+            asked_ns: 0,
+            used_before_ns: used_ns - owes_ns,
+            loops: [0; LOOPS],
+            depth: 0,
+            held: [(0, LockMode::Read); HELD],
+            holds: 0,
+            whole_calls: world.plan.whole_calls[kind],
+        }
+    }
+
+    /// Executes its program.
+    #[inline(never)]
+    pub fn go(&mut self) {
+        self.settle(0);
+        while let Some(&op) = self.program.get(self.pc) {
+            self.pc += 1;
+            if op == Op::Exit {
+                break;
+            }
+            self.execute(op);
+        }
+    }
+
+    #[inline(never)]
+    pub fn execute(&mut self, op: Op) {
         match op {
             Op::User(span) => self.user(span),
             Op::Kernel(span) => self.kernel_alone(span),
@@ -451,6 +465,7 @@ impl Task {
 
     /// Looks at the clock after something that needed `needed_ns`: time far beyond that was a wait for the
     /// processor. Returns the time that was worked.
+    #[inline(never)]
     pub fn settle(&mut self, needed_ns: u64) -> u64 {
         let now = stamp();
         let took_ns = self.world.speed.ns(now.saturating_sub(self.last_stamp));
