@@ -94,8 +94,10 @@ pub(crate) struct Pelt {
     pub runnable_avg: u32,
     /// What the group's total holds of that, 2^10 for each.
     pub runnable_published: u32,
-    /// What the group's total holds of this CPU's load.
-    pub published: u64,
+    /// What the group's total holds of this CPU's load, in whole weights.
+    pub published: u32,
+    /// How many periods have passed by its clock, which stands still while it is frozen.
+    pub periods: u32,
     pub load_avg: u64,
     /// Up to when `load_avg` is true, ns.
     pub updated_ns: u64,

@@ -198,6 +198,7 @@ impl Machine<'_> {
             ));
         }
         self.check_expected(cpu)?;
+        self.check_load(cpu)?;
         if c.curr.is_none() {
             let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
             if waiting && c.online && c.resched == crate::cpu::Resched::No {

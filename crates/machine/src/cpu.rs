@@ -1,6 +1,7 @@
 //! A CPU: what runs on it, and when something happens to it next.
 
 use crate::events::NEVER;
+use crate::fair::placement::Wakees;
 use crate::fair::rhythm::{Newidle, Rhythm};
 use crate::fair::util::Busy;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
@@ -85,6 +86,8 @@ pub(crate) struct Cpu {
     pub expected: u64,
     /// How many CPUs of the cache that begins with this one a waking task looks at, and until when that stands, ns.
     pub idle_search: (u32, u64),
+    /// Whom it woke while it was idle.
+    pub wakees: Wakees,
     /// How long the tick was that it is in, or left last, ns.
     pub tick_took_ns: u64,
     /// How long it is to last after its charge, ns.
@@ -134,6 +137,7 @@ impl Cpu {
             busy: Busy::default(),
             expected: 0,
             idle_search: (0, 0),
+            wakees: Wakees::default(),
             tick_took_ns: 0,
             tick_over_ns: 0,
             point_ns: 0,

@@ -150,6 +150,7 @@ impl Machine<'_> {
         if self.counts_turns {
             self.turns.push(Turn::default());
         }
+        self.add_queued(owner);
         self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
@@ -179,6 +180,7 @@ impl Machine<'_> {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
         let leaf = self.leaf(se, group, cpu);
+        self.move_load(task, self.ses[se].q, leaf);
         // Whoever runs there has another competitor: what the next tick finds may be another thing.
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
@@ -348,7 +350,7 @@ impl Machine<'_> {
     }
 
     /// Weight that an entity adds to its queue's load.
-    fn load_of(&self, se: SeId) -> u64 {
+    pub(crate) fn load_of(&self, se: SeId) -> u64 {
         match self.ses[se].owner() {
             Owner::Task(task) if self.is_flat() => self.nominal_weight(task),
             _ => self.ses[se].weight,
@@ -359,6 +361,7 @@ impl Machine<'_> {
         self.charge(q);
         self.pelt_update(q);
         let load = self.load_of(se);
+        self.note_queued(se);
         if self.is_flat() {
             match self.ses[se].owner() {
                 Owner::Task(_) => self.charge(self.root(self.cfs_rqs[q].cpu)),
@@ -400,6 +403,7 @@ impl Machine<'_> {
             self.take_place_along(tq, se, if is_task { why } else { Dequeue::Sleep });
         }
         let load = self.load_of(se);
+        self.note_queued(se);
         self.ses[se].on_rq = false;
         if self.rules.queue == Queue::Cfs && why != Dequeue::Move {
             // One that goes may come back to where it was: see `leave_for_good()`.

@@ -10,6 +10,7 @@ use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::fair::Vacant;
 use crate::fair::balance::Balancing;
+use crate::fair::pelt::Queued;
 use crate::fair::util::Use;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
@@ -103,6 +104,8 @@ pub(crate) struct Machine<'a> {
     pub counts_turns: bool,
     /// What each task uses; nothing where there is one CPU.
     pub uses: Vec<Use>,
+    /// How much of the last time entities were queued, where there are several CPUs.
+    pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
     pub locks: Arena<LockId, Lock>,
     pub channels: Arena<ChannelId, Channel>,
@@ -182,6 +185,11 @@ impl Mask {
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
     }
+
+    /// Whether there is no choice.
+    pub fn is_one(&self) -> bool {
+        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -226,6 +234,7 @@ impl<'a> Machine<'a> {
             ses: Arena::new(),
             turns: Arena::new(),
             uses: Vec::new(),
+            queued: Vec::new(),
             counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
             locks: Arena::new(),

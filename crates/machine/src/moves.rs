@@ -86,6 +86,7 @@ impl Machine<'_> {
         if before.parked && !before.running && !self.may_run_here(leaf) {
             // Still throttled where it comes: it stays parked, and no clock starts for it.
             let se = self.tasks[task].se;
+            self.move_load(task, self.ses[se].q, leaf);
             self.ses[se].q = leaf;
             if self.rules.pull {
                 self.weigh_parked(task, leaf);
@@ -239,7 +240,7 @@ impl Machine<'_> {
         let old = self.nominal_weight(task);
         change(&mut self.tasks[task]);
         if q.is_some() {
-            self.rescale_load(q, old, self.nominal_weight(task));
+            self.rescale_load(task, q, old, self.nominal_weight(task));
         }
         let se = self.tasks[task].se;
         // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is back.
@@ -277,6 +278,9 @@ impl Machine<'_> {
             return;
         }
         let mut before = self.take_off(task);
+        if class == Class::Rt {
+            self.detach_load(task);
+        }
         self.tasks[task].class = class;
         if class == Class::Rt {
             // Parked, it runs at once: no limit of the fair class applies to it.

@@ -371,6 +371,7 @@ impl Machine<'_> {
         let cpu = self.tasks[task].cpu;
         self.emit(cpu, What::Exit { task: task.0 });
         self.remove_from_cpu(task);
+        self.detach_load(task);
         let t = &mut self.tasks[task];
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);

@@ -2,6 +2,7 @@
 
 use crate::events::NEVER;
 use crate::fair::pelt::WHOLE;
+use crate::fair::placement::Wakees;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
 use std::num::NonZeroU64;
@@ -155,6 +156,7 @@ pub(crate) struct Task {
     pub ran_ns: u64,
     /// Where it was when it was woken last (kernel: `recent_used_cpu`).
     pub recent_cpu: CpuId,
+    pub wakees: Wakees,
 }
 
 const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
@@ -213,6 +215,7 @@ impl Task {
             wanted_ns: 0,
             ran_ns: 0,
             recent_cpu: CpuId(0),
+            wakees: Wakees::default(),
             stalled_since_ns: NEVER,
         }
     }

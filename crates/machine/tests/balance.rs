@@ -5,11 +5,12 @@ use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 use std::collections::BTreeMap;
 
-/// CPU time of each kind of task, ms.
+/// CPU time of each kind of task, ms. With noise, as without it tasks are changed at the very ticks at which CPUs are
+/// balanced, and it can be the same one that waits then each time.
 fn used_ms(kernel: &str, text: &str) -> BTreeMap<String, u64> {
     let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
+    let options = Options { check: true, noise: Some(1), ..Options::new(kernel, 1) };
     let outcome = run(&workload, &options, None, None).expect("runs");
     outcome.tasks.into_iter().map(|(name, task)| (name, task.usage_usec / 1000)).collect()
 }
@@ -21,8 +22,11 @@ fn three_busy_tasks_share_two_cpus() {
     let hog = |name| format!("[[task]]\nname = \"{name}\"\nprogram = [{{ user = \"1min\" }}]\n");
     let text = ["duration = \"10s\"\n[machine]\ncpus = 2\n", &hog("a"), &hog("b"), &hog("c")];
     for kernel in KERNELS {
+        // Where nobody is moved, two get 5 s and one 10. CFS is less even.
+        let is_cfs = ["4.18", "5.4", "6.1"].contains(&kernel);
+        let range = if is_cfs { 5_200..8_000 } else { 5_900..7_500 };
         for (name, ms) in used_ms(kernel, &text.concat()) {
-            assert!((5_900..7_500).contains(&ms), "{name}: {ms} ms of 6667 on {kernel}");
+            assert!(range.contains(&ms), "{name}: {ms} ms of 6667 on {kernel}");
         }
     }
 }

@@ -317,25 +317,24 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
 #[test]
 fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
     let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
-    let workload = Workload::builder("hogs")
-        .cpus(2)
-        .duration(Duration::from_millis(3))
-        .task(hog("first"))
-        .task(hog("second").count(2))
-        .build()
-        .expect("is a workload");
-    let used = |first_cpus: &[(&str, &[Option<u32>])]| {
+    let hogs = |cpus| {
+        let hogs = Workload::builder("hogs").cpus(cpus).duration(Duration::from_millis(3));
+        hogs.task(hog("first")).task(hog("second").count(2)).build().expect("is a workload")
+    };
+    let used_on = |cpus: u16, first_cpus: &[(&str, &[Option<u32>])]| {
         let first_cpus = first_cpus.iter().map(|(name, cpus)| ((*name).to_owned(), cpus.to_vec()));
         let observed = Conditions { first_cpus: first_cpus.collect(), ..Conditions::default() };
         let kernel = parse_kernels("6.18").expect("is a kernel")[0];
         let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-        let outcome = run(&workload, &options, None, None).expect("runs");
+        let outcome = run(&hogs(cpus), &options, None, None).expect("runs");
         ["first", "second"].map(|name| outcome.tasks[name].usage_usec)
     };
+    let used = |first_cpus: &[(&str, &[Option<u32>])]| used_on(2, first_cpus);
     // Up to the first tick nobody makes way, and nobody is moved.
     let both = |second: [u32; 2]| used(&[("first", &[Some(1)]), ("second", &second.map(Some))]);
     assert_eq!(both([1, 1]), [3_000, 0]);
     assert_eq!(both([1, 0]), [3_000, 3_000]);
     // What it cannot be is not believed.
     assert_eq!(used(&[("first", &[Some(7)]), ("second", &[None])]), used(&[]));
+    assert_eq!(used_on(1, &[("first", &[Some(0)])]), used_on(1, &[]));
 }

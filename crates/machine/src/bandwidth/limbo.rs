@@ -75,10 +75,10 @@ impl Machine<'_> {
         if let Some(at) = limbo.iter().position(|&t| t == task) {
             limbo.remove(at);
         }
-        self.tasks[task].parked = false;
         if self.rules.pull {
             self.weigh_parked_no_more(task, q);
         }
+        self.tasks[task].parked = false;
     }
 
     /// Puts the parked tasks of a silo back, the one parked last first.

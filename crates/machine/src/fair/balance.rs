@@ -189,7 +189,28 @@ impl Machine<'_> {
     pub(crate) fn cpu_load(&mut self, cpu: CpuId) -> u64 {
         let root = self.root(cpu);
         self.pelt_update(root);
-        self.cfs_rqs[root].pelt.load_avg
+        let load = self.cfs_rqs[root].pelt.load_avg;
+        let Some(q) = self.lone_group(cpu) else { return load };
+        let (now, fresh) = (self.group_load(q), self.share(q));
+        (load + self.group_load_at(q, fresh)).saturating_sub(now)
+    }
+
+    /// Whose group, of those below the root, runs alone: ticks find that its weight is no matter, and leave it as it is.
+    fn lone_group(&self, cpu: CpuId) -> Option<CfsRqId> {
+        let (root, curr) = (self.root(cpu), self.cpus[cpu].curr);
+        if self.cpus[cpu].nr_running != 1 || curr.is_none() || !self.tasks[curr].is_fair() {
+            return None;
+        }
+        let mut q = self.ses[self.tasks[curr].se].q;
+        while q != root {
+            let parent = self.cfs_rqs[q].parent;
+            if parent == root {
+                let is_throttled = self.cfs_rqs[q].bandwidth.throttle_count > 0;
+                return (!is_throttled).then_some(q);
+            }
+            q = parent;
+        }
+        None
     }
 
     /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel: `group_is_overloaded()`).
@@ -237,9 +258,9 @@ impl Machine<'_> {
         let mut load = self.task_load(task);
         let mut q = self.ses[self.tasks[task].se].q;
         while self.cfs_rqs[q].se.is_some() {
-            let rq = &self.cfs_rqs[q];
-            load = scale(load, self.ses[rq.se].weight, rq.pelt.load_avg.max(load).max(1));
-            q = rq.parent;
+            let all = self.cfs_rqs[q].pelt.load_avg.max(load).max(1);
+            load = scale(load, self.group_load(q), all);
+            q = self.cfs_rqs[q].parent;
         }
         load.max(1)
     }
@@ -432,7 +453,7 @@ impl Machine<'_> {
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
         debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
-        self.carry_load(task, to);
+        self.detach_load(task);
         self.dequeue_task(task, Dequeue::Move);
         self.set_cpu(task, to);
         self.enqueue_task(task, Enqueue::Move);

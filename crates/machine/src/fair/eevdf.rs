@@ -408,6 +408,9 @@ impl Machine<'_> {
 
     fn give_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
+        if matches!(self.ses[se].owner(), Owner::Group(_)) {
+            self.rescale_group_load(se, old, weight);
+        }
         if !self.ses[se].on_rq {
             self.reweigh_parked(self.ses[se].owner(), old, weight);
             let deadline = self.ses[se].deadline;

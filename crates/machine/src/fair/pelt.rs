@@ -1,14 +1,14 @@
 //! Load tracking, as far as group shares, balancing and wake-ups need it (kernel: kernel/sched/pelt.c).
 //!
 //! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
-//! millisecond. Left out: the propagation of runnable sums. How busy CPUs are is in `util.rs`.
+//! millisecond. How busy CPUs are is in `util.rs`.
 
 use crate::bandwidth::rules::PeltFreeze;
-use crate::cfs_rq::CfsRq;
+use crate::cfs_rq::{CfsRq, Pelt};
 use crate::group::Group;
-use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
+use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
-use crate::se::scale;
+use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use crate::task::{State, Task};
 
 /// A period is 2^20 ns.
@@ -51,6 +51,8 @@ const DECAY: [u64; 32] = [
 /// A contribution is published when it differs by more than a 64th. (At most once a millisecond on a real kernel, which is
 /// how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
+/// Of a whole weight, as weights are scaled.
+pub(crate) const WEIGHT_SHIFT: u32 = 10;
 /// One runnable task, as averaged; as published it is 2^10.
 pub(crate) const RUNNABLE_SHIFT: u32 = 16;
 /// No more are counted on one CPU.
@@ -80,6 +82,7 @@ impl CfsRq {
     fn pelt_pass(&mut self, periods: u64) {
         let load = self.load + self.load_parked;
         let pelt = &mut self.pelt;
+        pelt.periods = pelt.periods.wrapping_add(periods as u32);
         pelt.updated_ns += periods << PERIOD_SHIFT;
         pelt.load_avg = decay(pelt.load_avg, periods) + (load - decay(load, periods));
         let tasks = if load > 0 { self.h_runnable.min(MAX_RUNNABLE) } else { 0 };
@@ -94,17 +97,41 @@ impl CfsRq {
         self.pelt_update(now);
         let pelt = &mut self.pelt;
         let tasks = pelt.runnable_avg >> (RUNNABLE_SHIFT - TASK_SHIFT);
-        let changed = pelt.load_avg.abs_diff(pelt.published) > pelt.published >> PUBLISH_SHIFT
+        let load = pelt.load_avg >> WEIGHT_SHIFT;
+        let load = u32::try_from(load).unwrap_or(u32::MAX);
+        let changed = load.abs_diff(pelt.published) > pelt.published >> PUBLISH_SHIFT
             || tasks.abs_diff(pelt.runnable_published) > pelt.runnable_published >> PUBLISH_SHIFT;
         if !changed {
             return;
         }
-        group.load_avg = group.load_avg - pelt.published + pelt.load_avg;
+        group.load_avg -= pelt.published_load();
         group.runnable_avg = group.runnable_avg - pelt.runnable_published + tasks;
-        pelt.published = pelt.load_avg;
+        pelt.published = load;
         pelt.runnable_published = tasks;
+        group.load_avg += pelt.published_load();
     }
 }
+
+impl Pelt {
+    /// What the group's total holds of this CPU's load.
+    pub fn published_load(&self) -> u64 {
+        u64::from(self.published) << WEIGHT_SHIFT
+    }
+}
+
+/// How much of the last time an entity was queued.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    /// [`ALL`] for all of it.
+    avg: u32,
+    /// Up to when that is true: periods of its queue.
+    periods: u32,
+    /// Of a task: its queue has its load.
+    attached: bool,
+}
+
+/// All of the time of an entity, as averaged: fine enough that what is rounded is no load.
+const ALL: u64 = 1 << 24;
 
 /// All of a task's time, as averaged.
 pub(crate) const WHOLE: u64 = 1 << 16;
@@ -153,7 +180,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Who is new on a queue brings load along, a new task all of it (kernel: `init_entity_runnable_average()`,
+    /// On one CPU: who is new on a queue brings load along, a new task all of it (kernel: `init_entity_runnable_average()`,
     /// `attach_entity_load_avg()`). Only what matters is kept: how long it is more than nothing, where a group without any
     /// loses its weight.
     pub(crate) fn bring_load(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
@@ -173,43 +200,201 @@ impl Machine<'_> {
 
     /// A task's part of its queue's load.
     pub(crate) fn task_load(&mut self, task: TaskId) -> u64 {
-        let now = self.now;
-        self.tasks[task].average_wanted(now);
-        scale(self.nominal_weight(task), self.tasks[task].wanted, WHOLE)
+        let queued = self.average_queued(self.tasks[task].se);
+        scale(self.nominal_weight(task), u64::from(queued), ALL)
     }
 
-    /// A queued task that goes to another CPU takes its load along, on all levels (kernel: `detach_entity_load_avg()`,
-    /// `attach_entity_load_avg()`, `propagate_entity_cfs_rq()`).
-    pub(crate) fn carry_load(&mut self, task: TaskId, to: CpuId) {
-        let mut load = self.task_load(task);
-        let wanted = self.tasks[task].wanted as u32;
-        let mut from = self.ses[self.tasks[task].se].q;
-        while from.is_some() {
-            let there = self.cfs_rq(self.cfs_rqs[from].group, to);
-            self.pelt_update(from);
-            self.pelt_update(there);
-            let rq = &mut self.cfs_rqs[from];
-            let (se, parent, all) = (rq.se, rq.parent, rq.pelt.load_avg.max(load).max(1));
-            let runnable = rq.pelt.runnable_avg.min(wanted << (RUNNABLE_SHIFT - 16));
-            rq.pelt.load_avg = rq.pelt.load_avg.saturating_sub(load);
-            rq.pelt.runnable_avg -= runnable;
-            let rq = &mut self.cfs_rqs[there];
-            rq.pelt.load_avg += load;
-            rq.pelt.runnable_avg = rq.pelt.runnable_avg.saturating_add(runnable);
-            if se.is_some() {
-                load = scale(load, self.ses[se].weight, all);
-            }
-            from = parent;
+    /// What the entity of a group's queue is of its parent's load.
+    pub(crate) fn group_load(&mut self, q: CfsRqId) -> u64 {
+        self.group_load_at(q, self.ses[self.cfs_rqs[q].se].weight)
+    }
+
+    /// The same, would it weigh that.
+    pub(crate) fn group_load_at(&mut self, q: CfsRqId, weight: u64) -> u64 {
+        let queued = self.average_queued(self.cfs_rqs[q].se);
+        scale(weight, u64::from(queued), ALL)
+    }
+
+    /// A new entity: a task counts as if it had always been queued, a group as its tasks come.
+    pub(crate) fn add_queued(&mut self, owner: Owner) {
+        if self.cpus.len() > 1 {
+            let avg = if matches!(owner, Owner::Task(_)) { ALL as u32 } else { 0 };
+            self.queued.push(Queued { avg, periods: 0, attached: false });
         }
+    }
+
+    /// How much of the last time an entity was queued, or parked where that weighs, by its queue's clock, up to now. Called
+    /// before that changes.
+    fn average_queued(&mut self, se: SeId) -> u32 {
+        let q = self.ses[se].q;
+        if q.is_some() {
+            self.pelt_update(q);
+            let now = self.cfs_rqs[q].pelt.periods;
+            let Queued { avg, periods, .. } = self.queued[se.ix()];
+            if now != periods {
+                let is_parked = self.rules.pull
+                    && match self.ses[se].owner() {
+                        Owner::Task(task) => self.tasks[task].parked,
+                        Owner::Group(child) => self.cfs_rqs[child].bandwidth.weighs_parked,
+                    };
+                let new = if self.ses[se].on_rq || is_parked { ALL } else { 0 };
+                let periods = u64::from(now.wrapping_sub(periods));
+                let avg = decay(avg.into(), periods) + (new - decay(new, periods));
+                let queued = &mut self.queued[se.ix()];
+                (queued.avg, queued.periods) = (avg as u32, now);
+            }
+        }
+        self.queued[se.ix()].avg
+    }
+
+    /// A task that has slept for long is about to wake up.
+    pub(crate) fn forget_load(&mut self, task: TaskId) {
+        self.tasks[task].wanted = 0;
+        self.queued[self.tasks[task].se.ix()].avg = 0;
+    }
+
+    /// The same, where it matters.
+    #[inline]
+    pub(crate) fn note_queued(&mut self, se: SeId) {
+        if self.cpus.len() > 1 {
+            self.average_queued(se);
+        }
+    }
+
+    /// A task that comes to another queue than it was on, to its first one, or back from another class, takes its load along
+    /// (kernel: `attach_entity_load_avg()`).
+    pub(crate) fn move_load(&mut self, task: TaskId, from: CfsRqId, to: CfsRqId) {
+        if self.cpus.len() == 1 {
+            return;
+        }
+        if from != to {
+            self.detach_load(task);
+        }
+        let se = self.tasks[task].se;
+        if !self.queued[se.ix()].attached {
+            if from == to {
+                self.average_queued(se);
+            }
+            self.attach_load(task, to);
+        }
+    }
+
+    /// A task that is about to leave its queue for another one, or has left it, leaves nothing of its load there, on any
+    /// level (kernel: `detach_entity_load_avg()`, `propagate_entity_cfs_rq()`): what is left of a group's is as much of its
+    /// entity's weight as those that are queued were so on average (kernel: `update_tg_cfs_load()`). Where nobody is, it
+    /// is as much as the others are of a task of nice 0, instead of as much as they ran.
+    pub(crate) fn detach_load(&mut self, task: TaskId) {
+        let mut se = self.tasks[task].se;
+        if self.cpus.len() == 1 || !std::mem::take(&mut self.queued[se.ix()].attached) {
+            return;
+        }
+        let now = self.now;
+        self.tasks[task].average_wanted(now);
+        let wanted = self.tasks[task].wanted as u32;
+        let mut load = self.task_load(task);
+        let mut goes = true;
+        let mut q = self.ses[se].q;
+        while q.is_some() {
+            self.pelt_update(q);
+            goes &= self.ses[se].on_rq;
+            let own = if goes { self.load_of(se) } else { 0 };
+            let rq = &mut self.cfs_rqs[q];
+            goes &= rq.nr == 1;
+            rq.pelt.load_avg = rq.pelt.load_avg.saturating_sub(load);
+            rq.pelt.runnable_avg -= rq.pelt.runnable_avg.min(wanted << (RUNNABLE_SHIFT - 16));
+            let others = rq.load + rq.load_parked - own;
+            let all = if others > 0 { others } else { NICE_0_WEIGHT };
+            let left = scale(rq.pelt.load_avg, ALL, all).min(ALL);
+            se = rq.se;
+            let parent = rq.parent;
+            if se.is_some() {
+                rq.publish_load(now, &mut self.groups[rq.group]);
+                let before = self.average_queued(se);
+                let after = before.min(left as u32);
+                self.queued[se.ix()].avg = after;
+                load = scale(self.ses[se].weight, u64::from(before - after), ALL);
+            }
+            q = parent;
+        }
+    }
+
+    fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
+        self.pelt_update(to);
+        let (now, periods) = (self.now, self.cfs_rqs[to].pelt.periods);
+        let wanted = self.tasks[task].wanted as u32;
+        let own = &mut self.queued[self.tasks[task].se.ix()];
+        (own.periods, own.attached) = (periods, true);
+        let queued = own.avg;
+        let mut load = scale(self.nominal_weight(task), u64::from(queued), ALL);
+        let mut q = to;
+        while q.is_some() {
+            self.pelt_update(q);
+            let rq = &mut self.cfs_rqs[q];
+            rq.pelt.load_avg += load;
+            let runnable = wanted << (RUNNABLE_SHIFT - 16);
+            rq.pelt.runnable_avg = rq.pelt.runnable_avg.saturating_add(runnable);
+            let (se, parent) = (rq.se, rq.parent);
+            if se.is_some() {
+                rq.publish_load(now, &mut self.groups[rq.group]);
+                let before = self.average_queued(se);
+                let after = (before + queued).min(ALL as u32);
+                self.queued[se.ix()].avg = after;
+                load = scale(self.ses[se].weight, u64::from(after - before), ALL);
+            }
+            q = parent;
+        }
+    }
+
+    /// The load of an entity is what it was at another weight (kernel: `reweight_entity()`).
+    pub(crate) fn rescale_group_load(&mut self, se: SeId, old: u64, new: u64) {
+        let q = self.ses[se].q;
+        if self.cpus.len() == 1 || q.is_none() {
+            return;
+        }
+        let queued = self.average_queued(se);
+        let of = |weight| scale(weight, u64::from(queued), ALL);
+        let pelt = &mut self.cfs_rqs[q].pelt;
+        pelt.load_avg = (pelt.load_avg + of(new)).saturating_sub(of(old));
     }
 
     /// The load of a task is what it was at another weight (kernel: `reweight_entity()`).
-    pub(crate) fn rescale_load(&mut self, q: CfsRqId, old: u64, new: u64) {
+    pub(crate) fn rescale_load(&mut self, task: TaskId, q: CfsRqId, old: u64, new: u64) {
+        self.pelt_update(q);
         if self.loses_weight() {
-            self.pelt_update(q);
             let pelt = &mut self.cfs_rqs[q].pelt;
             pelt.load_avg = pelt.load_avg.saturating_sub(old) + new;
+        } else if self.cpus.len() > 1 && self.queued[self.tasks[task].se.ix()].attached {
+            let queued = u64::from(self.average_queued(self.tasks[task].se));
+            let [old, new] = [old, new].map(|weight| scale(weight, queued, ALL));
+            let pelt = &mut self.cfs_rqs[q].pelt;
+            pelt.load_avg = (pelt.load_avg + new).saturating_sub(old);
         }
+    }
+
+    /// The load of a CPU is no more than what all weigh that are on its root queue, or were last.
+    pub(crate) fn check_load(&self, cpu: CpuId) -> Result<(), String> {
+        if self.cpus.len() == 1 {
+            return Ok(());
+        }
+        let root = self.root(cpu);
+        let is_there = |task: &TaskId| {
+            let Task { se, state, .. } = self.tasks[*task];
+            self.ses[se].q == root && state != State::Exited
+        };
+        let tasks = self.tasks.ids().filter(is_there).map(|task| self.nominal_weight(task));
+        let mut sum: u64 = tasks.sum();
+        let mut child = self.cfs_rqs[root].first_child;
+        while child.is_some() {
+            let rq = &self.cfs_rqs[child];
+            sum += self.ses[rq.se].weight;
+            child = rq.next_sibling;
+        }
+        let load = self.cfs_rqs[root].pelt.load_avg;
+        // A whole weight for what is rounded.
+        if load > sum + (sum >> 16) + (1 << WEIGHT_SHIFT) {
+            return Err(format!("cpu {} has a load of {load}, of at most {sum}", cpu.0));
+        }
+        Ok(())
     }
 
     /// The hierarchy of this queue was throttled, or its last entity left while it was.
@@ -250,6 +435,74 @@ mod tests {
         for (k, factor) in DECAY.iter().enumerate() {
             let exact = 2f64.powf(32.0 - k as f64 / 32.0);
             assert!((*factor as f64 - exact).abs() <= 1.0, "{k}: {factor:#x} {exact}");
+        }
+    }
+
+    /// Loads of two CPUs, in whole weights, when the run ends.
+    fn loads(kernel: &str, text: &str) -> [u64; 2] {
+        let workload = cpumax_workload::parse(text, "pelt.toml").expect("is a workload");
+        let kernel = crate::kernel::parse_kernels(kernel).expect("is a kernel")[0];
+        let options = crate::Options { check: true, ..crate::Options::new(kernel, 1) };
+        let mut machine = Machine::new(&workload, &options, None);
+        machine.run(None).expect("runs");
+        [0, 1].map(|cpu| machine.cpu_load(CpuId(cpu)) >> WEIGHT_SHIFT)
+    }
+
+    #[test]
+    fn who_goes_to_another_cpu_takes_along_what_its_group_weighs_for_it() {
+        let text = "duration = \"201ms\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n[[group]]\npath = \"/g/h\"\n\
+                    [[task]]\nname = \"goes\"\ngroup = \"/g/h\"\ncpus = \"0\"\nprogram = [{ user = \"1s\" }]\n\
+                    [[task]]\nname = \"stays\"\nnice = 19\ncpus = \"0\"\nprogram = [{ user = \"1s\" }]\n\
+                    [[at]]\ntime = \"200ms\"\ntask = \"goes\"\naffinity = \"1\"\n";
+        for kernel in ["6.1", "6.12", "6.18", "7.3", "pull"] {
+            let [left, came] = loads(kernel, text);
+            assert!((14..=15).contains(&left), "{left} on {kernel}");
+            assert!((1000..=1024).contains(&came), "{came} on {kernel}");
+        }
+    }
+
+    #[test]
+    fn a_group_weighs_what_it_was_queued_for_however_often_its_task_comes_and_goes() {
+        let text = "duration = \"2s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
+                    [[task]]\nname = \"half\"\ngroup = \"/g\"\ncpus = \"0\"\n\
+                    program = [{ forever = [{ user = \"2ms\" }, { sleep = \"2ms\" }] }]\n\
+                    [[task]]\nname = \"other\"\ngroup = \"/g\"\ncpus = \"1\"\n\
+                    program = [{ forever = [{ user = \"2ms\" }, { sleep = \"2ms\" }] }]\n";
+        for kernel in ["6.1", "6.12", "6.18"] {
+            for load in loads(kernel, text) {
+                // Half of the 512 to 1024 that are its share, as the other one runs or sleeps meanwhile.
+                assert!((230..=560).contains(&load), "{load} on {kernel}");
+            }
+        }
+    }
+    /// A task of /g that begins on the first CPU, and what is done then.
+    fn hog_until(until: &str, limit: &str, what: &str) -> String {
+        format!(
+            "duration = \"{until}\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n{limit}\n[[task]]\nname = \"hog\"\n\
+             group = \"/g\"\ncpus = \"0\"\nprogram = [{{ user = \"1s\" }}]\n{what}"
+        )
+    }
+
+    #[test]
+    fn a_parked_task_takes_its_load_along() {
+        let what = "[[at]]\ntime = \"50ms\"\ntask = \"hog\"\naffinity = \"1\"\n";
+        let text = hog_until("51ms", "max = \"10000 100000\"", what);
+        for kernel in ["6.18", "7.3", "pull"] {
+            let [left, came] = loads(kernel, &text);
+            assert!(left == 0 && came > 100, "{left} and {came} on {kernel}");
+        }
+    }
+
+    #[test]
+    fn real_time_tasks_are_no_load_and_bring_theirs_when_they_are_none_any_more() {
+        let to =
+            |ms, class| format!("[[at]]\ntime = \"{ms}ms\"\ntask = \"hog\"\nclass = \"{class}\"\n");
+        for kernel in ["6.1", "6.12", "7.3"] {
+            let text = hog_until("101ms", "", &to(100, "rt"));
+            assert_eq!(loads(kernel, &text), [0, 0], "{kernel}");
+            let text = hog_until("106ms", "", &(to(100, "rt") + &to(105, "fair")));
+            let [load, _] = loads(kernel, &text);
+            assert!((700..1000).contains(&load), "{load} on {kernel}");
         }
     }
 }

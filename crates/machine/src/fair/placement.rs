@@ -13,6 +13,36 @@ use crate::task::{State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
+/// Whom a task woke last, and how often that was another one than before: by half less each second (kernel: `last_wakee`,
+/// `wakee_flips`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wakees {
+    last: Option<TaskId>,
+    flips: u32,
+    since_ns: u64,
+}
+
+impl Wakees {
+    /// It wakes this one (kernel: `record_wakee()`).
+    fn record(&mut self, task: TaskId, now: u64) {
+        const DECAY_NS: u64 = 1_000_000_000;
+        if now > self.since_ns + DECAY_NS {
+            self.flips /= 2;
+            self.since_ns = now;
+        }
+        if self.last != Some(task) {
+            self.last = Some(task);
+            self.flips += 1;
+        }
+    }
+
+    /// Whether one of two wakes so many, and the other so many fewer, that they are better spread (kernel: `wake_wide()`).
+    fn is_wide(self, other: Wakees, cpus: u32) -> bool {
+        let (most, least) = (self.flips.max(other.flips), self.flips.min(other.flips));
+        least >= cpus && most >= least * cpus
+    }
+}
+
 impl Machine<'_> {
     /// CPUs that share a last-level cache with this one, as a range of numbers.
     pub(crate) fn llc(&self, cpu: CpuId) -> std::ops::Range<u32> {
@@ -108,7 +138,10 @@ impl Machine<'_> {
             return self.least_loaded(task, prev);
         }
         let here = self.here;
-        let affine = here.is_some() && here != prev && self.may_use(task, here);
+        let affine = here.is_some()
+            && !self.note_wakee(task, here)
+            && here != prev
+            && self.may_use(task, here);
         let target = if !self.may_use(task, prev) {
             if !affine {
                 return self.least_loaded(task, prev);
@@ -132,6 +165,23 @@ impl Machine<'_> {
             return recent;
         }
         self.search_idle(task, target, near).unwrap_or(target)
+    }
+
+    /// Whether a task and who wakes it are to be spread; whom that one wakes is noted (kernel: `select_task_rq_fair()`,
+    /// which is not asked where there is no choice).
+    fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
+        let Task { mask, wakees: own, .. } = self.tasks[task];
+        if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
+            return false;
+        }
+        let (curr, now) = (self.cpus[here].curr, self.now);
+        let wakers = match curr.is_some() {
+            true => &mut self.tasks[curr].wakees,
+            false => &mut self.cpus[here].wakees,
+        };
+        wakers.record(task, now);
+        let wakers = *wakers;
+        wakers.is_wide(own, self.llc(here).len() as u32)
     }
 
     /// Whether a task had better wake up near who wakes it than where it was (kernel: `wake_affine()`).
@@ -212,6 +262,9 @@ impl Machine<'_> {
 
     /// A new task comes onto a queue for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
+        if self.cpus.len() > 1 && self.observed_first_cpu(task).is_some() {
+            self.forget_load(task);
+        }
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
         t.wanted_ns = self.now;
@@ -385,5 +438,27 @@ impl Machine<'_> {
     /// The level at which two tasks' paths meet, for the switch from one to the other.
     pub(crate) fn common_cfs_rq(&self, a: TaskId, b: TaskId) -> CfsRqId {
         self.matching_entities(self.tasks[a].se, self.tasks[b].se).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wakes_many_is_spread_from_who_wakes_half_as_many() {
+        let (mut many, mut few) = (Wakees::default(), Wakees::default());
+        (0..6).for_each(|n| many.record(TaskId(n % 3), 0));
+        few.record(TaskId(0), 0);
+        few.record(TaskId(0), 0);
+        assert!(!many.is_wide(few, 2), "who wakes the same one again and again");
+        few.record(TaskId(1), 0);
+        assert!(many.is_wide(few, 2) && few.is_wide(many, 2));
+        assert!(!many.is_wide(few, 3), "fewer than there are CPUs");
+        many.record(TaskId(0), 1_500_000_000);
+        assert_eq!(many.flips, 4, "half of them were a second ago");
+        many.record(TaskId(0), 1_500_000_001);
+        assert_eq!(many.flips, 4);
+        assert!(many.is_wide(few, 2));
     }
 }

@@ -2,6 +2,7 @@
 //! (kernel: `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
 
 use crate::bandwidth::rules::{GroupShare, Unit};
+use crate::fair::pelt::WEIGHT_SHIFT;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
@@ -16,7 +17,7 @@ const NICE_WEIGHT: [u64; 40] = [
 /// Weight of a `SCHED_IDLE` task.
 const IDLE_WEIGHT: u64 = 3;
 /// A whole weight, as weights are scaled.
-const SCALE: u64 = 1 << 10;
+const SCALE: u64 = 1 << WEIGHT_SHIFT;
 /// The least a group's entity weighs: unscaled, as the least share of one CPU of many is.
 const MIN_SHARE: u64 = 2;
 /// By what time is charged to one that weighs the least there is (kernel: `__update_inv_weight()`).
@@ -52,7 +53,8 @@ impl Machine<'_> {
         let rq = &mut self.cfs_rqs[q];
         let se = rq.se;
         let is_empty = rq.load + rq.load_parked == 0;
-        if se.is_none() || is_empty && rq.pelt.load_avg == 0 && !loses_weight {
+        let keeps = self.rules.empty_keeps_weight || rq.pelt.load_avg < SCALE;
+        if se.is_none() || is_empty && keeps && !loses_weight {
             return;
         }
         if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
@@ -60,8 +62,14 @@ impl Machine<'_> {
             return;
         }
         rq.bandwidth.weight_is_late = false;
+        let share = self.share(q);
+        self.reweight(se, share);
+    }
+
+    /// The share of a group on one CPU.
+    pub(crate) fn share(&mut self, q: CfsRqId) -> u64 {
         let cpus = self.cpus.len() as u64;
-        let group = rq.group;
+        let group = self.cfs_rqs[q].group;
         self.gather_load(group);
         let rq = &mut self.cfs_rqs[q];
         let group = &mut self.groups[group];
@@ -71,21 +79,19 @@ impl Machine<'_> {
             GroupShare::Queued => u64::from(group.h_nr).clamp(1, cpus),
         };
         let total = group.weight * tasks;
-        let share = if cpus == 1 {
+        if cpus == 1 {
             // The average is kept in whole weights: one that has decayed below that is nothing.
-            let is_nothing = is_empty && rq.pelt.load_avg < SCALE;
-            if is_nothing { NOTHING } else { total.max(MIN_SHARE) }
-        } else {
-            rq.publish_load(self.now, group);
-            let load = (rq.load + rq.load_parked).max(rq.pelt.load_avg);
-            let all = group.load_avg.saturating_sub(rq.pelt.published) + load;
-            let share = if all == 0 { total } else { scale(total, load, all) };
-            share.clamp(MIN_SHARE.min(total), total)
-        };
-        self.reweight(se, share);
+            let is_nothing = rq.load + rq.load_parked == 0 && rq.pelt.load_avg < SCALE;
+            return if is_nothing { NOTHING } else { total.max(MIN_SHARE) };
+        }
+        rq.publish_load(self.now, group);
+        let load = (rq.load + rq.load_parked).max(rq.pelt.load_avg);
+        let all = group.load_avg.saturating_sub(rq.pelt.published_load()) + load;
+        let share = if all == 0 { total } else { scale(total, load, all) };
+        share.clamp(MIN_SHARE.min(total), total)
     }
 
-    /// Whether a group without load loses its weight; with several CPUs, where averages are too coarse to tell, none does.
+    /// Whether a group without load loses its weight. With several CPUs none does: it keeps what it had last.
     pub(crate) fn loses_weight(&self) -> bool {
         self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }

@@ -204,10 +204,10 @@ impl Machine<'_> {
     }
 
     fn come_back(&mut self, task: TaskId) {
-        self.tasks[task].parked = false;
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let mut q = self.ses[se].q;
         self.weigh_parked_no_more(task, q);
+        self.tasks[task].parked = false;
         let mut levels = 0;
         while q.is_some() {
             self.clock_unthrottled_self(q);

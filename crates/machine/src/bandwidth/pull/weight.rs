@@ -18,8 +18,9 @@ impl Machine<'_> {
         self.gain_parked(q, self.nominal_weight(task));
     }
 
-    /// It is not parked any more, and not queued yet.
+    /// It is about to be parked no more, and not queued yet.
     pub(crate) fn weigh_parked_no_more(&mut self, task: TaskId, q: CfsRqId) {
+        self.note_queued(self.tasks[task].se);
         if self.has(Fault::ParkedWeightless) {
             return;
         }
@@ -38,7 +39,9 @@ impl Machine<'_> {
     /// The group of this queue is about to be queued.
     #[inline]
     pub(crate) fn weigh_on_queue(&mut self, q: CfsRqId) {
-        if std::mem::take(&mut self.cfs_rqs[q].bandwidth.weighs_parked) {
+        if self.cfs_rqs[q].bandwidth.weighs_parked {
+            self.note_queued(self.cfs_rqs[q].se);
+            self.cfs_rqs[q].bandwidth.weighs_parked = false;
             let rq = &self.cfs_rqs[q];
             self.lose_parked(rq.parent, self.ses[rq.se].weight);
         }
@@ -66,6 +69,7 @@ impl Machine<'_> {
 
     /// What is parked below a queue weighs at its parent's as the group does.
     fn count_entity(&mut self, q: CfsRqId) {
+        self.note_queued(self.cfs_rqs[q].se);
         let rq = &mut self.cfs_rqs[q];
         rq.bandwidth.weighs_parked = true;
         let (parent, weight) = (rq.parent, self.ses[rq.se].weight);
