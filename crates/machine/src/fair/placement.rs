@@ -175,10 +175,9 @@ impl Machine<'_> {
             return false;
         }
         let (curr, now) = (self.cpus[here].curr, self.now);
-        let wakers = match curr.is_some() {
-            true => &mut self.tasks[curr].wakees,
-            false => &mut self.cpus[here].wakees,
-        };
+        let is_idle = curr.is_none();
+        let wakers =
+            if is_idle { &mut self.cpus[here].wakees } else { &mut self.tasks[curr].wakees };
         wakers.record(task, now);
         let wakers = *wakers;
         wakers.is_wide(own, self.llc(here).len() as u32)
