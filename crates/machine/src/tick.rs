@@ -196,7 +196,9 @@ impl Machine<'_> {
         const SAME_NS: u64 = 5_000;
         let Some((left_ns, false)) = self.slice_left(cpu) else { return };
         // Under noise the switch to the task is in its slice.
-        let stolen_ns = if self.noise.is_some() { 0 } else { self.cpus[cpu].stolen_ns };
+        let c = &self.cpus[cpu];
+        let still_ns = c.stolen_ns.saturating_sub(self.now - c.accounted_ns);
+        let stolen_ns = if self.noise.is_some() { 0 } else { still_ns };
         let late_ns = self.noise_ns(Kind::Slice)
             + if idled { self.noise_ns(Kind::SwitchFromIdle) } else { 0 };
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;

@@ -104,6 +104,8 @@ fn seeds_that_found_faults_stay_fixed() {
         (5615, "6.18"),
         // One that was due in the very instant in which ticks became rarer.
         (340, "pull"),
+        // A slice timer that was late by what an interrupt had taken that was over.
+        (1888, "7.3"),
     ] {
         let kernel = cpumax_machine::kernel::parse_kernels(kernel).expect("is a kernel")[0];
         let workload = random::workload(seed);

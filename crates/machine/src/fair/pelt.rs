@@ -247,18 +247,18 @@ impl Machine<'_> {
         self.queued[se.ix()].avg
     }
 
-    /// A task that has slept for long is about to wake up.
-    pub(crate) fn forget_load(&mut self, task: TaskId) {
-        self.tasks[task].wanted = 0;
-        self.queued[self.tasks[task].se.ix()].avg = 0;
-    }
-
-    /// The same, where it matters.
+    /// The same, where there are several CPUs.
     #[inline]
     pub(crate) fn note_queued(&mut self, se: SeId) {
         if self.cpus.len() > 1 {
             self.average_queued(se);
         }
+    }
+
+    /// A task that has slept for long is about to wake up.
+    pub(crate) fn forget_load(&mut self, task: TaskId) {
+        self.tasks[task].wanted = 0;
+        self.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
     /// A task that comes to another queue than it was on, to its first one, or back from another class, takes its load along
