@@ -1,10 +1,15 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
+mod values;
+
+pub use values::Seeds;
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_recording::Selector;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use values::{dilation, duration, event_cost, file_to_put, ratio, seeds, selector};
 
 /// One kernel of each generation and the first of some that differ inside one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
@@ -202,6 +207,10 @@ pub struct RunArgs {
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
     #[arg(long, value_enum)]
     pub mode: Option<VmMode>,
+    /// With --mode parallel, let machines' clocks go so many times slower, so that to them everything is as many times faster; a
+    /// run takes as many times longer [default: KVM's own clock where it works, else 8 for each turn at the host's CPUs]
+    #[arg(long, value_name = "N", value_parser = dilation)]
+    pub dilation: Option<u16>,
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
@@ -217,6 +226,14 @@ pub struct RunArgs {
     /// Draw how long interrupts were off when throttled tasks were put back
     #[arg(long)]
     pub histogram: bool,
+}
+
+impl RunArgs {
+    /// An option that was given and means nothing but to virtual machines.
+    pub fn about_machines(&self) -> Option<&'static str> {
+        let mode = self.mode.map(|_| "--mode");
+        mode.or(self.dilation.map(|_| "--dilation"))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -372,6 +389,9 @@ pub struct LabRunArgs {
     /// One CPU, and time by instructions executed: what it does does not depend on this machine
     #[arg(long, conflicts_with = "cpus")]
     pub exact: bool,
+    /// Let the machine's clock go so many times slower than the host's once it has booted
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "exact", value_parser = dilation)]
+    pub dilation: u16,
     /// Put a file of this machine into the virtual one; all files can be executed there
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
     pub files: Vec<(PathBuf, String)>,
@@ -442,6 +462,10 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
+    /// Let machines' clocks go so many times slower than the host's, so that to them everything is as many times faster; a run
+    /// takes as many times longer [default: as in `cpumax run`]
+    #[arg(long, value_name = "N", requires = "parallel", value_parser = dilation)]
+    pub dilation: Option<u16>,
     /// Run each real kernel so many times, as no run is like another, and compare the median of each number; 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,
@@ -515,66 +539,6 @@ pub struct SearchArgs {
     pub log: Option<PathBuf>,
 }
 
-/// From the first to the last, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seeds {
-    pub first: u64,
-    pub last: u64,
-}
-
-/// More than anyone waits for; keeps a slip of the hand from filling memory.
-const SEEDS_MAX: u64 = 100_000;
-
-fn seeds(text: &str) -> Result<Seeds, String> {
-    let takes = "give two numbers such as 1..20";
-    let (first, last) = text.split_once("..").ok_or(takes)?;
-    let last = last.strip_prefix('=').unwrap_or(last);
-    let number = |text: &str| text.trim().parse().map_err(|error| format!("{error}; {takes}"));
-    let (first, last): (u64, u64) = (number(first)?, number(last)?);
-    match last.checked_sub(first) {
-        None => Err("its end is before its start".to_owned()),
-        Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
-        Some(_) => Ok(Seeds { first, last }),
-    }
-}
-
-fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
-    match text.rsplit_once(':') {
-        Some((host, guest)) if !host.is_empty() && guest.starts_with('/') && guest.len() > 1 => {
-            Ok((PathBuf::from(host), guest.to_owned()))
-        }
-        _ => {
-            Err("give the file here and its absolute path there, such as ./busybox:/bin/sh"
-                .to_owned())
-        }
-    }
-}
-
-/// A finite number from 1.
-fn ratio(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
-        _ => Err("give a number from 1, such as 2.5".to_owned()),
-    }
-}
-
-fn selector(text: &str) -> Result<Selector, String> {
-    text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
-}
-
-/// A cost in ns, less than a second.
-fn event_cost(text: &str) -> Result<u32, String> {
-    match duration(text)?.as_nanos() {
-        ns @ ..1_000_000_000 => Ok(ns as u32),
-        _ => Err("recording an event takes less than a second".to_owned()),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -583,14 +547,5 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn seeds_are_two_numbers_in_order() {
-        assert_eq!(seeds("1..20"), Ok(Seeds { first: 1, last: 20 }));
-        assert_eq!(seeds("5..=5"), Ok(Seeds { first: 5, last: 5 }));
-        for text in ["", "3", "a..b", "5..4", "0..100000", "-1..4"] {
-            assert!(seeds(text).is_err(), "{text}");
-        }
     }
 }

@@ -29,6 +29,8 @@ pub struct How<'a> {
     pub on: WorldName,
     /// One CPU, or several side by side.
     pub mode: Mode,
+    /// How many times slower machines' clocks go, with several CPUs.
+    pub dilation: Option<u16>,
     /// Virtual machines at a time, if not as many as there are CPUs for.
     pub side_by_side: Option<u16>,
     /// Where real kernels' runs are kept, and taken from.

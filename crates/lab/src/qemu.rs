@@ -10,6 +10,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -23,10 +24,13 @@ pub enum Mode {
     /// One CPU, and time is the number of instructions it has executed: what is measured does not depend on the
     /// host, and is the same to the byte in every run. Idle time costs nothing.
     Exact,
-    /// This many CPUs, each on a thread of the host, and time is the host's.
+    /// This many CPUs, each on a thread of the host, and time is the host's, or as many times slower as is asked for.
     Parallel {
         /// 1 to 255.
         cpus: u16,
+        /// How many times slower the machine's clock is than the host's, at least 1: see [`DILATION`]. If none is asked
+        /// for, the host's CPUs execute the machine where they can, and the usual one goes for emulation.
+        dilation: Option<u16>,
     },
 }
 
@@ -34,9 +38,22 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// QEMU, which works everywhere.
-    Emulated,
+    Emulated {
+        /// How many times slower the machine's clock goes than the host's; 1 where instructions are the clock.
+        dilation: u16,
+    },
     /// The host's CPUs. Only for [`Mode::Parallel`]: they do not count instructions.
     Kvm,
+}
+
+impl Accelerator {
+    /// How many times slower the machine's clock goes than the host's.
+    pub fn dilation(self) -> u16 {
+        match self {
+            Accelerator::Emulated { dilation } => dilation,
+            Accelerator::Kvm => 1,
+        }
+    }
 }
 
 impl Mode {
@@ -44,17 +61,36 @@ impl Mode {
     pub fn cpus(self) -> u16 {
         match self {
             Mode::Exact => 1,
-            Mode::Parallel { cpus } => cpus,
+            Mode::Parallel { cpus, .. } => cpus,
         }
+    }
+
+    /// How it is emulated.
+    pub(crate) fn emulated(self) -> Accelerator {
+        let dilation = match self {
+            Mode::Exact => 1,
+            Mode::Parallel { cpus, dilation } => dilation.unwrap_or_else(|| usual_dilation(cpus)),
+        };
+        Accelerator::Emulated { dilation }
     }
 
     /// E.g. `exact` or `parallel4`, for names of files.
     pub(crate) fn name(self) -> String {
         match self {
             Mode::Exact => "exact".to_owned(),
-            Mode::Parallel { cpus } => format!("parallel{cpus}"),
+            Mode::Parallel { cpus, .. } => format!("parallel{cpus}"),
         }
     }
+}
+
+/// How many times slower the clock of an emulated machine may go than the host's.
+pub const DILATION: RangeInclusive<u16> = 1..=1000;
+
+/// What is usual for a machine of so many CPUs: each turn of a CPU of its own at one of the host is short enough then.
+fn usual_dilation(cpus: u16) -> u16 {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    let turns = usize::from(cpus).div_ceil(here);
+    u16::try_from(8 * turns).map_or(*DILATION.end(), |times| times.min(*DILATION.end()))
 }
 
 /// First line of what the program says of its version.
@@ -88,7 +124,7 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
             "-cpu",
             "max,-rdrand,-rdseed",
         ]),
-        (Mode::Parallel { .. }, Accelerator::Emulated) => {
+        (Mode::Parallel { .. }, Accelerator::Emulated { .. }) => {
             arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]);
         }
         (Mode::Parallel { .. }, Accelerator::Kvm) => {
@@ -98,15 +134,20 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
+/// What a kernel's console shows last before its first process runs, if it shows all.
+pub(crate) const INIT_RUNS: &str = "Run /init as init process";
+
 /// What every kernel is told.
-pub fn kernel_arguments(mode: Mode) -> String {
-    let mut text = "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr norandmaps".to_owned();
+pub fn kernel_arguments(mode: Mode, accelerator: Accelerator) -> String {
+    // Where its first process must be seen to begin, all is shown until then.
+    let level = if accelerator.dilation() > 1 { 7 } else { 4 };
+    let mut text = format!("console=ttyS0 loglevel={level} panic=-1 oops=panic nokaslr norandmaps");
     // It uses up to a tenth of the one CPU on 6.17 to 7.1.
     text.push_str(" damon_stat.enabled=N");
     // Their workers come every two seconds and take turns from whoever is measured.
     text.push_str(" psi=0 cgroup_disable=memory");
-    if mode == Mode::Exact {
-        // Instructions are counted, so this clock is exact; the watchdog would measure it against others.
+    if mode == Mode::Exact || accelerator.dilation() > 1 {
+        // All clocks of the machine are one; the watchdog would measure them against each other.
         text.push_str(" tsc=reliable");
     }
     text
@@ -139,6 +180,7 @@ pub fn path_of(file: &impl AsRawFd) -> String {
 /// [`Error::Missing`] when the program is not installed.
 pub fn start(
     arguments: &[String],
+    environment: &[(&str, String)],
     passed: Vec<OwnedFd>,
     seat: Option<&Seat>,
 ) -> Result<Child, Error> {
@@ -146,6 +188,7 @@ pub fn start(
     let parent = getpid();
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     // Ctrl-C is for us; we end the machine in our own way.
     command.process_group(0);
     let prepare = move || {

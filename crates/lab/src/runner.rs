@@ -59,8 +59,7 @@ impl Job {
             sample_periods: false,
             trace: false,
             kernel_arguments: String::new(),
-            // Emulated, on a host that does other things as well, it takes several times as long.
-            patience: Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30,
+            patience: patience(mode, duration_ns),
         }
     }
 
@@ -74,6 +73,13 @@ impl Job {
             trace: self.trace,
         })
     }
+}
+
+/// How long to wait for a result. Emulated, on a host that does other things as well, a run takes several times as long.
+fn patience(mode: Mode, duration_ns: u64) -> Duration {
+    let slower = u32::from(mode.emulated().dilation() - 1);
+    let duration = Duration::from_nanos(duration_ns);
+    Duration::from_secs(60) + duration * 30 + (Duration::from_secs(10) + duration * 4) * slower
 }
 
 /// What a job is at.
@@ -225,9 +231,15 @@ impl Lab {
         match answer {
             FromGuest::Result(mut report) => {
                 report.outcome.kernel.clone_from(&job.kernel);
-                if boot.accelerator == Accelerator::Kvm {
-                    report.notes.push("run by the host's CPUs (KVM), not emulated".to_owned());
-                }
+                report.notes.extend(match boot.accelerator {
+                    Accelerator::Kvm => {
+                        Some("run by the host's CPUs (KVM), not emulated".to_owned())
+                    }
+                    Accelerator::Emulated { dilation: 1 } => None,
+                    Accelerator::Emulated { dilation } => Some(format!(
+                        "the machine's clock went {dilation} times slower than the host's"
+                    )),
+                });
                 Ok(*report)
             }
             FromGuest::Refused { reason } => Err(Error::Refused { reason }),
@@ -269,8 +281,8 @@ impl Lab {
     fn boot<'a>(&'a self, kernel: &'a Kernel, mode: Mode, kernel_arguments: &'a str) -> Boot<'a> {
         let guest = &self.guest.bytes;
         let accelerator = match mode {
-            Mode::Parallel { .. } if kvm::may_work(&self.cache) => Accelerator::Kvm,
-            _ => Accelerator::Emulated,
+            Mode::Parallel { dilation: None, .. } if kvm::may_work(&self.cache) => Accelerator::Kvm,
+            mode => mode.emulated(),
         };
         Boot {
             kernel,
@@ -296,7 +308,7 @@ impl Lab {
                 if boot.accelerator == Accelerator::Kvm =>
             {
                 kvm::refuse(&self.cache, &why)?;
-                boot.accelerator = Accelerator::Emulated;
+                boot.accelerator = boot.mode.emulated();
                 of(boot)?
             }
             snapshot => snapshot?,

@@ -24,6 +24,12 @@ use std::time::{Duration, Instant};
 
 /// Start-up work of the kernel goes on for about 12 s on 7.1 and later.
 const SETTLE_S: u64 = 16;
+/// What a restored machine has left of the sleep in which it was saved, with a margin: `jobs()` in the guest's
+/// `hypervisor.rs`. Until then its clock may go as the host's.
+const ASLEEP: Duration = Duration::from_millis(1900);
+/// From when on a machine that boots has the clock it will run by, after its first process was seen to begin: before it has
+/// settled, and by more than it takes to see that.
+const SLOW_DOWN_AFTER: Duration = Duration::from_millis(SETTLE_S * 1000 - 250);
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: u32 = 3;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
@@ -145,10 +151,12 @@ impl Boot<'_> {
         part(self.guest);
         part(self.qemu_version.as_bytes());
         part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
-        part(qemu::kernel_arguments(self.mode).as_bytes());
+        part(qemu::kernel_arguments(self.mode, self.accelerator).as_bytes());
         part(self.arguments().as_bytes());
-        if self.accelerator == Accelerator::Kvm {
-            part(kvm::boot_id().as_bytes());
+        match self.accelerator {
+            Accelerator::Emulated { dilation: 1 } => {}
+            Accelerator::Emulated { dilation } => part(&dilation.to_le_bytes()),
+            Accelerator::Kvm => part(kvm::boot_id().as_bytes()),
         }
         for bytes in more {
             part(bytes);
@@ -165,7 +173,7 @@ impl Boot<'_> {
         let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
         // It ends when the state is read or the machine is gone; a machine that got half of it says so.
         thread::spawn(move || io::copy(&mut state, &mut writer));
-        vm.resume(stop)?;
+        vm.resume(ASLEEP, stop)?;
         Ok(vm)
     }
 
@@ -176,7 +184,7 @@ impl Boot<'_> {
         loop {
             match self.attempt(&initramfs, folder, state, stop) {
                 Err(Error::Panic { .. } | Error::Vm { .. })
-                    if attempt < BOOT_ATTEMPTS && self.accelerator == Accelerator::Emulated =>
+                    if attempt < BOOT_ATTEMPTS && self.accelerator != Accelerator::Kvm =>
                 {
                     attempt += 1;
                 }
@@ -199,11 +207,16 @@ impl Boot<'_> {
         let machine = self.machine(initramfs, &arguments, PAUSE);
         let mut vm = Vm::start(&machine, Begin::Boot)?;
         let boot_time = match self.accelerator {
-            Accelerator::Emulated => boot_time(self.mode),
+            Accelerator::Emulated { dilation } => boot_time(self.mode, dilation),
             Accelerator::Kvm => kvm::BOOT_TIME,
         };
         let deadline = Instant::now() + boot_time;
         let patience = Patience { deadline, stop };
+        if self.accelerator.dilation() > 1 {
+            // The guest measures how fast this machine is as soon as it has settled.
+            vm.wait_until_shown(qemu::INIT_RUNS, patience)?;
+            vm.slow_down_in(SLOW_DOWN_AFTER)?;
+        }
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
@@ -252,8 +265,8 @@ fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
 }
 
 /// More than any boot takes, on a host that is busy with other things as well.
-pub fn boot_time(mode: Mode) -> Duration {
-    Duration::from_secs(240 + 8 * u64::from(mode.cpus()))
+pub fn boot_time(mode: Mode, dilation: u16) -> Duration {
+    Duration::from_secs(240 + 8 * u64::from(mode.cpus()) + 30 * u64::from(dilation - 1))
 }
 
 /// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.

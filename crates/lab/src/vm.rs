@@ -4,6 +4,7 @@
 //! of its own, which end when it does.
 
 use crate::Error;
+use crate::dilation::{self, Clock};
 use crate::qemu::{self, Accelerator, Mode};
 use crate::qmp::{self, Monitor, Said};
 use crate::seat::Seat;
@@ -93,6 +94,8 @@ pub struct Vm {
     started: Instant,
     /// For which deadline something is waited for, and how long it had waited for a CPU before that.
     waited: (Option<Instant>, Duration),
+    /// Of its own, if it is to be slower than the host's.
+    clock: Option<Clock>,
     /// A machine dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
     _seat: Option<Seat>,
@@ -126,7 +129,7 @@ impl Vm {
         let initramfs = qemu::memory_file("initramfs", machine.initramfs)?;
         add("-kernel", machine.image.display().to_string());
         add("-initrd", qemu::path_of(&initramfs));
-        let kernel = qemu::kernel_arguments(machine.mode);
+        let kernel = qemu::kernel_arguments(machine.mode, machine.accelerator);
         add("-append", format!("{kernel} {}", machine.kernel_arguments));
         let mut passed =
             vec![its_console.into(), its_guest.into(), its_monitor.into(), jobs, initramfs];
@@ -136,7 +139,15 @@ impl Vm {
             passed.push(OwnedFd::from(pipe));
         }
         let seat = if machine.mode == Mode::Exact { Seat::take() } else { None };
-        let mut child = qemu::start(&arguments, passed, seat.as_ref())?;
+        let mut environment = Vec::new();
+        let mut clock = None;
+        if let times @ 2.. = machine.accelerator.dilation() {
+            let (ours, parts) = Clock::new(times)?;
+            passed.extend(parts.files);
+            environment.extend(parts.environment);
+            clock = Some(ours);
+        }
+        let mut child = qemu::start(&arguments, &environment, passed, seat.as_ref())?;
         let console = Tail::follow(console);
         let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
         let (sender, heard) = sync_channel(64);
@@ -153,10 +164,16 @@ impl Vm {
             events: Vec::new(),
             started: Instant::now(),
             waited: (None, Duration::ZERO),
+            clock,
             on_this_thread: PhantomData,
             _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
+        if vm.clock.is_some() && !dilation::is_loaded_in(vm.child.id()).unwrap_or(true) {
+            let why = "this QEMU takes no library before its own (LD_PRELOAD), which slows its clock down; ask for a \
+                       dilation of 1";
+            return Err(vm.fault(why));
+        }
         // Its CPUs are there by now, and do not wish for the same.
         if machine.mode != Mode::Exact {
             qemu::serve_timers_promptly(vm.child.id());
@@ -191,6 +208,26 @@ impl Vm {
         Ok(())
     }
 
+    /// Waits until the console has shown this.
+    ///
+    /// # Errors
+    /// As [`Vm::next`].
+    pub fn wait_until_shown(&mut self, text: &str, patience: Patience<'_>) -> Result<(), Error> {
+        while !self.console().contains(text) {
+            if (patience.stop)() {
+                return Err(Error::Interrupted);
+            }
+            self.look_for_panic()?;
+            if self.has_ended(Duration::from_millis(20)) {
+                return Err(self.ended());
+            }
+            if self.left_until(patience.deadline).is_zero() {
+                return Err(self.hung());
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the state of the stopped machine into a pipe.
     ///
     /// # Errors
@@ -216,11 +253,11 @@ impl Vm {
         }
     }
 
-    /// Waits until the state it was given is there, and lets it go on.
+    /// Waits until the state it was given is there, and lets it go on; its clock slows down so long after that.
     ///
     /// # Errors
     /// When the state is not one of such a machine.
-    pub fn resume(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    pub fn resume(&mut self, slower_after: Duration, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         loop {
             let state = self.ask("query-status", &Value::Null, stop)?;
             if state.pointer("/status").and_then(Value::as_str) != Some("inmigrate") {
@@ -228,7 +265,16 @@ impl Vm {
             }
             thread::sleep(Duration::from_millis(5));
         }
+        self.slow_down_in(slower_after)?;
         self.ask("cont", &Value::Null, stop).map(drop)
+    }
+
+    /// Has its clock, if that is to be slower than the host's, slow down so long from now.
+    ///
+    /// # Errors
+    /// As [`Clock::slow_down_in`].
+    pub fn slow_down_in(&self, after: Duration) -> Result<(), Error> {
+        self.clock.as_ref().map_or(Ok(()), |clock| clock.slow_down_in(after))
     }
 
     /// The last that the console showed.
@@ -518,6 +564,7 @@ mod tests {
             events: Vec::new(),
             started: Instant::now(),
             waited: (None, Duration::ZERO),
+            clock: None,
             on_this_thread: PhantomData,
             _seat: None,
         };

@@ -6,7 +6,7 @@ use cpumax_lab::{Command, Error, Job, Lab, Mode, Quiet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KERNEL: &str = "6.12";
 /// Does what its first argument says.
@@ -117,11 +117,36 @@ fn parallel_runs_of_one_job_are_kept_one_by_one() {
     let open = || lab().map(|lab| lab.keeping(folder.path()).unwrap());
     let (Some(first), Some(second)) = (open(), open()) else { return };
     let scenario = "duration = \"5ms\"\n[[task]]\nname = \"t\"\nprogram = [{ user = \"1ms\" }, { sleep = \"1ms\" }]\n";
-    let job = Job::new(KERNEL, Mode::Parallel { cpus: 2 }, scenario.to_owned(), 1, 5_000_000);
+    let job = Job::new(
+        KERNEL,
+        Mode::Parallel { cpus: 2, dilation: Some(1) },
+        scenario.to_owned(),
+        1,
+        5_000_000,
+    );
     let run = |lab: &Lab| lab.run(&job, &Quiet).unwrap();
     let ran = [run(&first), run(&first)];
     assert_ne!(ran[0], ran[1], "no two runs are like each other");
     assert_eq!([run(&second), run(&second)], ran, "from the files, in order");
+}
+
+#[test]
+fn a_slower_clock_is_that_of_the_whole_machine() {
+    let Some(lab) = lab() else { return };
+    let dilation = 3;
+    let mode = Mode::Parallel { cpus: 2, dilation: Some(dilation) };
+    let calibration = lab.ready(KERNEL, mode, &Quiet).unwrap().calibration;
+    // Its counter is of one GHz, by the kernel's own measure.
+    assert!(calibration.stamp_fs.abs_diff(1_000_000) < 1_000, "{calibration:?}");
+    let scenario = "duration = \"1s\"\n[machine]\ncpus = 2\n[[task]]\nname = \"t\"\n\
+                    program = [{ forever = [{ user = \"1ms\" }, { sleep = \"1ms\" }] }]\n";
+    let job = Job::new(KERNEL, mode, scenario.to_owned(), 1, 1_000_000_000);
+    let begin = Instant::now();
+    let report = lab.run(&job, &Quiet).unwrap();
+    let seconds = report.outcome.simulated_ns as f64 / 1e9;
+    assert!((1.0..1.1).contains(&seconds), "{seconds}");
+    assert!(begin.elapsed().as_secs_f64() > f64::from(dilation), "{:?}", begin.elapsed());
+    assert!(report.notes.iter().any(|note| note.contains("3 times slower")), "{:?}", report.notes);
 }
 
 /// With more emulated CPUs than the host has, a call takes longer than it took alone when the machine booted.
@@ -133,7 +158,8 @@ fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
         "duration = \"2s\"\n[machine]\ncpus = {cpus}\n[[task]]\nname = \"t\"\ncount = {cpus}\ncpus = \"each\"\n\
          program = [{{ forever = [{{ kernel = \"10ms\" }}, {{ done = true }}] }}]\n"
     );
-    let job = Job::new(KERNEL, Mode::Parallel { cpus }, scenario, 1, 2_000_000_000);
+    let job =
+        Job::new(KERNEL, Mode::Parallel { cpus, dilation: Some(1) }, scenario, 1, 2_000_000_000);
     let outcome = lab.run(&job, &Quiet).unwrap().outcome;
     let tasks = &outcome.tasks["t"];
     let each_us = tasks.usage_usec / tasks.completions;

@@ -48,7 +48,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
+    let how = How { on: args.on, mode, dilation: args.dilation, side_by_side: args.jobs, kept };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");
     bar.tick();

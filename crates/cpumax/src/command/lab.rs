@@ -50,7 +50,8 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
 
 fn run(args: &LabRunArgs) -> Result<(), Failure> {
     let lab = Lab::open()?;
-    let mode = if args.exact { Mode::Exact } else { Mode::Parallel { cpus: args.cpus } };
+    let parallel = Mode::Parallel { cpus: args.cpus, dilation: Some(args.dilation) };
+    let mode = if args.exact { Mode::Exact } else { parallel };
     let command = Command {
         kernel: args.kernel.clone(),
         mode,

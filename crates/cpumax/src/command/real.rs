@@ -117,10 +117,12 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
     if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
         bail!("{option} looks into the model: it goes with --on model");
     }
-    if args.on == RunOn::Host && args.mode.is_some() {
-        bail!("--mode is about virtual machines: it goes with --on vm");
+    match args.about_machines() {
+        Some(option) if args.on == RunOn::Host => {
+            bail!("{option} is about virtual machines: it goes with --on vm")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What `compare` allows a real kernel, which is never to the nanosecond where the model is.
@@ -190,7 +192,8 @@ fn jobs<'a>(
     let names = Names { alone, scenario: workloads.len() > 1, seed: seeded };
     let mut jobs = Vec::new();
     for workload in workloads {
-        let (mode, scenario) = (mode(workload, args.mode)?, print(workload));
+        let mode = mode(workload, args.mode, args.dilation)?;
+        let scenario = print(workload);
         for kernel in kernels {
             for seed in seeds.first..=seeds.last {
                 let scenario = scenario.clone();
@@ -208,16 +211,21 @@ fn jobs<'a>(
     Ok(jobs)
 }
 
-fn mode(workload: &Workload, asked: Option<VmMode>) -> anyhow::Result<Mode> {
+fn mode(workload: &Workload, asked: Option<VmMode>, dilation: Option<u16>) -> anyhow::Result<Mode> {
     let cpus = workload.machine.cpus;
     match asked {
         Some(VmMode::Exact) if cpus > 1 => {
             let name = &workload.name;
             bail!("{name} has {cpus} CPUs, and --mode exact is for one: use --mode parallel")
         }
+        Some(VmMode::Exact) if dilation.is_some() => {
+            bail!(
+                "--mode exact counts instructions, whatever the host does: --dilation is for --mode parallel"
+            )
+        }
         Some(VmMode::Exact) => Ok(Mode::Exact),
-        None if cpus == 1 => Ok(Mode::Exact),
-        Some(VmMode::Parallel) | None => Ok(Mode::Parallel { cpus }),
+        None if cpus == 1 && dilation.is_none() => Ok(Mode::Exact),
+        Some(VmMode::Parallel) | None => Ok(Mode::Parallel { cpus, dilation }),
     }
 }
 
@@ -385,10 +393,14 @@ mod tests {
                 .replace("[machine]\n", &format!("[machine]\ncpus = {cpus}\n"));
             cpumax_workload::parse(&text, "a").unwrap()
         };
-        assert_eq!(mode(&with(1), None).unwrap(), Mode::Exact);
-        assert_eq!(mode(&with(4), None).unwrap(), Mode::Parallel { cpus: 4 });
-        assert_eq!(mode(&with(1), Some(VmMode::Parallel)).unwrap(), Mode::Parallel { cpus: 1 });
-        let told = mode(&with(4), Some(VmMode::Exact)).unwrap_err().to_string();
+        let parallel = |cpus, dilation| Mode::Parallel { cpus, dilation };
+        assert_eq!(mode(&with(1), None, None).unwrap(), Mode::Exact);
+        assert_eq!(mode(&with(1), None, Some(8)).unwrap(), parallel(1, Some(8)));
+        assert_eq!(mode(&with(4), None, None).unwrap(), parallel(4, None));
+        assert_eq!(mode(&with(1), Some(VmMode::Parallel), None).unwrap(), parallel(1, None));
+        let told = mode(&with(4), Some(VmMode::Exact), None).unwrap_err().to_string();
         assert!(told.contains("4 CPUs") && told.contains("--mode parallel"), "{told}");
+        let told = mode(&with(1), Some(VmMode::Exact), Some(8)).unwrap_err().to_string();
+        assert!(told.contains("--dilation is for --mode parallel"), "{told}");
     }
 }

@@ -23,8 +23,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.on != RunOn::Model {
         return super::real::run(args);
     }
-    if args.mode.is_some() {
-        return Err(anyhow!("--mode is about virtual machines: it goes with --on vm").into());
+    if let Some(option) = args.about_machines() {
+        return Err(anyhow!("{option} is about virtual machines: it goes with --on vm").into());
     }
     let asked = kernel::parse_kernels(&args.running.kernel)?;
     let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| args.all);

@@ -115,7 +115,10 @@ pub fn kernel_arguments(workload: &Workload) -> String {
 fn mode(how: How<'_>, workload: &Workload) -> cpumax_lab::Mode {
     match how.mode {
         Mode::Exact => cpumax_lab::Mode::Exact,
-        Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus },
+        Mode::Parallel => {
+            let dilation = how.dilation;
+            cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus, dilation }
+        }
     }
 }
 

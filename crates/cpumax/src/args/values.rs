@@ -1,0 +1,97 @@
+//! What is behind the values of options: texts that are numbers, times, files.
+
+use cpumax_lab::DILATION;
+use cpumax_recording::Selector;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// From the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seeds {
+    pub first: u64,
+    pub last: u64,
+}
+
+/// More than anyone waits for; keeps a slip of the hand from filling memory.
+const SEEDS_MAX: u64 = 100_000;
+
+pub fn seeds(text: &str) -> Result<Seeds, String> {
+    let takes = "give two numbers such as 1..20";
+    let (first, last) = text.split_once("..").ok_or(takes)?;
+    let last = last.strip_prefix('=').unwrap_or(last);
+    let number = |text: &str| text.trim().parse().map_err(|error| format!("{error}; {takes}"));
+    let (first, last): (u64, u64) = (number(first)?, number(last)?);
+    match last.checked_sub(first) {
+        None => Err("its end is before its start".to_owned()),
+        Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
+        Some(_) => Ok(Seeds { first, last }),
+    }
+}
+
+pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
+    match text.rsplit_once(':') {
+        Some((host, guest)) if !host.is_empty() && guest.starts_with('/') && guest.len() > 1 => {
+            Ok((PathBuf::from(host), guest.to_owned()))
+        }
+        _ => {
+            Err("give the file here and its absolute path there, such as ./busybox:/bin/sh"
+                .to_owned())
+        }
+    }
+}
+
+/// A finite number from 1.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
+        _ => Err("give a number from 1, such as 2.5".to_owned()),
+    }
+}
+
+pub fn selector(text: &str) -> Result<Selector, String> {
+    text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
+}
+
+/// A cost in ns, less than a second.
+pub fn event_cost(text: &str) -> Result<u32, String> {
+    match duration(text)?.as_nanos() {
+        ns @ ..1_000_000_000 => Ok(ns as u32),
+        _ => Err("recording an event takes less than a second".to_owned()),
+    }
+}
+
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
+}
+
+/// How many times slower a machine's clock is to go.
+pub fn dilation(text: &str) -> Result<u16, String> {
+    let takes = "give a whole number from 1 (as fast as the host's) to 1000, such as 16";
+    match text.parse() {
+        Ok(times) if DILATION.contains(&times) => Ok(times),
+        _ => Err(takes.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_two_numbers_in_order() {
+        assert_eq!(seeds("1..20"), Ok(Seeds { first: 1, last: 20 }));
+        assert_eq!(seeds("5..=5"), Ok(Seeds { first: 5, last: 5 }));
+        for text in ["", "3", "a..b", "5..4", "0..100000", "-1..4"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_clock_goes_a_whole_number_of_times_slower() {
+        assert_eq!((dilation("1"), dilation("1000")), (Ok(1), Ok(1000)));
+        for text in ["0", "1001", "-1", "1.5", ""] {
+            assert!(dilation(text).is_err(), "{text}");
+        }
+    }
+}
