@@ -29,17 +29,25 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
 
 /// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or `case-1-of-2` for two CPUs.
 pub fn case(name: &str) -> Option<Workload> {
+    case_of_number(name).filter(|workload| workload.name == name)
+}
+
+/// The random case whose number a name has; it may be of another number of CPUs.
+fn case_of_number(name: &str) -> Option<Workload> {
     let number = name.strip_prefix("case-")?;
     let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {
         Some((number, _)) => (number, random::real_on_several),
         None => (number, random::real),
     };
-    let workload = make(number.parse().ok()?);
-    (workload.name == name).then_some(workload)
+    Some(make(number.parse().ok()?))
 }
 
 /// What to say of a name that is no built-in scenario.
 pub fn not_built_in(name: &str) -> anyhow::Error {
+    if let Some(workload) = case_of_number(name) {
+        let called = workload.name;
+        return anyhow!("no random case is called '{name}'; the one of this number is '{called}'");
+    }
     match builtin::nearest(name) {
         Some(near) => anyhow!(
             "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` lists them"
