@@ -11,10 +11,10 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install kernels run test conformance scx-sources scx-test lint fmt bench peers recordings deps
+.PHONY: help guest install kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers recordings deps
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
 
 # Alone in the memory of a virtual machine it finds no C library, so it brings its own. What it brings for debuggers would be
 # read with every state that is restored, and names of functions depend on where it is built: a file of another size is
@@ -40,6 +40,17 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
 		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	cat docs/conformance.md
+
+# The same for two to eight CPUs side by side: an hour on two cores. No run is like another, so what is kept are those of the
+# day they were made on.
+PARALLEL_KERNELS ?= 6.12,6.18,7.3
+PARALLEL_CASES ?= --cases 0..23
+
+conformance-parallel: guest ## Hold the model against real kernels on several CPUs: docs/conformance-parallel.md
+	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(PARALLEL_KERNELS))
+	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
+		--runs target/conformance-parallel --markdown docs/conformance-parallel.md || [ $$? = 1 ]
+	cat docs/conformance-parallel.md
 
 comma := ,
 

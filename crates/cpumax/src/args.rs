@@ -208,7 +208,7 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub mode: Option<VmMode>,
     /// With --mode parallel, let machines' clocks go so many times slower, so that to them everything is as many times faster; a
-    /// run takes as many times longer [default: KVM's own clock where it works, else 8 for each turn at the host's CPUs]
+    /// run takes as many times longer [default: KVM's own clock where it works, else 4 for each turn at the host's CPUs]
     #[arg(long, value_name = "N", value_parser = dilation)]
     pub dilation: Option<u16>,
     /// Run with each seed from A to B instead of one

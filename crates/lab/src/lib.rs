@@ -29,4 +29,4 @@ pub use error::Error;
 pub use guest::Guest;
 pub use host::Host;
 pub use qemu::{DILATION, Mode};
-pub use runner::{Job, Lab, Quiet, Step, Watch};
+pub use runner::{Job, Lab, OF_MACHINE, Quiet, Step, Watch};

@@ -86,11 +86,13 @@ impl Mode {
 /// How many times slower the clock of an emulated machine may go than the host's.
 pub const DILATION: RangeInclusive<u16> = 1..=1000;
 
-/// What is usual for a machine of so many CPUs: each turn of a CPU of its own at one of the host is short enough then.
+/// What is usual for a machine of so many CPUs: enough that neither an emulator's slowness nor a wait for a turn at a CPU of
+/// the host shows in the numbers that are compared.
 fn usual_dilation(cpus: u16) -> u16 {
+    const FOR_EACH_TURN: usize = 4;
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = usize::from(cpus).div_ceil(here);
-    u16::try_from(8 * turns).map_or(*DILATION.end(), |times| times.min(*DILATION.end()))
+    u16::try_from(FOR_EACH_TURN * turns).unwrap_or(u16::MAX).min(*DILATION.end())
 }
 
 /// First line of what the program says of its version.

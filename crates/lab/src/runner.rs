@@ -82,6 +82,9 @@ fn patience(mode: Mode, duration_ns: u64) -> Duration {
     Duration::from_secs(60) + duration * 30 + (Duration::from_secs(10) + duration * 4) * slower
 }
 
+/// How those notes of a report begin that tell of its machine.
+pub const OF_MACHINE: &str = "the machine";
+
 /// What a job is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -233,11 +236,11 @@ impl Lab {
                 report.outcome.kernel.clone_from(&job.kernel);
                 report.notes.extend(match boot.accelerator {
                     Accelerator::Kvm => {
-                        Some("run by the host's CPUs (KVM), not emulated".to_owned())
+                        Some(format!("{OF_MACHINE} was run by the host's CPUs (KVM), not emulated"))
                     }
                     Accelerator::Emulated { dilation: 1 } => None,
                     Accelerator::Emulated { dilation } => Some(format!(
-                        "the machine's clock went {dilation} times slower than the host's"
+                        "{OF_MACHINE}'s clock went {dilation} times slower than the host's"
                     )),
                 });
                 Ok(*report)

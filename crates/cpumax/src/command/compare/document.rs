@@ -4,8 +4,10 @@ use super::matrix_of;
 use crate::args::CompareArgs;
 use crate::worlds::Asked;
 use cpumax_compare::Cell;
+use cpumax_lab::OF_MACHINE;
 use cpumax_report::{Matrix, MatrixCell, markdown};
 use cpumax_workload::Workload;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::SystemTime;
 
@@ -37,6 +39,14 @@ pub fn text(
         let (scenarios, cases) = (tally(scenarios), tally(cases));
         let _ = writeln!(out, "| {} | {ran} | {scenarios} | {cases} |", kernel.name);
     }
+    let machines = machines(workloads, columns);
+    if !machines.is_empty() {
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        let _ = writeln!(out, "\nOn a host with {here} CPUs:\n");
+        machines.iter().for_each(|(cpus, note)| {
+            let _ = writeln!(out, "- where there are {cpus} CPUs, {note}");
+        });
+    }
     if !scenarios.is_empty() {
         let matrix = markdown(&matrix_of(scenarios, asked, columns));
         let _ = write!(out, "\n## Scenarios\n\n{matrix}");
@@ -46,6 +56,19 @@ pub fn text(
         let _ = write!(out, "\n## Random cases that disagree\n\n{}", markdown(&disagree));
     }
     out
+}
+
+/// What was told of machines of so many CPUs.
+fn machines<'a>(workloads: &[Workload], columns: &'a [Vec<Cell>]) -> BTreeSet<(u16, &'a str)> {
+    let cpus_of = |cell: &Cell| {
+        let workload = workloads.iter().find(|workload| workload.name == cell.scenario);
+        workload.map_or(0, |workload| workload.machine.cpus)
+    };
+    let notes = columns
+        .iter()
+        .flatten()
+        .flat_map(|cell| cell.notes.iter().map(move |note| (cpus_of(cell), note.as_str())));
+    notes.filter(|(_, note)| note.starts_with(OF_MACHINE)).collect()
 }
 
 /// Without those of the last `cases` rows in which nothing is beyond its tolerance and nothing failed.
@@ -80,6 +103,9 @@ fn command(args: &CompareArgs) -> String {
         add("--parallel".to_owned());
         if args.median > 1 {
             add(format!("--median {}", args.median));
+        }
+        if let Some(dilation) = args.dilation {
+            add(format!("--dilation {dilation}"));
         }
     }
     if args.trace.is_some() {
