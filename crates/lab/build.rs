@@ -2,18 +2,40 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 const SOURCE: &str = "preload/clock.c";
 
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-env-changed=CC");
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    assert!(
+        architecture == "x86_64",
+        "the lab's machines are x86_64, and so must the host be: not {architecture}"
+    );
     let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("clock.so");
-    let mut compiler =
-        cc::Build::new().opt_level(2).pic(true).warnings(true).get_compiler().to_command();
-    let compiled =
-        compiler.args(["-shared", "-Wl,-z,now", "-s", "-o"]).arg(library).arg(SOURCE).status();
-    match compiled {
-        Ok(status) if status.success() => {}
-        ended => panic!("{compiler:?} does not make a library of {SOURCE}: {ended:?}"),
-    }
+    // QEMU's own C library is this one, whatever this program itself is linked with. `$CC` may be several words.
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut words = compiler.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("cc"));
+    command.args(words).args([
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-fPIC",
+        "-shared",
+        "-pthread",
+        "-Wl,-z,now",
+        "-s",
+        "-o",
+    ]);
+    let failed = match command.arg(library).arg(SOURCE).status() {
+        Ok(status) if status.success() => return,
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    panic!(
+        "{compiler} does not compile {SOURCE} ({failed}): a C compiler with libc's headers is needed; $CC names one"
+    );
 }

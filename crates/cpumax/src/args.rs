@@ -5,6 +5,7 @@ mod values;
 pub use values::Seeds;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use cpumax_lab::Dilation;
 use cpumax_recording::Selector;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -207,10 +208,11 @@ pub struct RunArgs {
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
     #[arg(long, value_enum)]
     pub mode: Option<VmMode>,
-    /// With --mode parallel, let machines' clocks go so many times slower, so that to them everything is as many times faster; a
-    /// run takes as many times longer [default: KVM's own clock where it works, else 4 for each turn at the host's CPUs]
+    /// Let the clocks of emulated machines in parallel mode, also with one CPU, go so many times slower than the host's: to
+    /// them everything is as many times faster, and runs take as many times longer; 1 is the host's time [default: KVM where it
+    /// works, else 8 for each turn that a machine's CPUs take at the host's]
     #[arg(long, value_name = "N", value_parser = dilation)]
-    pub dilation: Option<u16>,
+    pub dilation: Option<Dilation>,
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
@@ -389,9 +391,9 @@ pub struct LabRunArgs {
     /// One CPU, and time by instructions executed: what it does does not depend on this machine
     #[arg(long, conflicts_with = "cpus")]
     pub exact: bool,
-    /// Let the machine's clock go so many times slower than the host's once it has booted
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "exact", value_parser = dilation)]
-    pub dilation: u16,
+    /// Let the machine's clock go so many times slower than the host's once it has booted [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "exact", value_parser = dilation)]
+    pub dilation: Option<Dilation>,
     /// Put a file of this machine into the virtual one; all files can be executed there
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
     pub files: Vec<(PathBuf, String)>,
@@ -407,7 +409,7 @@ pub struct LabRunArgs {
     /// Memory, MiB [default: 256, and more for many CPUs or large files]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub memory: Option<u32>,
-    /// Give up when the command takes longer, e.g. 90s
+    /// Give up when the command takes longer, by the host's time, e.g. 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// The program and its arguments
@@ -462,10 +464,10 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// Let machines' clocks go so many times slower than the host's, so that to them everything is as many times faster; a run
-    /// takes as many times longer [default: as in `cpumax run`]
+    /// Let machines' clocks go so many times slower than the host's: to them everything is as many times faster, and runs take
+    /// as many times longer [default: as in `cpumax run`]
     #[arg(long, value_name = "N", requires = "parallel", value_parser = dilation)]
-    pub dilation: Option<u16>,
+    pub dilation: Option<Dilation>,
     /// Run each real kernel so many times, as no run is like another, and compare the median of each number; 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,

@@ -5,18 +5,21 @@
  * when it has more than the host. See dilation.rs.
  *
  * QEMU takes time from three places. It asks for CLOCK_MONOTONIC; it waits in ppoll(); and where the machine reads its
- * time-stamp counter it reads the host's, by an instruction. We have that instruction trap, and count nanoseconds in its
- * place, so that the machine has a counter of 1 GHz that agrees with all its other clocks.
+ * time-stamp counter it reads the host's, by an instruction. We have that instruction trap, and count nanoseconds in
+ * its place, so that the machine has a counter of 1 GHz that agrees with all its other clocks.
  */
 #define _GNU_SOURCE
 /* A checked ppoll() would be a second one of the same name. */
 #undef _FORTIFY_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -29,12 +32,19 @@
 
 #define NS_PER_S 1000000000LL
 
-/* What "FD:TIMES" of the environment says: a shared page, which begins with a moment of the host's clock, ns, and how
- * many times slower we go from then on. Whoever sets the moment does so before it comes. */
+/* What "FD:TIMES" of the environment says: a shared page, and how many times slower than the host's the clock is to
+ * be. */
 #define VARIABLE "CPUMAX_CLOCK"
 
-static const int64_t *slower_from_ns;
-static int64_t times;
+struct page {
+	/* A moment of the host's clock, ns: from then on the clock is slower. Whoever sets it does so before it comes. */
+	int64_t slower_from_ns;
+	/* 1 when the clock is in use: so that its absence, for whatever reason, is noticed. */
+	int64_t is_used;
+};
+
+static struct page *page;
+static int64_t times = 1;
 /* The kernel's own code in this process, which reads the counter to tell the real time. */
 static uintptr_t vdso;
 
@@ -52,7 +62,8 @@ static int64_t host_ns(void)
 
 static int64_t from_ns(void)
 {
-	return __atomic_load_n(slower_from_ns, __ATOMIC_RELAXED);
+	/* Other libraries may ask for the time before we begin. */
+	return page ? __atomic_load_n(&page->slower_from_ns, __ATOMIC_RELAXED) : INT64_MAX;
 }
 
 /* Our time at a moment of the host. */
@@ -88,7 +99,7 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
 {
 	struct timespec wait;
 
-	if (timeout && timeout->tv_sec < INT64_MAX / NS_PER_S / times / 2) {
+	if (timeout && timeout->tv_sec >= 0 && timeout->tv_sec < INT64_MAX / NS_PER_S / times / 2) {
 		int64_t from = from_ns(), now = host_ns();
 		int64_t end = ours(now, from) + timeout->tv_sec * NS_PER_S + timeout->tv_nsec;
 		int64_t left = hosts(end, from) - now;
@@ -111,13 +122,13 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout
 	return ppoll(fds, count, timeout, mask);
 }
 
-/* The real counter, for the kernel's own code. */
+/* The real counter, for the kernel's own code; with the number of the CPU, if that is asked for. */
 static uint64_t real_counter(unsigned int *cpu)
 {
 	uint64_t counter;
 
 	prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0);
-	counter = __rdtscp(cpu);
+	counter = cpu ? __rdtscp(cpu) : __rdtsc();
 	prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
 	return counter;
 }
@@ -140,7 +151,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		return;
 	}
 	if ((uintptr_t)code - vdso < VDSO_BYTES)
-		counter = real_counter(&cpu);
+		counter = real_counter(reads_both ? &cpu : NULL);
 	else
 		counter = ours(host_ns(), from_ns());
 	registers[REG_RAX] = (uint32_t)counter;
@@ -150,34 +161,58 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	registers[REG_RIP] += reads ? sizeof(rdtsc) : sizeof(rdtscp);
 }
 
-static void give_up(const char *what)
+static _Noreturn void give_up(const char *what)
 {
 	fprintf(stderr, "the clock of the machine cannot be made: ");
 	perror(what);
 	exit(1);
 }
 
-__attribute__((constructor)) static void begin(void)
+/* Takes the clock into use, and leaves nothing of it to what QEMU may start. */
+static void begin(void)
 {
 	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART };
-	const char *text = getenv(VARIABLE);
-	int fd, slower;
+	const char *preloaded = getenv("LD_PRELOAD"), *others = preloaded ? strchr(preloaded, ':') : NULL;
 
-	if (!text || sscanf(text, "%d:%d", &fd, &slower) != 2 || slower < 1) {
-		errno = EINVAL;
-		give_up(VARIABLE);
-	}
-	times = slower;
-	slower_from_ns = mmap(NULL, sizeof(*slower_from_ns), PROT_READ, MAP_SHARED, fd, 0);
-	if (slower_from_ns == MAP_FAILED)
-		give_up("mmap");
 	vdso = getauxval(AT_SYSINFO_EHDR);
 	if (sigaction(SIGSEGV, &action, NULL) < 0)
 		give_up("sigaction");
 	/* All threads to come are made like this one. */
 	if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) < 0)
 		give_up("prctl(PR_SET_TSC)");
-	/* Whatever QEMU starts has a clock of its own. */
-	unsetenv("LD_PRELOAD");
+	if (others)
+		setenv("LD_PRELOAD", others + 1, 1);
+	else
+		unsetenv("LD_PRELOAD");
 	unsetenv(VARIABLE);
+	__atomic_store_n(&page->is_used, 1, __ATOMIC_RELEASE);
+}
+
+/* QEMU makes threads; a program that only starts it, as a wrapper does, makes none, and must not have a counter that
+ * traps, as QEMU would have that from its first instruction on. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*entry)(void *), void *argument)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	if (page && !__atomic_load_n(&page->is_used, __ATOMIC_ACQUIRE))
+		begin();
+	*(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+	return real ? real(thread, attributes, entry, argument) : EAGAIN;
+}
+
+__attribute__((constructor)) static void prepare(void)
+{
+	const char *text = getenv(VARIABLE);
+	char *rest = NULL;
+	int fd = text ? (int)strtol(text, &rest, 10) : -1;
+
+	if (rest && *rest == ':')
+		times = strtol(rest + 1, &rest, 10);
+	if (!rest || *rest || times < 1) {
+		errno = EINVAL;
+		give_up(VARIABLE);
+	}
+	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		give_up("mmap");
 }

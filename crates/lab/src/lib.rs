@@ -25,8 +25,9 @@ mod snapshot;
 pub mod vm;
 
 pub use command::Command;
+pub use dilation::Dilation;
 pub use error::Error;
 pub use guest::Guest;
 pub use host::Host;
-pub use qemu::{DILATION, Mode};
+pub use qemu::Mode;
 pub use runner::{Job, Lab, OF_MACHINE, Quiet, Step, Watch};

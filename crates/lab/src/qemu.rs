@@ -5,12 +5,12 @@
 //! that a killed cpumax leaves no file behind either.
 
 use crate::Error;
+use crate::dilation::Dilation;
 use crate::seat::Seat;
 use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::Write;
-use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -28,9 +28,8 @@ pub enum Mode {
     Parallel {
         /// 1 to 255.
         cpus: u16,
-        /// How many times slower the machine's clock is than the host's, at least 1: see [`DILATION`]. If none is asked
-        /// for, the host's CPUs execute the machine where they can, and the usual one goes for emulation.
-        dilation: Option<u16>,
+        /// If none is asked for, the host's CPUs execute the machine where they can, and emulation has the usual one.
+        dilation: Option<Dilation>,
     },
 }
 
@@ -39,8 +38,8 @@ pub enum Mode {
 pub enum Accelerator {
     /// QEMU, which works everywhere.
     Emulated {
-        /// How many times slower the machine's clock goes than the host's; 1 where instructions are the clock.
-        dilation: u16,
+        /// None where instructions are the clock.
+        dilation: Dilation,
     },
     /// The host's CPUs. Only for [`Mode::Parallel`]: they do not count instructions.
     Kvm,
@@ -48,11 +47,16 @@ pub enum Accelerator {
 
 impl Accelerator {
     /// How many times slower the machine's clock goes than the host's.
-    pub fn dilation(self) -> u16 {
+    pub fn dilation(self) -> Dilation {
         match self {
             Accelerator::Emulated { dilation } => dilation,
-            Accelerator::Kvm => 1,
+            Accelerator::Kvm => Dilation::NONE,
         }
+    }
+
+    /// Whether the machine has a clock of its own, which slows down.
+    pub fn is_slower(self) -> bool {
+        self.dilation() > Dilation::NONE
     }
 }
 
@@ -68,8 +72,8 @@ impl Mode {
     /// How it is emulated.
     pub(crate) fn emulated(self) -> Accelerator {
         let dilation = match self {
-            Mode::Exact => 1,
-            Mode::Parallel { cpus, dilation } => dilation.unwrap_or_else(|| usual_dilation(cpus)),
+            Mode::Exact => Dilation::NONE,
+            Mode::Parallel { cpus, dilation } => dilation.unwrap_or_else(|| Dilation::usual(cpus)),
         };
         Accelerator::Emulated { dilation }
     }
@@ -81,18 +85,6 @@ impl Mode {
             Mode::Parallel { cpus, .. } => format!("parallel{cpus}"),
         }
     }
-}
-
-/// How many times slower the clock of an emulated machine may go than the host's.
-pub const DILATION: RangeInclusive<u16> = 1..=1000;
-
-/// What is usual for a machine of so many CPUs: enough that neither an emulator's slowness nor a wait for a turn at a CPU of
-/// the host shows in the numbers that are compared.
-fn usual_dilation(cpus: u16) -> u16 {
-    const FOR_EACH_TURN: usize = 4;
-    let here = std::thread::available_parallelism().map_or(1, usize::from);
-    let turns = usize::from(cpus).div_ceil(here);
-    u16::try_from(FOR_EACH_TURN * turns).unwrap_or(u16::MAX).min(*DILATION.end())
 }
 
 /// First line of what the program says of its version.
@@ -128,6 +120,9 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
         ]),
         (Mode::Parallel { .. }, Accelerator::Emulated { .. }) => {
             arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+            if accelerator.is_slower() {
+                arguments.extend(["-rtc", "clock=vm"]);
+            }
         }
         (Mode::Parallel { .. }, Accelerator::Kvm) => {
             arguments.extend(["-accel", "kvm", "-cpu", "host"]);
@@ -142,13 +137,13 @@ pub(crate) const INIT_RUNS: &str = "Run /init as init process";
 /// What every kernel is told.
 pub fn kernel_arguments(mode: Mode, accelerator: Accelerator) -> String {
     // Where its first process must be seen to begin, all is shown until then.
-    let level = if accelerator.dilation() > 1 { 7 } else { 4 };
+    let level = if accelerator.is_slower() { 7 } else { 4 };
     let mut text = format!("console=ttyS0 loglevel={level} panic=-1 oops=panic nokaslr norandmaps");
     // It uses up to a tenth of the one CPU on 6.17 to 7.1.
     text.push_str(" damon_stat.enabled=N");
     // Their workers come every two seconds and take turns from whoever is measured.
     text.push_str(" psi=0 cgroup_disable=memory");
-    if mode == Mode::Exact || accelerator.dilation() > 1 {
+    if mode == Mode::Exact || accelerator.is_slower() {
         // All clocks of the machine are one; the watchdog would measure them against each other.
         text.push_str(" tsc=reliable");
     }

@@ -12,6 +12,7 @@
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
+use crate::dilation::Dilation;
 use crate::guest::Guest;
 use crate::kept::Kept;
 use crate::kvm;
@@ -77,7 +78,7 @@ impl Job {
 
 /// How long to wait for a result. Emulated, on a host that does other things as well, a run takes several times as long.
 fn patience(mode: Mode, duration_ns: u64) -> Duration {
-    let slower = u32::from(mode.emulated().dilation() - 1);
+    let slower = u32::from(mode.emulated().dilation().times() - 1);
     let duration = Duration::from_nanos(duration_ns);
     Duration::from_secs(60) + duration * 30 + (Duration::from_secs(10) + duration * 4) * slower
 }
@@ -238,9 +239,10 @@ impl Lab {
                     Accelerator::Kvm => {
                         Some(format!("{OF_MACHINE} was run by the host's CPUs (KVM), not emulated"))
                     }
-                    Accelerator::Emulated { dilation: 1 } => None,
+                    Accelerator::Emulated { dilation: Dilation::NONE } => None,
                     Accelerator::Emulated { dilation } => Some(format!(
-                        "{OF_MACHINE}'s clock went {dilation} times slower than the host's"
+                        "{OF_MACHINE}'s clock went {} times slower than the host's",
+                        dilation.times()
                     )),
                 });
                 Ok(*report)

@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
+use crate::dilation::{self, Dilation};
 use crate::initramfs;
 use crate::kvm;
 use crate::lock::Lock;
@@ -27,9 +28,11 @@ const SETTLE_S: u64 = 16;
 /// What a restored machine has left of the sleep in which it was saved, with a margin: `jobs()` in the guest's
 /// `hypervisor.rs`. Until then its clock may go as the host's.
 const ASLEEP: Duration = Duration::from_millis(1900);
-/// From when on a machine that boots has the clock it will run by, after its first process was seen to begin: before it has
-/// settled, and by more than it takes to see that.
-const SLOW_DOWN_AFTER: Duration = Duration::from_millis(SETTLE_S * 1000 - 250);
+/// From when on a machine that boots has the clock it will run by, after its first process was seen to begin: before it
+/// has settled, and by more than it takes to see that.
+const SLOW_DOWN_AFTER: Duration = Duration::from_millis(SETTLE_S * 1000 - 500);
+/// If that is seen later than this, it may be too late.
+const SEEN_WITHIN: Duration = Duration::from_millis(250);
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: u32 = 3;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
@@ -72,7 +75,11 @@ impl Snapshot {
         told: &dyn Fn(),
     ) -> Result<Snapshot, Error> {
         let folder = cache.folder().join("snapshots");
-        let stem = format!("{}-{}-", boot.kernel.name, boot.mode.name());
+        let (kernel, mode) = (&boot.kernel.name, boot.mode.name());
+        let stem = match boot.accelerator.dilation() {
+            Dilation::NONE => format!("{kernel}-{mode}-"),
+            slower => format!("{kernel}-{mode}-slower{}-", slower.times()),
+        };
         let state = folder.join(format!("{stem}{}.vm", boot.digest(&[])));
         if let Some(kept) = Snapshot::kept(&state)? {
             return Ok(kept);
@@ -153,10 +160,13 @@ impl Boot<'_> {
         part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
         part(qemu::kernel_arguments(self.mode, self.accelerator).as_bytes());
         part(self.arguments().as_bytes());
-        match self.accelerator {
-            Accelerator::Emulated { dilation: 1 } => {}
-            Accelerator::Emulated { dilation } => part(&dilation.to_le_bytes()),
-            Accelerator::Kvm => part(kvm::boot_id().as_bytes()),
+        if self.accelerator == Accelerator::Kvm {
+            part(kvm::boot_id().as_bytes());
+        }
+        if self.accelerator.is_slower() {
+            part(&self.accelerator.dilation().times().to_le_bytes());
+            part(dilation::SOURCE.as_bytes());
+            part(format!("{SLOW_DOWN_AFTER:?} {ASLEEP:?}").as_bytes());
         }
         for bytes in more {
             part(bytes);
@@ -212,10 +222,13 @@ impl Boot<'_> {
         };
         let deadline = Instant::now() + boot_time;
         let patience = Patience { deadline, stop };
-        if self.accelerator.dilation() > 1 {
+        if self.accelerator.is_slower() {
             // The guest measures how fast this machine is as soon as it has settled.
-            vm.wait_until_shown(qemu::INIT_RUNS, patience)?;
+            let late = vm.wait_until_shown(qemu::INIT_RUNS, patience)?;
             vm.slow_down_in(SLOW_DOWN_AFTER)?;
+            if late > SEEN_WITHIN {
+                return Err(vm.fault("this host is too busy to see when its first process begins"));
+            }
         }
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
@@ -265,8 +278,8 @@ fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
 }
 
 /// More than any boot takes, on a host that is busy with other things as well.
-pub fn boot_time(mode: Mode, dilation: u16) -> Duration {
-    Duration::from_secs(240 + 8 * u64::from(mode.cpus()) + 30 * u64::from(dilation - 1))
+pub fn boot_time(mode: Mode, dilation: Dilation) -> Duration {
+    Duration::from_secs(240 + 8 * u64::from(mode.cpus()) + 30 * u64::from(dilation.times() - 1))
 }
 
 /// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.
@@ -274,7 +287,9 @@ fn prune(folder: &Path, stem: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let is_state = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        name.starts_with(stem) && path.extension().is_some_and(|extension| extension == "vm")
+        // After it comes the digest, and nothing else.
+        let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".vm"));
+        rest.is_some_and(|rest| !rest.contains('-'))
     };
     let age = |path: &PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
     let mut states: Vec<PathBuf> =

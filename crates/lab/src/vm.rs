@@ -4,7 +4,7 @@
 //! of its own, which end when it does.
 
 use crate::Error;
-use crate::dilation::{self, Clock};
+use crate::dilation::Clock;
 use crate::qemu::{self, Accelerator, Mode};
 use crate::qmp::{self, Monitor, Said};
 use crate::seat::Seat;
@@ -141,8 +141,8 @@ impl Vm {
         let seat = if machine.mode == Mode::Exact { Seat::take() } else { None };
         let mut environment = Vec::new();
         let mut clock = None;
-        if let times @ 2.. = machine.accelerator.dilation() {
-            let (ours, parts) = Clock::new(times)?;
+        if machine.accelerator.is_slower() {
+            let (ours, parts) = Clock::new(machine.accelerator.dilation())?;
             passed.extend(parts.files);
             environment.extend(parts.environment);
             clock = Some(ours);
@@ -169,9 +169,8 @@ impl Vm {
             _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
-        if vm.clock.is_some() && !dilation::is_loaded_in(vm.child.id()).unwrap_or(true) {
-            let why = "this QEMU takes no library before its own (LD_PRELOAD), which slows its clock down; ask for a \
-                       dilation of 1";
+        if vm.clock.as_ref().is_some_and(|clock| !clock.is_used()) {
+            let why = "this QEMU does not take the library (LD_PRELOAD) that slows its clock down; ask for --dilation 1";
             return Err(vm.fault(why));
         }
         // Its CPUs are there by now, and do not wish for the same.
@@ -208,12 +207,18 @@ impl Vm {
         Ok(())
     }
 
-    /// Waits until the console has shown this.
+    /// Waits until the console has shown this; which it had not, so long before it was seen.
     ///
     /// # Errors
     /// As [`Vm::next`].
-    pub fn wait_until_shown(&mut self, text: &str, patience: Patience<'_>) -> Result<(), Error> {
+    pub fn wait_until_shown(
+        &mut self,
+        text: &str,
+        patience: Patience<'_>,
+    ) -> Result<Duration, Error> {
+        let mut looked = Instant::now();
         while !self.console().contains(text) {
+            looked = Instant::now();
             if (patience.stop)() {
                 return Err(Error::Interrupted);
             }
@@ -225,7 +230,7 @@ impl Vm {
                 return Err(self.hung());
             }
         }
-        Ok(())
+        Ok(looked.elapsed())
     }
 
     /// Writes the state of the stopped machine into a pipe.
@@ -367,8 +372,9 @@ impl Vm {
             self.waited = (Some(deadline), waited_for_cpu(self.child.id()));
         }
         let now = Instant::now();
-        if now < deadline {
-            return deadline - now;
+        // Where the clock is slower, waiting for a CPU is a part of it.
+        if now < deadline || self.clock.is_some() {
+            return deadline.saturating_duration_since(now);
         }
         let waited = waited_for_cpu(self.child.id()).saturating_sub(self.waited.1);
         (deadline + waited).saturating_duration_since(now)
@@ -402,7 +408,7 @@ impl Vm {
         Error::Vm { said, console: last_lines(&self.console()) }
     }
 
-    fn fault(&self, said: &str) -> Error {
+    pub(crate) fn fault(&self, said: &str) -> Error {
         Error::Vm { said: said.to_owned(), console: last_lines(&self.console()) }
     }
 }

@@ -1,6 +1,6 @@
 //! What is behind the values of options: texts that are numbers, times, files.
 
-use cpumax_lab::DILATION;
+use cpumax_lab::Dilation;
 use cpumax_recording::Selector;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,12 +66,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How many times slower a machine's clock is to go.
-pub fn dilation(text: &str) -> Result<u16, String> {
+pub fn dilation(text: &str) -> Result<Dilation, String> {
     let takes = "give a whole number from 1 (as fast as the host's) to 1000, such as 16";
-    match text.parse() {
-        Ok(times) if DILATION.contains(&times) => Ok(times),
-        _ => Err(takes.to_owned()),
-    }
+    text.parse().ok().and_then(Dilation::new).ok_or_else(|| takes.to_owned())
 }
 
 #[cfg(test)]
@@ -89,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_clock_goes_a_whole_number_of_times_slower() {
-        assert_eq!((dilation("1"), dilation("1000")), (Ok(1), Ok(1000)));
+        assert_eq!(dilation("1").map(Dilation::times), Ok(1));
+        assert_eq!(dilation("1000"), Ok(Dilation::MOST));
         for text in ["0", "1001", "-1", "1.5", ""] {
             assert!(dilation(text).is_err(), "{text}");
         }

@@ -134,6 +134,9 @@ fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
     if args.runs.is_some() && args.on == WorldName::Model {
         bail!("--runs keeps what real kernels did: it goes with --on vm");
     }
+    if args.dilation.is_some() && args.on == WorldName::Model {
+        bail!("--dilation is about virtual machines: it goes with --on vm");
+    }
     Ok(args.runs.as_deref())
 }
 

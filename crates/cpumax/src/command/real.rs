@@ -14,7 +14,7 @@ use crate::worlds::{self, Asked};
 use anyhow::{anyhow, bail};
 use cpumax_compare::cell::names;
 use cpumax_guest::protocol::Report;
-use cpumax_lab::{Error, Host, Job, Lab, Mode, Step, Watch};
+use cpumax_lab::{Dilation, Error, Host, Job, Lab, Mode, Step, Watch};
 use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::{Tolerances, compare};
@@ -211,7 +211,11 @@ fn jobs<'a>(
     Ok(jobs)
 }
 
-fn mode(workload: &Workload, asked: Option<VmMode>, dilation: Option<u16>) -> anyhow::Result<Mode> {
+fn mode(
+    workload: &Workload,
+    asked: Option<VmMode>,
+    dilation: Option<Dilation>,
+) -> anyhow::Result<Mode> {
     let cpus = workload.machine.cpus;
     match asked {
         Some(VmMode::Exact) if cpus > 1 => {
@@ -395,12 +399,13 @@ mod tests {
         };
         let parallel = |cpus, dilation| Mode::Parallel { cpus, dilation };
         assert_eq!(mode(&with(1), None, None).unwrap(), Mode::Exact);
-        assert_eq!(mode(&with(1), None, Some(8)).unwrap(), parallel(1, Some(8)));
+        let eight = Dilation::new(8);
+        assert_eq!(mode(&with(1), None, eight).unwrap(), parallel(1, eight));
         assert_eq!(mode(&with(4), None, None).unwrap(), parallel(4, None));
         assert_eq!(mode(&with(1), Some(VmMode::Parallel), None).unwrap(), parallel(1, None));
         let told = mode(&with(4), Some(VmMode::Exact), None).unwrap_err().to_string();
         assert!(told.contains("4 CPUs") && told.contains("--mode parallel"), "{told}");
-        let told = mode(&with(1), Some(VmMode::Exact), Some(8)).unwrap_err().to_string();
+        let told = mode(&with(1), Some(VmMode::Exact), eight).unwrap_err().to_string();
         assert!(told.contains("--dilation is for --mode parallel"), "{told}");
     }
 }

@@ -42,10 +42,13 @@ pub fn text(
     let machines = machines(workloads, columns);
     if !machines.is_empty() {
         let here = std::thread::available_parallelism().map_or(1, usize::from);
-        let _ = writeln!(out, "\nOn a host with {here} CPUs:\n");
-        machines.iter().for_each(|(cpus, note)| {
-            let _ = writeln!(out, "- where there are {cpus} CPUs, {note}");
-        });
+        let _ = writeln!(
+            out,
+            "\nOn a host with {here} CPUs, where --runs has not kept them from another:\n"
+        );
+        for (cpus, note) in &machines {
+            let _ = writeln!(out, "- machines with {cpus} CPUs: {note}");
+        }
     }
     if !scenarios.is_empty() {
         let matrix = markdown(&matrix_of(scenarios, asked, columns));
@@ -105,7 +108,7 @@ fn command(args: &CompareArgs) -> String {
             add(format!("--median {}", args.median));
         }
         if let Some(dilation) = args.dilation {
-            add(format!("--dilation {dilation}"));
+            add(format!("--dilation {}", dilation.times()));
         }
     }
     if args.trace.is_some() {
