@@ -67,7 +67,8 @@ impl Machine<'_> {
         if self.preempt != Preempt::Voluntary {
             return None;
         }
-        let (_, most_ns) = Kind::Point.range_ns();
+        // A page, and the interrupt that it was woken in.
+        let most_ns = Kind::Point.range_ns().1 + Kind::Tick.range_ns().1;
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
             done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= most_ns
