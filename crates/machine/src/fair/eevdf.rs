@@ -15,6 +15,8 @@ use crate::se::{Owner, rescale};
 
 /// Sums are re-based when V has moved that far from their zero, so that most fit 64 bits.
 const REBASE_BEYOND: i64 = 1 << 32;
+/// What a kernel's virtual times of a group's queue are behind those here, which begin with 0 in a run, ns.
+const AGE_OF_QUEUE: i64 = 1_000_000;
 
 impl Machine<'_> {
     /// A weight as it stands in sums: to 7.0 scaled down so that products fit 64 bits (kernel: `scale_load_down()`,
@@ -149,7 +151,19 @@ impl Machine<'_> {
             lag = lag.max(entity.vlag).min(0);
         }
         entity.vlag = lag;
-        average - lag != entity.vruntime
+        let moves = average - lag != entity.vruntime;
+        if self.rules.reweight == Reweight::Unprotects {
+            self.ses[se].protected_until = self.lag_as_end(q, lag);
+        }
+        moves
+    }
+
+    /// Until when an entity is protected whose lag has been stored where the end of its protection was (6.17 to 6.19). Virtual
+    /// times of a group's queue begin at -2^20 in a kernel, and have gone on by some 50 us when a run begins; those of a root
+    /// queue are as old as the machine.
+    fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
+        let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
+        if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
     /// How far from V an entity is, within the limits of what is remembered.
@@ -463,6 +477,7 @@ impl Machine<'_> {
             }
         }
         let from_average = self.rules.reweight == Reweight::FromAverage;
+        let lag_as_end = self.lag_as_end(tq, lag);
         let entity = &mut self.ses[se];
         let until = entity.protected_until;
         let is_protected = !queued && entity.vruntime < until;
@@ -473,7 +488,7 @@ impl Machine<'_> {
         let from = if from_average { average } else { entity.vruntime };
         entity.deadline = from + left;
         match self.rules.reweight {
-            Reweight::Unprotects => entity.protected_until = entity.vruntime,
+            Reweight::Unprotects => entity.protected_until = lag_as_end,
             Reweight::FromEntity | Reweight::FromAverage if is_protected => {
                 entity.protected_until = from + protected;
             }

@@ -1,0 +1,49 @@
+//! What becomes of a task that moves itself.
+
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_machine::{Options, run};
+use cpumax_outcome::trace::{Recorded, What};
+
+#[test]
+fn who_moves_itself_is_protected_by_its_lag_on_6_19() {
+    // It comes late, as it weighs little, and so is owed something when it moves. Later kernels protect it up to where its turn
+    // ended in the old queue; earlier ones anew.
+    let text = r#"
+        duration = "60ms"
+        [machine]
+        cpus = 1
+        timer_phase = "0ms"
+        hrtick = false
+        [[group]]
+        path = "/g"
+        [[group]]
+        path = "/g/h"
+        [[task]]
+        name = "hog"
+        group = "/g"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "inner"
+        group = "/g/h"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "moves"
+        group = "/g/h"
+        nice = 10
+        program = [{ sleep = "21ms" }, { user = "10us" }, { move = "self", to = "/g" }, { user = "1s" }]
+    "#;
+    let workload = cpumax_workload::parse(text, "moves.toml").unwrap();
+    let turn_us = |version: &str| {
+        let options = Options::new(parse_kernels(version).unwrap()[0], 1);
+        let mut trace = Recorded::default();
+        run(&workload, &options, Some(&mut trace), None).unwrap();
+        let mut turns =
+            trace.events.iter().filter(|event| matches!(event.what, What::Switch { .. }));
+        let name = |task: u32| trace.names.tasks[task as usize].as_str();
+        let is_it =
+            |what: &What| matches!(*what, What::Switch { next: Some(t) } if name(t) == "moves");
+        let came = turns.find(|event| is_it(&event.what) && event.time_ns > 21_000_000).unwrap();
+        (turns.next().unwrap().time_ns - came.time_ns) / 1000
+    };
+    assert_eq!(["6.18", "6.19", "7.0"].map(turn_us), [3000, 10, 3000]);
+}
