@@ -118,7 +118,7 @@ impl Kind {
             Kind::Work => (0, 2 * MOST_WRONG_NS),
             Kind::Exit => (30_000, 100_000),
             Kind::Enter => (4_000, 14_000),
-            Kind::Moved => (300, 2_000),
+            Kind::Moved => (5_000, 15_000),
         }
     }
 }
