@@ -287,9 +287,14 @@ impl Machine<'_> {
             let group = task.group;
             self.account_rt_usage(group, elapsed);
         }
-        let task = &mut self.tasks[self.cpus[cpu].curr];
+        let curr = self.cpus[cpu].curr;
+        let by_clock = self.tells_work_by_clock(curr);
+        let task = &mut self.tasks[curr];
         match task.segment {
             Segment::Run | Segment::IrqOff => {
+                if by_clock {
+                    task.goes_on(elapsed - progress, progress);
+                }
                 task.left_ns = task.left_ns.saturating_sub(progress);
                 if task.left_ns == 0 {
                     task.segment = Segment::None;
@@ -308,9 +313,7 @@ impl Machine<'_> {
         } else {
             match self.tasks[curr].segment {
                 _ if self.tasks[curr].parking => (c.accounted_ns + c.stolen_ns).max(self.now),
-                Segment::Run | Segment::IrqOff => {
-                    (c.accounted_ns + c.stolen_ns).saturating_add(self.tasks[curr].left_ns)
-                }
+                Segment::Run | Segment::IrqOff => self.work_ends_ns(cpu),
                 Segment::Spin | Segment::SpinOnOwner => NEVER,
                 // Its work was found done while another CPU looked, or the switch to it takes its time.
                 Segment::None => (c.accounted_ns + c.stolen_ns).max(self.now),

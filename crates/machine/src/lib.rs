@@ -1,7 +1,8 @@
 //! The model: a deterministic, executable model of the Linux fair class with every generation of CPU
 //! bandwidth control. A pure function of a workload, a kernel and a seed.
 
-pub mod bandwidth;
+pub mod absence;
+mod bandwidth;
 mod cfs_rq;
 mod check;
 mod choice;

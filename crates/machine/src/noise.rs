@@ -441,6 +441,7 @@ impl Machine<'_> {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
+        t.works = false;
         t.first_page_ns = None;
         t.owes_ns = t.owes_ns.saturating_add(ns as u32);
         ns
@@ -537,6 +538,7 @@ impl Machine<'_> {
         let exit_ns = if self.tasks[task].exiting { 0 } else { self.noise_ns(Kind::Exit) };
         let t = &mut self.tasks[task];
         t.exiting = true;
+        t.works = false;
         t.mode = Mode::Kernel;
         t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
         t.left_ns = exit_ns;

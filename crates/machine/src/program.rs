@@ -1,5 +1,6 @@
 //! Tasks executing their programs, one instruction at a time.
 
+use crate::absence::Absence;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
@@ -137,6 +138,7 @@ impl Machine<'_> {
         if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
+            (t.works, t.absence) = (true, Absence::NONE);
             if in_kernel {
                 self.begins_pages(task);
             }

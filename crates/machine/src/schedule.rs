@@ -50,6 +50,12 @@ impl Machine<'_> {
             self.end_wait(next);
             return;
         }
+        if prev.is_some() {
+            self.goes_away(prev);
+        }
+        if next.is_some() {
+            self.comes_back(next);
+        }
         self.leaves(cpu);
         self.average_use(next, false);
         self.cpus[cpu].curr = next;

@@ -1,5 +1,6 @@
 //! A task: where it is, what it is doing, and what it still has to do.
 
+use crate::absence::Absence;
 use crate::events::NEVER;
 use crate::fair::pelt::WHOLE;
 use crate::fair::placement::Wakees;
@@ -122,6 +123,9 @@ pub(crate) struct Task {
     pub owes_ns: u32,
     /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
     pub first_page_ns: Option<NonZeroU64>,
+    /// Its segment is work of the workload, not what a call needs beside (under noise).
+    pub works: bool,
+    pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
     /// How far it is in a move that takes time.
@@ -195,6 +199,8 @@ impl Task {
             moving: Moving::No,
             owes_ns: 0,
             first_page_ns: None,
+            works: false,
+            absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,
             pc: 0,

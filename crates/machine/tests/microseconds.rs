@@ -199,3 +199,22 @@ fn a_tick_charges_before_the_switch() {
         assert!(parked_ns > charged_ns + 3_500, "{charged_ns}, {parked_ns}, seed {seed}");
     }
 }
+
+#[test]
+fn who_is_away_for_less_than_50_us_takes_that_for_work() {
+    // In a call as well, where what it has to do stays and the work after it is shorter.
+    for work in ["{ user = \"10ms\" }", "{ kernel = \"5ms\" }, { user = \"5ms\" }"] {
+        for seed in 1..=20 {
+            let done_us = |visit_us: u64| {
+                let tasks = format!(
+                    "[[task]]\nname = \"a\"\nprogram = [{work}, {{ sleep = \"1s\" }}]\n\
+                     [[task]]\nname = \"b\"\nclass = \"rt\"\nprogram = [{{ sleep = \"2ms\" }}, {{ user = \"{visit_us}us\" }}, {{ sleep = \"1s\" }}]\n"
+                );
+                times(&events("6.18", seed, None, &tasks), "sleep", "a")[0] / US
+            };
+            let [short_us, long_us] = [done_us(10), done_us(90)];
+            assert!((9_990..10_060).contains(&short_us), "{short_us} us, {work}, seed {seed}");
+            assert!(long_us > short_us + 60, "{short_us} {long_us} us, {work}, seed {seed}");
+        }
+    }
+}
