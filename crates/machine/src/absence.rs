@@ -5,7 +5,9 @@
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
+use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task};
+use cpumax_workload::Target;
 
 /// The longest absence that is not told from work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
@@ -98,5 +100,34 @@ impl Machine<'_> {
         let left_ns =
             if self.tells_work_by_clock(c.curr) { t.left_after_ns(c.stolen_ns) } else { t.left_ns };
         (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
+    }
+
+    /// A call by which a task changes how important it is needs some time: true if it goes on for now, before it does so.
+    pub(crate) fn still_enters(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+            return false;
+        }
+        let enters = !self.tasks[task].calls;
+        self.tasks[task].calls = enters;
+        if enters {
+            self.takes(task, Kind::Enter);
+            self.tasks[task].pc -= 1;
+        }
+        enters
+    }
+
+    /// It has done so, and is on its way out of the kernel, where the CPU chooses anew.
+    pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
+        let cpu = self.tasks[task].cpu;
+        if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
+            return;
+        }
+        let ns = self.noise_ns(Kind::Moved);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
+        c.stolen_ns += ns;
+        c.tick_took_ns = 0;
+        let t = &mut self.tasks[task];
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
     }
 }

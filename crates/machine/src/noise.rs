@@ -437,7 +437,7 @@ impl Machine<'_> {
     }
 
     /// A task needs some time in the kernel, how long, ns, and works as much less afterwards.
-    fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
+    pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);

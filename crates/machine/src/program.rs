@@ -96,11 +96,15 @@ impl Machine<'_> {
             Op::SetAffinity { who, cpus } => {
                 self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
+            Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
+                if self.still_enters(task) => {}
             Op::SetNice { who, nice } => {
                 self.each(task, who, |m, t| m.set_nice(t, nice));
+                self.leaves_call(task, who);
             }
             Op::SetClass { who, class } => {
                 self.each(task, who, |m, t| m.set_class(t, class));
+                self.leaves_call(task, who);
             }
             Op::Begin => self.tasks[task].request_start_ns = self.now,
             Op::Done => self.request_done(task),

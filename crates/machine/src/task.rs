@@ -125,6 +125,8 @@ pub(crate) struct Task {
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not what a call needs beside (under noise).
     pub works: bool,
+    /// It is in a call that changes how important it is.
+    pub calls: bool,
     pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
@@ -200,6 +202,7 @@ impl Task {
             owes_ns: 0,
             first_page_ns: None,
             works: false,
+            calls: false,
             absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,

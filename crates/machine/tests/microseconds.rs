@@ -218,3 +218,12 @@ fn who_is_away_for_less_than_50_us_takes_that_for_work() {
         }
     }
 }
+
+#[test]
+fn a_call_that_makes_a_task_less_important_takes_its_time() {
+    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ loop = 10, do = [{ nice = 5 }, { nice = 0 }] }, { sleep = \"1s\" }]\n";
+    for seed in 1..=20 {
+        let slept_us = times(&events("7.0", seed, None, tasks), "sleep", "a")[0] / US;
+        assert!((180..620).contains(&slept_us), "{slept_us} us, seed {seed}");
+    }
+}
