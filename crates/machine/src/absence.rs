@@ -3,11 +3,11 @@
 //! much less to do in user mode; what a call of the kernel has to do stays, and the work that follows is shorter.
 
 use crate::events::NEVER;
-use crate::ids::{CpuId, TaskId};
+use crate::ids::{CpuId, LockId, TaskId};
 use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task};
-use cpumax_workload::Target;
+use cpumax_workload::{LockKind, Op, Target};
 
 /// The longest absence that is not told from work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
@@ -129,5 +129,20 @@ impl Machine<'_> {
         c.tick_took_ns = 0;
         let t = &mut self.tasks[task];
         t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+    }
+
+    /// The work that a task begins in the kernel is one request of a list, where a lock is a token that others are about: to
+    /// take it and put it back is in no length.
+    pub(crate) fn goes_down_list(&mut self, task: TaskId) {
+        let t = &self.tasks[task];
+        let program = &self.workload.tasks[t.kind as usize].program;
+        let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
+        let Some(&Op::Lock { lock, .. }) = before else { return };
+        let lock = &self.locks[LockId(lock)];
+        let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
+        if self.noise.is_some() && !self.asks_for_use && t.in_syscall && is_token {
+            let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
+            self.cpus[cpu].stolen_ns += ns;
+        }
     }
 }

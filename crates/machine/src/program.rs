@@ -145,6 +145,7 @@ impl Machine<'_> {
             (t.works, t.absence) = (true, Absence::NONE);
             if in_kernel {
                 self.begins_pages(task);
+                self.goes_down_list(task);
             }
         }
     }
