@@ -1,6 +1,6 @@
-//! What a task takes for work although it did not run, under noise. The guest tells the two apart by its clock: who finds that
-//! a piece of work took up to so much longer than it needed counts all of it. So an interrupt, or a short visit, leaves as
-//! much less to do in user mode; what a call of the kernel has to do stays, and the work that follows is shorter.
+//! What a task takes for work although it did not run, under noise. The guest tells the two apart by its clock: who
+//! finds that a piece of work took a little longer than it needed counts all of it. So an interrupt, or a short visit,
+//! leaves as much less to do in user mode; what a call of the kernel has to do stays, and the work after it is shorter.
 
 use crate::events::NEVER;
 use crate::ids::{CpuId, LockId, TaskId};
@@ -11,7 +11,7 @@ use cpumax_workload::{LockKind, Op, Target};
 
 /// The longest absence that is not told from work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
-/// Work in user mode between two looks at the clock, ns (guest: `CHUNK_NS`); half of it is still to be done, in the mean.
+/// Work in user mode between two looks at the clock, ns (guest: `CHUNK_NS`); half of it is left, in the mean.
 const CHUNK_NS: u64 = 20_000;
 
 /// When a task did not run in the piece of work under way.
@@ -102,7 +102,7 @@ impl Machine<'_> {
         (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
     }
 
-    /// A call by which a task changes how important it is needs some time: true if it goes on for now, before it does so.
+    /// A call by which a task changes how important it is needs some time: true if it goes on for now, before that.
     pub(crate) fn still_enters(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -131,8 +131,8 @@ impl Machine<'_> {
         t.owes_ns = t.owes_ns.saturating_add(ns as u32);
     }
 
-    /// The work that a task begins in the kernel is one request of a list, where a lock is a token that others are about: to
-    /// take it and put it back is in no length.
+    /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it
+    /// back is in no length.
     pub(crate) fn goes_down_list(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = &self.workload.tasks[t.kind as usize].program;

@@ -55,8 +55,8 @@ pub(crate) enum Kind {
     Work,
     /// The end of a task.
     Exit,
-    /// From user mode to where a call does what it is for, and asks for its locks. As long as that it takes to have one and let
-    /// go of it where work under it is one request of a list.
+    /// From user mode to where a call does what it is for, and asks for its locks. As long as that it takes to have one
+    /// and let go of it where work under it is one request of a list.
     Enter,
     /// In the new group, until the CPU is to choose anew.
     Moved,

@@ -158,9 +158,9 @@ impl Machine<'_> {
         moves
     }
 
-    /// Until when an entity is protected whose lag has been stored where the end of its protection was (6.17 to 6.19). Virtual
-    /// times of a group's queue begin at -2^20 in a kernel, and have gone on by some 50 us when a run begins; those of a root
-    /// queue are as old as the machine.
+    /// Until when an entity is protected whose lag has been stored where the end of its protection was (6.17 to 6.19).
+    /// Virtual times of a group's queue begin at -2^20 in a kernel, and have gone on by some 50 us when a run begins; those
+    /// of a root queue are as old as the machine.
     fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
