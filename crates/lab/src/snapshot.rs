@@ -30,9 +30,9 @@ const SETTLE_S: u64 = 16;
 const ASLEEP: Duration = Duration::from_millis(1900);
 /// From when on a machine that boots has the clock it will run by, after its first process was seen to begin: before it
 /// has settled, and by more than it takes to see that.
-const SLOW_DOWN_AFTER: Duration = Duration::from_millis(SETTLE_S * 1000 - 500);
+const SLOW_DOWN_AFTER: Duration = Duration::from_secs(SETTLE_S - 1);
 /// If that is seen later than this, it may be too late.
-const SEEN_WITHIN: Duration = Duration::from_millis(250);
+const SEEN_WITHIN: Duration = Duration::from_millis(750);
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: u32 = 3;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
