@@ -3,11 +3,9 @@
 //! leaves as much less to do in user mode; what a call of the kernel has to do stays, and the work after it is shorter.
 
 use crate::events::NEVER;
-use crate::ids::{CpuId, LockId, TaskId};
+use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
-use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task};
-use cpumax_workload::{LockKind, Op, Target};
 
 /// The longest absence that is not told from work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
@@ -100,49 +98,5 @@ impl Machine<'_> {
         let left_ns =
             if self.tells_work_by_clock(c.curr) { t.left_after_ns(c.stolen_ns) } else { t.left_ns };
         (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
-    }
-
-    /// A call by which a task changes how important it is needs some time: true if it goes on for now, before that.
-    pub(crate) fn still_enters(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
-            return false;
-        }
-        let enters = !self.tasks[task].calls;
-        self.tasks[task].calls = enters;
-        if enters {
-            self.takes(task, Kind::Enter);
-            self.tasks[task].pc -= 1;
-        }
-        enters
-    }
-
-    /// It has done so, and is on its way out of the kernel, where the CPU chooses anew.
-    pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
-        let cpu = self.tasks[task].cpu;
-        if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
-            return;
-        }
-        let ns = self.noise_ns(Kind::Moved);
-        let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
-        c.stolen_ns += ns;
-        c.tick_took_ns = 0;
-        let t = &mut self.tasks[task];
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
-    }
-
-    /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it
-    /// back is in no length.
-    pub(crate) fn goes_down_list(&mut self, task: TaskId) {
-        let t = &self.tasks[task];
-        let program = &self.workload.tasks[t.kind as usize].program;
-        let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
-        let Some(&Op::Lock { lock, .. }) = before else { return };
-        let lock = &self.locks[LockId(lock)];
-        let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
-        if self.noise.is_some() && !self.asks_for_use && t.in_syscall && is_token {
-            let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
-            self.cpus[cpu].stolen_ns += ns;
-        }
     }
 }

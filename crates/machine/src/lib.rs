@@ -1,8 +1,9 @@
 //! The model: a deterministic, executable model of the Linux fair class with every generation of CPU
 //! bandwidth control. A pure function of a workload, a kernel and a seed.
 
-pub mod absence;
-mod bandwidth;
+mod absence;
+pub mod bandwidth;
+mod calls;
 mod cfs_rq;
 mod check;
 mod choice;

@@ -13,6 +13,7 @@
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
 use crate::machine::Machine;
+use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
@@ -430,7 +431,7 @@ impl Machine<'_> {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
-            self.tasks[task].looks = false;
+            self.tasks[task].again = false;
             self.tasks[task].request_start_ns = c.take(n);
             let leaves_some = c.tokens > 0;
             self.serve_senders(channel);
@@ -443,10 +444,10 @@ impl Machine<'_> {
         }
         // Who is to die waits for nothing.
         if self.tasks[task].kill_pending {
-            self.tasks[task].looks = false;
+            self.tasks[task].again = false;
             return;
         }
-        if !has_waited && self.still_looks(task) {
+        if !has_waited && self.comes_again(task, Kind::Sleep) {
             return;
         }
         self.channels[channel].receivers.push_back(task);

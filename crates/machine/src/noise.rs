@@ -5,12 +5,10 @@
 //! this run, and around that as much chance as this run has, which may be nearly none.
 
 use crate::bandwidth::rules::Queue;
-use crate::cpu::Resched;
-use crate::ids::{CpuId, GroupId, LockId, TaskId};
-use crate::lock::Lock;
+use crate::ids::{CpuId, LockId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Code, Mode, Moving, Segment, State};
-use cpumax_workload::{Domain, LockKind, LockMode, Op, Preempt, Stream};
+use crate::task::{Code, Mode, Segment, State};
+use cpumax_workload::{Domain, Op, Preempt, Stream};
 use std::num::NonZeroU64;
 
 /// What takes some microseconds.
@@ -426,124 +424,6 @@ impl Machine<'_> {
             self.cpus[cpu].stolen_ns += self.noise_ns(Kind::Park);
         }
         self.cpus[cpu].stolen_ns > 0
-    }
-
-    /// A task that goes to sleep needs some time for that: true if it goes on for now.
-    pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
-            return false;
-        }
-        self.tasks[task].going_ns = self.takes(task, Kind::Sleep) as u16;
-        true
-    }
-
-    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards.
-    pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
-        let ns = self.noise_ns(kind);
-        let t = &mut self.tasks[task];
-        (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-        t.works = false;
-        t.first_page_ns = None;
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
-        ns
-    }
-
-    /// A task that is about to wait for a token needs some time for that: true if it goes on for now, and looks again.
-    pub(crate) fn still_looks(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
-            return false;
-        }
-        let looks = !self.tasks[task].looks;
-        self.tasks[task].looks = looks;
-        if looks {
-            self.takes(task, Kind::Sleep);
-            self.tasks[task].pc -= 1;
-        }
-        looks
-    }
-
-    /// A call needs some time until it asks for a lock. Elsewhere that is part of its length.
-    pub(crate) fn enters(&mut self, task: TaskId) {
-        let t = &self.tasks[task];
-        let next = self.workload.tasks[t.kind as usize].program.get(t.pc as usize);
-        if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
-            return;
-        }
-        self.takes(task, Kind::Enter);
-    }
-
-    /// The lock that moves hold.
-    fn move_lock(&self) -> LockId {
-        LockId(self.workload.locks.len() as u32)
-    }
-
-    pub(crate) fn build_move_lock(&mut self) {
-        if self.noise.is_some() {
-            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask for it again, and so
-            // would not begin to move.
-            self.locks.push(Lock::new(LockKind::Rwsem, true, false));
-        }
-    }
-
-    /// A task that moves itself needs some time for that, and nobody else moves in it: true where this does all that
-    /// has to be done, step by step.
-    pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
-        if self.noise.is_none() {
-            return false;
-        }
-        let lock = self.move_lock();
-        let t = &self.tasks[task];
-        let next = match t.moving {
-            Moving::No => Moving::Enters { in_syscall: t.in_syscall },
-            Moving::Enters { in_syscall } => {
-                // Who has to wait is woken to try again.
-                self.lock(task, lock, LockMode::Write);
-                if !self.locks[lock].holders.contains(&task) {
-                    return true;
-                }
-                Moving::Out { in_syscall }
-            }
-            Moving::Out { in_syscall } => {
-                if self.tasks[task].group == group {
-                    Moving::In { in_syscall }
-                } else {
-                    self.move_to_group(task, group);
-                    Moving::Moved { in_syscall }
-                }
-            }
-            Moving::Moved { in_syscall } => {
-                self.resched(self.tasks[task].cpu, Resched::Now);
-                Moving::In { in_syscall }
-            }
-            Moving::In { in_syscall } => {
-                self.tasks[task].in_syscall = in_syscall;
-                self.tasks[task].moving = Moving::No;
-                self.unlock(task, lock);
-                return true;
-            }
-        };
-        let kind = match next {
-            Moving::Enters { .. } => Kind::Enter,
-            Moving::Moved { .. } => Kind::Moved,
-            _ => Kind::Move,
-        };
-        self.takes(task, kind);
-        let t = &mut self.tasks[task];
-        (t.moving, t.in_syscall) = (next, true);
-        t.pc -= 1;
-        true
-    }
-
-    /// A task that ends needs some time for that: true if it goes on for now.
-    pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
-        let exit_ns = if self.tasks[task].exiting { 0 } else { self.noise_ns(Kind::Exit) };
-        let t = &mut self.tasks[task];
-        t.exiting = true;
-        t.works = false;
-        t.mode = Mode::Kernel;
-        t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
-        t.left_ns = exit_ns;
-        exit_ns > 0
     }
 }
 

@@ -97,7 +97,7 @@ impl Machine<'_> {
                 self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
             Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
-                if self.still_enters(task) => {}
+                if self.comes_again(task, Kind::Enter) => {}
             Op::SetNice { who, nice } => {
                 self.each(task, who, |m, t| m.set_nice(t, nice));
                 self.leaves_call(task, who);

@@ -106,8 +106,8 @@ pub(crate) struct Task {
     pub exiting: bool,
     /// It was woken to execute an instruction again, in the kernel.
     pub retries: bool,
-    /// It is about to wait for a token, if none comes meanwhile.
-    pub looks: bool,
+    /// It is in a call, and comes to what that is for again when it goes on.
+    pub again: bool,
     /// It is on its way to a sleep that ends at `request_start_ns`, or so much later if that is a span; else 0.
     pub going_ns: u16,
     pub segment: Segment,
@@ -125,8 +125,6 @@ pub(crate) struct Task {
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not what a call needs beside (under noise).
     pub works: bool,
-    /// It is in a call that changes how important it is.
-    pub calls: bool,
     pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
@@ -195,14 +193,13 @@ impl Task {
             stop_pending: false,
             exiting: false,
             retries: false,
-            looks: false,
+            again: false,
             going_ns: 0,
             parking: false,
             moving: Moving::No,
             owes_ns: 0,
             first_page_ns: None,
             works: false,
-            calls: false,
             absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,
@@ -243,7 +240,7 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.looks)
+            && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.again)
             && self.has_user_mode()
     }
 }

@@ -1,0 +1,161 @@
+//! What calls take beside what they are for, under noise: to go to sleep, to wait for a token, to ask for a lock, to change
+//! how important a task is, to move it, to end it.
+
+use crate::cpu::Resched;
+use crate::ids::{GroupId, LockId, TaskId};
+use crate::lock::Lock;
+use crate::machine::Machine;
+use crate::noise::Kind;
+use crate::task::{Code, Mode, Moving, Segment};
+use cpumax_workload::{LockKind, LockMode, Op, Target};
+
+impl Machine<'_> {
+    /// A task that goes to sleep needs some time for that: true if it goes on for now.
+    pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+            return false;
+        }
+        self.tasks[task].going_ns = self.takes(task, Kind::Sleep) as u16;
+        true
+    }
+
+    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards.
+    pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
+        let ns = self.noise_ns(kind);
+        let t = &mut self.tasks[task];
+        (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
+        t.works = false;
+        t.first_page_ns = None;
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        ns
+    }
+
+    /// A task is in a call that needs some time before it does what it is for: true if it goes on for now, and comes to it
+    /// again.
+    pub(crate) fn comes_again(&mut self, task: TaskId, kind: Kind) -> bool {
+        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+            return false;
+        }
+        let again = !self.tasks[task].again;
+        self.tasks[task].again = again;
+        if again {
+            self.takes(task, kind);
+            self.tasks[task].pc -= 1;
+        }
+        again
+    }
+
+    /// A call needs some time until it asks for a lock. Elsewhere that is part of its length.
+    pub(crate) fn enters(&mut self, task: TaskId) {
+        let t = &self.tasks[task];
+        let next = self.workload.tasks[t.kind as usize].program.get(t.pc as usize);
+        if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
+            return;
+        }
+        self.takes(task, Kind::Enter);
+    }
+
+    /// A task has changed how important it is itself, and is on its way out of the kernel, where the CPU chooses anew.
+    pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
+        let cpu = self.tasks[task].cpu;
+        if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
+            return;
+        }
+        let ns = self.noise_ns(Kind::Moved);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
+        c.stolen_ns += ns;
+        c.tick_took_ns = 0;
+        let t = &mut self.tasks[task];
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+    }
+
+    /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it
+    /// back is in no length.
+    pub(crate) fn goes_down_list(&mut self, task: TaskId) {
+        let t = &self.tasks[task];
+        let program = &self.workload.tasks[t.kind as usize].program;
+        let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
+        let Some(&Op::Lock { lock, .. }) = before else { return };
+        let lock = &self.locks[LockId(lock)];
+        let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
+        if self.noise.is_some() && !self.asks_for_use && t.in_syscall && is_token {
+            let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
+            self.cpus[cpu].stolen_ns += ns;
+        }
+    }
+
+    /// The lock that moves hold.
+    fn move_lock(&self) -> LockId {
+        LockId(self.workload.locks.len() as u32)
+    }
+
+    pub(crate) fn build_move_lock(&mut self) {
+        if self.noise.is_some() {
+            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask for it again, and so
+            // would not begin to move.
+            self.locks.push(Lock::new(LockKind::Rwsem, true, false));
+        }
+    }
+
+    /// A task that moves itself needs some time for that, and nobody else moves in it: true where this does all that
+    /// has to be done, step by step.
+    pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let lock = self.move_lock();
+        let t = &self.tasks[task];
+        let next = match t.moving {
+            Moving::No => Moving::Enters { in_syscall: t.in_syscall },
+            Moving::Enters { in_syscall } => {
+                // Who has to wait is woken to try again.
+                self.lock(task, lock, LockMode::Write);
+                if !self.locks[lock].holders.contains(&task) {
+                    return true;
+                }
+                Moving::Out { in_syscall }
+            }
+            Moving::Out { in_syscall } => {
+                if self.tasks[task].group == group {
+                    Moving::In { in_syscall }
+                } else {
+                    self.move_to_group(task, group);
+                    Moving::Moved { in_syscall }
+                }
+            }
+            Moving::Moved { in_syscall } => {
+                self.resched(self.tasks[task].cpu, Resched::Now);
+                Moving::In { in_syscall }
+            }
+            Moving::In { in_syscall } => {
+                self.tasks[task].in_syscall = in_syscall;
+                self.tasks[task].moving = Moving::No;
+                self.unlock(task, lock);
+                return true;
+            }
+        };
+        let kind = match next {
+            Moving::Enters { .. } => Kind::Enter,
+            Moving::Moved { .. } => Kind::Moved,
+            _ => Kind::Move,
+        };
+        self.takes(task, kind);
+        let t = &mut self.tasks[task];
+        (t.moving, t.in_syscall) = (next, true);
+        t.pc -= 1;
+        true
+    }
+
+    /// A task that ends needs some time for that: true if it goes on for now.
+    pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
+        let exit_ns = if self.tasks[task].exiting { 0 } else { self.noise_ns(Kind::Exit) };
+        let t = &mut self.tasks[task];
+        t.exiting = true;
+        t.works = false;
+        t.mode = Mode::Kernel;
+        t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
+        t.left_ns = exit_ns;
+        exit_ns > 0
+    }
+}
