@@ -11,7 +11,8 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers recordings deps
+.PHONY: help guest install kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers \
+	recordings deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -41,8 +42,8 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	cat docs/conformance.md
 
-# The same for two to eight CPUs side by side: an hour on two cores. No run is like another, so what is kept are those of the
-# day they were made on.
+# The same for two to eight CPUs side by side: about two hours on two cores that do nothing else. No run is like another, so
+# what is kept are those of the day they were made on.
 PARALLEL_KERNELS ?= 6.12,6.18,7.3
 PARALLEL_CASES ?= --cases 0..23
 

@@ -279,7 +279,7 @@ pub enum RunOn {
 pub enum VmMode {
     /// By instructions executed, on one CPU: the same result to the byte in every run
     Exact,
-    /// As on the host, with as many CPUs as the scenario has
+    /// By the host's clock or a slower one (--dilation), with as many CPUs as the scenario has
     Parallel,
 }
 

@@ -213,6 +213,6 @@ mod tests {
         let times = |times| Dilation::new(times).map(Dilation::times);
         assert_eq!([0, 1, 1000, 1001].map(times), [None, Some(1), Some(1000), None]);
         assert_eq!(Dilation::usual(1).times(), 8);
-        assert_eq!(Dilation::usual(u16::MAX).times(), 1000);
+        assert!(Dilation::usual(u16::MAX) <= Dilation::MOST);
     }
 }

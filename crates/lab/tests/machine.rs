@@ -136,6 +136,10 @@ fn a_slower_clock_is_that_of_the_whole_machine() {
     let dilation = 3;
     let mode = Mode::Parallel { cpus: 2, dilation: Dilation::new(dilation) };
     let calibration = lab.ready(KERNEL, mode, &Quiet).unwrap().calibration;
+    // So it was slower already when the guest measured how long its work takes.
+    let as_the_host = Mode::Parallel { cpus: 2, dilation: Some(Dilation::NONE) };
+    let longer = lab.ready(KERNEL, as_the_host, &Quiet).unwrap().calibration;
+    assert!(2 * calibration.user_turn_ps < longer.user_turn_ps, "{calibration:?} {longer:?}");
     // Its counter is of one GHz, by the kernel's own measure.
     assert!(calibration.stamp_fs.abs_diff(1_000_000) < 1_000, "{calibration:?}");
     let scenario = "duration = \"1s\"\n[machine]\ncpus = 2\n[[task]]\nname = \"t\"\n\

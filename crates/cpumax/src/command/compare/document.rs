@@ -42,10 +42,7 @@ pub fn text(
     let machines = machines(workloads, columns);
     if !machines.is_empty() {
         let here = std::thread::available_parallelism().map_or(1, usize::from);
-        let _ = writeln!(
-            out,
-            "\nOn a host with {here} CPUs, where --runs has not kept them from another:\n"
-        );
+        let _ = writeln!(out, "\nOn a host with {here} CPUs:\n");
         for (cpus, note) in &machines {
             let _ = writeln!(out, "- machines with {cpus} CPUs: {note}");
         }
