@@ -1,10 +1,10 @@
-//! Makes the library that gives an emulated machine a clock of its own (`preload/clock.c`), which the lab brings along.
+//! Makes the library that gives an emulated machine its time (`preload/turns.c`), which the lab brings along.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCE: &str = "preload/clock.c";
+const SOURCE: &str = "preload/turns.c";
 
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
@@ -14,7 +14,7 @@ fn main() {
         architecture == "x86_64",
         "the lab's machines are x86_64, and so must the host be: not {architecture}"
     );
-    let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("clock.so");
+    let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("turns.so");
     // QEMU's own C library is this one, whatever this program itself is linked with. `$CC` may be several words.
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let mut words = compiler.split_whitespace();

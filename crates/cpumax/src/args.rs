@@ -5,12 +5,11 @@ mod values;
 pub use values::Seeds;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cpumax_lab::Dilation;
 use cpumax_recording::Selector;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use values::{dilation, duration, event_cost, file_to_put, ratio, seeds, selector};
+use values::{duration, event_cost, file_to_put, ratio, seeds, selector};
 
 /// One kernel of each generation and the first of some that differ inside one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
@@ -208,11 +207,6 @@ pub struct RunArgs {
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
     #[arg(long, value_enum)]
     pub mode: Option<VmMode>,
-    /// Let the clocks of emulated machines in parallel mode, also with one CPU, go so many times slower than the host's: to
-    /// them everything is as many times faster, and runs take as many times longer; 1 is the host's time [default: KVM where it
-    /// works, else 8 for each turn that a machine's CPUs take at the host's]
-    #[arg(long, value_name = "N", value_parser = dilation)]
-    pub dilation: Option<Dilation>,
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
@@ -233,8 +227,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// An option that was given and means nothing but to virtual machines.
     pub fn about_machines(&self) -> Option<&'static str> {
-        let mode = self.mode.map(|_| "--mode");
-        mode.or(self.dilation.map(|_| "--dilation"))
+        self.mode.map(|_| "--mode")
     }
 }
 
@@ -279,7 +272,8 @@ pub enum RunOn {
 pub enum VmMode {
     /// By instructions executed, on one CPU: the same result to the byte in every run
     Exact,
-    /// By the host's clock or a slower one (--dilation), with as many CPUs as the scenario has
+    /// With as many CPUs as the scenario has: by the host's clock where its own CPUs can run them (KVM), else emulated, by
+    /// instructions executed, in turns of 2 us: the same result to the byte in every run
     Parallel,
 }
 
@@ -385,15 +379,12 @@ pub struct LabRunArgs {
     /// The kernel, e.g. 6.12-rt; `cpumax lab list` shows which there are
     #[arg(value_name = "KERNEL")]
     pub kernel: String,
-    /// CPUs of the machine, each on a thread of its own
+    /// CPUs of the machine
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
     pub cpus: u16,
     /// One CPU, and time by instructions executed: what it does does not depend on this machine
     #[arg(long, conflicts_with = "cpus")]
     pub exact: bool,
-    /// Let the machine's clock go so many times slower than the host's once it has booted [default: 1]
-    #[arg(long, value_name = "N", conflicts_with = "exact", value_parser = dilation)]
-    pub dilation: Option<Dilation>,
     /// Put a file of this machine into the virtual one; all files can be executed there
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
     pub files: Vec<(PathBuf, String)>,
@@ -464,11 +455,8 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// Let machines' clocks go so many times slower than the host's: to them everything is as many times faster, and runs take
-    /// as many times longer [default: as in `cpumax run`]
-    #[arg(long, value_name = "N", requires = "parallel", value_parser = dilation)]
-    pub dilation: Option<Dilation>,
-    /// Run each real kernel so many times, as no run is like another, and compare the median of each number; 1 to 99
+    /// Run each real kernel so many times, as no run by the host's CPUs (KVM) is like another, and compare the median of each
+    /// number; 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
@@ -495,8 +483,8 @@ pub struct CompareArgs {
     pub trace: Option<PathBuf>,
 
     /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
-    /// goes on, and a changed model is held against the same runs in a fraction of the time. With --parallel what is kept are
-    /// the runs of that day: no other is like them
+    /// goes on, and a changed model is held against the same runs in a fraction of the time. What the host's CPUs ran
+    /// (KVM) is kept as the first, second, ... run of that day: no other is like them
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }

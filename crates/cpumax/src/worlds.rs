@@ -9,7 +9,6 @@ use crate::failure::Failure;
 use crate::interrupt;
 use cpumax_compare::cell::Mode;
 use cpumax_compare::{Error, Model, World};
-use cpumax_lab::Dilation;
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_workload::Workload;
 use std::path::Path;
@@ -30,8 +29,6 @@ pub struct How<'a> {
     pub on: WorldName,
     /// One CPU, or several side by side.
     pub mode: Mode,
-    /// How many times slower machines' clocks go, with several CPUs.
-    pub dilation: Option<Dilation>,
     /// Virtual machines at a time, if not as many as there are CPUs for.
     pub side_by_side: Option<u16>,
     /// Where real kernels' runs are kept, and taken from.

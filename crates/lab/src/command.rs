@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::guest::is_static;
 use crate::initramfs;
-use crate::qemu::Mode;
+use crate::qemu::{Accelerator, Mode};
 use crate::runner::{Lab, Watch};
 use crate::snapshot::boot_time;
 use crate::vm::{Begin, Machine, Patience, Vm};
@@ -58,10 +58,9 @@ impl Lab {
         let message = ToGuest::Command(protocol::Command { words });
         let jobs = serde_json::to_string(&message)
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
-        let accelerator = command.mode.emulated();
         let machine = Machine {
             mode: command.mode,
-            accelerator,
+            accelerator: Accelerator::Emulated,
             image: &kernel.image,
             initramfs: &initramfs,
             kernel_arguments: &command.kernel_arguments,
@@ -70,7 +69,7 @@ impl Lab {
         };
         let stop = || watch.stopped();
         let mut vm = Vm::start(&machine, Begin::Boot)?;
-        let boot_time = boot_time(command.mode, accelerator.dilation());
+        let boot_time = boot_time(command.mode);
         let patience = Patience { deadline: Instant::now() + boot_time, stop: &stop };
         let time = command.patience.unwrap_or(PATIENCE);
         let ended = self.follow(&mut vm, patience, time, &mut written);
@@ -91,10 +90,7 @@ impl Lab {
                     let (theirs, ours) = (ready.protocol, protocol::VERSION);
                     return Err(Error::OtherProtocol { path, theirs, ours });
                 }
-                FromGuest::Ready(_) => {
-                    vm.slow_down_in(Duration::ZERO)?;
-                    patience.deadline = Instant::now() + time;
-                }
+                FromGuest::Ready(_) => patience.deadline = Instant::now() + time,
                 FromGuest::Progress(_) | FromGuest::Result(_) => {}
                 FromGuest::Output { is_error, text } => {
                     let bytes: Vec<u8> =

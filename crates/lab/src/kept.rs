@@ -1,9 +1,9 @@
-//! Answers of runs, kept as files. The same job on the same machine gives the same answer in exact mode, to the byte, so what
-//! is kept need not be run again; a file's name has a digest of the machine and the job. A parallel run is like no other:
-//! of those that are asked for one after the other each is kept for itself, by its number.
+//! Answers of runs, kept as files. The same job on the same emulated machine gives the same answer, to the byte, so what is kept
+//! need not be run again; a file's name has a digest of the machine and the job. A run by the host's CPUs is like no other: of
+//! those that are asked for one after the other each is kept for itself, by its number.
 
 use crate::Error;
-use crate::qemu::Mode;
+use crate::qemu::Accelerator;
 use crate::snapshot::{Boot, link};
 use cpumax_guest::protocol::{FromGuest, ToGuest};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Kept {
     folder: PathBuf,
-    /// How often each parallel run was asked for.
+    /// How often each run by the host's CPUs was asked for.
     asked: Mutex<HashMap<String, u32>>,
 }
 
@@ -54,7 +54,7 @@ impl Kept {
 
     fn file_name(&self, boot: &Boot<'_>, line: &str) -> String {
         let run = format!("{}-{}", boot.kernel.name, boot.digest(&[line.as_bytes()]));
-        if boot.mode == Mode::Exact {
+        if boot.accelerator == Accelerator::Emulated {
             return format!("{run}.json");
         }
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);

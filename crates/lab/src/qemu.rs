@@ -5,7 +5,6 @@
 //! that a killed cpumax leaves no file behind either.
 
 use crate::Error;
-use crate::dilation::Dilation;
 use crate::seat::Seat;
 use rustix::fs::MemfdFlags;
 use rustix::io::FdFlags;
@@ -24,12 +23,11 @@ pub enum Mode {
     /// One CPU, and time is the number of instructions it has executed: what is measured does not depend on the
     /// host, and is the same to the byte in every run. Idle time costs nothing.
     Exact,
-    /// This many CPUs, each on a thread of the host, and time is the host's, or as many times slower as is asked for.
+    /// This many CPUs. Where the host's CPUs can execute them (KVM), each is on a thread of the host and time is the host's;
+    /// else they are emulated in turns, and the same holds as for [`Mode::Exact`].
     Parallel {
         /// 1 to 255.
         cpus: u16,
-        /// If none is asked for, the host's CPUs execute the machine where they can, and emulation has the usual one.
-        dilation: Option<Dilation>,
     },
 }
 
@@ -37,27 +35,9 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
     /// QEMU, which works everywhere.
-    Emulated {
-        /// None where instructions are the clock.
-        dilation: Dilation,
-    },
+    Emulated,
     /// The host's CPUs. Only for [`Mode::Parallel`]: they do not count instructions.
     Kvm,
-}
-
-impl Accelerator {
-    /// How many times slower the machine's clock goes than the host's.
-    pub fn dilation(self) -> Dilation {
-        match self {
-            Accelerator::Emulated { dilation } => dilation,
-            Accelerator::Kvm => Dilation::NONE,
-        }
-    }
-
-    /// Whether the machine has a clock of its own, which slows down.
-    pub fn is_slower(self) -> bool {
-        self.dilation() > Dilation::NONE
-    }
 }
 
 impl Mode {
@@ -65,24 +45,15 @@ impl Mode {
     pub fn cpus(self) -> u16 {
         match self {
             Mode::Exact => 1,
-            Mode::Parallel { cpus, .. } => cpus,
+            Mode::Parallel { cpus } => cpus,
         }
-    }
-
-    /// How it is emulated.
-    pub(crate) fn emulated(self) -> Accelerator {
-        let dilation = match self {
-            Mode::Exact => Dilation::NONE,
-            Mode::Parallel { cpus, dilation } => dilation.unwrap_or_else(|| Dilation::usual(cpus)),
-        };
-        Accelerator::Emulated { dilation }
     }
 
     /// E.g. `exact` or `parallel4`, for names of files.
     pub(crate) fn name(self) -> String {
         match self {
             Mode::Exact => "exact".to_owned(),
-            Mode::Parallel { cpus, .. } => format!("parallel{cpus}"),
+            Mode::Parallel { cpus } => format!("parallel{cpus}"),
         }
     }
 }
@@ -118,12 +89,16 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
             "-cpu",
             "max,-rdrand,-rdseed",
         ]),
-        (Mode::Parallel { .. }, Accelerator::Emulated { .. }) => {
-            arguments.extend(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-            if accelerator.is_slower() {
-                arguments.extend(["-rtc", "clock=vm"]);
-            }
-        }
+        (Mode::Parallel { .. }, Accelerator::Emulated) => arguments.extend([
+            "-accel",
+            "tcg,thread=single",
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-seed",
+            "42",
+            "-cpu",
+            "max,-rdrand,-rdseed",
+        ]),
         (Mode::Parallel { .. }, Accelerator::Kvm) => {
             arguments.extend(["-accel", "kvm", "-cpu", "host"]);
         }
@@ -131,19 +106,14 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// What a kernel's console shows last before its first process runs, if it shows all.
-pub(crate) const INIT_RUNS: &str = "Run /init as init process";
-
 /// What every kernel is told.
-pub fn kernel_arguments(mode: Mode, accelerator: Accelerator) -> String {
-    // Where its first process must be seen to begin, all is shown until then.
-    let level = if accelerator.is_slower() { 7 } else { 4 };
-    let mut text = format!("console=ttyS0 loglevel={level} panic=-1 oops=panic nokaslr norandmaps");
+pub fn kernel_arguments(accelerator: Accelerator) -> String {
+    let mut text = "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr norandmaps".to_owned();
     // It uses up to a tenth of the one CPU on 6.17 to 7.1.
     text.push_str(" damon_stat.enabled=N");
     // Their workers come every two seconds and take turns from whoever is measured.
     text.push_str(" psi=0 cgroup_disable=memory");
-    if mode == Mode::Exact || accelerator.is_slower() {
+    if accelerator == Accelerator::Emulated {
         // All clocks of the machine are one; the watchdog would measure them against each other.
         text.push_str(" tsc=reliable");
     }
@@ -177,7 +147,7 @@ pub fn path_of(file: &impl AsRawFd) -> String {
 /// [`Error::Missing`] when the program is not installed.
 pub fn start(
     arguments: &[String],
-    environment: &[(&str, String)],
+    environment: Option<&(&str, String)>,
     passed: Vec<OwnedFd>,
     seat: Option<&Seat>,
 ) -> Result<Child, Error> {
@@ -185,7 +155,7 @@ pub fn start(
     let parent = getpid();
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    command.envs(environment.map(|(name, value)| (name, value)));
     // Ctrl-C is for us; we end the machine in our own way.
     command.process_group(0);
     let prepare = move || {

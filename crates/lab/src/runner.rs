@@ -12,7 +12,6 @@
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
-use crate::dilation::Dilation;
 use crate::guest::Guest;
 use crate::kept::Kept;
 use crate::kvm;
@@ -76,11 +75,9 @@ impl Job {
     }
 }
 
-/// How long to wait for a result. Emulated, on a host that does other things as well, a run takes several times as long.
+/// How long to wait for a result. Emulated, each CPU that works takes several times as long as it would alone.
 fn patience(mode: Mode, duration_ns: u64) -> Duration {
-    let slower = u32::from(mode.emulated().dilation().times() - 1);
-    let duration = Duration::from_nanos(duration_ns);
-    Duration::from_secs(60) + duration * 30 + (Duration::from_secs(10) + duration * 4) * slower
+    Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30 * u32::from(mode.cpus())
 }
 
 /// How those notes of a report begin that tell of its machine.
@@ -118,12 +115,6 @@ pub struct Quiet;
 
 impl Watch for Quiet {}
 
-/// What a kernel says whose emulated CPU has met an instruction that another one was about to patch. Real CPUs never do, so
-/// it is nothing that the run has brought about.
-const HALF_PATCHED: &str = "Oops: int3";
-/// How often a job is run that ends like that.
-const TRIES: u32 = 3;
-
 /// Everything needed to run jobs: kernels, guest, QEMU.
 #[derive(Debug)]
 pub struct Lab {
@@ -150,8 +141,8 @@ impl Lab {
         Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()?, kept: None })
     }
 
-    /// Keeps the answer of each run in this folder, and takes from there what was run before; in parallel mode, where no run is
-    /// like another, the first, second, ... run of a job is that of the time before.
+    /// Keeps the answer of each run in this folder, and takes from there what was run before; where the host's CPUs run it, and
+    /// no run is like another, the first, second, ... run of a job is that of the time before.
     ///
     /// # Errors
     /// When there can be no such folder.
@@ -177,7 +168,7 @@ impl Lab {
         Ok(self.snapshot(&mut boot, 0, watch)?.ready)
     }
 
-    /// Runs one job. In exact mode the same job gives the same report, to the byte.
+    /// Runs one job. Where the machine is emulated the same job gives the same report, to the byte.
     ///
     /// The outcome's `kernel` is the job's; its `generation` is empty.
     ///
@@ -239,11 +230,7 @@ impl Lab {
                     Accelerator::Kvm => {
                         Some(format!("{OF_MACHINE} was run by the host's CPUs (KVM), not emulated"))
                     }
-                    Accelerator::Emulated { dilation: Dilation::NONE } => None,
-                    Accelerator::Emulated { dilation } => Some(format!(
-                        "{OF_MACHINE}'s clock went {} times slower than the host's",
-                        dilation.times()
-                    )),
+                    Accelerator::Emulated => None,
                 });
                 Ok(*report)
             }
@@ -262,38 +249,39 @@ impl Lab {
         watch: &dyn Watch,
     ) -> Result<FromGuest, Error> {
         let stop = || watch.stopped();
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let snapshot = self.snapshot(boot, index, watch)?;
-            let mut vm = snapshot.start(boot, line, &stop)?;
-            let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
-            let answer = match result(&mut vm, patience, index, watch) {
-                Ok(report) => Ok(FromGuest::Result(Box::new(report))),
-                Err(Error::Refused { reason }) => Ok(FromGuest::Refused { reason }),
-                Err(Error::Panic { .. })
-                    if tries < TRIES && vm.console().contains(HALF_PATCHED) =>
-                {
-                    continue;
-                }
-                Err(error) => Err(error),
-            };
-            let name = format!("{}-{}", job.kernel, job.mode.name());
-            return self.with_console(answer, &vm.console(), &name);
+        let snapshot = self.snapshot(boot, index, watch)?;
+        let mut vm = snapshot.start(boot, line, &stop)?;
+        let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
+        let answer = match result(&mut vm, patience, index, watch) {
+            Ok(report) => Ok(FromGuest::Result(Box::new(report))),
+            Err(Error::Refused { reason }) => Ok(FromGuest::Refused { reason }),
+            Err(error) => Err(error),
+        };
+        let name = format!("{}-{}", job.kernel, job.mode.name());
+        self.with_console(answer, &vm.console(), &name)
+    }
+
+    /// How many of the host's CPUs a machine keeps busy.
+    pub fn host_cpus(&self, mode: Mode) -> u16 {
+        match self.accelerator(mode) {
+            Accelerator::Emulated => 1,
+            Accelerator::Kvm => mode.cpus(),
+        }
+    }
+
+    fn accelerator(&self, mode: Mode) -> Accelerator {
+        match mode {
+            Mode::Parallel { .. } if kvm::may_work(&self.cache) => Accelerator::Kvm,
+            _ => Accelerator::Emulated,
         }
     }
 
     fn boot<'a>(&'a self, kernel: &'a Kernel, mode: Mode, kernel_arguments: &'a str) -> Boot<'a> {
-        let guest = &self.guest.bytes;
-        let accelerator = match mode {
-            Mode::Parallel { dilation: None, .. } if kvm::may_work(&self.cache) => Accelerator::Kvm,
-            mode => mode.emulated(),
-        };
         Boot {
             kernel,
             mode,
-            accelerator,
-            guest,
+            accelerator: self.accelerator(mode),
+            guest: &self.guest.bytes,
             kernel_arguments,
             qemu_version: &self.qemu_version,
         }
@@ -313,7 +301,7 @@ impl Lab {
                 if boot.accelerator == Accelerator::Kvm =>
             {
                 kvm::refuse(&self.cache, &why)?;
-                boot.accelerator = boot.mode.emulated();
+                boot.accelerator = Accelerator::Emulated;
                 of(boot)?
             }
             snapshot => snapshot?,

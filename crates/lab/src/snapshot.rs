@@ -6,11 +6,11 @@
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
-use crate::dilation::{self, Dilation};
 use crate::initramfs;
 use crate::kvm;
 use crate::lock::Lock;
 use crate::qemu::{self, Accelerator, Mode};
+use crate::turns;
 use crate::vm::{Begin, Machine, Patience, Vm};
 use cpumax_guest::hypervisor::{PAUSE, SETTLE};
 use cpumax_guest::protocol::{FromGuest, Ready};
@@ -25,14 +25,6 @@ use std::time::{Duration, Instant};
 
 /// Start-up work of the kernel goes on for about 12 s on 7.1 and later.
 const SETTLE_S: u64 = 16;
-/// What a restored machine has left of the sleep in which it was saved, with a margin: `jobs()` in the guest's
-/// `hypervisor.rs`. Until then its clock may go as the host's.
-const ASLEEP: Duration = Duration::from_millis(1900);
-/// From when on a machine that boots has the clock it will run by, after its first process was seen to begin: before it
-/// has settled, and by more than it takes to see that.
-const SLOW_DOWN_AFTER: Duration = Duration::from_secs(SETTLE_S - 1);
-/// If that is seen later than this, it may be too late.
-const SEEN_WITHIN: Duration = Duration::from_millis(750);
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: u32 = 3;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
@@ -76,10 +68,7 @@ impl Snapshot {
     ) -> Result<Snapshot, Error> {
         let folder = cache.folder().join("snapshots");
         let (kernel, mode) = (&boot.kernel.name, boot.mode.name());
-        let stem = match boot.accelerator.dilation() {
-            Dilation::NONE => format!("{kernel}-{mode}-"),
-            slower => format!("{kernel}-{mode}-slower{}-", slower.times()),
-        };
+        let stem = format!("{kernel}-{mode}-");
         let state = folder.join(format!("{stem}{}.vm", boot.digest(&[])));
         if let Some(kept) = Snapshot::kept(&state)? {
             return Ok(kept);
@@ -158,15 +147,12 @@ impl Boot<'_> {
         part(self.guest);
         part(self.qemu_version.as_bytes());
         part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
-        part(qemu::kernel_arguments(self.mode, self.accelerator).as_bytes());
+        part(qemu::kernel_arguments(self.accelerator).as_bytes());
         part(self.arguments().as_bytes());
-        if self.accelerator == Accelerator::Kvm {
-            part(kvm::boot_id().as_bytes());
-        }
-        if self.accelerator.is_slower() {
-            part(&self.accelerator.dilation().times().to_le_bytes());
-            part(dilation::SOURCE.as_bytes());
-            part(format!("{SLOW_DOWN_AFTER:?} {ASLEEP:?}").as_bytes());
+        match (self.accelerator, self.mode) {
+            (Accelerator::Kvm, _) => part(kvm::boot_id().as_bytes()),
+            (Accelerator::Emulated, Mode::Parallel { .. }) => part(turns::SOURCE.as_bytes()),
+            (Accelerator::Emulated, Mode::Exact) => {}
         }
         for bytes in more {
             part(bytes);
@@ -183,7 +169,7 @@ impl Boot<'_> {
         let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
         // It ends when the state is read or the machine is gone; a machine that got half of it says so.
         thread::spawn(move || io::copy(&mut state, &mut writer));
-        vm.resume(ASLEEP, stop)?;
+        vm.resume(stop)?;
         Ok(vm)
     }
 
@@ -217,19 +203,11 @@ impl Boot<'_> {
         let machine = self.machine(initramfs, &arguments, PAUSE);
         let mut vm = Vm::start(&machine, Begin::Boot)?;
         let boot_time = match self.accelerator {
-            Accelerator::Emulated { dilation } => boot_time(self.mode, dilation),
+            Accelerator::Emulated => boot_time(self.mode),
             Accelerator::Kvm => kvm::BOOT_TIME,
         };
         let deadline = Instant::now() + boot_time;
         let patience = Patience { deadline, stop };
-        if self.accelerator.is_slower() {
-            // The guest measures how fast this machine is as soon as it has settled.
-            let late = vm.wait_until_shown(qemu::INIT_RUNS, patience)?;
-            vm.slow_down_in(SLOW_DOWN_AFTER)?;
-            if late > SEEN_WITHIN {
-                return Err(vm.fault("this host is too busy to see when its first process begins"));
-            }
-        }
         vm.wait_until_stopped(patience)?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
@@ -278,8 +256,8 @@ fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
 }
 
 /// More than any boot takes, on a host that is busy with other things as well.
-pub fn boot_time(mode: Mode, dilation: Dilation) -> Duration {
-    Duration::from_secs(240 + 8 * u64::from(mode.cpus()) + 30 * u64::from(dilation.times() - 1))
+pub fn boot_time(mode: Mode) -> Duration {
+    Duration::from_secs(240 + 8 * u64::from(mode.cpus()))
 }
 
 /// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.

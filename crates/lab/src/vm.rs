@@ -4,10 +4,10 @@
 //! of its own, which end when it does.
 
 use crate::Error;
-use crate::dilation::Clock;
 use crate::qemu::{self, Accelerator, Mode};
 use crate::qmp::{self, Monitor, Said};
 use crate::seat::Seat;
+use crate::turns::Turns;
 use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -94,8 +94,6 @@ pub struct Vm {
     started: Instant,
     /// For which deadline something is waited for, and how long it had waited for a CPU before that.
     waited: (Option<Instant>, Duration),
-    /// Of its own, if it is to be slower than the host's.
-    clock: Option<Clock>,
     /// A machine dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
     _seat: Option<Seat>,
@@ -129,7 +127,7 @@ impl Vm {
         let initramfs = qemu::memory_file("initramfs", machine.initramfs)?;
         add("-kernel", machine.image.display().to_string());
         add("-initrd", qemu::path_of(&initramfs));
-        let kernel = qemu::kernel_arguments(machine.mode, machine.accelerator);
+        let kernel = qemu::kernel_arguments(machine.accelerator);
         add("-append", format!("{kernel} {}", machine.kernel_arguments));
         let mut passed =
             vec![its_console.into(), its_guest.into(), its_monitor.into(), jobs, initramfs];
@@ -138,16 +136,16 @@ impl Vm {
             arguments.push(format!("fd:{}", pipe.as_raw_fd()));
             passed.push(OwnedFd::from(pipe));
         }
-        let seat = if machine.mode == Mode::Exact { Seat::take() } else { None };
-        let mut environment = Vec::new();
-        let mut clock = None;
-        if machine.accelerator.is_slower() {
-            let (ours, parts) = Clock::new(machine.accelerator.dilation())?;
-            passed.extend(parts.files);
-            environment.extend(parts.environment);
-            clock = Some(ours);
+        let is_emulated = machine.accelerator == Accelerator::Emulated;
+        let mut environment = None;
+        if is_emulated && machine.mode != Mode::Exact {
+            let turns = Turns::new()?;
+            arguments.extend(turns.arguments);
+            passed.push(turns.library);
+            environment = Some(turns.environment);
         }
-        let mut child = qemu::start(&arguments, &environment, passed, seat.as_ref())?;
+        let seat = if is_emulated { Seat::take() } else { None };
+        let mut child = qemu::start(&arguments, environment.as_ref(), passed, seat.as_ref())?;
         let console = Tail::follow(console);
         let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
         let (sender, heard) = sync_channel(64);
@@ -164,17 +162,12 @@ impl Vm {
             events: Vec::new(),
             started: Instant::now(),
             waited: (None, Duration::ZERO),
-            clock,
             on_this_thread: PhantomData,
             _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
-        if vm.clock.as_ref().is_some_and(|clock| !clock.is_used()) {
-            let why = "this QEMU does not take the library (LD_PRELOAD) that slows its clock down; ask for --dilation 1";
-            return Err(vm.fault(why));
-        }
         // Its CPUs are there by now, and do not wish for the same.
-        if machine.mode != Mode::Exact {
+        if !is_emulated {
             qemu::serve_timers_promptly(vm.child.id());
         }
         Ok(vm)
@@ -207,32 +200,6 @@ impl Vm {
         Ok(())
     }
 
-    /// Waits until the console has shown this; which it had not, so long before it was seen.
-    ///
-    /// # Errors
-    /// As [`Vm::next`].
-    pub fn wait_until_shown(
-        &mut self,
-        text: &str,
-        patience: Patience<'_>,
-    ) -> Result<Duration, Error> {
-        let mut looked = Instant::now();
-        while !self.console().contains(text) {
-            looked = Instant::now();
-            if (patience.stop)() {
-                return Err(Error::Interrupted);
-            }
-            self.look_for_panic()?;
-            if self.has_ended(Duration::from_millis(20)) {
-                return Err(self.ended());
-            }
-            if self.left_until(patience.deadline).is_zero() {
-                return Err(self.hung());
-            }
-        }
-        Ok(looked.elapsed())
-    }
-
     /// Writes the state of the stopped machine into a pipe.
     ///
     /// # Errors
@@ -258,11 +225,11 @@ impl Vm {
         }
     }
 
-    /// Waits until the state it was given is there, and lets it go on; its clock slows down so long after that.
+    /// Waits until the state it was given is there, and lets it go on.
     ///
     /// # Errors
     /// When the state is not one of such a machine.
-    pub fn resume(&mut self, slower_after: Duration, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    pub fn resume(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         loop {
             let state = self.ask("query-status", &Value::Null, stop)?;
             if state.pointer("/status").and_then(Value::as_str) != Some("inmigrate") {
@@ -270,16 +237,7 @@ impl Vm {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        self.slow_down_in(slower_after)?;
         self.ask("cont", &Value::Null, stop).map(drop)
-    }
-
-    /// Has its clock, if that is to be slower than the host's, slow down so long from now.
-    ///
-    /// # Errors
-    /// As [`Clock::slow_down_in`].
-    pub fn slow_down_in(&self, after: Duration) -> Result<(), Error> {
-        self.clock.as_ref().map_or(Ok(()), |clock| clock.slow_down_in(after))
     }
 
     /// The last that the console showed.
@@ -372,8 +330,7 @@ impl Vm {
             self.waited = (Some(deadline), waited_for_cpu(self.child.id()));
         }
         let now = Instant::now();
-        // Where the clock is slower, waiting for a CPU is a part of it.
-        if now < deadline || self.clock.is_some() {
+        if now < deadline {
             return deadline.saturating_duration_since(now);
         }
         let waited = waited_for_cpu(self.child.id()).saturating_sub(self.waited.1);
@@ -570,7 +527,6 @@ mod tests {
             events: Vec::new(),
             started: Instant::now(),
             waited: (None, Duration::ZERO),
-            clock: None,
             on_this_thread: PhantomData,
             _seat: None,
         };

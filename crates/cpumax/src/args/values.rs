@@ -1,6 +1,5 @@
 //! What is behind the values of options: texts that are numbers, times, files.
 
-use cpumax_lab::Dilation;
 use cpumax_recording::Selector;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,12 +64,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
 }
 
-/// How many times slower a machine's clock is to go.
-pub fn dilation(text: &str) -> Result<Dilation, String> {
-    let takes = "give a whole number from 1 (as fast as the host's) to 1000, such as 16";
-    text.parse().ok().and_then(Dilation::new).ok_or_else(|| takes.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,15 +74,6 @@ mod tests {
         assert_eq!(seeds("5..=5"), Ok(Seeds { first: 5, last: 5 }));
         for text in ["", "3", "a..b", "5..4", "0..100000", "-1..4"] {
             assert!(seeds(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_clock_goes_a_whole_number_of_times_slower() {
-        assert_eq!(dilation("1").map(Dilation::times), Ok(1));
-        assert_eq!(dilation("1000"), Ok(Dilation::MOST));
-        for text in ["0", "1001", "-1", "1.5", ""] {
-            assert!(dilation(text).is_err(), "{text}");
         }
     }
 }

@@ -48,7 +48,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
 
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How { on: args.on, mode, dilation: args.dilation, side_by_side: args.jobs, kept };
+    let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");
     bar.tick();
@@ -133,9 +133,6 @@ fn against(args: &CompareArgs) -> anyhow::Result<Option<Asked>> {
 fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
     if args.runs.is_some() && args.on == WorldName::Model {
         bail!("--runs keeps what real kernels did: it goes with --on vm");
-    }
-    if args.dilation.is_some() && args.on == WorldName::Model {
-        bail!("--dilation is about virtual machines: it goes with --on vm");
     }
     Ok(args.runs.as_deref())
 }

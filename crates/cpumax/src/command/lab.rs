@@ -8,7 +8,7 @@ use cpumax_lab::apt::Source;
 use cpumax_lab::cache::{Cache, Kernel};
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
-use cpumax_lab::{Command, Dilation, Lab, Mode, Watch};
+use cpumax_lab::{Command, Lab, Mode, Watch};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -50,8 +50,7 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
 
 fn run(args: &LabRunArgs) -> Result<(), Failure> {
     let lab = Lab::open()?;
-    let dilation = Some(args.dilation.unwrap_or(Dilation::NONE));
-    let parallel = Mode::Parallel { cpus: args.cpus, dilation };
+    let parallel = Mode::Parallel { cpus: args.cpus };
     let mode = if args.exact { Mode::Exact } else { parallel };
     let command = Command {
         kernel: args.kernel.clone(),

@@ -14,7 +14,7 @@ use crate::worlds::{self, Asked};
 use anyhow::{anyhow, bail};
 use cpumax_compare::cell::names;
 use cpumax_guest::protocol::Report;
-use cpumax_lab::{Dilation, Error, Host, Job, Lab, Mode, Step, Watch};
+use cpumax_lab::{Error, Host, Job, Lab, Mode, Step, Watch};
 use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::{Tolerances, compare};
@@ -192,7 +192,7 @@ fn jobs<'a>(
     let names = Names { alone, scenario: workloads.len() > 1, seed: seeded };
     let mut jobs = Vec::new();
     for workload in workloads {
-        let mode = mode(workload, args.mode, args.dilation)?;
+        let mode = mode(workload, args.mode)?;
         let scenario = print(workload);
         for kernel in kernels {
             for seed in seeds.first..=seeds.last {
@@ -211,25 +211,16 @@ fn jobs<'a>(
     Ok(jobs)
 }
 
-fn mode(
-    workload: &Workload,
-    asked: Option<VmMode>,
-    dilation: Option<Dilation>,
-) -> anyhow::Result<Mode> {
+fn mode(workload: &Workload, asked: Option<VmMode>) -> anyhow::Result<Mode> {
     let cpus = workload.machine.cpus;
     match asked {
         Some(VmMode::Exact) if cpus > 1 => {
             let name = &workload.name;
             bail!("{name} has {cpus} CPUs, and --mode exact is for one: use --mode parallel")
         }
-        Some(VmMode::Exact) if dilation.is_some() => {
-            bail!(
-                "--mode exact counts instructions, whatever the host does: --dilation is for --mode parallel"
-            )
-        }
         Some(VmMode::Exact) => Ok(Mode::Exact),
-        None if cpus == 1 && dilation.is_none() => Ok(Mode::Exact),
-        Some(VmMode::Parallel) | None => Ok(Mode::Parallel { cpus, dilation }),
+        None if cpus == 1 => Ok(Mode::Exact),
+        Some(VmMode::Parallel) | None => Ok(Mode::Parallel { cpus }),
     }
 }
 
@@ -251,12 +242,12 @@ fn reports(planned: &[Planned<'_>], args: &RunArgs) -> Result<Vec<Result<Report,
     for planned in planned {
         lab.kernel(&planned.kernel.name)?;
     }
-    Ok(lab.run_all(&jobs, side_by_side(&jobs, args), &progress))
+    Ok(lab.run_all(&jobs, side_by_side(&lab, &jobs, args), &progress))
 }
 
 /// As many machines as the host has CPUs for.
-fn side_by_side(jobs: &[Job], args: &RunArgs) -> usize {
-    let most_cpus = jobs.iter().map(|job| job.mode.cpus()).max().unwrap_or(1);
+fn side_by_side(lab: &Lab, jobs: &[Job], args: &RunArgs) -> usize {
+    let most_cpus = jobs.iter().map(|job| lab.host_cpus(job.mode)).max().unwrap_or(1);
     worlds::side_by_side(args.running.jobs, most_cpus)
 }
 
@@ -397,15 +388,11 @@ mod tests {
                 .replace("[machine]\n", &format!("[machine]\ncpus = {cpus}\n"));
             cpumax_workload::parse(&text, "a").unwrap()
         };
-        let parallel = |cpus, dilation| Mode::Parallel { cpus, dilation };
-        assert_eq!(mode(&with(1), None, None).unwrap(), Mode::Exact);
-        let eight = Dilation::new(8);
-        assert_eq!(mode(&with(1), None, eight).unwrap(), parallel(1, eight));
-        assert_eq!(mode(&with(4), None, None).unwrap(), parallel(4, None));
-        assert_eq!(mode(&with(1), Some(VmMode::Parallel), None).unwrap(), parallel(1, None));
-        let told = mode(&with(4), Some(VmMode::Exact), None).unwrap_err().to_string();
+        assert_eq!(mode(&with(1), None).unwrap(), Mode::Exact);
+        assert_eq!(mode(&with(4), None).unwrap(), Mode::Parallel { cpus: 4 });
+        let parallel = mode(&with(1), Some(VmMode::Parallel)).unwrap();
+        assert_eq!(parallel, Mode::Parallel { cpus: 1 });
+        let told = mode(&with(4), Some(VmMode::Exact)).unwrap_err().to_string();
         assert!(told.contains("4 CPUs") && told.contains("--mode parallel"), "{told}");
-        let told = mode(&with(1), Some(VmMode::Exact), eight).unwrap_err().to_string();
-        assert!(told.contains("--dilation is for --mode parallel"), "{told}");
     }
 }

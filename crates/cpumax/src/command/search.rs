@@ -38,8 +38,7 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         limits_only: args.limits_only,
         level: against.is_some(),
     };
-    let how =
-        How { on: args.on, mode: Mode::Exact, dilation: None, side_by_side: args.jobs, kept: None };
+    let how = How { on: args.on, mode: Mode::Exact, side_by_side: args.jobs, kept: None };
     let mut reference = worlds::world(&asked, how)?;
     let mut other = match &against {
         Some(against) => worlds::world(against, how)?,

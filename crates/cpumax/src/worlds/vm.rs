@@ -56,7 +56,7 @@ impl World for Machine<'_> {
     }
 
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
-        let cpus = jobs.iter().map(|job| self.mode(job).cpus()).max().unwrap_or(1);
+        let cpus = jobs.iter().map(|job| self.lab.host_cpus(self.mode(job))).max().unwrap_or(1);
         let side_by_side = side_by_side(self.how.side_by_side, cpus);
         // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is told.
         let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
@@ -115,10 +115,7 @@ pub fn kernel_arguments(workload: &Workload) -> String {
 fn mode(how: How<'_>, workload: &Workload) -> cpumax_lab::Mode {
     match how.mode {
         Mode::Exact => cpumax_lab::Mode::Exact,
-        Mode::Parallel => {
-            let dilation = how.dilation;
-            cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus, dilation }
-        }
+        Mode::Parallel => cpumax_lab::Mode::Parallel { cpus: workload.machine.cpus },
     }
 }
 
@@ -132,7 +129,7 @@ pub fn boot(asked: &[&Asked], how: How<'_>, workloads: &[Workload]) -> Result<()
         lab.kernel(&kernel.name)?;
         kernels.extend(modes.iter().map(|&mode| (kernel.name.clone(), mode)));
     }
-    let cpus = modes.iter().map(|mode| mode.cpus()).max().unwrap_or(1);
+    let cpus = modes.iter().map(|&mode| lab.host_cpus(mode)).max().unwrap_or(1);
     let booted = lab.boot_all(&kernels, side_by_side(how.side_by_side, cpus), &Keyboard);
     booted.map_err(|error| match error {
         cpumax_lab::Error::Interrupted => Failure::Interrupted,
@@ -140,7 +137,7 @@ pub fn boot(asked: &[&Asked], how: How<'_>, workloads: &[Workload]) -> Result<()
     })
 }
 
-/// As many machines of so many CPUs as asked for, or as there are CPUs for.
+/// As many machines that keep so many CPUs busy as asked for, or as there are CPUs for.
 pub fn side_by_side(asked: Option<u16>, cpus: u16) -> usize {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or(here / usize::from(cpus.max(1)), usize::from).max(1)

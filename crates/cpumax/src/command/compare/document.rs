@@ -104,9 +104,6 @@ fn command(args: &CompareArgs) -> String {
         if args.median > 1 {
             add(format!("--median {}", args.median));
         }
-        if let Some(dilation) = args.dilation {
-            add(format!("--dilation {}", dilation.times()));
-        }
     }
     if args.trace.is_some() {
         add("--trace FOLDER".to_owned());
