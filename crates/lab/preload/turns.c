@@ -249,22 +249,24 @@ static __attribute__((noinline)) void look_at_turn(unsigned int number)
 		serve();
 }
 
-/* How long it may go on; with nothing left it goes on to the end of this block. */
+/* How long it may go on. Who has had its turn leaves at the end of this block, also where no other one runs: that an
+ * interrupt has woken one shows only when QEMU comes to it. */
 static void allow(unsigned int number)
 {
 	struct cpu *cpu = &cpus[number];
+	bool leaves = cpu->runs && cpu->has_ns >= end_ns && known > 1;
 
 	if (all_had_their_turn()) {
 		if (running)
 			next_round();
-	} else if (cpu->runs && cpu->has_ns >= end_ns && ++turns_in_vain > TURNS_UNTIL_GONE) {
+	} else if (leaves && ++turns_in_vain > TURNS_UNTIL_GONE) {
 		for (unsigned int i = 0; i < known; i++)
 			if (cpus[i].runs && cpus[i].has_ns < end_ns)
 				runs_no_more(&cpus[i]);
 	}
 	left_ns = cpu->runs && cpu->has_ns < end_ns ? end_ns - cpu->has_ns : 0;
 	counted_ns = left_ns;
-	if (cpu->runs && left_ns == 0 && running > 1)
+	if (leaves)
 		leave_cpu(get_cpu(number));
 }
 
