@@ -95,6 +95,7 @@ static __thread enum who me;
 
 /* ---- What we put ourselves in the place of, and what we need of QEMU ---- */
 
+static int (*real_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 static int (*real_wait)(pthread_cond_t *, pthread_mutex_t *);
 static int (*real_signal)(pthread_cond_t *);
 static int (*real_broadcast)(pthread_cond_t *);
@@ -104,7 +105,6 @@ struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 
 static void *(*get_cpu)(int);
-static bool (*is_own_cpu)(void *);
 static void (*leave_cpu)(void *);
 static void (*call_when_translated)(uint64_t, void (*)(uint64_t, struct qemu_plugin_tb *));
 static void (*call_when_executed)(struct qemu_plugin_tb *, void (*)(unsigned int, void *), int, void *);
@@ -121,16 +121,8 @@ int qemu_plugin_version = 1;
 
 static enum who who_am_i(void)
 {
-	void *cpu;
-
-	if (me != UNKNOWN)
-		return me;
-	if (getpid() == (pid_t)syscall(SYS_gettid))
-		return me = TIMERS;
-	cpu = get_cpu(0);
-	/* Before there is a CPU nobody can tell who will have it. */
-	if (cpu)
-		me = is_own_cpu(cpu) ? CPUS : OTHER;
+	if (me == UNKNOWN)
+		me = getpid() == (pid_t)syscall(SYS_gettid) ? TIMERS : OTHER;
 	return me;
 }
 
@@ -416,6 +408,25 @@ ssize_t write(int fd, const void *bytes, size_t size)
 	return written;
 }
 
+/* What the thread of the CPUs does. */
+static void *(*execute)(void *);
+
+static void *begin_cpus(void *argument)
+{
+	me = CPUS;
+	return execute(argument);
+}
+
+/* The first that is made when there is a CPU is the one that executes them all. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*entry)(void *), void *argument)
+{
+	if (is_used && who_am_i() == TIMERS && !execute && get_cpu(0)) {
+		execute = entry;
+		entry = begin_cpus;
+	}
+	return real_create(thread, attributes, entry, argument);
+}
+
 /* Whoever waits for that may go on, when it has the baton. */
 static void tell(pthread_cond_t *condition)
 {
@@ -526,7 +537,6 @@ static bool find_all(void)
 	void *bytes = find("qemu_plugin_insn_data", &missing);
 
 	*(void **)&get_cpu = find("qemu_get_cpu", &missing);
-	*(void **)&is_own_cpu = find("qemu_cpu_is_self", &missing);
 	*(void **)&leave_cpu = find("cpu_exit", &missing);
 	*(void **)&call_when_translated = find("qemu_plugin_register_vcpu_tb_trans_cb", &missing);
 	*(void **)&call_when_executed = find("qemu_plugin_register_vcpu_tb_exec_cb", &missing);
@@ -577,6 +587,7 @@ __attribute__((constructor)) static void prepare(void)
 	*(void **)&real_signal = dlvsym(RTLD_NEXT, "pthread_cond_signal", "GLIBC_2.3.2");
 	*(void **)&real_broadcast = dlvsym(RTLD_NEXT, "pthread_cond_broadcast", "GLIBC_2.3.2");
 	*(void **)&real_write = dlsym(RTLD_NEXT, "write");
+	*(void **)&real_create = dlsym(RTLD_NEXT, "pthread_create");
 	if (dlsym(RTLD_DEFAULT, "qemu_plugin_register_vcpu_tb_exec_cond_cb"))
 		qemu_plugin_version = 3;
 	else if (dlsym(RTLD_DEFAULT, "qemu_plugin_scoreboard_new"))
