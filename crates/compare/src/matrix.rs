@@ -4,7 +4,6 @@ use crate::cell::{Cell, LedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
 use cpumax_outcome::{Conditions, Outcome, worst};
 use cpumax_workload::Workload;
-use std::iter::repeat_n;
 use std::mem;
 use std::ops::ControlFlow;
 
@@ -39,21 +38,22 @@ pub fn column<'a>(
     mut each: impl FnMut(Cell),
 ) -> Result<(), Error> {
     let (first, second) = (reference.label(), against.label());
-    let job = |pair: &Pair<'a>| Job {
+    let job = |(pair, run): &(Pair<'a>, u16)| Job {
         workload: pair.workload,
         seed: pair.seed,
+        run: *run,
         observed: None,
         trace: pair.trace,
         follow: None,
         noisy: pair.noisy,
     };
-    let pairs: Vec<Pair<'_>> =
-        pairs.iter().flat_map(|pair| repeat_n(*pair, pair.runs.max(1).into())).collect();
+    let runs_of = |&pair: &Pair<'a>| (0..pair.runs.max(1)).map(move |run| (pair, run));
+    let pairs: Vec<(Pair<'_>, u16)> = pairs.iter().flat_map(runs_of).collect();
     let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
     let mut runs = Vec::new();
     let mut broken = Ok(());
     let held: Each<'_> = &mut |index, answer| {
-        let Pair { workload, seed, noisy, .. } = pairs[index];
+        let (Pair { workload, seed, noisy, runs: all, .. }, _) = pairs[index];
         let mut held = || {
             let cell = |against: &mut dyn World, noisy| {
                 let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
@@ -73,7 +73,7 @@ pub fn column<'a>(
         match held() {
             Ok(cell) => {
                 runs.push(cell);
-                if runs.len() >= pairs[index].runs.into() {
+                if runs.len() >= all.into() {
                     Cell::median(mem::take(&mut runs)).into_iter().for_each(&mut each);
                 }
             }

@@ -17,6 +17,8 @@ pub struct Job<'a> {
     pub workload: &'a Workload,
     /// Seed of every random stream.
     pub seed: u64,
+    /// Of several runs of the same job, which one: 0 and following. A real kernel's differ by microseconds.
+    pub run: u16,
     /// What the run that this one will be held against found; a real kernel cannot be told.
     pub observed: Option<&'a Conditions>,
     /// Whether to record what happens when.

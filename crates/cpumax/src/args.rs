@@ -455,8 +455,7 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// Run each real kernel so many times, as no run by the host's CPUs (KVM) is like another, and compare the median of each
-    /// number; 1 to 99
+    /// Run each real kernel so many times, some microseconds apart, and compare the median of each number; 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
@@ -484,7 +483,7 @@ pub struct CompareArgs {
 
     /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
     /// goes on, and a changed model is held against the same runs in a fraction of the time. What the host's CPUs ran
-    /// (KVM) is kept as the first, second, ... run of that day: no other is like them
+    /// (KVM) is what they did that day: no other run is like it
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }

@@ -1,24 +1,19 @@
 //! Answers of runs, kept as files. The same job on the same emulated machine gives the same answer, to the byte, so what is kept
-//! need not be run again; a file's name has a digest of the machine and the job. A run by the host's CPUs is like no other: of
-//! those that are asked for one after the other each is kept for itself, by its number.
+//! need not be run again; a file's name has a digest of the machine and the job. A run by the host's CPUs is like no other, and
+//! what is kept is that of its day.
 
 use crate::Error;
-use crate::qemu::Accelerator;
 use crate::snapshot::{Boot, link};
 use cpumax_guest::protocol::{FromGuest, ToGuest};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// A folder of answers.
 #[derive(Debug)]
 pub struct Kept {
     folder: PathBuf,
-    /// How often each run by the host's CPUs was asked for.
-    asked: Mutex<HashMap<String, u32>>,
 }
 
 /// What a file has in it.
@@ -32,7 +27,7 @@ impl Kept {
     /// The folder, made if it is not there.
     pub fn at(folder: &Path) -> Result<Kept, Error> {
         fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
-        Ok(Kept { folder: folder.to_owned(), asked: Mutex::default() })
+        Ok(Kept { folder: folder.to_owned() })
     }
 
     /// The answer to that job, which the guest reads as `line`: the one that is kept, or that of `run`, which is then kept.
@@ -43,24 +38,14 @@ impl Kept {
         line: &str,
         run: impl FnOnce() -> Result<FromGuest, Error>,
     ) -> Result<FromGuest, Error> {
-        let path = self.folder.join(self.file_name(boot, line));
+        let digest = boot.digest(&[line.as_bytes()]);
+        let path = self.folder.join(format!("{}-{digest}.json", boot.kernel.name));
         if let Some(entry) = read(&path)? {
             return Ok(entry.answer);
         }
         let entry = Entry { job, answer: run()? };
         self.write(&path, &entry).map_err(Error::file("write", &path))?;
         Ok(entry.answer)
-    }
-
-    fn file_name(&self, boot: &Boot<'_>, line: &str) -> String {
-        let run = format!("{}-{}", boot.kernel.name, boot.digest(&[line.as_bytes()]));
-        if boot.accelerator == Accelerator::Emulated {
-            return format!("{run}.json");
-        }
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = asked.entry(run.clone()).or_default();
-        *number += 1;
-        format!("{run}-{number}.json")
     }
 
     /// The file has no name until it is whole.

@@ -38,6 +38,9 @@ pub struct Job {
     pub scenario: String,
     /// Seed of every random choice.
     pub seed: u64,
+    /// Of several runs of the same, which one: 0 and following. Each begins some microseconds after the one before it, as
+    /// the guest has more to read; otherwise emulated machines would do the same in all of them.
+    pub run: u16,
     /// As in [`protocol::Job`].
     pub sample_periods: bool,
     /// As in [`protocol::Job`].
@@ -56,6 +59,7 @@ impl Job {
             mode,
             scenario,
             seed,
+            run: 0,
             sample_periods: false,
             trace: false,
             kernel_arguments: String::new(),
@@ -115,6 +119,9 @@ pub struct Quiet;
 
 impl Watch for Quiet {}
 
+/// How much more the guest has to read in the next run of the same.
+const RUNS_APART_BYTES: usize = 256;
+
 /// Everything needed to run jobs: kernels, guest, QEMU.
 #[derive(Debug)]
 pub struct Lab {
@@ -141,8 +148,7 @@ impl Lab {
         Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()?, kept: None })
     }
 
-    /// Keeps the answer of each run in this folder, and takes from there what was run before; where the host's CPUs run it, and
-    /// no run is like another, the first, second, ... run of a job is that of the time before.
+    /// Keeps the answer of each run in this folder, and takes from there what was run before.
     ///
     /// # Errors
     /// When there can be no such folder.
@@ -211,6 +217,7 @@ impl Lab {
         let message = job.message(job.mode == Mode::Exact);
         let mut line = serde_json::to_string(&message)
             .map_err(|error| Error::Guest { reason: error.to_string() })?;
+        line.push_str(&" ".repeat(usize::from(job.run) * RUNS_APART_BYTES));
         line.push('\n');
         let answer = match &self.kept {
             Some(kept) => {
