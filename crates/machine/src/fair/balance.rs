@@ -86,7 +86,7 @@ impl Machine<'_> {
                     let domain = self.llc(cpu).len() as u32;
                     let rhythm = &mut self.cpus[cpu].balancing;
                     rhythm.note(found, domain);
-                    rhythm.last_ns = this_tick_ns;
+                    rhythm.last_ns = this_tick_ns as i64;
                 }
             }
         }
@@ -105,7 +105,21 @@ impl Machine<'_> {
     fn balance_at_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let gives_way = self.rules.idle_class_is_free && self.runs_idle_class(cpu);
-        c.balancing.last_ns + self.balance_interval_ns(cpu, c.nr_running > 0 && !gives_way)
+        let interval_ns = self.balance_interval_ns(cpu, c.nr_running > 0 && !gives_way);
+        interval_ns.saturating_add_signed(c.balancing.last_ns)
+    }
+
+    /// Under noise: when CPUs were last balanced before the run began, which nobody can tell.
+    pub(crate) fn draw_balanced_before(&mut self) {
+        if self.cpus.len() < 2 {
+            return;
+        }
+        for cpu in self.cpus.ids() {
+            let ticks = self.balance_interval_ns(cpu, true) / self.tick_ns;
+            let Some(noise) = &mut self.noise else { return };
+            let ago_ns = noise.below(ticks) * self.tick_ns;
+            self.cpus[cpu].balancing.last_ns = -(ago_ns as i64);
+        }
     }
 
     /// How long a CPU leaves it at that: a busy one, unless it is busy with tasks of class idle alone, sixteen times as long as an

@@ -26,8 +26,8 @@ impl Found {
 /// How often a CPU is balanced, and what has come of it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rhythm {
-    /// The tick at which it was last, ns.
-    pub last_ns: u64,
+    /// The tick at which it was last, ns; before the run: negative.
+    pub last_ns: i64,
     /// How often the interval has been doubled.
     doubled: u32,
     /// How often in a row there was nothing to take where there was too much.
