@@ -8,9 +8,13 @@ use std::collections::BTreeMap;
 /// CPU time of each kind of task, ms. With noise, as without it tasks are changed at the very ticks at which CPUs are
 /// balanced, and it can be the same one that waits then each time.
 fn used_ms(kernel: &str, text: &str) -> BTreeMap<String, u64> {
+    used_under_noise_ms(kernel, text, 1)
+}
+
+fn used_under_noise_ms(kernel: &str, text: &str, noise: u64) -> BTreeMap<String, u64> {
     let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, noise: Some(1), ..Options::new(kernel, 1) };
+    let options = Options { check: true, noise: Some(noise), ..Options::new(kernel, 1) };
     let outcome = run(&workload, &options, None, None).expect("runs");
     outcome.tasks.into_iter().map(|(name, task)| (name, task.usage_usec / 1000)).collect()
 }
@@ -22,11 +26,18 @@ fn three_busy_tasks_share_two_cpus() {
     let hog = |name| format!("[[task]]\nname = \"{name}\"\nprogram = [{{ user = \"1min\" }}]\n");
     let text = ["duration = \"10s\"\n[machine]\ncpus = 2\n", &hog("a"), &hog("b"), &hog("c")];
     for kernel in KERNELS {
-        // Where nobody is moved, two get 5 s and one 10. CFS is less even.
-        let is_cfs = ["4.18", "5.4", "6.1"].contains(&kernel);
-        let range = if is_cfs { 5_200..8_000 } else { 5_900..7_500 };
-        for (name, ms) in used_ms(kernel, &text.concat()) {
-            assert!(range.contains(&ms), "{name}: {ms} ms of 6667 on {kernel}");
+        // Where nobody is moved, two get 5 s and one 10. In some runs it is always the same one that waits when CPUs are balanced.
+        // (Real kernels are more even: six runs of 6.12 and 6.18 gave 6.2 to 7.1 s.)
+        let runs: Vec<_> =
+            (1..=15).map(|noise| used_under_noise_ms(kernel, &text.concat(), noise)).collect();
+        for name in ["a", "b", "c"] {
+            let each_ms = || runs.iter().map(|run| run[name]);
+            assert!(
+                each_ms().all(|ms| (4_950..8_200).contains(&ms)),
+                "{name} on {kernel}: {runs:?}"
+            );
+            let mean_ms = each_ms().sum::<u64>() / runs.len() as u64;
+            assert!((5_800..7_500).contains(&mean_ms), "{name}: {mean_ms} ms on {kernel}");
         }
     }
 }
