@@ -289,6 +289,7 @@ impl Machine<'_> {
             return;
         }
         let now = self.now;
+        self.take_use(task, self.cfs_rqs[self.ses[se].q].cpu);
         self.tasks[task].average_wanted(now);
         let wanted = self.tasks[task].wanted as u32;
         let mut load = self.task_load(task);
@@ -320,6 +321,7 @@ impl Machine<'_> {
 
     fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
         self.pelt_update(to);
+        self.bring_use(task, self.cfs_rqs[to].cpu);
         let (now, periods) = (self.now, self.cfs_rqs[to].pelt.periods);
         let wanted = self.tasks[task].wanted as u32;
         let own = &mut self.queued[self.tasks[task].se.ix()];

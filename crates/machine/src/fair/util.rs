@@ -108,6 +108,26 @@ impl Machine<'_> {
         }
     }
 
+    /// A task that leaves a CPU for another one, or for another class, takes along how busy it made it, as far as that has
+    /// not been forgotten (kernel: `detach_entity_load_avg()`, of `util_avg`).
+    pub(crate) fn take_use(&mut self, task: TaskId, from: CpuId) {
+        self.average_busy(from);
+        let runs = self.cpus[from].curr == task;
+        let mut used = self.uses[task.ix()].used;
+        used.update(self.now, runs);
+        let busy = &mut self.cpus[from].busy;
+        busy.avg = busy.avg.saturating_sub(used.avg);
+    }
+
+    /// A CPU to which a task comes is as much busier as that one ran elsewhere (kernel: `attach_entity_load_avg()`).
+    pub(crate) fn bring_use(&mut self, task: TaskId, to: CpuId) {
+        self.average_busy(to);
+        let runs = self.cpus[to].curr == task;
+        self.average_use(task, runs);
+        let used = self.uses[task.ix()].used.avg;
+        self.cpus[to].busy.avg += used;
+    }
+
     /// A parked task comes back: its group's clock stood still.
     pub(crate) fn leave_out_parked(&mut self, task: TaskId) {
         let now = self.now;
