@@ -306,6 +306,14 @@ impl Machine<'_> {
         }
     }
 
+    /// A task that was delayed where it comes from is so on its new queue.
+    pub(crate) fn stay_delayed(&mut self, task: TaskId) {
+        let se = self.tasks[task].se;
+        self.expect_no_use(task, Dequeue::Move);
+        self.ses[se].delayed = true;
+        self.count_runnable(self.ses[se].q, -1);
+    }
+
     /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;

@@ -26,18 +26,17 @@ fn three_busy_tasks_share_two_cpus() {
     let hog = |name| format!("[[task]]\nname = \"{name}\"\nprogram = [{{ user = \"1min\" }}]\n");
     let text = ["duration = \"10s\"\n[machine]\ncpus = 2\n", &hog("a"), &hog("b"), &hog("c")];
     for kernel in KERNELS {
-        // Where nobody is moved, two get 5 s and one 10. In some runs it is always the same one that waits when CPUs are balanced.
-        // (Real kernels are more even: six runs of 6.12 and 6.18 gave 6.2 to 7.1 s.)
+        // Where nobody is moved, two get 5 s and one 10. (Six real runs of 6.12 and 6.18 gave 6.2 to 7.1 s.)
         let runs: Vec<_> =
             (1..=15).map(|noise| used_under_noise_ms(kernel, &text.concat(), noise)).collect();
         for name in ["a", "b", "c"] {
             let each_ms = || runs.iter().map(|run| run[name]);
             assert!(
-                each_ms().all(|ms| (4_950..8_200).contains(&ms)),
+                each_ms().all(|ms| (5_200..7_800).contains(&ms)),
                 "{name} on {kernel}: {runs:?}"
             );
             let mean_ms = each_ms().sum::<u64>() / runs.len() as u64;
-            assert!((5_800..7_500).contains(&mean_ms), "{name}: {mean_ms} ms on {kernel}");
+            assert!((6_300..7_100).contains(&mean_ms), "{name}: {mean_ms} ms on {kernel}");
         }
     }
 }
@@ -84,6 +83,21 @@ fn changes(kernel: &str, text: &str) -> usize {
     woken.filter(|&(task, cpu)| last.insert(task, cpu).is_some_and(|last| last != cpu)).count()
 }
 
+/// How often a task ran on another CPU than the last time.
+fn moves(kernel: &str, text: &str) -> usize {
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let options = Options { check: true, noise: Some(1), ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let mut last = BTreeMap::new();
+    let switches = recorded.events.iter().filter_map(|event| match event.what {
+        What::Switch { next } => next.map(|task| (task, event.cpu)),
+        _ => None,
+    });
+    switches.filter(|&(task, cpu)| last.insert(task, cpu).is_some_and(|last| last != cpu)).count()
+}
+
 #[test]
 fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     let text = |count, sleep| {
@@ -97,6 +111,33 @@ fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     // With little to do they look nearly as often.
     let little = |kernel| changes(kernel, &text(3, 2_000));
     assert!(little("6.1") * 5 > little("5.19") * 4, "{} {}", little("6.1"), little("5.19"));
+}
+
+/// A task takes along how busy it made its CPU, so that the one it leaves has room for a while, and takes nobody back. (A
+/// real 6.12 moves one of three every 132 ms, with the odd 128 or 136, 72 times in ten seconds; one that leaves its use behind
+/// is taken back at once, and 137 are moved.)
+#[test]
+fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
+    let text = "duration = \"10s\"\n[machine]\ncpus = 2\n\
+                [[task]]\nname = \"hog\"\ncount = 3\nprogram = [{ user = \"1min\" }]\n";
+    for kernel in ["6.12", "6.18"] {
+        let moves = moves(kernel, text);
+        assert!((65..=80).contains(&moves), "{moves} on {kernel}");
+    }
+}
+
+/// The sleeper may go to the other CPU only when it is about to sleep, where it stays queued for a while as it used more than
+/// its share. It is where it was taken that it wakes up.
+#[test]
+fn one_that_is_only_delayed_is_moved_for_its_load() {
+    let text = "duration = \"2s\"\n[machine]\ncpus = 2\n\
+                [[task]]\nname = \"pinned\"\ncount = 3\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"other\"\ncpus = \"1\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"sleeper\"\nnice = 19\ncpus = \"0\"\nprogram = [{ user = \"1ms\" },\n\
+                { affinity = \"0-1\" }, { sleep = \"1s\" }, { user = \"1ms\" }]\n";
+    for (kernel, is_moved) in [("6.6", false), ("6.12", true), ("6.18", true), ("7.3", true)] {
+        assert_eq!(changes(kernel, text) == 1, is_moved, "{kernel}");
+    }
 }
 
 /// Who parks is expected to use as much as before when it comes back, so a CPU is found busy from the start of a period on,

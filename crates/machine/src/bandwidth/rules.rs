@@ -260,6 +260,9 @@ pub struct Rules {
     /// A CPU about to go idle looks for something to run only as often as it found any before (6.19+; what is maintained of
     /// 6.1, 6.6, 6.12 and 6.18 has it too; kernel: `NI_RANDOM`). `fair/balance.rs`.
     pub newidle_by_success: bool,
+    /// A balancer takes a task that is only delayed where it moves load, and not where it counts tasks (6.14+).
+    /// `fair/balance.rs`.
+    pub delayed_is_load_only: bool,
     /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
@@ -345,6 +348,7 @@ pub const G1_4_18: Rules = Rules {
     idle_class_is_free: false,
     idle_search_by_load: false,
     newidle_by_success: false,
+    delayed_is_load_only: false,
     period_scaling: PeriodScaling::None,
     random_phase: false,
     slack_armed_once: false,
@@ -433,8 +437,9 @@ pub const G2A_6_13: Rules = Rules {
     reweight_counts_twice: true,
     ..G2A_6_12
 };
-/// 6.14: a CPU going offline opens only its own silos.
-pub const G2A_6_14: Rules = Rules { offline: Offline::DyingCpu, ..G2A_6_13 };
+/// 6.14: a CPU going offline opens only its own silos; a delayed task is nobody to an idle CPU.
+pub const G2A_6_14: Rules =
+    Rules { offline: Offline::DyingCpu, delayed_is_load_only: true, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
 /// 6.17: a task that is no longer protected is rescheduled.

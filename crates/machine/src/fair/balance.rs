@@ -230,14 +230,19 @@ impl Machine<'_> {
         None
     }
 
+    /// Tasks on a CPU, with those that are only delayed (kernel: `rq->nr_running`).
+    fn queued(&self, cpu: CpuId) -> u32 {
+        self.cfs_rqs[self.root(cpu)].h_nr
+    }
+
     /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel: `group_is_overloaded()`).
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
-        self.nr_running[cpu.ix()] > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
+        self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
     /// It was idle for some of the last time, and nobody waited (kernel: `group_has_capacity()`).
     fn has_spare(&mut self, cpu: CpuId) -> bool {
-        self.nr_running[cpu.ix()] == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
+        self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
     /// It was used for more of the last time than leaves room for an imbalance (kernel: `cpu_util_cfs()`).
@@ -255,7 +260,7 @@ impl Machine<'_> {
     /// (kernel: `detach_tasks()`).
     fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
-        let mut found = self.find_movable(from, to, MAX_MOVED, &mut lists);
+        let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
         let mut left = imbalance;
         let tries = self.cpus[to].balancing.failed.min(63);
         for &task in &lists.movable {
@@ -353,7 +358,7 @@ impl Machine<'_> {
 
     fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
-        let mut found = self.find_movable(from, to, want, &mut lists);
+        let mut found = self.find_movable(from, to, want, false, &mut lists);
         for &task in &lists.movable {
             self.migrate(task, to);
             found = Found::Moved;
@@ -370,13 +375,21 @@ impl Machine<'_> {
 
     /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last; says whether there is anybody
     /// there, be it who runs, who may go (kernel: `can_migrate_task()`).
-    fn find_movable(&self, from: CpuId, to: CpuId, want: u32, lists: &mut Balancing) -> Found {
+    fn find_movable(
+        &self,
+        from: CpuId,
+        to: CpuId,
+        want: u32,
+        by_load: bool,
+        lists: &mut Balancing,
+    ) -> Found {
         let Balancing { pending, movable } = lists;
         pending.clear();
         movable.clear();
         let curr = self.cpus[from].curr;
         let may = |task: TaskId| self.may_use(task, to) && self.may_move(task, to);
         let runs = curr.is_some() && self.tasks[curr].is_fair() && may(curr);
+        let takes_delayed = by_load || !self.rules.delayed_is_load_only;
         let mut found = if runs { Found::Nothing } else { Found::Pinned };
         if self.nothing_may_move(from, to) {
             return found;
@@ -389,7 +402,7 @@ impl Machine<'_> {
             match self.ses[se].owner() {
                 Owner::Group(q) => self.entities(q, pending),
                 Owner::Task(task) => {
-                    if !self.ses[se].delayed && may(task) {
+                    if (takes_delayed || !self.ses[se].delayed) && may(task) {
                         found = Found::Nothing;
                         if !self.is_hot(task, to) {
                             movable.push(task);
@@ -466,14 +479,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes a queued task to another CPU.
+    /// Takes a queued task to another CPU; one that is only delayed stays so.
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
         debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
+        let is_delayed = self.ses[self.tasks[task].se].delayed;
         self.detach_load(task);
         self.dequeue_task(task, Dequeue::Move);
         self.set_cpu(task, to);
         self.enqueue_task(task, Enqueue::Move);
+        if is_delayed {
+            self.stay_delayed(task);
+        }
         self.check_preempt(task);
     }
 }
