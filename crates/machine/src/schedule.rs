@@ -56,6 +56,9 @@ impl Machine<'_> {
         if next.is_some() {
             self.comes_back(next);
         }
+        if prev.is_none() || next.is_none() {
+            self.changes_idle(cpu);
+        }
         self.leaves(cpu);
         self.average_use(next, false);
         self.cpus[cpu].curr = next;

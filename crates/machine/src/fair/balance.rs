@@ -45,6 +45,9 @@ impl Machine<'_> {
     /// Some CPU has more than it can run: balancing may have something to do from the next tick on.
     pub(crate) fn arm_balance(&mut self) {
         if !self.is_balancing() && self.cpus.len() > 1 {
+            for cpu in self.cpus.ids() {
+                self.balanced_in_vain(cpu);
+            }
             self.balance_by(self.balance_tick_ns() + self.tick_ns);
         }
     }
@@ -72,6 +75,9 @@ impl Machine<'_> {
         let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
         if !self.cpus.ids().any(waits) {
             self.balance_due_ns = NEVER;
+            for cpu in self.cpus.ids() {
+                self.cpus[cpu].balancing.seen_ns = this_tick_ns - 1;
+            }
             return;
         }
         // What moves meanwhile does not arm another one.
@@ -102,6 +108,50 @@ impl Machine<'_> {
     /// Whether there are rounds of balancing: some CPU has more than it can run.
     pub(crate) fn is_balancing(&self) -> bool {
         self.balance_due_ns != NEVER
+    }
+
+    /// A CPU begins to run something, or stops.
+    pub(crate) fn changes_idle(&mut self, cpu: CpuId) {
+        if self.cpus.len() == 1 {
+            return;
+        }
+        if !self.is_balancing() {
+            self.balanced_in_vain(cpu);
+        }
+        let now = self.now;
+        if !self.cpus[cpu].is_idle() {
+            self.cpus[cpu].balancing.idle_ns = now;
+        }
+    }
+
+    /// While nobody waits anywhere, CPUs are balanced all the same, and find nothing: busy ones at the ticks at which it is
+    /// time, idle ones at the first tick for which it is, as they have no other. Brings that up to now.
+    fn balanced_in_vain(&mut self, cpu: CpuId) {
+        let (now, tick_ns) = (self.now, self.tick_ns);
+        let domain = self.llc(cpu).len() as u32;
+        let is_busy = !self.cpus[cpu].is_idle();
+        let from_ns = std::mem::replace(&mut self.cpus[cpu].balancing.seen_ns, now);
+        let (first_ns, last_ns) = if is_busy {
+            ((from_ns / tick_ns + 1) * tick_ns, now)
+        } else {
+            let tick = (self.cpus[cpu].balancing.idle_ns / tick_ns + 1) * tick_ns;
+            (if from_ns < tick { tick } else { NEVER }, tick.min(now))
+        };
+        loop {
+            let interval_ns = self.balance_interval_ns(cpu, is_busy);
+            let rhythm = &mut self.cpus[cpu].balancing;
+            let at_ns = interval_ns.saturating_add_signed(rhythm.last_ns).max(first_ns);
+            if at_ns > last_ns {
+                return;
+            }
+            let doubled = rhythm.interval_ms(domain);
+            rhythm.note(Found::Balanced, domain);
+            rhythm.last_ns = at_ns as i64;
+            if rhythm.interval_ms(domain) == doubled {
+                // From here on it is always as long.
+                rhythm.last_ns += ((last_ns - at_ns) / interval_ns * interval_ns) as i64;
+            }
+        }
     }
 
     /// The tick at which a CPU is balanced next.

@@ -32,6 +32,10 @@ pub(crate) struct Rhythm {
     doubled: u32,
     /// How often in a row there was nothing to take where there was too much.
     pub failed: u32,
+    /// Up to when it is known when it was last, ns.
+    pub seen_ns: u64,
+    /// When it last had nothing to run, ns.
+    pub idle_ns: u64,
 }
 
 impl Rhythm {
