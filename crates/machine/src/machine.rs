@@ -302,7 +302,7 @@ impl<'a> Machine<'a> {
             self.grow_buddies();
             self.age(root);
         }
-        self.draw_balanced_before();
+        self.draw_balancing();
         self.write_initial_limits();
         self.build_realtime();
         self.build_outside();

@@ -13,7 +13,7 @@ use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::se::{Owner, scale};
-use cpumax_workload::Class;
+use cpumax_workload::{Class, Domain, Stream};
 use std::ops::Range;
 
 /// Most tasks moved in one go.
@@ -162,8 +162,8 @@ impl Machine<'_> {
         interval_ns.saturating_add_signed(c.balancing.last_ns)
     }
 
-    /// Under noise: when CPUs were last balanced before the run began, which nobody can tell.
-    pub(crate) fn draw_balanced_before(&mut self) {
+    /// Under noise: when CPUs were last balanced before the run began, and what they throw their dice for, which nobody can tell.
+    pub(crate) fn draw_balancing(&mut self) {
         if self.cpus.len() < 2 {
             return;
         }
@@ -171,7 +171,9 @@ impl Machine<'_> {
             let ticks = self.balance_interval_ns(cpu, true) / self.tick_ns;
             let Some(noise) = &mut self.noise else { return };
             let ago_ns = noise.below(ticks) * self.tick_ns;
-            self.cpus[cpu].balancing.last_ns = -(ago_ns as i64);
+            let c = &mut self.cpus[cpu];
+            c.balancing.last_ns = -(ago_ns as i64);
+            c.random = Stream::new(noise.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
         }
     }
 
