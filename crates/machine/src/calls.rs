@@ -2,7 +2,7 @@
 //! how important a task is, to move it, to end it.
 
 use crate::cpu::Resched;
-use crate::ids::{GroupId, LockId, TaskId};
+use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::noise::Kind;
@@ -61,13 +61,29 @@ impl Machine<'_> {
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
             return;
         }
-        let ns = self.noise_ns(Kind::Moved);
+        let ns = self.chooses_later(cpu, Kind::Moved);
+        let t = &mut self.tasks[task];
+        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+    }
+
+    /// A task is at the end of a call. If its CPU is to choose anew, that takes some time there, as it does at the end of an
+    /// interrupt (kernel: `exit_to_user_mode_loop()`).
+    pub(crate) fn returns(&mut self, task: TaskId) {
+        let cpu = self.tasks[task].cpu;
+        let c = &self.cpus[cpu];
+        if self.noise.is_some() && c.curr == task && c.resched != Resched::No {
+            self.chooses_later(cpu, Kind::Return);
+        }
+    }
+
+    /// The CPU is to choose anew when some time has passed, in which nobody makes progress: how much, ns.
+    fn chooses_later(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+        let ns = self.noise_ns(kind);
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
         c.stolen_ns += ns;
         c.tick_took_ns = 0;
-        let t = &mut self.tasks[task];
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        ns
     }
 
     /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it

@@ -58,13 +58,15 @@ pub(crate) enum Kind {
     Enter,
     /// In the new group, until the CPU is to choose anew.
     Moved,
+    /// From the end of a call, where somebody else is to have the CPU, to the switch.
+    Return,
     /// The part of a tick that comes after its charge.
     TickOver,
     /// From the charge at the end of a slice, by its timer, to the switch.
     SliceOver,
 }
 
-const KINDS: [Kind; 25] = [
+const KINDS: [Kind; 26] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -88,6 +90,7 @@ const KINDS: [Kind; 25] = [
     Kind::Exit,
     Kind::Enter,
     Kind::Moved,
+    Kind::Return,
     Kind::TickOver,
     Kind::SliceOver,
 ];
@@ -118,6 +121,7 @@ impl Kind {
             Kind::Exit => (30_000, 100_000),
             Kind::Enter => (4_000, 14_000),
             Kind::Moved => (5_000, 15_000),
+            Kind::Return => (9_500, 15_500),
         }
     }
 }

@@ -36,6 +36,7 @@ impl Machine<'_> {
         }
         if t.is_leaving_kernel() {
             t.mode = Mode::User;
+            self.returns(task);
             return;
         }
         let program = &self.workload.tasks[t.kind as usize].program;

@@ -227,3 +227,21 @@ fn a_call_that_makes_a_task_less_important_takes_its_time() {
         assert!((180..620).contains(&slept_us), "{slept_us} us, seed {seed}");
     }
 }
+
+#[test]
+fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
+    // A tick in its second call asks each task to make way, which it does where that call ends: 5 ms after it came, and what
+    // the switches take.
+    let tasks =
+        "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"2500us\" }] }]\n";
+    for kernel in ["6.18", "7.0"] {
+        let turns_of = |seed: u64| {
+            let switches = times(&events(kernel, seed, None, tasks), "switch", "a");
+            let turns: Vec<u64> = switches.windows(2).map(|two| two[1] - two[0]).collect();
+            turns.into_iter().filter(|turn| turn.abs_diff(5_000 * US) < 100 * US)
+        };
+        let turns: Vec<u64> = (1..=60).flat_map(turns_of).collect();
+        let mean_us = turns.iter().sum::<u64>() / turns.len() as u64 / US;
+        assert!(turns.len() > 100 && (5_012..=5_019).contains(&mean_us), "{mean_us} us, {kernel}");
+    }
+}
