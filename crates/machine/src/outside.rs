@@ -33,9 +33,14 @@ impl Machine<'_> {
 
     /// When something is done that is to be done then: a real one may have to wait.
     pub(crate) fn outside_at(&self, at_ns: u64) -> u64 {
+        self.outside_does_at(at_ns).max(self.now)
+    }
+
+    /// The same of what may have been done.
+    pub(crate) fn outside_does_at(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
-        found.map_or(at_ns, |&(_, done_ns)| done_ns).max(self.now)
+        found.map_or(at_ns, |&(_, done_ns)| done_ns)
     }
 
     /// Whether whoever comes now had to wait before.
@@ -53,13 +58,14 @@ impl Machine<'_> {
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// How long it takes until the last of those tasks is there whose start begins now, ns: nearly all the time of whoever
-    /// starts them, one after the other; `None`: they are there at once.
-    pub(crate) fn left_for_births_ns(&self) -> Option<u64> {
+    /// From when to when whoever starts those tasks is there whose start begins now, one after the other, ns; `None`: they
+    /// are there at once.
+    pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let visits = &self.observed.filter(|_| self.now > 0)?.outside_ns;
         let before = &visits[..visits.partition_point(|&(from_ns, _)| from_ns <= self.now)];
         let &(from_ns, took_ns) = before.last()?;
-        (from_ns + took_ns).checked_sub(self.now + BACK_NS)
+        let until_ns = (from_ns + took_ns).saturating_sub(BACK_NS);
+        (until_ns >= self.now).then_some((from_ns, until_ns))
     }
 
     /// When who comes now was woken, if it is known to have waited since for the kernel to be preempted.

@@ -6,7 +6,7 @@ use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target, TaskSpec};
+use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
 
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
@@ -275,13 +275,10 @@ impl Machine<'_> {
     /// Starts instances of a kind from outside, up to the next one that is to start later.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
-        let first = instance;
-        let visit = self.left_for_births_ns();
-        let visit = visit.map(|left_ns| (left_ns, self.start_together(kind, instance)));
+        let visit = self.visit_for_births();
         loop {
-            if let Some((left_ns, (before, all))) = visit {
-                let number = u64::from(before + instance - first + 1);
-                let at_ns = self.now + left_ns * number / u64::from(all);
+            if let Some(visit) = visit {
+                let at_ns = self.born_at(kind, instance, visit);
                 self.born_until_ns = self.born_until_ns.max(at_ns);
                 self.heap.push(at_ns, Event::Birth { kind, instance });
             } else {
@@ -298,20 +295,27 @@ impl Machine<'_> {
         }
     }
 
-    /// How many instances start together with this one: of kinds before its own, and of all.
-    fn start_together(&self, kind: u32, instance: u32) -> (u32, u32) {
-        let at_ns = self.start_of(kind, instance);
-        let starts = |spec: &TaskSpec| match spec.stagger_ns {
-            0 if spec.start_ns == at_ns => spec.count,
-            0 => 0,
-            stagger_ns => {
-                let after_ns = at_ns.checked_sub(spec.start_ns);
-                let number = after_ns.filter(|ns| ns % stagger_ns == 0).map(|ns| ns / stagger_ns);
-                u32::from(number.is_some_and(|number| number < u64::from(spec.count)))
+    /// When an instance is there whose start begins now, in a visit that lasts from then to then, ns: its share of all that
+    /// start in it is over, in order of when they were to. What is to start while another one is started is, right after it.
+    fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
+        let own = (self.start_of(kind, instance), kind, instance);
+        let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
+        for (kind, spec) in (0..).zip(&self.workload.tasks) {
+            let together = if spec.stagger_ns > 0 { 1 } else { spec.count };
+            for first in (0..spec.count).step_by(together.max(1) as usize) {
+                let start_ns = self.start_of(kind, first);
+                let at_ns = self.outside_does_at(start_ns);
+                if !(from_ns..=until_ns).contains(&at_ns) {
+                    continue;
+                }
+                begins_ns = begins_ns.min(at_ns);
+                all += u64::from(together);
+                let until = (first..first + together).filter(|at| (start_ns, kind, *at) <= own);
+                number += until.count() as u64;
             }
-        };
-        let kinds = &self.workload.tasks;
-        (kinds[..kind as usize].iter().map(starts).sum(), kinds.iter().map(starts).sum())
+        }
+        let ns = until_ns.saturating_sub(begins_ns) * number / all.max(1);
+        (begins_ns + ns).max(self.now)
     }
 
     /// An instance that is started from outside is there.

@@ -315,6 +315,41 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
 }
 
 #[test]
+fn what_is_to_start_while_another_one_is_started_comes_after_it() {
+    let text = r#"
+        name = "births"
+        duration = "20ms"
+        [machine]
+        cpus = 1
+        [[task]]
+        name = "a"
+        start = "10050us"
+        count = 2
+        program = [{ sleep = "1s" }]
+        [[task]]
+        name = "b"
+        count = 2
+        stagger = "10ms"
+        program = [{ sleep = "1s" }]
+    "#;
+    let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
+    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+    // 300 us for three births, and 12 us back to sleep.
+    let observed =
+        Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 312_000)], ..Conditions::default() };
+    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let name = |task: u32| recorded.names.tasks[task as usize].as_str();
+    let woken = recorded.events.iter().filter_map(|event| match event.what {
+        What::Wake { task } => Some((event.time_ns / 1000, name(task))),
+        _ => None,
+    });
+    let woken: Vec<_> = woken.filter(|(us, _)| *us > 10_000).collect();
+    assert_eq!(woken, [(10_100, "b/1"), (10_200, "a/0"), (10_300, "a/1")]);
+}
+
+#[test]
 fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
     let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
     let hogs = |cpus| {
