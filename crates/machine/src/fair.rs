@@ -180,6 +180,7 @@ impl Machine<'_> {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
         let leaf = self.leaf(se, group, cpu);
+        self.charge_running(cpu);
         self.move_load(task, self.ses[se].q, leaf);
         // Whoever runs there has another competitor: what the next tick finds may be another thing.
         self.touch(cpu, false);
@@ -434,6 +435,16 @@ impl Machine<'_> {
             self.charge_path(leaf);
         } else {
             self.charge(leaf);
+        }
+    }
+
+    /// On a flat queue who comes onto it has the group charged that the running task is in (kernel: `update_curr_eevdf()`).
+    pub(crate) fn charge_running(&mut self, cpu: CpuId) {
+        if self.is_flat() {
+            let curr = self.cfs_rqs[self.root(cpu)].curr;
+            if curr.is_some() && self.ses[curr].on_rq {
+                self.charge(self.ses[curr].q);
+            }
         }
     }
 

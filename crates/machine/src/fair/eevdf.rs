@@ -226,6 +226,7 @@ impl Machine<'_> {
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         if self.rules.requeue_charges {
+            self.charge_running(self.cfs_rqs[q].cpu);
             self.charge(q);
         } else {
             self.charge_to_last_tick(q);
