@@ -59,9 +59,10 @@ impl Machine<'_> {
     }
 
     /// From when to when whoever starts those tasks is there whose start begins now, one after the other, ns; `None`: they
-    /// are there at once.
+    /// are there at once. At the beginning a single CPU is not theirs before all of them are there.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
-        let visits = &self.observed.filter(|_| self.now > 0)?.outside_ns;
+        let matters = self.now > 0 || self.cpus.len() > 1;
+        let visits = &self.observed.filter(|_| matters)?.outside_ns;
         let before = &visits[..visits.partition_point(|&(from_ns, _)| from_ns <= self.now)];
         let &(from_ns, took_ns) = before.last()?;
         let until_ns = (from_ns + took_ns).saturating_sub(BACK_NS);
