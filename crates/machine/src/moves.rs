@@ -138,8 +138,9 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
         {
-            let idle = self.cpus[t.cpu].is_idle();
-            if self.rules.move_tests_preemption || idle {
+            // On a single CPU, who moves it runs.
+            let is_told = self.rules.move_wakes_idle || self.cpus.len() == 1;
+            if self.rules.move_tests_preemption || is_told && self.cpus[t.cpu].is_idle() {
                 self.check_preempt(task);
             }
         }

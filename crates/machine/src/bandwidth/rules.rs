@@ -319,6 +319,9 @@ pub struct Rules {
     pub limit_keeps_tick: bool,
     /// Moving a queued task to another group tests for preemption (7.0+). `moves.rs`.
     pub move_tests_preemption: bool,
+    /// An idle CPU sees a task there that is moved to another group at once, where it is not tested whether it preempts; not
+    /// in 6.17 to 6.19, where it waits for something else to come to that CPU.
+    pub move_wakes_idle: bool,
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups owe, silos
@@ -376,6 +379,7 @@ pub const G1_4_18: Rules = Rules {
     group_share: GroupShare::Smp,
     limit_keeps_tick: false,
     move_tests_preemption: false,
+    move_wakes_idle: true,
     preempt: Preempt::Voluntary,
     pull: false,
 };
@@ -442,8 +446,9 @@ pub const G2A_6_14: Rules =
     Rules { offline: Offline::DyingCpu, delayed_is_load_only: true, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
-/// 6.17: a task that is no longer protected is rescheduled.
-pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 };
+/// 6.17: a task that is no longer protected is rescheduled; an idle CPU is not told about one that is moved between groups.
+pub const G2A_6_17: Rules =
+    Rules { unprotected: Unprotected::Goes, move_wakes_idle: false, ..G2A_6_16 };
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
