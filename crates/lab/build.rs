@@ -14,6 +14,10 @@ fn main() {
         architecture == "x86_64",
         "the lab's machines are x86_64, and so must the host be: not {architecture}"
     );
+    assert!(
+        env::var("CC").is_ok() || env::var("HOST").is_ok_and(|host| host.starts_with("x86_64")),
+        "{SOURCE} runs on x86_64: $CC names a compiler for it"
+    );
     let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("turns.so");
     // QEMU's own C library is this one, whatever this program itself is linked with. `$CC` may be several words.
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
@@ -23,6 +27,8 @@ fn main() {
         "-O2",
         "-Wall",
         "-Wextra",
+        "-Wno-unused-parameter",
+        "-Werror=implicit-function-declaration",
         "-fPIC",
         "-shared",
         "-pthread",

@@ -58,6 +58,8 @@ static unsigned int known;
 static unsigned int running;
 /* Whose turn it is; none yet: MOST_CPUS. */
 static unsigned int current = MOST_CPUS;
+/* That one, and the one that QEMU executes, as it knows them. */
+static void *current_cpu, **executed;
 /* What it may execute until then, ns, and how much that was when it was last counted. */
 static int64_t left_ns, counted_ns;
 
@@ -116,7 +118,6 @@ static const void *(*bytes_of)(const struct qemu_plugin_insn *);
 static size_t (*copy_bytes_of)(const struct qemu_plugin_insn *, void *, size_t);
 
 /* QEMU reads which version of the interface we are made for: any that we know. */
-extern int qemu_plugin_version;
 int qemu_plugin_version = 1;
 
 static enum who who_am_i(void)
@@ -133,14 +134,13 @@ static int64_t now_ns(void)
 	static int64_t last_ns;
 	int64_t all_ns = done_ns + counted_ns - left_ns;
 	int64_t now = begin_ns + (running > 1 ? all_ns / running : all_ns);
-	enum who caller = who_am_i();
 
 	if (now > end_ns)
 		now = end_ns;
 	if (now < last_ns)
 		return last_ns;
 	/* Others see numbers that are about to change. */
-	if (caller == owner)
+	if (who_am_i() == owner)
 		last_ns = now;
 	return now;
 }
@@ -220,13 +220,29 @@ static void next_round(void)
 		serve();
 }
 
-/* A turn begins, is over, or is looked at for another reason. */
-static __attribute__((noinline)) void look_at_turn(unsigned int number)
+/* Whom QEMU executes. What it tells of that may be, from version 10 on, who came to the block first. */
+static unsigned int who_executes(unsigned int told)
 {
+	static void *all[MOST_CPUS];
+	unsigned int number = told, next = 0;
+
+	while (all[number] != *executed) {
+		all[number] = get_cpu(number);
+		if (all[number] != *executed)
+			number = next++;
+	}
+	return number;
+}
+
+/* A turn begins, is over, or is looked at for another reason. */
+static __attribute__((noinline)) unsigned int look_at_turn(unsigned int told)
+{
+	unsigned int number = who_executes(told);
 	struct cpu *cpu = &cpus[number];
 
 	count();
 	current = number;
+	current_cpu = *executed;
 	if (number >= known)
 		known = number + 1;
 	if (!cpu->runs) {
@@ -239,6 +255,7 @@ static __attribute__((noinline)) void look_at_turn(unsigned int number)
 	}
 	if (timers_are_called)
 		serve();
+	return number;
 }
 
 /* How long it may go on. Who has had its turn leaves at the end of this block, also where no other one runs: that an
@@ -259,27 +276,24 @@ static void allow(unsigned int number)
 	left_ns = cpu->runs && cpu->has_ns < end_ns ? end_ns - cpu->has_ns : 0;
 	counted_ns = left_ns;
 	if (leaves)
-		leave_cpu(get_cpu(number));
+		leave_cpu(current_cpu);
 }
 
 /* Before a block of that many instructions. */
-static void on_block(unsigned int number, void *instructions)
+static void on_block(unsigned int told, void *instructions)
 {
-	if (__builtin_expect(number != current || left_ns <= 0, 0)) {
-		look_at_turn(number);
-		allow(number);
-	}
+	if (__builtin_expect(*executed != current_cpu || left_ns <= 0, 0))
+		allow(look_at_turn(told));
 	left_ns -= (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
 }
 
 /* Before a block that ends by waiting for another CPU, as spinlocks do: QEMU goes on to the next one by itself. What this one
  * would do in the rest of its turn it did. */
-static void on_pause(unsigned int number, void *instructions)
+static void on_pause(unsigned int told, void *instructions)
 {
+	unsigned int number = look_at_turn(told);
 	struct cpu *cpu = &cpus[number];
 
-	(void)instructions;
-	look_at_turn(number);
 	if (cpu->has_ns < end_ns) {
 		done_ns += end_ns - cpu->has_ns;
 		cpu->has_ns = end_ns;
@@ -288,11 +302,11 @@ static void on_pause(unsigned int number, void *instructions)
 }
 
 /* Before a block that ends by a halt. */
-static void on_halt(unsigned int number, void *instructions)
+static void on_halt(unsigned int told, void *instructions)
 {
 	int64_t ns = (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
+	unsigned int number = look_at_turn(told);
 
-	look_at_turn(number);
 	cpus[number].has_ns += ns;
 	done_ns += ns;
 	runs_no_more(&cpus[number]);
@@ -305,17 +319,14 @@ static void on_translation(uint64_t id, struct qemu_plugin_tb *block)
 	void (*called)(unsigned int, void *) = on_block;
 	size_t instructions = instructions_of(block);
 
-	(void)id;
 	for (size_t i = 0; i < instructions; i++) {
 		struct qemu_plugin_insn *one = instruction(block, i);
 		size_t size = size_of(one);
 		uint8_t bytes[sizeof(pause)];
 
-		if (size > sizeof(bytes))
+		if (size > sizeof(bytes) || (copy_bytes_of && copy_bytes_of(one, bytes, size) < size))
 			continue;
-		if (copy_bytes_of)
-			copy_bytes_of(one, bytes, size);
-		else
+		if (bytes_of)
 			memcpy(bytes, bytes_of(one), size);
 		if (size == sizeof(halt) && bytes[0] == halt)
 			called = on_halt;
@@ -339,7 +350,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 	return 0;
 }
 
-/* Where the first thread waits for its next timer, and for files. */
+/* Where the first thread waits for its next timer, and for files. (It must not hold QEMU's lock, as it does where it waits
+ * for a disk: such a machine has none.) */
 int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct pollfd all[count + 1];
@@ -379,15 +391,12 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
 		memcpy(all, fds, count * sizeof(*fds));
 		all[count] = (struct pollfd){ .fd = wake_fd, .events = POLLIN };
 		ready = poll_really(all, count + 1, NULL, mask);
-		if (ready < 0)
-			return ready;
-		if (all[count].revents && read(wake_fd, &calls, sizeof(calls)) < 0)
+		if (ready < 0 || (all[count].revents && read(wake_fd, &calls, sizeof(calls)) < 0))
 			return -1;
 	}
 }
 
 /* What a QEMU calls in its place that is built with checks. */
-int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t bytes);
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t bytes)
 {
 	if (bytes / sizeof(*fds) < count)
@@ -414,6 +423,8 @@ static void *(*execute)(void *);
 static void *begin_cpus(void *argument)
 {
 	me = CPUS;
+	/* It is a variable of each thread. */
+	executed = dlsym(RTLD_DEFAULT, "current_cpu");
 	return execute(argument);
 }
 
@@ -439,8 +450,8 @@ static void tell(pthread_cond_t *condition)
 		cpus_run = true;
 		real_signal(&changed[TIMERS]);
 		/* That it cannot be told twice does not matter. */
-		if (who_am_i() != TIMERS && syscall(SYS_write, wake_fd, &once, sizeof(once)) < 0)
-			once = 0;
+		if (who_am_i() != TIMERS)
+			(void)syscall(SYS_write, wake_fd, &once, sizeof(once));
 	}
 	if (condition == timers_wait_for) {
 		timers_wait_for = NULL;
@@ -506,7 +517,7 @@ static void *find(const char *name, bool *missing)
 	void *found = dlsym(RTLD_DEFAULT, name);
 
 	if (!found) {
-		fprintf(stderr, "this QEMU does not let libraries use its %s()\n", name);
+		fprintf(stderr, "this QEMU does not let libraries use its %s\n", name);
 		*missing = true;
 	}
 	return found;
@@ -543,21 +554,17 @@ static bool find_all(void)
 	*(void **)&instructions_of = find("qemu_plugin_tb_n_insns", &missing);
 	*(void **)&instruction = find("qemu_plugin_tb_get_insn", &missing);
 	*(void **)&size_of = find("qemu_plugin_insn_size", &missing);
-	if (qemu_plugin_version < 3)
-		*(void **)&bytes_of = bytes;
-	else
-		*(void **)&copy_bytes_of = bytes;
+	*(qemu_plugin_version < 3 ? (void **)&bytes_of : (void **)&copy_bytes_of) = bytes;
+	find("current_cpu", &missing);
 	return !missing && lead(counter, clock);
 }
 
 /* QEMU calls this before it makes the machine. */
-int qemu_plugin_install(uint64_t id, const void *about, int count, char **arguments);
 int qemu_plugin_install(uint64_t id, const void *about, int count, char **arguments)
 {
 	const char *preloaded = getenv("LD_PRELOAD"), *others = preloaded ? strchr(preloaded, ':') : NULL;
 	struct timespec now;
 
-	(void)about, (void)count, (void)arguments;
 	if (dlsym(RTLD_DEFAULT, "ppoll") != (void *)ppoll) {
 		fprintf(stderr, "this QEMU does not take the library (LD_PRELOAD) that gives it its clock\n");
 		return -1;
@@ -570,9 +577,7 @@ int qemu_plugin_install(uint64_t id, const void *about, int count, char **argume
 	if (!find_all())
 		return -1;
 	/* Nothing of it is left to what QEMU may start. */
-	if (others)
-		setenv("LD_PRELOAD", others + 1, 1);
-	else
+	if (!others || setenv("LD_PRELOAD", others + 1, 1) < 0)
 		unsetenv("LD_PRELOAD");
 	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
 	begin_round(now.tv_sec * NS_PER_S + now.tv_nsec);
