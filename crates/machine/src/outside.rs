@@ -1,5 +1,6 @@
 //! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run on a real kernel, which
-//! this run is held against. It is a real-time one on CPU 0; what it does is done when it comes, whatever it takes.
+//! this run is held against. It is a real-time one on CPU 0, or, as nobody has told on which one of several it was, under
+//! noise on any; what it does is done when it comes, whatever it takes.
 
 use crate::ids::{CpuId, GroupId, SeId, TaskId};
 use crate::machine::{Event, Machine};
@@ -18,6 +19,11 @@ impl Machine<'_> {
         task.code = Code::Outside;
         task.mode = Mode::Kernel;
         task.state = State::Asleep(Wait::Timer);
+        let cpus = self.cpus.len() as u64;
+        if let Some(noise) = self.noise.as_mut().filter(|_| cpus > 1) {
+            task.cpu = CpuId(noise.below(cpus) as u32);
+        }
+        self.outside_cpu = task.cpu;
         let task = self.add_task(task, self.base_slice_ns);
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
@@ -52,7 +58,7 @@ impl Machine<'_> {
     /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does it.
     pub(crate) fn outside_comes_at(&self) -> Option<u64> {
         self.noise.as_ref()?;
-        let c = &self.cpus[CpuId(0)];
+        let c = &self.cpus[self.outside_cpu];
         let first = *c.rt_queue.front()?;
         let comes = self.tasks[first].code == Code::Outside && c.curr != first;
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)

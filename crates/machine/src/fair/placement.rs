@@ -9,7 +9,7 @@ use crate::fair::pelt::WHOLE;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
-use crate::task::{State, Task};
+use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
@@ -124,7 +124,7 @@ impl Machine<'_> {
 
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
-        if self.cpus.len() == 1 {
+        if self.cpus.len() == 1 || self.tasks[task].code == Code::Outside {
             return prev;
         }
         if why == Enqueue::Fork {
