@@ -201,7 +201,7 @@ impl Machine<'_> {
         self.check_load(cpu)?;
         if c.curr.is_none() {
             let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
-            if waiting && c.online && c.resched == crate::cpu::Resched::No {
+            if waiting && !c.is_untold && c.online && c.resched == crate::cpu::Resched::No {
                 return Err(format!("cpu {} idles while {} wait", cpu.0, c.nr_running));
             }
             return Ok(());

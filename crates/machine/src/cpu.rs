@@ -42,6 +42,8 @@ pub(crate) struct Cpu {
     /// Real-time tasks that wait, in order.
     pub rt_queue: VecDeque<TaskId>,
     pub resched: Resched,
+    /// It is idle, and nobody has told it of a task that was moved to another group.
+    pub is_untold: bool,
     /// Up to when the work of `curr` has been accounted, ns.
     pub accounted_ns: u64,
     /// Interrupt time since then that was no progress for `curr`, ns.
@@ -131,6 +133,7 @@ impl Cpu {
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
             woke_ns: 0,
+            is_untold: false,
             balancing: Rhythm::default(),
             newidle: [Newidle::new(); 2],
             random,

@@ -140,9 +140,11 @@ impl Machine<'_> {
         {
             // On a single CPU, who moves it runs.
             let is_told = self.rules.move_wakes_idle || self.cpus.len() == 1;
-            if self.rules.move_tests_preemption || is_told && self.cpus[t.cpu].is_idle() {
+            let (cpu, is_idle) = (t.cpu, self.cpus[t.cpu].is_idle());
+            if self.rules.move_tests_preemption || is_told && is_idle {
                 self.check_preempt(task);
             }
+            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_told && is_idle;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         // Who runs on has to stand its ground in the new group; one that moves itself, as soon as it has run there.

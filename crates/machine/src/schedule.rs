@@ -19,6 +19,7 @@ impl Machine<'_> {
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
+        self.cpus[cpu].is_untold = false;
         if self.rules.hrtick == Hrtick::Slice {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
