@@ -377,7 +377,9 @@ impl Machine<'_> {
     ) -> bool {
         let is_shorter = self.ses[se].slice_ns() < self.ses[running].slice_ns();
         if makes_way || is_shorter && self.rules.delayed_dequeue {
-            self.ses[running].protected_until = i64::MIN;
+            // Not "never again": the end is where it stands. One that then gets another weight may stand before it (7.0+).
+            let entity = &mut self.ses[running];
+            entity.protected_until = entity.protected_until.min(entity.vruntime);
         }
         if makes_way {
             return true;
@@ -500,5 +502,42 @@ impl Machine<'_> {
         if queued {
             self.timeline_insert(tq, se);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::CpuId;
+    use crate::{Options, kernel};
+
+    /// One that has to make way, and then gets a weight with which its lag puts it further back: is it picked again?
+    fn is_picked_again(version: &str) -> bool {
+        let text = "duration = \"20ms\"\n[machine]\ncpus = 1\n[[task]]\nname = \"t\"\ncount = 3\nprogram = [{ user = \"1s\" }]\n";
+        let workload = cpumax_workload::parse(text, "protection.toml").unwrap();
+        let options = Options::new(kernel::parse_kernels(version).unwrap()[0], 1);
+        let mut machine = Machine::new(&workload, &options, None);
+        machine.run(None).unwrap();
+        let (q, runs) = (machine.root(CpuId(0)), machine.cpus[CpuId(0)].curr);
+        let others: Vec<_> = machine.tasks.ids().filter(|&task| task != runs).collect();
+        let [runs, waits, ahead] = [runs, others[0], others[1]].map(|task| machine.tasks[task].se);
+        machine.timeline_remove(q, ahead);
+        machine.ses[ahead].vruntime += 10_000_000;
+        machine.timeline_insert(q, ahead);
+        let waiting = (machine.ses[waits].vruntime, machine.ses[waits].deadline);
+        machine.ses[runs].vruntime = waiting.0 - 100_000;
+        machine.ses[runs].deadline = waiting.1 + 20_000_000;
+        machine.protect(q, runs);
+        assert_eq!(machine.pick(q), runs);
+        assert!(machine.preempts_eevdf(q, waits, runs, true));
+        assert_eq!(machine.pick(q), waits);
+        machine.reweight(runs, 3 << 10);
+        machine.pick(q) == runs
+    }
+
+    #[test]
+    fn one_that_makes_way_is_protected_again_where_a_new_weight_puts_it_back() {
+        // To 6.19 a new weight ends the protection, whatever was left of it.
+        assert_eq!(["6.12", "7.0", "7.3"].map(is_picked_again), [false, true, true]);
     }
 }
