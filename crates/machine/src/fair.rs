@@ -9,6 +9,7 @@ pub(crate) mod buddies;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
 mod foresee;
+pub(crate) mod levels;
 pub(crate) mod pelt;
 pub(crate) mod placement;
 pub(crate) mod rhythm;
