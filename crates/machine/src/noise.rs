@@ -182,14 +182,19 @@ impl Noise {
 impl Machine<'_> {
     /// How long that takes, ns: nothing without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
-        let Some(noise) = &mut self.noise else { return 0 };
+        self.noise_now().map_or(0, |noise| noise.draw(kind))
+    }
+
+    /// The noise that there is now, if any: from some moments on it is another one.
+    pub(crate) fn noise_now(&mut self) -> Option<&mut Noise> {
+        let noise = self.noise.as_mut()?;
         while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
             && from_ns <= self.now
         {
             *noise = Noise::new(seed);
             self.noise_from = rest;
         }
-        noise.draw(kind)
+        Some(noise)
     }
 
     /// How much later than it was to end a sleep ends where the machine is slow, beyond what noise has for an interrupt and a

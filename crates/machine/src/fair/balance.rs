@@ -101,9 +101,12 @@ impl Machine<'_> {
     /// Balances one CPU if it is time.
     fn balance_in_time(&mut self, cpu: CpuId, idle: bool, this_tick_ns: u64) {
         let at_ns = self.balance_at_ns(cpu);
-        let noise = self.noise.as_mut();
-        let is_late = at_ns == this_tick_ns && noise.is_some_and(|noise| noise.below(LATE) == 0);
-        if is_late || at_ns > this_tick_ns {
+        if at_ns > this_tick_ns {
+            return;
+        }
+        let may_be_late = at_ns == this_tick_ns && self.noise.is_some();
+        if may_be_late && self.noise_now().is_some_and(|noise| noise.below(LATE) == 0) {
+            self.cpus[cpu].balancing.is_late = true;
             return;
         }
         if self.rules.idle_search_by_load {
@@ -111,9 +114,9 @@ impl Machine<'_> {
         }
         let found = if idle { self.pull_to_idle(cpu) } else { self.balance_busy(cpu) };
         let domain = self.llc(cpu).len() as u32;
-        let was_late = self.noise.is_some() && at_ns + self.tick_ns == this_tick_ns;
         let rhythm = &mut self.cpus[cpu].balancing;
         rhythm.note(found, domain);
+        let was_late = std::mem::take(&mut rhythm.is_late);
         rhythm.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
     }
 

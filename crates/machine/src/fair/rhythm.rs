@@ -32,6 +32,8 @@ pub(crate) struct Rhythm {
     doubled: u32,
     /// How often in a row there was nothing to take where there was too much.
     pub failed: u32,
+    /// It was time at the last tick, which it missed.
+    pub is_late: bool,
     /// Up to when it is known when it was last, ns.
     pub seen_ns: u64,
     /// When it last had nothing to run, ns.
