@@ -123,8 +123,8 @@ pub(crate) struct Machine<'a> {
     pub touched: Vec<CpuId>,
     /// The tick of the next balancing round, ns, or [`NEVER`].
     pub balance_due_ns: u64,
-    /// Where whoever starts tasks and intervenes is.
-    pub outside_cpu: CpuId,
+    /// Whoever starts tasks and intervenes, beside a real kernel.
+    pub outside: TaskId,
 
     pub tick_ns: u64,
     pub base_slice_ns: u64,
@@ -250,7 +250,7 @@ impl<'a> Machine<'a> {
             heap: Heap::new(),
             touched: Vec::new(),
             balance_due_ns: NEVER,
-            outside_cpu: CpuId(0),
+            outside: TaskId::NONE,
             tick_ns,
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),

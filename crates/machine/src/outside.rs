@@ -23,8 +23,8 @@ impl Machine<'_> {
         if let Some(noise) = self.noise.as_mut().filter(|_| cpus > 1) {
             task.cpu = CpuId(noise.below(cpus) as u32);
         }
-        self.outside_cpu = task.cpu;
         let task = self.add_task(task, self.base_slice_ns);
+        self.outside = task;
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
@@ -57,10 +57,9 @@ impl Machine<'_> {
 
     /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does it.
     pub(crate) fn outside_comes_at(&self) -> Option<u64> {
-        self.noise.as_ref()?;
-        let c = &self.cpus[self.outside_cpu];
-        let first = *c.rt_queue.front()?;
-        let comes = self.tasks[first].code == Code::Outside && c.curr != first;
+        self.noise.as_ref().filter(|_| self.outside.is_some())?;
+        let c = &self.cpus[self.tasks[self.outside].cpu];
+        let comes = c.rt_queue.front() == Some(&self.outside) && c.curr != self.outside;
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 

@@ -124,7 +124,8 @@ impl Machine<'_> {
 
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
-        if self.cpus.len() == 1 || self.tasks[task].code == Code::Outside {
+        let stays = self.tasks[task].code == Code::Outside && self.cpus[prev].online;
+        if stays || self.cpus.len() == 1 {
             return prev;
         }
         if why == Enqueue::Fork {
