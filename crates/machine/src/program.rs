@@ -296,7 +296,7 @@ impl Machine<'_> {
     }
 
     /// When an instance is there whose start begins now, in a visit that lasts from then to then, ns: its share of all that
-    /// start in it is over, in order of when they were to. What is to start while another one is started is, right after it.
+    /// start in it is over, in order of when they were to. What was to start while another one was started comes right after it.
     fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
         let own = (self.start_of(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);

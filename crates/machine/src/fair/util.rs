@@ -15,7 +15,7 @@ const MARGIN: u32 = (WHOLE / 100) as u32;
 /// How much of the last time something ran.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
-    /// Of whole periods, 2^16 for all.
+    /// Of whole periods, 2^16 for all; of a CPU to which tasks came it may be more for a while.
     pub avg: u32,
     /// Of the period under way, ns, up to that time.
     part_ns: u32,
