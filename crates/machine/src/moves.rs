@@ -144,7 +144,8 @@ impl Machine<'_> {
             if self.rules.move_tests_preemption || is_told && is_idle {
                 self.check_preempt(task);
             }
-            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_told && is_idle;
+            let waits = is_idle && self.cpus[cpu].nr_running > 0;
+            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_told && waits;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         // Who runs on has to stand its ground in the new group; one that moves itself, as soon as it has run there.
