@@ -192,6 +192,7 @@ impl Machine<'_> {
             self.look_again(task);
             self.owner_left(task);
             before.running = false;
+            self.changes_idle(from);
             self.leaves(from);
             self.cpus[from].curr = TaskId::NONE;
             self.tasks[task].ready_since_ns = self.now;
