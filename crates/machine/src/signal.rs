@@ -2,6 +2,8 @@
 //! (kernel: `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
 
 use crate::bandwidth::rules::Offline;
+use crate::cpu::Resched;
+use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
@@ -130,7 +132,7 @@ impl Machine<'_> {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             self.return_mail(q);
         }
-        self.cpus[cpu].csd_ns = crate::events::NEVER;
+        self.cpus[cpu].csd_ns = NEVER;
         match self.rules.offline {
             Offline::DyingCpu => self.open_limits(cpu),
             Offline::EveryCpu => {
@@ -151,9 +153,12 @@ impl Machine<'_> {
                 self.evict(task, to);
             }
         }
+        self.forget_parked(cpu);
         let c = &mut self.cpus[cpu];
-        (c.ipi_ns, c.tick_ns, c.hrtick_ns) =
-            (crate::events::NEVER, crate::events::NEVER, crate::events::NEVER);
+        (c.ipi_ns, c.tick_ns, c.hrtick_ns) = (NEVER, NEVER, NEVER);
+        // What it was asked for is over: who comes when it is back asks anew.
+        c.resched = Resched::No;
+        c.kept_clock_ns = NEVER;
         self.touch(cpu, false);
     }
 

@@ -172,3 +172,16 @@ fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
         assert!(used_ms["free"] > 3_800, "{used_ms:?} on {kernel}");
     }
 }
+
+#[test]
+fn a_cpu_that_went_while_it_ran_something_runs_again_when_it_is_back() {
+    let text = "duration = \"1s\"\n[machine]\ncpus = 2\n\
+                [[task]]\nname = \"hog\"\ncount = 2\nprogram = [{ user = \"300ms\" }]\n\
+                [[task]]\nname = \"late\"\ncpus = \"1\"\nstart = \"900ms\"\nprogram = [{ user = \"50ms\" }]\n\
+                [[at]]\ntime = \"100ms\"\noffline = 1\n\
+                [[at]]\ntime = \"800ms\"\nonline = 1\n";
+    for kernel in KERNELS.into_iter().chain(["pull"]) {
+        let used_ms = used_ms(kernel, text);
+        assert!(used_ms["late"] >= 49, "{used_ms:?} on {kernel}");
+    }
+}

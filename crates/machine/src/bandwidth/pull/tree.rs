@@ -99,6 +99,17 @@ impl Machine<'_> {
         }
     }
 
+    /// Everybody who was parked on a CPU has been moved away.
+    pub(crate) fn forget_parked(&mut self, cpu: CpuId) {
+        if self.rules.pull {
+            for group in self.groups.ids() {
+                if let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()).filter(|q| q.is_some()) {
+                    self.unlink(q);
+                }
+            }
+        }
+    }
+
     /// A task joins the parked ones of its silo, those first that have waited longest; so one that came back and
     /// found the runtime gone when it was switched to has its old place.
     pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
