@@ -22,7 +22,12 @@ pub(crate) struct Absence {
 }
 
 impl Absence {
-    pub const NONE: Absence = Absence { ns: 0, since_ns: NEVER };
+    pub const NONE: Absence = Absence::of(0);
+
+    /// It comes to the work after so long in calls, or away, without a look at the clock, ns.
+    pub const fn of(ns: u64) -> Absence {
+        Absence { ns, since_ns: NEVER }
+    }
 }
 
 impl Task {
@@ -39,7 +44,7 @@ impl Task {
 
     fn owes(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
-            self.owes_ns = self.owes_ns.saturating_add(ns as u32);
+            self.owes_ns += ns as i64;
         }
     }
 

@@ -19,14 +19,19 @@ impl Machine<'_> {
         true
     }
 
-    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards.
+    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards: always where it asks what it has
+    /// used, or the guest knows what the call takes, elsewhere as its clock shows it.
     pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
         t.works = false;
         t.first_page_ns = None;
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        if self.asks_for_use || kind == Kind::Sleep {
+            t.owes_ns += ns as i64;
+        } else {
+            t.calls_since_ns = t.calls_since_ns.min(self.now);
+        }
         ns
     }
 
@@ -62,8 +67,10 @@ impl Machine<'_> {
             return;
         }
         let ns = self.chooses_later(cpu, Kind::Moved);
-        let t = &mut self.tasks[task];
-        t.owes_ns = t.owes_ns.saturating_add(ns as u32);
+        if self.asks_for_use {
+            let t = &mut self.tasks[task];
+            t.owes_ns += ns as i64;
+        }
     }
 
     /// A task is at the end of a call. If its CPU is to choose anew, that takes some time there, as it does at the end of an

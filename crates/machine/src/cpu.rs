@@ -77,6 +77,8 @@ pub(crate) struct Cpu {
     pub softirqs: VecDeque<SoftirqWork>,
     /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes on (under noise).
     pub leaves_irq_ns: u64,
+    /// When it was switched to another task last, ns (under noise).
+    pub switched_ns: u64,
     /// When the last timer of that interrupt wakes somebody, ns.
     pub woke_ns: u64,
     pub balancing: Rhythm,
@@ -132,6 +134,7 @@ impl Cpu {
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
+            switched_ns: NEVER,
             woke_ns: 0,
             is_untold: false,
             balancing: Rhythm::default(),

@@ -5,7 +5,7 @@
 //! this run, and around that as much chance as this run has, which may be nearly none.
 
 use crate::bandwidth::rules::Queue;
-use crate::ids::{CpuId, LockId, TaskId};
+use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Domain, Op, Preempt, Stream};
@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 /// What takes some microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// From a tick's time to the switch.
+    /// From a tick's time to what it charges.
     Tick,
     /// From the end of a slice, by its timer, to what is charged then.
     Slice,
@@ -41,8 +41,10 @@ pub(crate) enum Kind {
     Page,
     LaterPage,
     Read,
-    /// On the way back to user mode, off the queue because the group is throttled (6.18+).
+    /// On the way back to user mode, off the queue because the group is throttled (6.18+), beside what its levels add; and from
+    /// there to the switch.
     Park,
+    Parked,
     /// Back to the queue, in an interrupt.
     Unpark,
     /// The call that goes to sleep.
@@ -60,13 +62,14 @@ pub(crate) enum Kind {
     Moved,
     /// From the end of a call, where somebody else is to have the CPU, to the switch.
     Return,
-    /// The part of a tick that comes after its charge.
+    /// From the charge of a tick, or at the end of a slice by its timer, to the switch, where the task is in no group.
     TickOver,
-    /// From the charge at the end of a slice, by its timer, to the switch.
     SliceOver,
+    /// So much more for each level of groups, and so to park.
+    Level,
 }
 
-const KINDS: [Kind; 26] = [
+const KINDS: [Kind; 28] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -83,6 +86,7 @@ const KINDS: [Kind; 26] = [
     Kind::LaterPage,
     Kind::Read,
     Kind::Park,
+    Kind::Parked,
     Kind::Unpark,
     Kind::Sleep,
     Kind::Move,
@@ -93,15 +97,17 @@ const KINDS: [Kind; 26] = [
     Kind::Return,
     Kind::TickOver,
     Kind::SliceOver,
+    Kind::Level,
 ];
 
 impl Kind {
-    /// The least and the most that are seen in emulated kernels, ns: they switch 13 to 15 us after a tick is due.
+    /// The least and the most that are seen in emulated kernels, ns: in no group they switch 13 to 15 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
-            Kind::Tick => (9_500, 17_500),
-            Kind::TickOver => (3_500, 6_500),
-            Kind::SliceOver => (2_500, 4_500),
+            Kind::Tick => (6_000, 11_000),
+            Kind::TickOver => (2_900, 4_300),
+            Kind::SliceOver => (2_200, 3_000),
+            Kind::Level => (950, 1_350),
             Kind::WakeToo => (4_500, 8_000),
             Kind::Wake | Kind::Period => (1_500, 12_500),
             Kind::Come => (8_000, 14_500),
@@ -113,7 +119,8 @@ impl Kind {
             Kind::Page => (202_300, 203_000),
             Kind::LaterPage => (205_500, 206_800),
             Kind::Read => (1_500, 14_000),
-            Kind::Park => (3_000, 7_500),
+            Kind::Park => (3_000, 5_000),
+            Kind::Parked => (3_300, 4_300),
             Kind::Unpark => (1_500, 3_500),
             Kind::Sleep => (2_000, 12_000),
             Kind::Move => (7_000, 14_000),
@@ -133,6 +140,8 @@ const WRITE_PAGE_NS: u64 = 12_000;
 const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
 const AFTER_TICK_NS: u64 = 20_000;
+/// What a tick takes for a level of groups, ns.
+const LEVEL_NS: u64 = 1_950;
 /// From a sleep's end until the task is in user mode, with what noise has for that, ns.
 const IN_TIME_NS: u64 = 12_000;
 /// By how much work is longer or shorter than it should be, ns.
@@ -341,12 +350,17 @@ impl Machine<'_> {
         if late {
             let is_first = self.cpus[cpu].leaves_irq_ns <= self.now;
             self.enter_irq(cpu, Kind::Tick);
-            // Where there are no deadlines it is all the same.
-            let counts = is_first && self.rules.queue != Queue::Cfs;
-            let over_ns = if counts { self.noise_ns(Kind::TickOver) } else { 0 };
-            let c = &mut self.cpus[cpu];
-            c.tick_over_ns = over_ns;
-            c.leaves_irq_ns -= over_ns;
+            if is_first {
+                let over_ns = self.charge_lasts_ns(cpu, Kind::TickOver);
+                let c = &mut self.cpus[cpu];
+                c.tick_took_ns += over_ns;
+                // Where there are no deadlines it is all the same.
+                if self.rules.queue == Queue::Cfs {
+                    c.leaves_irq_ns += over_ns;
+                } else {
+                    c.tick_over_ns = over_ns;
+                }
+            }
         } else {
             self.tick_lasts_on(cpu);
         }
@@ -363,10 +377,39 @@ impl Machine<'_> {
 
     /// So does the timer that ends slices.
     pub(crate) fn hrtick_lasts_on(&mut self, cpu: CpuId) {
-        let ns = self.noise_ns(Kind::SliceOver);
+        let ns = self.charge_lasts_ns(cpu, Kind::SliceOver);
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
         c.tick_took_ns = 0;
+    }
+
+    /// From the charge of what runs to the switch, the longer the deeper its groups are, ns.
+    fn charge_lasts_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+        let curr = self.cpus[cpu].curr;
+        self.noise_ns(kind) + self.levels_ns(curr)
+    }
+
+    /// How much longer that takes for the groups that a task is in, ns.
+    fn levels_ns(&mut self, task: TaskId) -> u64 {
+        (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
+    }
+
+    /// How many groups a task is in, the root aside, that it has a place in the queues of.
+    fn levels_of(&self, task: TaskId) -> u32 {
+        if task.is_none() || !self.tasks[task].is_fair() {
+            return 0;
+        }
+        let leaf = Some(self.ses[self.tasks[task].se].q).filter(|q| q.is_some());
+        let above = |q: &CfsRqId| Some(self.cfs_rqs[*q].parent).filter(|parent| parent.is_some());
+        (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
+    }
+
+    /// How much longer work in the kernel takes than it says, which is as long as it takes in no group with the ticks in it, ns.
+    fn deep_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
+        if self.asks_for_use {
+            return 0;
+        }
+        (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
     }
 
     /// Another timer expires while the CPU is in a tick, which has charged by the time that this one's turn comes.
@@ -405,22 +448,24 @@ impl Machine<'_> {
             Kind::SwitchFromSleeper
         };
         self.cpus[cpu].stolen_ns += self.noise_ns(kind);
+        self.cpus[cpu].switched_ns = self.now;
     }
 
     /// Work takes some microseconds more or fewer than it should. What the task owes is left out of it, as the guest
-    /// does, and so may be all of it.
-    pub(crate) fn inexact(&mut self, task: TaskId, ns: u64) -> u64 {
+    /// does, and so may be all of it; but for a write under a lock, which nobody makes shorter.
+    pub(crate) fn inexact(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
         if self.noise.is_none() {
             return ns;
         }
-        let owes_ns = u64::from(self.tasks[task].owes_ns);
-        let left_ns = ns.saturating_sub(owes_ns);
-        self.tasks[task].owes_ns = (owes_ns - (ns - left_ns)) as u32;
-        if left_ns > MOST_WRONG_NS {
-            left_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
-        } else {
-            left_ns
+        let is_whole = in_kernel && !self.asks_for_use && self.writes(task);
+        let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
+        let left_ns = ns.saturating_add_signed(-owes_ns);
+        self.tasks[task].owes_ns += left_ns as i64 - ns as i64;
+        if left_ns <= MOST_WRONG_NS {
+            return left_ns;
         }
+        let deep_ns = if in_kernel { self.deep_ticks_ns(task, left_ns) } else { 0 };
+        left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
     /// A task that parks needs some time for that: true if it has not done so for now.
@@ -430,7 +475,14 @@ impl Machine<'_> {
         }
         let cpu = self.tasks[task].cpu;
         if !std::mem::replace(&mut self.tasks[task].parking, true) {
-            self.cpus[cpu].stolen_ns += self.noise_ns(Kind::Park);
+            let mut ns = self.noise_ns(Kind::Park) + self.levels_ns(task);
+            // Its group goes on up to the switch if there are others (kernel: `throttle_cfs_rq_work()`, `__schedule()`).
+            if self.cfs_rqs[self.ses[self.tasks[task].se].q].nr > 1 {
+                ns += self.noise_ns(Kind::Parked);
+            }
+            let c = &mut self.cpus[cpu];
+            // The switch to one that comes only to park is part of it.
+            c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
         }
         self.cpus[cpu].stolen_ns > 0
     }

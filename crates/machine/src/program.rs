@@ -1,6 +1,7 @@
 //! Tasks executing their programs, one instruction at a time.
 
 use crate::absence::Absence;
+use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
@@ -134,7 +135,7 @@ impl Machine<'_> {
 
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
-        let ns = self.inexact(task, ns);
+        let ns = self.inexact(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;
@@ -143,7 +144,8 @@ impl Machine<'_> {
         if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
-            (t.works, t.absence) = (true, Absence::NONE);
+            let calls_since_ns = std::mem::replace(&mut t.calls_since_ns, NEVER);
+            (t.works, t.absence) = (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
             if in_kernel {
                 self.begins_pages(task);
                 self.goes_down_list(task);
@@ -407,6 +409,10 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
         t.average_wanted(self.now);
+        if !matches!(wait, Wait::Lock(..)) {
+            // It looks at the clock when it is back.
+            t.calls_since_ns = NEVER;
+        }
         t.mode = Mode::Kernel;
         t.state = State::Asleep(wait);
         t.segment = Segment::None;

@@ -134,7 +134,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.segment = Segment::None;
         if self.noise.is_some() {
-            t.owes_ns = t.owes_ns.saturating_add(u32::try_from(now - since_ns).unwrap_or(u32::MAX));
+            t.owes_ns += (now - since_ns) as i64;
         }
         let cpu = t.cpu;
         self.touch(cpu, true);

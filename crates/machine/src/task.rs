@@ -120,7 +120,9 @@ pub(crate) struct Task {
     /// Spin locks held: it is not preempted.
     pub spinning: u16,
     /// What calls took that no workload speaks of, ns: so much less it works next.
-    pub owes_ns: u32,
+    pub owes_ns: i64,
+    /// Since when it is in calls after which it does not look at the clock before it has worked again, ns, or [`NEVER`].
+    pub calls_since_ns: u64,
     /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not what a call needs beside (under noise).
@@ -198,6 +200,7 @@ impl Task {
             parking: false,
             moving: Moving::No,
             owes_ns: 0,
+            calls_since_ns: NEVER,
             first_page_ns: None,
             works: false,
             absence: Absence::NONE,

@@ -27,6 +27,15 @@ fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) 
     recorded.events.iter().filter_map(event).collect()
 }
 
+/// A kind of task, `a`, that many groups deep.
+fn in_groups(levels: usize, task: &str) -> String {
+    let groups =
+        (1..=levels).map(|depth| ["[[group]]\npath = \"", &"/g".repeat(depth), "\"\n"].concat());
+    let groups: String = groups.collect();
+    let group = if levels > 0 { "/g".repeat(levels) } else { "/".to_owned() };
+    format!("{groups}[[task]]\nname = \"a\"\ngroup = \"{group}\"\n{task}")
+}
+
 fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
     let those = events.iter().filter(|(_, kind, name)| *kind == what && name.starts_with(task));
     those.map(|(time_ns, ..)| *time_ns).collect()
@@ -162,14 +171,29 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
 #[test]
 fn what_an_interrupt_lasts_beyond_its_charge_is_charged_to_the_next_slice() {
     // The first slice of a new task is half a one, and whole. The later ones have begun where the timer charged.
-    let tasks = "[[task]]\nname = \"a\"\ncount = 5\nprogram = [{ user = \"1s\" }]\n";
-    for kernel in ["7.1", "7.2", "7.3"] {
-        for seed in [3, 6, 9, 12] {
-            let switches = times(&events(kernel, seed, None, tasks), "switch", "a");
-            let turns: Vec<u64> = switches.windows(2).map(|two| two[1] - two[0]).collect();
-            let (first, later) = (turns[2] - 350 * US, turns[7] - 700 * US);
-            assert!((2_000..5_000).contains(&(first - later)), "{turns:?}, {kernel}, seed {seed}");
+    // Each level of groups adds to that.
+    for (levels, over_ns) in [(0, 2_100..3_200), (4, 6_000..8_600)] {
+        let tasks = in_groups(levels, "count = 5\nprogram = [{ user = \"1s\" }]\n");
+        for kernel in ["7.1", "7.2", "7.3"] {
+            for seed in [3, 6, 9, 12] {
+                let switches = times(&events(kernel, seed, None, &tasks), "switch", "a");
+                let turns: Vec<u64> = switches.windows(2).map(|two| two[1] - two[0]).collect();
+                let (first, later) = (turns[2] - 350 * US, turns[7] - 700 * US);
+                assert!(over_ns.contains(&(first - later)), "{turns:?}, {kernel}, seed {seed}");
+            }
         }
+    }
+}
+
+#[test]
+fn ticks_take_longer_in_deep_groups_and_so_does_work_in_the_kernel() {
+    let done_us = |levels, seed| {
+        let tasks = in_groups(levels, "program = [{ kernel = \"40ms\" }, { sleep = \"1s\" }]\n");
+        times(&events("6.18", seed, None, &tasks), "sleep", "a")[0] / US
+    };
+    for seed in 1..=10 {
+        let longer_us = done_us(3, seed) - done_us(0, seed);
+        assert!((45..72).contains(&longer_us), "{longer_us} us, seed {seed}");
     }
 }
 
@@ -225,6 +249,23 @@ fn a_call_that_makes_a_task_less_important_takes_its_time() {
     for seed in 1..=20 {
         let slept_us = times(&events("7.0", seed, None, tasks), "sleep", "a")[0] / US;
         assert!((180..620).contains(&slept_us), "{slept_us} us, seed {seed}");
+    }
+}
+
+#[test]
+fn what_calls_take_counts_as_work_up_to_the_50_us_that_a_clock_does_not_tell() {
+    let done_us = |calls: &str, seed| {
+        let tasks = format!(
+            "[[task]]\nname = \"a\"\nprogram = [{{ kernel = \"3ms\" }}, {calls}, \
+             {{ user = \"5ms\" }}, {{ sleep = \"1s\" }}]\n"
+        );
+        times(&events("7.0", seed, None, &tasks), "sleep", "a")[0] / US
+    };
+    for seed in 1..=20 {
+        let few_us = done_us("{ nice = 5 }", seed);
+        let many_us = done_us("{ loop = 5, do = [{ nice = 5 }, { nice = 0 }] }", seed);
+        assert!((7_985..8_035).contains(&few_us), "{few_us} us, seed {seed}");
+        assert!((8_080..8_450).contains(&many_us), "{many_us} us, seed {seed}");
     }
 }
 
