@@ -49,7 +49,7 @@ impl Machine<'_> {
             self.asks_for_use && t.pc > 0 && !t.in_syscall && program[t.pc as usize - 1].is_call();
         t.pc += 1;
         if asks && self.tasks[task].is_fair() {
-            self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
+            self.asks_for_cpu_time(task);
         }
         self.execute(task, op);
     }
@@ -133,8 +133,19 @@ impl Machine<'_> {
         }
     }
 
+    /// A task asks what CPU time it has used, as the guest's do where time is the host's, and is charged for that. Under
+    /// noise its next work is shorter by what that is beyond all that was asked for: interrupts, switches, what calls take.
+    fn asks_for_cpu_time(&mut self, task: TaskId) {
+        self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
+        if self.noise.is_some() {
+            let t = &mut self.tasks[task];
+            t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
+        }
+    }
+
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
+        self.tasks[task].asked_ns = self.tasks[task].asked_ns.saturating_add(ns);
         let ns = self.inexact(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {

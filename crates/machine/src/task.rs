@@ -119,8 +119,11 @@ pub(crate) struct Task {
 
     /// Spin locks held: it is not preempted.
     pub spinning: u16,
-    /// What calls took that no workload speaks of, ns: so much less it works next.
+    /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if it worked less than it
+    /// should have.
     pub owes_ns: i64,
+    /// Work that its program asked for so far, ns.
+    pub asked_ns: u64,
     /// Since when it is in calls after which it does not look at the clock before it has worked again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
     /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
@@ -201,6 +204,7 @@ impl Task {
             moving: Moving::No,
             owes_ns: 0,
             calls_since_ns: NEVER,
+            asked_ns: 0,
             first_page_ns: None,
             works: false,
             absence: Absence::NONE,

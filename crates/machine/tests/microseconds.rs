@@ -102,6 +102,26 @@ fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
 }
 
 #[test]
+fn who_asks_for_its_use_has_used_what_it_was_to_work() {
+    // What switches and interrupts take is made up for after each sleep.
+    let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\ncount = 2\n\
+                program = [{ loop = 100, do = [{ user = \"5ms\" }, { sleep = \"1ms\" }, { user = \"500us\" }, { sleep = \"1ms\" }] }]\n";
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    for (kernel, seed) in ["6.12", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
+        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+        let options = Options {
+            check: true,
+            noise: Some(seed),
+            observed: Some(&asks),
+            ..Options::new(kernel, 1)
+        };
+        let used_usec = run(&workload, &options, None, None).expect("runs").tasks["a"].usage_usec;
+        assert!(used_usec.abs_diff(1_100_000) < 500, "{used_usec} us, seed {seed}");
+    }
+}
+
+#[test]
 fn a_span_of_sleep_begins_where_the_timer_is_set() {
     let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ sleep = \"1ms\" }, { user = \"50us\" }] }]\n";
     for kernel in ["6.12", "7.3"] {
