@@ -1,6 +1,7 @@
 //! Tasks executing their programs, one instruction at a time.
 
 use crate::absence::Absence;
+use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
@@ -47,10 +48,12 @@ impl Machine<'_> {
         };
         let asks =
             self.asks_for_use && t.pc > 0 && !t.in_syscall && program[t.pc as usize - 1].is_call();
-        t.pc += 1;
-        if asks && self.tasks[task].is_fair() {
-            self.asks_for_cpu_time(task);
+        if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
+            return;
         }
+        let t = &mut self.tasks[task];
+        t.has_asked = false;
+        t.pc += 1;
         self.execute(task, op);
     }
 
@@ -135,12 +138,21 @@ impl Machine<'_> {
 
     /// A task asks what CPU time it has used, as the guest's do where time is the host's, and is charged for that. Under
     /// noise its next work is shorter by what that is beyond all that was asked for: interrupts, switches, what calls take.
-    fn asks_for_cpu_time(&mut self, task: TaskId) {
+    /// True: its slice is found to be over, and it may have to go before it goes on.
+    fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
+        if !self.tasks[task].is_fair() {
+            return false;
+        }
         self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
             t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
         }
+        let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;
+        if goes {
+            self.returns(task);
+        }
+        goes
     }
 
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {

@@ -124,6 +124,8 @@ pub(crate) struct Task {
     pub owes_ns: i64,
     /// Work that its program asked for so far, ns.
     pub asked_ns: u64,
+    /// It has asked what CPU time it has used, after its last call.
+    pub has_asked: bool,
     /// Since when it is in calls after which it does not look at the clock before it has worked again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
     /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
@@ -205,6 +207,7 @@ impl Task {
             owes_ns: 0,
             calls_since_ns: NEVER,
             asked_ns: 0,
+            has_asked: false,
             first_page_ns: None,
             works: false,
             absence: Absence::NONE,

@@ -102,6 +102,22 @@ fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
 }
 
 #[test]
+fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
+    // Its call takes longer than a slice of 0.7 ms, and mostly ends before the next tick.
+    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ kernel = \"900us\" }, { sleep = \"1300us\" }] }]\n\
+                 [[task]]\nname = \"b\"\nprogram = [{ user = \"1s\" }]\n";
+    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    let returns = |observed| {
+        let events = events("6.18", 1, observed, tasks);
+        let (slept, begun) = (times(&events, "sleep", "a"), times(&events, "switch", "a"));
+        let only_sleeps = |slept: &&u64| begun.iter().any(|ns| (*ns..ns + 50 * US).contains(slept));
+        slept.iter().filter(only_sleeps).count()
+    };
+    let [never, often] = [returns(None), returns(Some(&asks))];
+    assert!(never == 0 && often > 5, "{never} {often}");
+}
+
+#[test]
 fn who_asks_for_its_use_has_used_what_it_was_to_work() {
     // What switches and interrupts take is made up for after each sleep.
     let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\ncount = 2\n\
