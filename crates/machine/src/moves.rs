@@ -171,17 +171,22 @@ impl Machine<'_> {
     /// `mask`: index of the CPUs it may use from now on.
     pub(crate) fn set_affinity(&mut self, task: TaskId, mask: u32) {
         self.tasks[task].mask = mask;
-        let t = &self.tasks[task];
-        let cpu = t.cpu;
-        let pinned_down = self.is_running(task)
-            && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin));
-        if self.may_use(task, cpu) || pinned_down {
+        let cpu = self.tasks[task].cpu;
+        if self.may_use(task, cpu) || self.is_pinned_down(task) {
             return;
         }
+        let t = &self.tasks[task];
         if self.ses[t.se].on_rq || t.parked || t.class == Class::Rt && t.state == State::Runnable {
             let to = self.least_loaded(task, cpu);
             self.evict(task, to);
         }
+    }
+
+    /// Whether a task runs that cannot be preempted.
+    pub(crate) fn is_pinned_down(&self, task: TaskId) -> bool {
+        let t = &self.tasks[task];
+        self.is_running(task)
+            && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin))
     }
 
     /// Takes a task to another CPU, wherever it is; a running one stops running.

@@ -26,6 +26,8 @@ pub(crate) const IMBALANCE_PCT: u64 = 117;
 const HOT_NS: u64 = 500_000;
 /// Unless balancing has found nothing to take more often than that in a row (kernel: `cache_nice_tries`).
 const NICE_TRIES: u32 = 1;
+/// More often than that in a row, and an idle CPU takes who runs there (kernel: `imbalanced_active_balance()`).
+const PATIENT_TRIES: u32 = NICE_TRIES + 2;
 /// Under noise, at one of so many ticks a CPU is there before whoever counts them for all (kernel: `jiffies`), and is balanced
 /// a tick later: in ten seconds of three tasks on two CPUs of a real 6.12 seven of 72 were moved so late.
 const LATE: u64 = 10;
@@ -211,8 +213,9 @@ impl Machine<'_> {
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
         let half = |range: &Range<u32>| (self.most_running(range) / 2).clamp(1, MAX_MOVED);
         let (near, far) = (half(&own), half(&all));
-        let found = self.pull(cpu, own.clone(), near);
-        if found == Found::Moved || own == all { found } else { self.pull(cpu, all, far).or(found) }
+        let found = self.pull(cpu, own.clone(), near, true);
+        let is_all = found == Found::Moved || own == all;
+        if is_all { found } else { self.pull(cpu, all, far, true).or(found) }
     }
 
     /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
@@ -366,7 +369,7 @@ impl Machine<'_> {
         if difference < 2 || u64::from(difference) * 6 <= u64::from(most) {
             return Found::Balanced;
         }
-        self.pull(to, domain, (difference / 2).min(MAX_MOVED))
+        self.pull(to, domain, (difference / 2).min(MAX_MOVED), true)
     }
 
     /// A CPU has nothing to run: takes something from one that has too much. True if it got any.
@@ -390,7 +393,7 @@ impl Machine<'_> {
         let by_success = self.rules.newidle_by_success;
         let c = &mut self.cpus[cpu];
         let weight = if by_success { c.newidle[level].draw(&mut c.random) } else { Some(0) };
-        let found = weight.map(|_| self.pull(cpu, domain, 1));
+        let found = weight.map(|_| self.pull(cpu, domain, 1, false));
         let moved = found == Some(Found::Moved);
         let successes = weight.filter(|_| moved).unwrap_or(0);
         let c = &mut self.cpus[cpu];
@@ -401,12 +404,32 @@ impl Machine<'_> {
         moved
     }
 
-    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give.
-    fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32) -> Found {
+    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give; an idle one at last who runs there.
+    /// Only looks at ticks count where there was nothing to take.
+    fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
+        let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
         self.in_turn(|machine, tried| {
             let from = machine.busiest(to, &domain, tried)?;
-            Some((from, machine.pull_from(to, from, want)))
+            let found = machine.pull_from(to, from, want);
+            let failed = machine.cpus[to].balancing.failed + u32::from(at_tick);
+            let takes_running = found == Found::Nothing && is_near && failed > PATIENT_TRIES;
+            let takes_it = takes_running && machine.pull_running(to, from);
+            Some((from, if takes_it { Found::Moved } else { found }))
         })
+    }
+
+    /// Takes who runs on a CPU that others wait for and may not leave (kernel: `active_load_balance_cpu_stop()`, a thread of
+    /// that CPU, which preempts it).
+    fn pull_running(&mut self, to: CpuId, from: CpuId) -> bool {
+        let curr = self.cpus[from].curr;
+        if curr.is_none() || !self.tasks[curr].is_fair() || self.is_pinned_down(curr) {
+            return false;
+        }
+        let may = self.may_use(curr, to) && self.may_move(curr, to) && !self.tasks[curr].exiting;
+        if may {
+            self.evict(curr, to);
+        }
+        may
     }
 
     /// The CPU of a range with the most ready tasks, if that are at least two more than another has; of equally busy ones the
