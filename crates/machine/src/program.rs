@@ -46,8 +46,8 @@ impl Machine<'_> {
             self.exit(task);
             return;
         };
-        let asks =
-            self.asks_for_use && t.pc > 0 && !t.in_syscall && program[t.pc as usize - 1].is_call();
+        let has_called = t.pc == 0 || program[t.pc as usize - 1].is_call();
+        let asks = self.asks_for_use && has_called && !t.in_syscall;
         if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
             return;
         }
@@ -136,9 +136,10 @@ impl Machine<'_> {
         }
     }
 
-    /// A task asks what CPU time it has used, as the guest's do where time is the host's, and is charged for that. Under
-    /// noise its next work is shorter by what that is beyond all that was asked for: interrupts, switches, what calls take.
-    /// True: its slice is found to be over, and it may have to go before it goes on.
+    /// A task asks what CPU time it has used, as the guest's do when they begin and after each call where time is the host's,
+    /// and is charged for that. Under noise its next work is shorter by what that is beyond all that was asked for since it
+    /// began: interrupts, switches, what calls take. True: its slice is found to be over, and it may have to go before it goes
+    /// on.
     fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
@@ -146,6 +147,9 @@ impl Machine<'_> {
         self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
+            if t.pc == 0 {
+                t.asked_ns = t.usage_ns;
+            }
             t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
         }
         let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;

@@ -118,6 +118,20 @@ fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
 }
 
 #[test]
+fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
+    let text = include_str!("../../../scenarios/thundering-wakes.toml");
+    let workload = cpumax_workload::parse(text, "thundering-wakes.toml").expect("is a workload");
+    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    let used_usec = |observed| {
+        let kernel = parse_kernels("6.12").expect("is a kernel")[0];
+        let options = Options { check: true, noise: Some(1), observed, ..Options::new(kernel, 1) };
+        run(&workload, &options, None, None).expect("runs").groups["/limited"].usage_usec
+    };
+    let [in_time, at_once] = [used_usec(None), used_usec(Some(&asks))];
+    assert!(in_time > 18_000 && at_once < 13_000, "{in_time} {at_once} us");
+}
+
+#[test]
 fn who_asks_for_its_use_has_used_what_it_was_to_work() {
     // What switches and interrupts take is made up for after each sleep.
     let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\ncount = 2\n\
