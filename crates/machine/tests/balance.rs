@@ -152,12 +152,13 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
                 program = [{ forever = [{ kernel = \"12277119ns\" }] }]\n\
                 [[task]]\nname = \"moves\"\ngroup = \"/g\"\nstart = \"1ms\"\n\
                 program = [{ forever = [{ kernel = \"658893ns\" }] }]\n";
-    let more_ms = |kernel: &str| {
-        let used_ms = used_ms(kernel, text);
-        used_ms["stays"].abs_diff(used_ms["moves"])
+    // Whether a look comes while it is busy is left to the noise; so it is in one run or another.
+    let most_ms = |kernel: &str| {
+        let runs = (1..=10).map(|noise| used_under_noise_ms(kernel, text, noise));
+        runs.map(|used_ms| used_ms["stays"].abs_diff(used_ms["moves"])).max().expect("are some")
     };
-    assert!(more_ms("6.12") < 30, "{}", more_ms("6.12"));
-    assert!(more_ms("6.18") > 150, "{}", more_ms("6.18"));
+    let [before, since] = [most_ms("6.12"), most_ms("6.18")];
+    assert!(before < 30 && since > 150, "{before} {since}");
 }
 
 #[test]
