@@ -2,8 +2,8 @@
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
-use cpumax_outcome::Conditions;
 use cpumax_outcome::trace::{Recorded, What};
+use cpumax_outcome::{Conditions, Outcome};
 
 const US: u64 = 1000;
 
@@ -25,6 +25,19 @@ fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) 
         _ => None,
     };
     recorded.events.iter().filter_map(event).collect()
+}
+
+/// What comes of a whole scenario.
+fn outcome(kernel: &str, noise: u64, observed: Option<&Conditions>, text: &str) -> Outcome {
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
+    run(&workload, &options, None, None).expect("runs")
+}
+
+/// Where time is the host's, and tasks ask what they have used.
+fn asks() -> Conditions {
+    Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() }
 }
 
 /// A kind of task, `a`, that many groups deep.
@@ -96,7 +109,7 @@ fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
     // A slice of 0.7 ms; a tick comes every 4 ms.
     let tasks = "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"100us\" }, { user = \"100us\" }] }]\n";
     let switches = |observed| times(&events("6.12", 1, observed, tasks), "switch", "a").len();
-    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    let asks = asks();
     let [rarely, often] = [switches(None), switches(Some(&asks))];
     assert!(rarely < 20 && often > 60, "{rarely} {often}");
 }
@@ -106,7 +119,7 @@ fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
     // Its call takes longer than a slice of 0.7 ms, and mostly ends before the next tick.
     let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ kernel = \"900us\" }, { sleep = \"1300us\" }] }]\n\
                  [[task]]\nname = \"b\"\nprogram = [{ user = \"1s\" }]\n";
-    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
+    let asks = asks();
     let returns = |observed| {
         let events = events("6.18", 1, observed, tasks);
         let (slept, begun) = (times(&events, "sleep", "a"), times(&events, "switch", "a"));
@@ -120,14 +133,8 @@ fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
 #[test]
 fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
     let text = include_str!("../../../scenarios/thundering-wakes.toml");
-    let workload = cpumax_workload::parse(text, "thundering-wakes.toml").expect("is a workload");
-    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
-    let used_usec = |observed| {
-        let kernel = parse_kernels("6.12").expect("is a kernel")[0];
-        let options = Options { check: true, noise: Some(1), observed, ..Options::new(kernel, 1) };
-        run(&workload, &options, None, None).expect("runs").groups["/limited"].usage_usec
-    };
-    let [in_time, at_once] = [used_usec(None), used_usec(Some(&asks))];
+    let used_usec = |observed| outcome("6.12", 1, observed, text).groups["/limited"].usage_usec;
+    let [in_time, at_once] = [used_usec(None), used_usec(Some(&asks()))];
     assert!(in_time > 18_000 && at_once < 13_000, "{in_time} {at_once} us");
 }
 
@@ -136,17 +143,8 @@ fn who_asks_for_its_use_has_used_what_it_was_to_work() {
     // What switches and interrupts take is made up for after each sleep.
     let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\ncount = 2\n\
                 program = [{ loop = 100, do = [{ user = \"5ms\" }, { sleep = \"1ms\" }, { user = \"500us\" }, { sleep = \"1ms\" }] }]\n";
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let asks = Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() };
     for (kernel, seed) in ["6.12", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
-        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-        let options = Options {
-            check: true,
-            noise: Some(seed),
-            observed: Some(&asks),
-            ..Options::new(kernel, 1)
-        };
-        let used_usec = run(&workload, &options, None, None).expect("runs").tasks["a"].usage_usec;
+        let used_usec = outcome(kernel, seed, Some(&asks()), text).tasks["a"].usage_usec;
         assert!(used_usec.abs_diff(1_100_000) < 500, "{used_usec} us, seed {seed}");
     }
 }
@@ -198,7 +196,6 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
     // way round the rest is lost, and the end of 11.5 ms is seen at 12 and not the end of 13 at 16.
     let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"6500 20000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
     let observed = Conditions {
         hz: Some(250),
         first_tick_ns: Some(0),
@@ -206,14 +203,7 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
         ..Conditions::default()
     };
     for (kernel, seed) in ["6.12", "6.19"].iter().flat_map(|k| (1..=4).map(move |s| (k, s))) {
-        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-        let options = Options {
-            check: true,
-            noise: Some(seed),
-            observed: Some(&observed),
-            ..Options::new(kernel, 1)
-        };
-        let used_usec = run(&workload, &options, None, None).expect("runs").groups["/g"].usage_usec;
+        let used_usec = outcome(kernel, seed, Some(&observed), text).groups["/g"].usage_usec;
         assert!((15_900..16_100).contains(&used_usec), "{used_usec} us, seed {seed}");
     }
 }
