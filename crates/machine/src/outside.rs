@@ -80,7 +80,8 @@ impl Machine<'_> {
             return None;
         }
         // A page, and the interrupt that it was woken in.
-        let most_ns = Kind::Point.range_ns().1 + Kind::Tick.range_ns().1;
+        let most = |kind: Kind| kind.range_ns().1;
+        let most_ns = most(Kind::Point) + most(Kind::Tick) + most(Kind::TickOver);
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
             done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= most_ns

@@ -122,7 +122,7 @@ pub(crate) struct Task {
     /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if it worked less than it
     /// should have.
     pub owes_ns: i64,
-    /// Work that its program asked for so far, ns.
+    /// What it is to have used by the work that its program asked for so far, ns.
     pub asked_ns: u64,
     /// It has asked what CPU time it has used, after its last call.
     pub has_asked: bool,
