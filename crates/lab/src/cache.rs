@@ -59,6 +59,23 @@ impl Cache {
         Cache { folder }
     }
 
+    /// Keeps the console of a machine that failed, under that name.
+    pub(crate) fn with_console<T>(
+        &self,
+        result: Result<T, Error>,
+        console: &str,
+        name: &str,
+    ) -> Result<T, Error> {
+        let error = match result {
+            Err(error @ (Error::Panic { .. } | Error::Hung { .. } | Error::Vm { .. })) => error,
+            result => return result,
+        };
+        let folder = self.folder.join("consoles");
+        let path = folder.join(format!("{name}.log"));
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));
+        if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
+    }
+
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder

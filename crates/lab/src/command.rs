@@ -73,7 +73,8 @@ impl Lab {
         let patience = Patience { deadline: Instant::now() + boot_time, stop: &stop };
         let time = command.patience.unwrap_or(PATIENCE);
         let ended = self.follow(&mut vm, patience, time, &mut written);
-        self.with_console(ended, &vm.console(), &format!("{}-command", kernel.name))
+        let name = format!("{}-command", kernel.name);
+        self.cache.with_console(ended, &vm.console(), &name)
     }
 
     fn follow(

@@ -19,7 +19,6 @@ use crate::qemu::{self, Accelerator, Mode};
 use crate::snapshot::{Boot, Snapshot};
 use crate::vm::{Patience, Vm};
 use cpumax_guest::protocol::{self, FromGuest, Ready, Report, ToGuest};
-use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -132,7 +131,7 @@ const RETRIES_APART_BYTES: usize = 61;
 /// Everything needed to run jobs: kernels, guest, QEMU.
 #[derive(Debug)]
 pub struct Lab {
-    cache: Cache,
+    pub(crate) cache: Cache,
     pub(crate) guest: Guest,
     qemu_version: String,
     kept: Option<Kept>,
@@ -279,7 +278,7 @@ impl Lab {
                 Err(error) => Err(error),
             };
             let name = format!("{}-{}", job.kernel, job.mode.name());
-            return self.with_console(answer, &vm.console(), &name);
+            return self.cache.with_console(answer, &vm.console(), &name);
         }
     }
 
@@ -334,23 +333,6 @@ impl Lab {
             return Err(Error::OtherProtocol { path, theirs, ours: protocol::VERSION });
         }
         Ok(snapshot)
-    }
-
-    /// Keeps the console of a machine that failed, under that name.
-    pub(crate) fn with_console<T>(
-        &self,
-        result: Result<T, Error>,
-        console: &str,
-        name: &str,
-    ) -> Result<T, Error> {
-        let error = match result {
-            Err(error @ (Error::Panic { .. } | Error::Hung { .. } | Error::Vm { .. })) => error,
-            result => return result,
-        };
-        let folder = self.cache.folder().join("consoles");
-        let path = folder.join(format!("{name}.log"));
-        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));
-        if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
     }
 }
 

@@ -80,7 +80,14 @@ impl Snapshot {
         }
         told();
         sweep(&folder);
-        boot.make(&folder, &state, stop)?;
+        let mut console = String::new();
+        let made = boot.make(&folder, &state, stop, &mut console);
+        if boot.accelerator == Accelerator::Kvm {
+            // An emulated machine comes after one that fails.
+            made?;
+        } else {
+            cache.with_console(made, &console, &format!("{kernel}-{mode}-boot"))?;
+        }
         prune(&folder, &stem);
         let made = Snapshot::kept(&state)?;
         made.ok_or_else(|| Error::file("read", &state)(io::ErrorKind::NotFound.into()))
@@ -173,12 +180,18 @@ impl Boot<'_> {
         Ok(vm)
     }
 
-    /// Boots and saves; a boot that fails before the guest speaks is tried again.
-    fn make(&self, folder: &Path, state: &Path, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    /// Boots and saves; a boot that fails before the guest speaks is tried again. Of one that fails `console` has what it said.
+    fn make(
+        &self,
+        folder: &Path,
+        state: &Path,
+        stop: &dyn Fn() -> bool,
+        console: &mut String,
+    ) -> Result<(), Error> {
         let initramfs = initramfs::build([("init", self.guest)]);
         let mut attempt = 1;
         loop {
-            match self.attempt(&initramfs, folder, state, stop) {
+            match self.attempt(&initramfs, folder, state, stop, console) {
                 Err(Error::Panic { .. } | Error::Vm { .. })
                     if attempt < BOOT_ATTEMPTS && self.accelerator != Accelerator::Kvm =>
                 {
@@ -195,6 +208,7 @@ impl Boot<'_> {
         folder: &Path,
         state: &Path,
         stop: &dyn Fn() -> bool,
+        console: &mut String,
     ) -> Result<(), Error> {
         let (mut reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
         // Without a name until it is whole: if we are killed, nothing is left of it.
@@ -208,7 +222,7 @@ impl Boot<'_> {
         };
         let deadline = Instant::now() + boot_time;
         let patience = Patience { deadline, stop };
-        vm.wait_until_stopped(patience)?;
+        vm.wait_until_stopped(patience).inspect_err(|_| *console = vm.console())?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
             // It takes the reader with it, also when the disk is full: else the machine would wait for it for ever.
@@ -224,7 +238,8 @@ impl Boot<'_> {
         // What cannot be restored is not kept.
         let state_again = partial.seek(SeekFrom::Start(0)).and_then(|_| partial.try_clone());
         let state_again = state_again.map_err(Error::file("read in", folder))?;
-        let ready = greeting(&mut self.restore(state_again, PAUSE, stop)?, patience)?;
+        let mut again = self.restore(state_again, PAUSE, stop)?;
+        let ready = greeting(&mut again, patience).inspect_err(|_| *console = again.console())?;
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;

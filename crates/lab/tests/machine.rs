@@ -205,6 +205,16 @@ fn a_kernel_without_a_first_program_is_told_as_the_panic_it_is() {
 }
 
 #[test]
+fn the_console_of_a_boot_that_fails_is_kept() {
+    let Some(lab) = lab() else { return };
+    let mut job = Job::new(KERNEL, Mode::Exact, "duration = \"1s\"\n".to_owned(), 1, 1_000_000_000);
+    job.kernel_arguments = "rdinit=/nowhere".to_owned();
+    let (error, console) = kept(lab.run(&job, &Quiet).unwrap_err());
+    assert!(matches!(error, Error::Panic { .. }), "{error}");
+    assert!(console.contains("Kernel panic"), "{console}");
+}
+
+#[test]
 fn a_program_that_is_not_there_is_refused() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
