@@ -16,14 +16,44 @@ pub struct Pair<'a> {
     pub seed: u64,
     /// Whether to record what happens when.
     pub trace: bool,
-    /// How many more runs of a model under microsecond noise.
-    pub noisy: u32,
+    /// How often the other world, if it is a model, is run under microsecond noise.
+    pub noisy: Noisy,
     /// How often the reference runs it, if no run of that is like another; the median counts ([`Cell::median`]).
     pub runs: u16,
 }
 
-/// Runs under noise after which it is looked whether the two agree.
-const FEW: u32 = 100;
+/// How many runs of a model under microsecond noise a real one is held against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Noisy {
+    /// At first. Most need no more.
+    pub few: u32,
+    /// Where the worst number is more than so many times its tolerance off all of these ...
+    pub beyond: f64,
+    /// ... so many in all.
+    pub most: u32,
+}
+
+impl Noisy {
+    /// Runs at first by which a comparison is judged.
+    const FEW: u32 = 100;
+    /// Runs by which nothing is called a disagreement that might be chance.
+    pub const MOST: u32 = 1000;
+
+    /// No more than so many, and only what differs more than the first hundred times.
+    pub fn up_to(most: u32) -> Noisy {
+        Noisy { few: most.min(Noisy::FEW), beyond: 1.0, most }
+    }
+
+    /// So many, whatever comes of it.
+    pub fn only(few: u32) -> Noisy {
+        Noisy { few, beyond: 1.0, most: few }
+    }
+
+    /// A few, and as many as a comparison makes where a number is then more than `beyond` times its tolerance off.
+    pub fn confirmed(few: u32, beyond: f64) -> Noisy {
+        Noisy { few, beyond, most: Noisy::MOST }
+    }
+}
 
 /// Runs every pair in the reference, then in the other world under the conditions that the reference
 /// found; `each` is given the cells in order, as they are finished.
@@ -45,7 +75,8 @@ pub fn column<'a>(
         observed: None,
         trace: pair.trace,
         follow: None,
-        noisy: pair.noisy,
+        // It is the other one that is looked how far its numbers move.
+        noisy: 0,
     };
     let runs_of = |&pair: &Pair<'a>| (0..pair.runs.max(1)).map(move |run| (pair, run));
     let pairs: Vec<(Pair<'_>, u16)> = pairs.iter().flat_map(runs_of).collect();
@@ -55,16 +86,17 @@ pub fn column<'a>(
     let held: Each<'_> = &mut |index, answer| {
         let (Pair { workload, seed, noisy, runs: all, .. }, _) = pairs[index];
         let mut held = || {
-            let cell = |against: &mut dyn World, noisy| {
+            let held = |against: &mut dyn World, noisy| {
                 let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
-                Ok(Cell::of(workload, seed, mode, (&first, answer.clone()), (&second, other)))
+                let has_noise = matches!(&other, Answer::Done(run) if !run.noisy.is_empty());
+                let (first, second) = ((&*first, answer.clone()), (&*second, other));
+                Ok((Cell::of(workload, seed, mode, first, second), has_noise))
             };
-            let few = cell(against, noisy.min(FEW))?;
-            // Most need no more.
-            if !few.verdict.differs() {
-                return Ok(few);
-            }
-            let mut many = if noisy > FEW { cell(against, noisy)? } else { few };
+            let (few, has_noise) = held(against, noisy.few)?;
+            let is_far = few.verdict.ratio().is_some_and(|ratio| ratio > noisy.beyond);
+            // A real kernel would only run it again.
+            let again = is_far && has_noise && noisy.most > noisy.few;
+            let mut many = if again { held(against, noisy.most)?.0 } else { few };
             if many.verdict.differs() {
                 lead(&mut many, against, &jobs[index], mode, &answer)?;
             }

@@ -9,7 +9,7 @@ mod log;
 pub use log::{Line, Log};
 
 use crate::cell::{Cell, Mode, Verdict};
-use crate::matrix::{Pair, column};
+use crate::matrix::{Noisy, Pair, column};
 use crate::world::{Error, World};
 use cpumax_limit::Limit;
 use cpumax_outcome::{Deviation, Field};
@@ -18,9 +18,10 @@ use cpumax_workload::{Action, Domain, Intervention, Preempt, Stream, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Runs under noise by which it is judged whether two worlds really differ.
+/// Runs of a model under noise by which it is judged whether two worlds may differ; what they do not tell alike is judged by as
+/// many as a comparison makes.
 const NOISY: u32 = 50;
-/// The same while something is made small in models, thousands of times.
+/// The same while something is made small in models, thousands of times: there it need not be so.
 const NOISY_MODELS: u32 = 10;
 
 /// Phases of period timers are drawn below that, ns: no period is longer.
@@ -154,10 +155,11 @@ fn batch(
     between: &mut Between<'_>,
 ) -> Result<Vec<Cell>, Error> {
     let workloads: Vec<Workload> = cases.clone().map(|case| workload(case, plan.level)).collect();
+    let noisy = Noisy::confirmed(NOISY, plan.beyond);
     let pairs: Vec<Pair<'_>> = workloads
         .iter()
         .zip(cases)
-        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy: NOISY, runs: 1 })
+        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy, runs: 1 })
         .collect();
     let mut cells = Vec::new();
     let Between { reference, against, .. } = between;
@@ -179,7 +181,8 @@ fn kind(
     if !drop_limits(&mut unlimited) {
         return Ok(Some(kind_of(worst, false)));
     }
-    let free = one(&unlimited, case, NOISY, (between.reference, between.against))?;
+    let noisy = Noisy::confirmed(NOISY, 1.0);
+    let free = one(&unlimited, case, noisy, (between.reference, between.against))?;
     let needs_limits = strength(&free, kind_of(worst, true)) <= 1.0;
     Ok(Some(kind_of(worst, needs_limits)))
 }
@@ -214,7 +217,7 @@ fn strength(cell: &Cell, kind: Kind) -> f64 {
 fn one(
     workload: &Workload,
     seed: u64,
-    noisy: u32,
+    noisy: Noisy,
     (reference, against): (&mut dyn World, &mut dyn World),
 ) -> Result<Cell, Error> {
     let mut made = None;
@@ -226,7 +229,8 @@ fn one(
     })
 }
 
-/// Leaves out one thing after the other as long as the two disagree in the same way.
+/// Leaves out one thing after the other as long as the two disagree in the same way, by few runs. Of these steps the last one is
+/// kept that is confirmed by as many as a comparison makes.
 fn shrink(
     plan: &Plan,
     case: u64,
@@ -235,35 +239,45 @@ fn shrink(
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<Found, Error> {
     let enough = strength(cell, kind).min(STRONG.max(plan.beyond));
-    let mut smallest = cell.clone();
-    let mut start = workload(case, plan.level);
+    // What has just enough is to be confirmed as well.
+    let noisy = Noisy::confirmed(NOISY, enough.next_down());
+    let mut start = (workload(case, plan.level), cell.clone());
     let mut tried = 0;
     if let Some([first, second]) = &mut between.models {
         let mut differ = |candidate: &Workload| {
             tried += 1;
             event(Event::Shrinking(tried))?;
-            let made = one(candidate, case, NOISY_MODELS, (*first, *second))?;
+            let made = one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
             Ok(strength(&made, kind) >= enough)
         };
-        if differ(&start)? {
-            let small = minimize(&start, plan.attempts, kind, &mut differ)?;
-            let made = one(&small, case, NOISY, (between.reference, between.against))?;
+        if differ(&start.0)? {
+            let small = minimize(&start.0, plan.attempts, kind, &mut differ)?;
+            let made = one(&small, case, noisy, (between.reference, between.against))?;
             if strength(&made, kind) >= enough {
-                (start, smallest) = (small, made);
+                start = (small, made);
             }
         }
     }
-    let small = minimize(&start, plan.attempts, kind, |candidate| {
+    let mut steps = Vec::new();
+    minimize(&start.0, plan.attempts, kind, |candidate| {
         tried += 1;
         event(Event::Shrinking(tried))?;
-        let made = one(candidate, case, NOISY, (between.reference, between.against))?;
+        let noisy = Noisy::only(NOISY);
+        let made = one(candidate, case, noisy, (between.reference, between.against))?;
         let differs = strength(&made, kind) >= enough;
-        if differs {
-            smallest = made;
-        }
+        steps.extend(differs.then(|| candidate.clone()));
         Ok(differs)
     })?;
-    Ok(Found { case, workload: small, cell: smallest })
+    for workload in steps.into_iter().rev() {
+        tried += 1;
+        event(Event::Shrinking(tried))?;
+        let cell = one(&workload, case, noisy, (between.reference, between.against))?;
+        if strength(&cell, kind) >= enough {
+            return Ok(Found { case, workload, cell });
+        }
+    }
+    let (workload, cell) = start;
+    Ok(Found { case, workload, cell })
 }
 
 /// The same of any pair; `differs` tells whether a candidate is as good as what it was made of.

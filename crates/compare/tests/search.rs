@@ -1,10 +1,13 @@
 //! The search finds, without being told where to look, what is known to differ between kernels.
 
-use cpumax_compare::search::{Between, Event, Found, Log, Plan, search};
-use cpumax_compare::world::{Each, Job};
+use cpumax_compare::matrix::Noisy;
+use cpumax_compare::search::{Between, Event, Found, Log, Plan, search, workload};
+use cpumax_compare::world::{Answer, Each, Job};
 use cpumax_compare::{Error, Model, World, found};
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_outcome::Field;
+use cpumax_workload::Workload;
+use std::ops::ControlFlow;
 
 const PLAN: Plan = Plan {
     first: 1,
@@ -120,6 +123,79 @@ fn a_search_that_was_stopped_goes_on() {
     let mut whole = Log::none();
     find(&more, &mut whole, "6.18", "7.2");
     assert_eq!(open().lines(), whole.lines(), "as if it had not been stopped");
+}
+
+/// The model of 7.2, which among as many runs under noise as a comparison makes has one that does as 6.18 does, if `agrees`
+/// says so of the workload.
+struct Rare(fn(&Workload, u64) -> bool);
+
+impl World for Rare {
+    fn label(&self) -> String {
+        model("7.2").label()
+    }
+
+    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
+        for (index, job) in jobs.iter().enumerate() {
+            let run = |kernel| {
+                let mut made = None;
+                model(kernel).run(&[Job { noisy: 0, ..*job }], &mut |_, answer| {
+                    made = Some(answer);
+                    ControlFlow::Continue(())
+                })?;
+                match made {
+                    Some(Answer::Done(run)) => Ok(run),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let mut of_it = run("7.2")?;
+            let agrees = job.noisy >= Noisy::MOST && (self.0)(job.workload, job.seed);
+            let kernel = if agrees { "6.18" } else { "7.2" };
+            of_it.noisy = vec![run(kernel)?.outcome];
+            assert!(each(index, Answer::Done(of_it)).is_continue());
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of the cases that disagree, and what is kept.
+fn find_rare(plan: &Plan, agrees: fn(&Workload, u64) -> bool) -> (Vec<u64>, Vec<Found>) {
+    let (mut reference, mut against) = (model("6.18"), Rare(agrees));
+    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
+    let (mut log, mut all) = (Log::none(), Vec::new());
+    search(plan, &mut log, &mut between, |event| {
+        if let Event::Found(found) = event {
+            all.push(found.clone());
+        }
+        Ok(())
+    })
+    .expect("the model does not break");
+    let disagree = log.lines().iter().filter(|line| line.kind.is_some());
+    (disagree.map(|line| line.case).collect(), all)
+}
+
+#[test]
+fn what_a_comparison_would_not_call_a_disagreement_is_none() {
+    let plan = Plan { cases: 16, kept_of_kind: 1, ..PLAN };
+    let (disagree, found) = find_rare(&plan, |_, _| true);
+    assert_eq!((disagree, found.len()), (vec![], 0));
+    let (disagree, found) = find_rare(&plan, |_, _| false);
+    assert!(!disagree.is_empty() && !found.is_empty());
+}
+
+#[test]
+fn what_is_kept_is_confirmed() {
+    let plan = Plan { cases: 16, kept_of_kind: 1, ..PLAN };
+    let (_, found) = find_rare(&plan, |made, case| *made != workload(case, true));
+    assert!(!found.is_empty());
+    for found in found {
+        assert_eq!(found.workload, workload(found.case, true), "nothing smaller is");
+        assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond));
+    }
+    // The same, where what is shorter by half agrees.
+    let halves = |made: &Workload, case| made.duration_ns < workload(case, true).duration_ns / 2;
+    let (_, found) = find_rare(&plan, halves);
+    assert!(found.iter().all(|found| !halves(&found.workload, found.case)));
+    assert!(found.iter().any(|found| found.workload != workload(found.case, true)));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod values;
 pub use values::Seeds;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use cpumax_compare::matrix::Noisy;
 use cpumax_recording::Selector;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -473,7 +474,7 @@ pub struct CompareArgs {
 
     /// How often at most the model is run under microsecond noise, to see how far each number moves;
     /// 0 to 10000
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = Noisy::MOST, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub noisy: u32,
 
     /// Write who ran when in both, as text, and both side by side around the place where they part: three files for each

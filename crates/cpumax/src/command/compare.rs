@@ -12,7 +12,7 @@ use crate::scenario;
 use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
-use cpumax_compare::matrix::{Pair, column};
+use cpumax_compare::matrix::{Noisy, Pair, column};
 use cpumax_compare::parting::{beside, parting};
 use cpumax_compare::{Cell, Verdict};
 use cpumax_report::{Matrix, MatrixCell};
@@ -40,7 +40,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 workload,
                 seed,
                 trace,
-                noisy: args.noisy,
+                noisy: Noisy::up_to(args.noisy),
                 runs: args.median,
             })
         })
