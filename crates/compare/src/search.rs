@@ -16,7 +16,7 @@ use cpumax_outcome::{Deviation, Field};
 use cpumax_workload::random;
 use cpumax_workload::{Action, Domain, Intervention, Preempt, Stream, Workload};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs of a model under noise by which it is judged whether two worlds may differ; what they do not tell alike is judged by as
 /// many as a comparison makes.
@@ -28,7 +28,7 @@ const NOISY_MODELS: u32 = 10;
 const PHASE_NS: u64 = 100_000_000;
 
 /// Cases run in one go: a virtual machine boots once for them.
-const BATCH: u64 = 16;
+const BATCH: usize = 16;
 /// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as large
 /// as it was.
 const STRONG: f64 = 5.0;
@@ -111,8 +111,8 @@ pub fn workload(case: u64, level: bool) -> Workload {
 /// Runs all cases that the log does not have yet.
 ///
 /// # Errors
-/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then has
-/// all cases but those of the last batch.
+/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then has all cases that
+/// were done; of the last few that were run those that disagree may not have been looked into yet.
 pub fn search(
     plan: &Plan,
     log: &mut Log,
@@ -126,11 +126,20 @@ pub fn search(
         }
         event(Event::Case(line))?;
     }
-    let mut next = log.next_case(plan.first);
-    let end = plan.first.saturating_add(plan.cases);
-    while next < end {
-        let cases = next..end.min(next + BATCH);
-        for (case, cell) in cases.clone().zip(batch(plan, cases.clone(), between)?) {
+    let done: BTreeSet<u64> = log.lines().iter().map(|line| line.case).collect();
+    let all = plan.first..plan.first.saturating_add(plan.cases);
+    let open: Vec<u64> = all.filter(|case| !done.contains(case)).collect();
+    for cases in open.chunks(BATCH) {
+        let mut far = Vec::new();
+        batch(plan, cases, between, |case, cell| {
+            if far_off(plan, &cell).is_some() {
+                // It is done when its kind is known, which takes more runs.
+                far.push((case, cell));
+                return Ok(());
+            }
+            note(Line::of(case, &cell), log, &mut event)
+        })?;
+        for (case, cell) in far {
             let mut line = Line::of(case, &cell);
             line.kind = kind(plan, case, &cell, between)?;
             if let Some(kind) = line.kind.filter(|kind| kind.needs_limits || !plan.limits_only)
@@ -141,30 +150,50 @@ pub fn search(
                 line.kept = true;
                 event(Event::Found(&found))?;
             }
-            event(Event::Case(&line))?;
-            log.append(line)?;
+            note(line, log, &mut event)?;
         }
-        next = cases.end;
     }
     Ok(())
 }
 
+/// First in the log, so that it is there whatever comes next.
+fn note(
+    line: Line,
+    log: &mut Log,
+    event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    log.append(line)?;
+    log.lines().last().map_or(Ok(()), |line| event(Event::Case(line)))
+}
+
+/// Runs cases in both worlds; `each` is given them in order, as they are finished, up to its first error.
 fn batch(
     plan: &Plan,
-    cases: std::ops::Range<u64>,
+    cases: &[u64],
     between: &mut Between<'_>,
-) -> Result<Vec<Cell>, Error> {
-    let workloads: Vec<Workload> = cases.clone().map(|case| workload(case, plan.level)).collect();
+    mut each: impl FnMut(u64, Cell) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let workloads: Vec<Workload> = cases.iter().map(|&case| workload(case, plan.level)).collect();
     let noisy = Noisy::confirmed(NOISY, plan.beyond);
     let pairs: Vec<Pair<'_>> = workloads
         .iter()
         .zip(cases)
-        .map(|(workload, seed)| Pair { workload, seed, trace: false, noisy, runs: 1 })
+        .map(|(workload, &seed)| Pair { workload, seed, trace: false, noisy, runs: 1 })
         .collect();
-    let mut cells = Vec::new();
+    let mut told = Ok(());
+    let mut cases = cases.iter();
     let Between { reference, against, .. } = between;
-    column(&pairs, Mode::Exact, *reference, *against, |cell| cells.push(cell))?;
-    Ok(cells)
+    let ran = column(&pairs, Mode::Exact, *reference, *against, |cell| {
+        if let (Ok(()), Some(&case)) = (&told, cases.next()) {
+            told = each(case, cell);
+        }
+    });
+    told.and(ran)
+}
+
+/// A cell's worst number, if it is far enough off.
+fn far_off<'a>(plan: &Plan, cell: &'a Cell) -> Option<&'a Deviation> {
+    cell.worst().filter(|worst| worst.ratio > plan.beyond)
 }
 
 /// The kind of a cell's worst disagreement, if it is far enough.
@@ -174,9 +203,7 @@ fn kind(
     cell: &Cell,
     between: &mut Between<'_>,
 ) -> Result<Option<Kind>, Error> {
-    let Some(worst) = cell.worst().filter(|worst| worst.ratio > plan.beyond) else {
-        return Ok(None);
-    };
+    let Some(worst) = far_off(plan, cell) else { return Ok(None) };
     let mut unlimited = workload(case, plan.level);
     if !drop_limits(&mut unlimited) {
         return Ok(Some(kind_of(worst, false)));

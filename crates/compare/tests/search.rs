@@ -199,6 +199,26 @@ fn what_is_kept_is_confirmed() {
 }
 
 #[test]
+fn each_case_is_noted_as_it_is_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("log");
+    let open = || Log::open(&path, "7.2 against itself").expect("opens");
+    let plan = Plan { cases: 16, ..PLAN };
+    let (mut reference, mut against) = (model("7.2"), model("7.2"));
+    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
+    let mut cases = 0;
+    let ended = search(&plan, &mut open(), &mut between, |_| {
+        cases += 1;
+        if cases == 5 { Err(Error::Interrupted) } else { Ok(()) }
+    });
+    assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    let lines = open().lines().to_vec();
+    assert_eq!(lines.iter().map(|line| line.case).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    let (_, all) = find(&plan, &mut open(), "7.2", "7.2");
+    assert_eq!((all, open().lines().len()), (16, 16));
+}
+
+#[test]
 fn worlds_have_names() {
     assert_eq!(model("6.18.3").label(), "model 6.18");
 }

@@ -125,7 +125,8 @@ impl<'a> Telling<'a> {
             Event::Shrinking(attempts) => {
                 self.bar.set_message(format!("shrinking one for the {attempts}th time, "));
             }
-            Event::Found(found) => self.found(found)?,
+            // It is noted first.
+            Event::Found(found) => return self.found(found),
         }
         if interrupt::requested() { Err(cpumax_compare::Error::Interrupted) } else { Ok(()) }
     }
