@@ -524,7 +524,7 @@ pub struct SearchArgs {
     /// Folder for what is found
     #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
     pub keep: PathBuf,
-    /// Note every case here; the same search with the same log goes on where it was
+    /// Note every case here; the same search with the same log goes on where it was. A file with anything else in it is refused
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
 }

@@ -170,3 +170,27 @@ fn a_search_keeps_what_it_finds_and_goes_on_where_it_was() {
     let files = std::fs::read_dir(&keep).expect("it was made").count();
     assert_eq!(files, kept(&first), "no partial file is left");
 }
+
+#[test]
+fn a_log_that_is_not_of_this_search_is_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a name in ASCII").to_owned();
+    let (log, keep) = (path("log"), path("found"));
+    let search = |kernel: &str| {
+        let args = ["search", "--on", "model", "--against", "7.2", "--cases", "1", "--shrink", "0"];
+        cpumax(&[&args[..], &["--kernel", kernel, "--log", &log, "--keep", &keep]].concat())
+    };
+    let refused = |kernel: &str, says: &[&str]| {
+        let before = std::fs::read(&log).expect("it is there");
+        let output = search(kernel);
+        let erred = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{erred}");
+        assert!(erred.contains(&log) && says.iter().all(|part| erred.contains(part)), "{erred}");
+        assert_eq!(std::fs::read(&log).expect("it is there"), before);
+    };
+    std::fs::write(&log, "notes of my own\n").expect("it can be written");
+    refused("6.18", &["not the log of a search"]);
+    std::fs::write(&log, "").expect("it can be written");
+    assert_ne!(search("6.18").status.code(), Some(2), "an empty file becomes a log");
+    refused("6.12", &["the log of another search", "--kernel 6.18", "--kernel 6.12"]);
+}

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// No log is larger, bytes: some hundred thousand cases.
 const MAX_BYTES: u64 = 256 << 20;
+/// No first line is longer, bytes.
+const MAX_HEAD_BYTES: u64 = 1 << 16;
 
 /// One case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,10 +50,10 @@ impl Log {
         Log { file: None, lines: Vec::new() }
     }
 
-    /// The log in this file; `search` says what is searched. A log of another search is started anew.
+    /// The log in this file, which may be empty or not there yet; `search` says what is searched.
     ///
     /// # Errors
-    /// When the file cannot be read or written.
+    /// When the file cannot be read or written, or has something else in it, which is left as it is.
     pub fn open(path: &Path, search: &str) -> Result<Log, Error> {
         let wrong = |error: std::io::Error| file_error(path, &error);
         let mut file = OpenOptions::new()
@@ -61,11 +63,19 @@ impl Log {
             .truncate(false)
             .open(path)
             .map_err(wrong)?;
-        let (lines, kept_bytes) = read(&file, search).map_err(wrong)?;
-        file.set_len(kept_bytes).map_err(wrong)?;
-        file.seek(SeekFrom::End(0)).map_err(wrong)?;
+        let (lines, bytes) = match read(&file, search).map_err(wrong)? {
+            Contents::Log { lines, bytes } => (lines, bytes),
+            Contents::Other(reason) => {
+                return Err(Error::File { path: path.display().to_string(), reason });
+            }
+        };
+        let is_whole = file.seek(SeekFrom::End(0)).map_err(wrong)? == bytes;
+        if !is_whole {
+            file.set_len(bytes).map_err(wrong)?;
+            file.seek(SeekFrom::End(0)).map_err(wrong)?;
+        }
         let mut log = Log { file: Some((file, path.to_owned())), lines };
-        if kept_bytes == 0 {
+        if bytes == 0 {
             log.write(&Head { search: search.to_owned() })?;
         }
         Ok(log)
@@ -95,25 +105,48 @@ impl Log {
     }
 }
 
-/// The lines that can be used, and how many bytes they are together with the first.
-fn read(file: &File, search: &str) -> std::io::Result<(Vec<Line>, u64)> {
+/// What is in a file.
+enum Contents {
+    /// The log that is to go on: its cases, and how many bytes these are together with the first line.
+    Log { lines: Vec<Line>, bytes: u64 },
+    /// Something else: what, in a sentence.
+    Other(String),
+}
+
+fn read(file: &File, search: &str) -> std::io::Result<Contents> {
     let mut reader = BufReader::new(file.take(MAX_BYTES));
     let mut text = Vec::new();
-    let mut bytes = reader.read_until(b'\n', &mut text)? as u64;
-    let head: Option<Head> = serde_json::from_slice(&text).ok();
-    if head.is_none_or(|head| head.search != search) || !text.ends_with(b"\n") {
-        return Ok((Vec::new(), 0));
-    }
+    let mut bytes = reader.by_ref().take(MAX_HEAD_BYTES).read_until(b'\n', &mut text)? as u64;
     let mut lines: Vec<Line> = Vec::new();
+    let head = serde_json::from_slice(&text).ok().filter(|_| text.ends_with(b"\n"));
+    let Some(Head { search: found }) = head else {
+        // Nothing at all, or whoever began it was killed while it wrote the first line.
+        let ours = serde_json::to_vec(&Head { search: search.to_owned() })?;
+        return Ok(if ours.starts_with(&text) {
+            Contents::Log { lines, bytes: 0 }
+        } else {
+            Contents::Other("it is not the log of a search and is left as it is".to_owned())
+        });
+    };
+    if found != search {
+        return Ok(Contents::Other(format!(
+            "it is the log of another search and is left as it is: of `{found}`, not of `{search}`"
+        )));
+    }
     loop {
         text.clear();
         let more = reader.read_until(b'\n', &mut text)? as u64;
-        let line: Option<Line> = serde_json::from_slice(&text).ok();
-        let Some(line) = line.filter(|_| text.ends_with(b"\n")) else { break };
+        if !text.ends_with(b"\n") {
+            return Ok(Contents::Log { lines, bytes });
+        }
+        let Ok(line) = serde_json::from_slice(&text) else {
+            let at = lines.len() + 2;
+            let reason = format!("line {at} is not a case of a search; the file is left as it is");
+            return Ok(Contents::Other(reason));
+        };
         bytes += more;
         lines.push(line);
     }
-    Ok((lines, bytes))
 }
 
 fn file_error(path: &Path, error: &std::io::Error) -> Error {
@@ -168,12 +201,34 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_another_search_is_not_continued() {
+    fn what_is_not_the_log_of_this_search_is_left_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        Log::open(&path, "6.18 and 7.2").unwrap().append(line(1)).unwrap();
-        assert_eq!(Log::open(&path, "6.18 and 7.3").unwrap().lines(), []);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"search\":\"6.18 and 7.3\"}\n");
+        let head = "{\"search\":\"6.18 and 7.2\"}\n";
+        let other =
+            "it is the log of another search and is left as it is: of `6.18 and 7.2`, not of `7.3`";
+        for (text, search, says) in [
+            (head.to_owned(), "7.3", other),
+            ("my only copy\n".to_owned(), "7.3", "it is not the log of a search"),
+            ("{\"sea".to_owned() + "son\":1}", "7.3", "it is not the log of a search"),
+            (format!("{head}mine\n"), "6.18 and 7.2", "line 2 is not a case of a search"),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let error = Log::open(&path, search).unwrap_err().to_string();
+            assert!(error.starts_with(path.to_str().unwrap()) && error.contains(says), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn an_empty_file_and_one_that_was_only_begun_become_logs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for begun in ["", "{\"sea", "{\"search\":\"7.3\"}"] {
+            fs::write(&path, begun).unwrap();
+            assert_eq!(Log::open(&path, "7.3").unwrap().lines(), []);
+            assert_eq!(fs::read_to_string(&path).unwrap(), "{\"search\":\"7.3\"}\n");
+        }
     }
 
     #[test]
