@@ -8,14 +8,13 @@ use std::fmt::Write;
 /// Numbers beyond their tolerance that are named at the head of a file.
 const NAMED: usize = 6;
 
-const SHOWS: &str =
-    "A small random workload on which two kernels, or a kernel and the model, differ.";
-
-/// The text of a scenario file, with what was found as a comment before it. `command` is what found it.
-pub fn text(found: &Found, command: &str) -> String {
+/// The text of a scenario file, exactly as it was run, with what was found as a comment before it. `command` is what found it,
+/// `again` what shows it again.
+pub fn text(found: &Found, command: &str, again: &str) -> String {
     let cell = &found.cell;
     let mut text = String::new();
     let _ = writeln!(text, "# Found by `{command}` as case {}, shrunk.", found.case);
+    let _ = writeln!(text, "# Shown again by `{again}`.");
     for deviation in cell.deviations.iter().filter(|d| d.is_beyond()).take(NAMED) {
         let (reference, against) = (&cell.reference, &cell.against);
         let _ = writeln!(text, "# {}", sentence(deviation, reference, against));
@@ -26,9 +25,7 @@ pub fn text(found: &Found, command: &str) -> String {
             edges.iter().map(|(path, &ns)| format!("{path} {}", milliseconds(ns))).collect();
         let _ = writeln!(text, "# First edge of each period: {}.", edges.join(", "));
     }
-    let mut workload = found.workload.clone();
-    SHOWS.clone_into(&mut workload.shows);
-    text + &print(&workload)
+    text + &print(&found.workload)
 }
 
 /// Where a found scenario is kept: which worlds and which case, as a name for a file.

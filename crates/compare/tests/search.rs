@@ -52,7 +52,7 @@ fn what_is_found_is_small_and_can_be_run_again() {
     let (found, _) = find(&PLAN, &mut Log::none(), "6.18", "7.2");
     assert!(!found.is_empty(), "7.2 lets several threads of one child run far beyond the quota");
     for found in &found {
-        let text = found::text(found, "cpumax search");
+        let text = found::text(found, "cpumax search", "cpumax compare");
         let read = cpumax_workload::parse(&text, "found.toml")
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert!(text.ends_with(&cpumax_workload::print(&read)), "{text}");

@@ -167,8 +167,22 @@ fn a_search_keeps_what_it_finds_and_goes_on_where_it_was() {
     let again = search("8");
     assert_eq!(kept(&again), 0, "nothing is left to do: {}", said(&again));
     assert!(said(&again).starts_with("8 cases, "), "{}", said(&again));
-    let files = std::fs::read_dir(&keep).expect("it was made").count();
-    assert_eq!(files, kept(&first), "no partial file is left");
+    let files: Vec<PathBuf> = std::fs::read_dir(&keep)
+        .expect("it was made")
+        .map(|entry| entry.expect("it can be read").path())
+        .collect();
+    assert_eq!(files.len(), kept(&first), "no partial file is left");
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("it can be read");
+        let again = text.lines().find_map(|line| line.strip_prefix("# Shown again by `cpumax "));
+        let again = again.and_then(|line| line.strip_suffix("`.")).expect("the head tells how");
+        let output = cpumax(&again.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1), "{again}: {}", said(&output));
+        // The worst number of the two is the same, as it is told at the head.
+        let worst = text.lines().find_map(|line| line.strip_suffix(" times the tolerance."));
+        let ratio = worst.and_then(|line| line.rsplit(' ').next()).expect("a number");
+        assert!(said(&output).contains(&format!("({ratio})")), "{text}\n{}", said(&output));
+    }
 }
 
 #[test]

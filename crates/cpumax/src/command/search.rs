@@ -87,7 +87,8 @@ fn one(mut kernels: Vec<Asked>, option: &str) -> anyhow::Result<Asked> {
 /// What is told while it goes on, and counted for the end.
 struct Telling<'a> {
     args: &'a SearchArgs,
-    command: String,
+    /// The kernels, as options.
+    kernels: String,
     bar: ProgressBar,
     cases: u64,
     disagreed: u64,
@@ -100,8 +101,7 @@ impl<'a> Telling<'a> {
     fn new(args: &'a SearchArgs, asked: &Asked, against: Option<&Asked>) -> Telling<'a> {
         let against = against.map_or(String::new(), |other| format!(" --against {}", other.name));
         let on = if args.on == WorldName::Vm { "" } else { " --on model" };
-        let command =
-            format!("cpumax search --kernel {}{against}{on} --seed {}", asked.name, args.seed);
+        let kernels = format!("--kernel {}{against}{on}", asked.name);
         let bar = ProgressBar::new(args.cases);
         let template = "{bar:40} {pos} of {len} cases, {msg}{eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -109,7 +109,7 @@ impl<'a> Telling<'a> {
         }
         Telling {
             args,
-            command,
+            kernels,
             bar,
             cases: 0,
             disagreed: 0,
@@ -144,7 +144,8 @@ impl<'a> Telling<'a> {
 
     fn found(&mut self, found: &Found) -> Result<(), cpumax_compare::Error> {
         let path = self.args.keep.join(found::file_name(found));
-        write(&path, &found::text(found, &self.command))?;
+        let again = self.again(&path, found.case);
+        write(&path, &found::text(found, &self.command(), &again))?;
         let worst = found.cell.worst();
         let what = worst.map_or(String::new(), |worst| {
             format!("{} {}, {:.1} times the tolerance", worst.of, worst.field, worst.ratio)
@@ -154,6 +155,18 @@ impl<'a> Telling<'a> {
         });
         self.kept.push(path);
         Ok(())
+    }
+
+    /// What finds it.
+    fn command(&self) -> String {
+        let SearchArgs { seed, beyond, limits_only, .. } = self.args;
+        let limits_only = if *limits_only { " --limits-only" } else { "" };
+        format!("cpumax search {} --seed {seed} --beyond {beyond}{limits_only}", self.kernels)
+    }
+
+    /// What shows it again: what is drawn is drawn by the number of the case.
+    fn again(&self, path: &Path, case: u64) -> String {
+        format!("cpumax compare {} {} --seed {case}", path.display(), self.kernels)
     }
 
     fn summary(&self) -> anyhow::Result<()> {
