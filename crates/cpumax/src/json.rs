@@ -1,28 +1,23 @@
 //! Results as JSON: an array, one object on a line.
 
+use crate::output::ResultFile;
 use anyhow::Context;
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Where the results go, opened before anything is run so that a wrong path is told at once.
+/// Where the results go.
 #[derive(Debug)]
 pub struct JsonArray {
-    path: PathBuf,
     /// `None` is standard output.
-    file: Option<File>,
+    file: Option<ResultFile>,
 }
 
 impl JsonArray {
     /// `-` is standard output.
     pub fn create(path: &Path) -> anyhow::Result<JsonArray> {
-        let file = if path == Path::new("-") {
-            None
-        } else {
-            Some(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-        };
-        Ok(JsonArray { path: path.to_owned(), file })
+        let is_stdout = path == Path::new("-");
+        Ok(JsonArray { file: (!is_stdout).then(|| ResultFile::create(path)).transpose()? })
     }
 
     pub fn is_stdout(&self) -> bool {
@@ -30,12 +25,11 @@ impl JsonArray {
     }
 
     pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> anyhow::Result<()> {
-        let out: Box<dyn Write> = match self.file {
-            Some(file) => Box::new(file),
-            None => Box::new(io::stdout().lock()),
-        };
-        array(BufWriter::new(out), items)
-            .with_context(|| format!("cannot write {}", self.path.display()))
+        if let Some(file) = self.file {
+            return file.write(|out| array(BufWriter::new(out), items));
+        }
+        let out = BufWriter::new(io::stdout().lock());
+        array(out, items).context("cannot write to standard output")
     }
 }
 

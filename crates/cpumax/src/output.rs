@@ -2,7 +2,10 @@
 //! terminal, and a reader that goes away ends the program quietly.
 
 use anstyle::{AnsiColor, Style};
+use anyhow::Context;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 pub const BOLD: Style = Style::new().bold();
 pub const DIM: Style = Style::new().dimmed();
@@ -12,6 +15,34 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Standard output; `NO_COLOR` and what is not a terminal get plain text.
 pub fn stdout() -> impl Write {
     anstream::AutoStream::auto(io::stdout()).lock()
+}
+
+/// A file for results, opened before anything is run so that a wrong path is told at once. What was in it stays there until
+/// there is something to write.
+#[derive(Debug)]
+pub struct ResultFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl ResultFile {
+    pub fn create(path: &Path) -> anyhow::Result<ResultFile> {
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(ResultFile { path: path.to_owned(), file })
+    }
+
+    /// Writes it instead of what was there.
+    pub fn write(
+        self,
+        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let ResultFile { path, mut file } = self;
+        let empty = || if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) };
+        let emptied = empty().map_err(anyhow::Error::from);
+        let written = emptied.and_then(|()| write(&mut file));
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 /// Text in a style, for `write!`.
@@ -77,6 +108,21 @@ pub fn reader_is_gone(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_in_a_file_stays_until_there_is_something_to_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "of before").unwrap();
+        let file = ResultFile::create(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of before");
+        file.write(|out| Ok(out.write_all(b"new")?)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let told = ResultFile::create(&path.join("b")).unwrap_err().to_string();
+        assert!(told.starts_with("cannot write ") && told.ends_with("a.json/b"), "{told}");
+        ResultFile::create(Path::new("/dev/null")).unwrap().write(|_| Ok(())).unwrap();
+    }
 
     #[test]
     fn lines_are_as_long_as_words_allow() {

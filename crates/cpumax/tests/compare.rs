@@ -208,3 +208,30 @@ fn a_log_that_is_not_of_this_search_is_left_as_it_is() {
     assert_ne!(search("6.18").status.code(), Some(2), "an empty file becomes a log");
     refused("6.12", &["the log of another search", "--kernel 6.18", "--kernel 6.12"]);
 }
+
+#[test]
+fn files_are_tried_before_the_first_run_and_the_matrix_is_told_whatever_becomes_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("cells.json");
+    std::fs::write(&json, "of before").expect("it can be written");
+    let args = ["compare", "nested", "--on", "model", "--kernel", "6.18", "--against", "6.17"];
+    let with = |more: &[&str]| {
+        let output =
+            cpumax(&[&args[..], &["--json", json.to_str().expect("ASCII")], more].concat());
+        let erred = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{erred}");
+        (said(&output), erred, std::fs::read_to_string(&json).expect("it is there"))
+    };
+    for option in ["--svg", "--markdown"] {
+        let (said, erred, json) = with(&[option, "/no/such/folder/x"]);
+        assert!(erred.contains("cannot write /no/such/folder/x"), "{erred}");
+        assert_eq!((&*said, &*json), ("", "of before"), "nothing was run");
+    }
+    // Can be opened, and is always full.
+    if Path::new("/dev/full").exists() {
+        let (said, erred, json) = with(&["--svg", "/dev/full"]);
+        assert!(erred.contains("cannot write /dev/full"), "{erred}");
+        assert!(said.contains("1 of 1 agree"), "{said}");
+        assert!(json.starts_with('['), "{json}");
+    }
+}

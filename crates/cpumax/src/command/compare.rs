@@ -7,7 +7,7 @@ use crate::builtin;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json::JsonArray;
-use crate::output;
+use crate::output::{self, ResultFile};
 use crate::scenario;
 use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
@@ -27,7 +27,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let asked = worlds::kernels(&args.kernel, args.on)?;
     let against = against(args)?;
     let kept = kept(args)?;
-    let json = args.json.as_deref().map(JsonArray::create).transpose()?;
+    let files = Files::create(args)?;
     let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
     let trace = args.trace.is_some();
     if let Some(folder) = &args.trace {
@@ -55,6 +55,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let booted: Vec<&Asked> = asked.iter().chain(&against).collect();
     worlds::prepare(&booted, how, &workloads)?;
     let mut columns: Vec<Vec<Cell>> = Vec::new();
+    let mut traced = Ok(());
     for kernel in &asked {
         bar.set_message(kernel.name.clone());
         let mut cells = Vec::new();
@@ -63,46 +64,78 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
             Some(against) => worlds::world(against, how)?,
             None => Box::new(worlds::model(kernel)),
         };
-        let mut written = Ok(());
         column(&pairs, mode, &mut *reference, &mut *other, |mut cell| {
             if let Some(folder) = &args.trace
-                && written.is_ok()
+                && traced.is_ok()
             {
-                written = write_traces(folder, &kernel.name, &cell);
+                traced = write_traces(folder, &kernel.name, &cell);
                 cell.traces.clear();
             }
             cells.push(cell);
             bar.inc(1);
         })
         .map_err(worlds::failure)?;
-        written?;
         columns.push(cells);
     }
     bar.finish_and_clear();
 
     let matrix = matrix_of(&workloads, &asked, &columns);
-    let shown = json.as_ref().is_none_or(|json| !json.is_stdout());
-    if let Some(json) = json {
-        json.write(columns.iter().flatten())?;
-    }
-    let title = title(args, against.as_ref());
-    let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
-    if let Some(path) = &args.svg {
-        let shown = document::without_agreeing(&matrix, cases);
-        write_file(path, &cpumax_report::svg(&shown, &title))?;
-    }
-    if let Some(path) = &args.markdown {
-        let text = document::text(args, &title, &workloads, cases, &asked, &columns);
-        write_file(path, &text)?;
-    }
-    if shown {
-        let mut out = output::stdout();
-        let tally = matrix.tally();
-        let text = cpumax_report::matrix(&matrix);
-        write!(out, "{title}\n\n{text}\n{}\n", tally.sentence()).and_then(|()| out.flush())?;
-    }
     let tally = matrix.tally();
+    let title = title(args, against.as_ref());
+    let shown = files.json.as_ref().is_none_or(|json| !json.is_stdout());
+    let written = files.write(args, &title, &workloads, &asked, &columns);
+    // Whatever became of files, what was found is told.
+    let told = if shown { tell(&title, &matrix) } else { Ok(()) };
+    traced.and(written).and(told)?;
     if tally.differ + tally.failed > 0 { Err(Failure::Unexpected) } else { Ok(()) }
+}
+
+fn tell(title: &str, matrix: &Matrix) -> anyhow::Result<()> {
+    let mut out = output::stdout();
+    let tally = matrix.tally();
+    writeln!(out, "{title}\n\n{}", cpumax_report::matrix(matrix))?;
+    writeln!(out, "{}", tally.sentence())?;
+    Ok(out.flush()?)
+}
+
+/// The files that were asked for.
+struct Files {
+    json: Option<JsonArray>,
+    svg: Option<ResultFile>,
+    markdown: Option<ResultFile>,
+}
+
+impl Files {
+    fn create(args: &CompareArgs) -> anyhow::Result<Files> {
+        Ok(Files {
+            json: args.json.as_deref().map(JsonArray::create).transpose()?,
+            svg: args.svg.as_deref().map(ResultFile::create).transpose()?,
+            markdown: args.markdown.as_deref().map(ResultFile::create).transpose()?,
+        })
+    }
+
+    /// Each of them, also where another one cannot be written.
+    fn write(
+        self,
+        args: &CompareArgs,
+        title: &str,
+        workloads: &[Workload],
+        asked: &[Asked],
+        columns: &[Vec<Cell>],
+    ) -> anyhow::Result<()> {
+        let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
+        let json = self.json.map_or(Ok(()), |json| json.write(columns.iter().flatten()));
+        let svg = self.svg.map_or(Ok(()), |file| {
+            let shown = document::without_agreeing(&matrix_of(workloads, asked, columns), cases);
+            let text = cpumax_report::svg(&shown, title);
+            file.write(|out| Ok(out.write_all(text.as_bytes())?))
+        });
+        let markdown = self.markdown.map_or(Ok(()), |file| {
+            let text = document::text(args, title, workloads, cases, asked, columns);
+            file.write(|out| Ok(out.write_all(text.as_bytes())?))
+        });
+        json.and(svg).and(markdown)
+    }
 }
 
 fn title(args: &CompareArgs, against: Option<&Asked>) -> String {
