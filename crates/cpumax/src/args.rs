@@ -77,7 +77,7 @@ Examples:
   cpumax compare ancestor-leak --on model --kernel 6.18,7.2 --against 7.3
 
 In a cell stands how far the worst number of all is off, as a multiple of what it may be. Exit status 1 when \
-that is more than 1 anywhere.";
+that is more than 1 anywhere, 2 when nothing could be compared.";
 
 const SEARCH_EXAMPLES: &str = "\
 Examples:

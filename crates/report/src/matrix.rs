@@ -85,17 +85,25 @@ impl Matrix {
 }
 
 impl Tally {
+    /// Whether nothing at all could be run.
+    pub fn is_of_nothing(&self) -> bool {
+        self.agree + self.differ + self.failed == 0
+    }
+
     /// In a sentence.
     pub fn sentence(&self) -> String {
         let held = self.agree + self.differ;
-        let share = if held == 0 { 0.0 } else { self.agree as f64 / held as f64 };
-        let mut text = format!("{} of {held} agree ({:.1} %)", self.agree, share * 100.0);
+        let share = self.agree as f64 * 100.0 / held as f64;
+        let mut parts = match held {
+            0 => vec!["nothing could be compared".to_owned()],
+            _ => vec![format!("{} of {held} agree ({share:.1} %)", self.agree)],
+        };
         for (count, what) in [(self.refused, "cannot be run there"), (self.failed, "failed")] {
             if count > 0 {
-                let _ = write!(text, ", {count} {what}");
+                parts.push(format!("{count} {what}"));
             }
         }
-        text
+        parts.join(", ")
     }
 }
 
@@ -298,7 +306,10 @@ hog on 7.3 failed: it hung
         assert_eq!(tally, Tally { agree: 1, differ: 2, refused: 2, failed: 1 });
         let sentence = "1 of 3 agree (33.3 %), 2 cannot be run there, 1 failed";
         assert_eq!(tally.sentence(), sentence);
-        assert_eq!(Tally::default().sentence(), "0 of 0 agree (0.0 %)");
+        assert!(!tally.is_of_nothing());
+        let tally = Tally { refused: 2, ..Tally::default() };
+        assert_eq!(tally.sentence(), "nothing could be compared, 2 cannot be run there");
+        assert!(tally.is_of_nothing());
     }
 
     #[test]

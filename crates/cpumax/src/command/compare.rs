@@ -10,7 +10,7 @@ use crate::json::JsonArray;
 use crate::output::{self, ResultFile};
 use crate::scenario;
 use crate::worlds::{self, Asked, How};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cpumax_compare::cell::Mode;
 use cpumax_compare::matrix::{Noisy, Pair, column};
 use cpumax_compare::parting::{beside, parting};
@@ -87,6 +87,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     // Whatever became of files, what was found is told.
     let told = if shown { tell(&title, &matrix) } else { Ok(()) };
     traced.and(written).and(told)?;
+    if tally.is_of_nothing() {
+        return Err(anyhow!(tally.sentence()).into());
+    }
     if tally.differ + tally.failed > 0 { Err(Failure::Unexpected) } else { Ok(()) }
 }
 
@@ -94,7 +97,9 @@ fn tell(title: &str, matrix: &Matrix) -> anyhow::Result<()> {
     let mut out = output::stdout();
     let tally = matrix.tally();
     writeln!(out, "{title}\n\n{}", cpumax_report::matrix(matrix))?;
-    writeln!(out, "{}", tally.sentence())?;
+    if !tally.is_of_nothing() {
+        writeln!(out, "{}", tally.sentence())?;
+    }
     Ok(out.flush()?)
 }
 

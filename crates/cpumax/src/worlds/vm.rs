@@ -74,7 +74,7 @@ impl World for Machine<'_> {
                         noisy: Vec::new(),
                         parted: None,
                     })),
-                    Err(error) => self.answer(&error)?,
+                    Err(error) => self.answer(jobs[index].workload, &error)?,
                 };
                 if each(chunk * chunk_len + index, answer).is_break() {
                     return Err(Error::Interrupted);
@@ -87,11 +87,13 @@ impl World for Machine<'_> {
 
 impl Machine<'_> {
     /// What an error means: for this job only, or for all.
-    fn answer(&self, error: &cpumax_lab::Error) -> Result<Answer, Error> {
+    fn answer(&self, workload: &Workload, error: &cpumax_lab::Error) -> Result<Answer, Error> {
         use cpumax_lab::Error as Lab;
         match error {
             Lab::Interrupted => Err(Error::Interrupted),
-            Lab::Refused { reason } => Ok(Answer::Refused(reason.clone())),
+            Lab::Refused { reason } => {
+                Ok(Answer::Refused(refusal(self.how.mode, workload.machine.cpus, reason)))
+            }
             Lab::Kept { .. }
             | Lab::Panic { .. }
             | Lab::Hung { .. }
@@ -103,6 +105,15 @@ impl Machine<'_> {
             other => Err(self.error(other)),
         }
     }
+}
+
+/// Why a scenario of so many CPUs is refused, and what to ask for instead.
+fn refusal(mode: Mode, cpus: u16, reason: &str) -> String {
+    let needs = format!("needs {cpus} CPUs");
+    if mode == Mode::Exact && reason.starts_with(&needs) {
+        return format!("{needs}: add --parallel");
+    }
+    reason.to_owned()
 }
 
 /// What a kernel must be told when it boots: of CPUs that are to be without a tick.
@@ -192,6 +203,14 @@ mod tests {
 
     fn names(list: &str) -> Vec<String> {
         kernels(list).unwrap().into_iter().map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn who_needs_several_cpus_is_told_how_to_get_them() {
+        let reason = "needs 8 CPUs, there are 1";
+        assert_eq!(refusal(Mode::Exact, 8, reason), "needs 8 CPUs: add --parallel");
+        assert_eq!(refusal(Mode::Parallel, 8, reason), reason);
+        assert_eq!(refusal(Mode::Exact, 8, "no such class"), "no such class");
     }
 
     #[test]
