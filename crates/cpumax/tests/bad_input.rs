@@ -224,6 +224,16 @@ fn results_that_cannot_be_written_are_told_before_anything_runs() {
 }
 
 #[test]
+fn what_is_for_the_model_is_not_passed_over_on_real_kernels() {
+    for on in ["vm", "host"] {
+        for option in [&["--noise", "2"][..], &["--check"], &["--histogram"]] {
+            let message = refused(&[&["run", "fibtest", "--on", on], option].concat());
+            assert!(message.contains(option[0]) && message.contains("--on model"), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_cpumax"))
         .args(["kernels", "--json"])

@@ -113,9 +113,13 @@ fn verdicts<'a>(
 
 /// What only the model can do is not passed over in silence.
 fn check_options(args: &RunArgs) -> anyhow::Result<()> {
-    let only_model = [("--histogram", args.histogram), ("--check", args.running.check)];
+    let running = &args.running;
+    let only_model = [("--histogram", args.histogram), ("--check", running.check)];
     if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
         bail!("{option} looks into the model: it goes with --on model");
+    }
+    if running.noise.is_some() {
+        bail!("--noise is for the model, real kernels have their own: it goes with --on model");
     }
     match args.about_machines() {
         Some(option) if args.on == RunOn::Host => {
