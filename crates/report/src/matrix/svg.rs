@@ -64,13 +64,16 @@ pub fn svg(matrix: &Matrix, title: &str) -> String {
 
 fn field(out: &mut String, x: usize, y: usize, cell: &MatrixCell, name: &str) {
     let (colour, tip) = match cell {
+        MatrixCell::Held { ratio, deviations, .. } if deviations.is_empty() => {
+            (colour(*ratio), format!("{ratio:.1} of the tolerance"))
+        }
         MatrixCell::Held { ratio, deviations, .. } => {
             let tips: Vec<String> = deviations.iter().map(sentence).collect();
             (colour(*ratio), tips.join("; "))
         }
         MatrixCell::Refused(reason) => (NOT_RUN.0, reason.clone()),
         MatrixCell::Failed(reason) => (FAILED.0, reason.clone()),
-        MatrixCell::Open => (NOT_RUN.0, String::new()),
+        MatrixCell::Open => (NOT_RUN.0, NOT_RUN.1.to_owned()),
     };
     let (width, height) = (COLUMN - 2, ROW - 2);
     let tip = escaped(&format!("{name}: {tip}"));
@@ -109,6 +112,7 @@ mod tests {
         assert_eq!(text.matches("<title>").count(), 6);
         assert!(text.contains("model &amp; &lt;vm&gt;"), "{text}");
         assert!(text.contains("it needs 8 CPUs &lt;here&gt;"), "{text}");
+        assert!(text.contains("<title>nested on 6.12: 0.4 of the tolerance</title>"), "{text}");
         // In the legend once, and in the cells that are like that.
         for (colour, times) in [("#1a9850", 2), ("#fc8d59", 2), ("#dddddd", 3), ("#888888", 2)] {
             assert_eq!(text.matches(colour).count(), times, "{colour}");
