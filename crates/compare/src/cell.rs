@@ -6,6 +6,7 @@ use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
 use cpumax_workload::Workload;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// One workload with one seed in two worlds.
@@ -156,7 +157,9 @@ impl Cell {
     fn judge(&mut self, mut deviations: Vec<Deviation>) {
         let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
         self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
-        deviations.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        // What is held to nothing has no ratio, and comes after all that is.
+        let rank = |deviation: &Deviation| deviation.tolerance.map(|_| deviation.ratio);
+        deviations.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal));
         self.deviations = deviations;
     }
 
@@ -326,6 +329,16 @@ mod tests {
         };
         let (first, second) = (("vm 7.3", run(usec)), ("model 7.3", run(100_000)));
         Cell::of(&workload.unwrap(), 1, Mode::Parallel, first, second)
+    }
+
+    #[test]
+    fn numbers_are_told_worst_first_and_those_held_to_nothing_last() {
+        let cell = used_by_reference(120_000);
+        let paths: Vec<&str> = cell.deviations.iter().map(|number| &*number.path).collect();
+        let (group, held) = (".usage_usec", ".nr_throttled");
+        assert!(paths[0].ends_with(group) && paths[1].ends_with(held), "{paths:?}");
+        assert!(cell.deviations[0].is_beyond() && cell.deviations[1].tolerance.is_some());
+        assert!(cell.deviations[2..].iter().all(|number| number.tolerance.is_none()), "{paths:?}");
     }
 
     #[test]
