@@ -28,6 +28,11 @@ impl Absence {
     pub const fn of(ns: u64) -> Absence {
         Absence { ns, since_ns: NEVER }
     }
+
+    /// It had begun so long before it made way for another, ns.
+    pub const fn lasted(&mut self, ns: u64) {
+        self.ns += ns;
+    }
 }
 
 impl Task {

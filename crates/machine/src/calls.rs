@@ -9,6 +9,13 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Moving, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
 
+/// What the guest takes a sleep to cost beyond the call, ns: the switch to who is woken.
+const WAKES_NS: u64 = 3_000;
+/// From a move, or a change of importance, to the choice of who runs, for each level of groups, ns.
+const CHOICE_LEVEL_NS: u64 = 1_700;
+/// So much longer than it should is work under a lock, its way there included, ns.
+const LOCKED_NS: u64 = 1_500;
+
 impl Machine<'_> {
     /// A task that goes to sleep needs some time for that: true if it goes on for now.
     pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
@@ -27,8 +34,10 @@ impl Machine<'_> {
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
         t.works = false;
         t.first_page_ns = None;
-        if self.asks_for_use || kind == Kind::Sleep {
+        if self.asks_for_use {
             t.owes_ns += ns as i64;
+        } else if kind == Kind::Sleep {
+            t.owes_ns += (ns + WAKES_NS) as i64;
         } else {
             t.calls_since_ns = t.calls_since_ns.min(self.now);
         }
@@ -50,14 +59,20 @@ impl Machine<'_> {
         again
     }
 
-    /// A call needs some time until it asks for a lock. Elsewhere that is part of its length.
+    /// A call needs some time until it asks for a lock, which is part of its length.
     pub(crate) fn enters(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.workload.tasks[t.kind as usize].program.get(t.pc as usize);
         if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
-        self.takes(task, Kind::Enter);
+        let calls_since_ns = self.tasks[task].calls_since_ns;
+        let ns = self.takes(task, Kind::Enter);
+        if !self.asks_for_use {
+            let t = &mut self.tasks[task];
+            t.calls_since_ns = calls_since_ns;
+            t.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
+        }
     }
 
     /// A task has changed how important it is itself, and is on its way out of the kernel, where the CPU chooses anew.
@@ -66,7 +81,8 @@ impl Machine<'_> {
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
             return;
         }
-        let ns = self.chooses_later(cpu, Kind::Moved);
+        let levels_ns = u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
+        let ns = self.chooses_later(cpu, Kind::Changed, levels_ns);
         if self.asks_for_use {
             let t = &mut self.tasks[task];
             t.owes_ns += ns as i64;
@@ -79,13 +95,13 @@ impl Machine<'_> {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
         if self.noise.is_some() && c.curr == task && c.resched != Resched::No {
-            self.chooses_later(cpu, Kind::Return);
+            self.chooses_later(cpu, Kind::Return, 0);
         }
     }
 
-    /// The CPU is to choose anew when some time has passed, in which nobody makes progress: how much, ns.
-    fn chooses_later(&mut self, cpu: CpuId, kind: Kind) -> u64 {
-        let ns = self.noise_ns(kind);
+    /// The CPU is to choose anew when some time has passed, and so much more, in which nobody makes progress: how much, ns.
+    fn chooses_later(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
+        let ns = self.noise_ns(kind) + more_ns;
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
         c.stolen_ns += ns;
@@ -159,21 +175,37 @@ impl Machine<'_> {
             }
         };
         let kind = match next {
-            Moving::Enters { .. } => Kind::Enter,
+            Moving::Enters { .. } => Kind::MoveEnter,
             Moving::Moved { .. } => Kind::Moved,
+            Moving::In { .. } => Kind::MoveOver,
             _ => Kind::Move,
         };
         self.takes(task, kind);
+        if kind == Kind::Moved {
+            self.tasks[task].left_ns += u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
+        }
         let t = &mut self.tasks[task];
         (t.moving, t.in_syscall) = (next, true);
         t.pc -= 1;
         true
     }
 
-    /// A task that ends needs some time for that: true if it goes on for now.
+    /// A task that ends needs some time for that: true if it goes on for now. On the way it leaves its autogroup, and so is
+    /// charged, and its CPU is to choose anew (kernel: `do_exit()`, `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
-        let exit_ns = if self.tasks[task].exiting { 0 } else { self.noise_ns(Kind::Exit) };
+        let t = &self.tasks[task];
+        let (cpu, moves) = (t.cpu, t.exiting && !t.left_autogroup);
+        let exit_ns = match (t.exiting, t.left_autogroup) {
+            (false, _) => self.noise_ns(Kind::ExitMove),
+            (true, false) => self.noise_ns(Kind::Exit),
+            (true, true) => 0,
+        };
+        if moves && exit_ns > 0 && self.tasks[task].is_fair() {
+            self.charge_path(self.ses[self.tasks[task].se].q);
+            self.resched(cpu, Resched::Now);
+        }
         let t = &mut self.tasks[task];
+        t.left_autogroup = t.exiting;
         t.exiting = true;
         t.works = false;
         t.mode = Mode::Kernel;

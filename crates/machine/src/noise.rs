@@ -49,17 +49,26 @@ pub(crate) enum Kind {
     Unpark,
     /// The call that goes to sleep.
     Sleep,
-    /// Half a call that moves who makes it to another group.
+    /// A call that sends something, and one that yields the CPU.
+    Send,
+    Yield,
+    /// A call that moves who makes it to another group: up to its lock, to the move, from there until the CPU is to choose
+    /// anew beside what its levels add, and to its end.
+    MoveEnter,
     Move,
+    Moved,
+    MoveOver,
+    /// A call that changes how important who makes it is, up to the change, and from there until the CPU is to choose anew.
+    Change,
+    Changed,
     /// Beyond, or short of, the length that work should have.
     Work,
-    /// The end of a task.
+    /// The end of a task: until it leaves its autogroup, and from there on.
+    ExitMove,
     Exit,
     /// From user mode to where a call does what it is for, and asks for its locks. As long as that it takes to have one
     /// and let go of it where work under it is one request of a list.
     Enter,
-    /// In the new group, until the CPU is to choose anew.
-    Moved,
     /// From the end of a call, where somebody else is to have the CPU, to the switch.
     Return,
     /// From the charge of a tick, or at the end of a slice by its timer, to the switch, where the task is in no group.
@@ -69,7 +78,7 @@ pub(crate) enum Kind {
     Level,
 }
 
-const KINDS: [Kind; 28] = [
+const KINDS: [Kind; 35] = [
     Kind::Tick,
     Kind::Slice,
     Kind::Wake,
@@ -89,8 +98,15 @@ const KINDS: [Kind; 28] = [
     Kind::Parked,
     Kind::Unpark,
     Kind::Sleep,
+    Kind::Send,
+    Kind::Yield,
+    Kind::MoveEnter,
     Kind::Move,
+    Kind::MoveOver,
+    Kind::Change,
+    Kind::Changed,
     Kind::Work,
+    Kind::ExitMove,
     Kind::Exit,
     Kind::Enter,
     Kind::Moved,
@@ -113,21 +129,29 @@ impl Kind {
             Kind::Come => (8_000, 14_500),
             Kind::Go => (6_000, 11_500),
             Kind::Slice => (6_000, 12_000),
-            Kind::SwitchFromIdle | Kind::SwitchFromSleeper | Kind::SwitchFromReady => (750, 5_750),
+            Kind::SwitchFromIdle | Kind::SwitchFromSleeper => (750, 5_750),
+            Kind::SwitchFromReady => (0, 5_000),
             Kind::Point => (0, READ_PAGE_NS),
             Kind::WritePoint => (0, WRITE_PAGE_NS),
             Kind::Page => (202_300, 203_000),
             Kind::LaterPage => (205_500, 206_800),
             Kind::Read => (1_500, 14_000),
-            Kind::Park => (3_000, 5_000),
-            Kind::Parked => (3_300, 4_300),
+            Kind::Park => (4_500, 7_500),
+            Kind::Parked => (2_000, 3_200),
             Kind::Unpark => (1_500, 3_500),
             Kind::Sleep => (2_000, 12_000),
-            Kind::Move => (7_000, 14_000),
+            Kind::Send => (1_500, 7_500),
+            Kind::Yield => (4_000, 7_000),
+            Kind::MoveEnter => (2_000, 5_000),
+            Kind::Move => (4_500, 9_000),
+            Kind::MoveOver => (2_000, 6_000),
+            Kind::Change => (700, 1_500),
+            Kind::Changed => (3_000, 8_000),
             Kind::Work => (0, 2 * MOST_WRONG_NS),
-            Kind::Exit => (30_000, 100_000),
+            Kind::ExitMove => (10_000, 16_000),
+            Kind::Exit => (20_000, 84_000),
             Kind::Enter => (4_000, 14_000),
-            Kind::Moved => (5_000, 15_000),
+            Kind::Moved => (6_000, 11_000),
             Kind::Return => (9_500, 15_500),
         }
     }
@@ -140,8 +164,15 @@ const WRITE_PAGE_NS: u64 = 12_000;
 const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
 const AFTER_TICK_NS: u64 = 20_000;
+/// What work in the kernel has of each tick in its length: one that does not take the CPU away, ns.
+const PLAIN_TICK_NS: u64 = 7_000;
 /// What a tick takes for a level of groups, ns.
 const LEVEL_NS: u64 = 1_950;
+/// What it takes longer to wake a task for each level of groups, ns.
+const WAKE_LEVEL_NS: u64 = 2_000;
+/// What a park takes longer for each level of groups, until its task is off the queue and from there on, ns.
+const PARK_LEVEL_NS: u64 = 300;
+const PARKED_LEVEL_NS: u64 = 550;
 /// From a sleep's end until the task is in user mode, with what noise has for that, ns.
 const IN_TIME_NS: u64 = 12_000;
 /// By how much work is longer or shorter than it should be, ns.
@@ -236,10 +267,15 @@ impl Machine<'_> {
     }
 
     /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU is in: then.
-    pub(crate) fn wakes_others_until(&mut self, cpu: CpuId) -> Option<u64> {
+    pub(crate) fn wakes_others_until(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
             self.cpus[cpu].woke_ns = self.now;
+            if self.noise.is_some() {
+                let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
+                self.cpus[cpu].leaves_irq_ns += deep_ns;
+                self.interrupted(cpu, Kind::Wake, deep_ns);
+            }
             return None;
         }
         let ns = self.stay_in_irq(cpu, Kind::WakeToo);
@@ -251,6 +287,8 @@ impl Machine<'_> {
     /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.
     pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
+            // Up to now it did.
+            self.account_work(cpu);
             self.cpus[cpu].stolen_ns += ns;
         }
     }
@@ -340,6 +378,17 @@ impl Machine<'_> {
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
+    /// Within that of a tick's time it has charged what runs, ns.
+    pub(crate) fn tick_charges_within_ns(&self) -> u64 {
+        if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
+    }
+
+    /// When a CPU's ticks charge, modulo the time between them, ns: of those that are no events, as in most.
+    pub(crate) fn tick_charge_phase_ns(&self, cpu: CpuId) -> u64 {
+        let typical_ns = self.noise.as_ref().map_or(0, |n| n.typical_ns[Kind::Tick as usize]);
+        self.cpus[cpu].tick_phase_ns + typical_ns
+    }
+
     /// A tick comes at the end of its interrupt: true for one that is still to come.
     pub(crate) fn tick_is_late(&mut self, cpu: CpuId) -> bool {
         if self.noise.is_none() {
@@ -395,7 +444,7 @@ impl Machine<'_> {
     }
 
     /// How many groups a task is in, the root aside, that it has a place in the queues of.
-    fn levels_of(&self, task: TaskId) -> u32 {
+    pub(crate) fn levels_of(&self, task: TaskId) -> u32 {
         if task.is_none() || !self.tasks[task].is_fair() {
             return 0;
         }
@@ -434,11 +483,19 @@ impl Machine<'_> {
         let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
         let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
         if tick_took_ns > 0 && prev.is_some() {
+            let by_clock = self.tells_work_by_clock(prev);
             let prev = &mut self.tasks[prev];
-            let to_a_point = self.preempt == Preempt::Voluntary && prev.mode == Mode::Kernel;
+            let in_kernel = prev.mode == Mode::Kernel;
+            let to_a_point = self.preempt == Preempt::Voluntary && in_kernel;
             let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
-            let by_tick = after_ns < most_ns && prev.segment == Segment::Run;
-            prev.left_ns += if by_tick { tick_took_ns } else { 0 };
+            if after_ns < most_ns && prev.segment == Segment::Run {
+                // In the kernel a tick is in the length of work as one that does not switch.
+                let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
+                prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
+                if by_clock && !in_kernel {
+                    prev.absence.lasted(tick_took_ns);
+                }
+            }
         }
         let kind = if prev.is_none() {
             Kind::SwitchFromIdle
@@ -448,7 +505,9 @@ impl Machine<'_> {
             Kind::SwitchFromSleeper
         };
         self.cpus[cpu].stolen_ns += self.noise_ns(kind);
-        self.cpus[cpu].switched_ns = self.now;
+        if prev.is_none() || self.tasks[prev].parked {
+            self.cpus[cpu].switched_ns = self.now;
+        }
     }
 
     /// Work takes some microseconds more or fewer than it should. What the task owes is left out of it, as the guest
@@ -459,6 +518,9 @@ impl Machine<'_> {
         }
         let is_whole = in_kernel && !self.asks_for_use && self.writes(task);
         let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
+        let entered_ns =
+            if in_kernel { std::mem::take(&mut self.tasks[task].entered_ns) } else { 0 };
+        let ns = ns.saturating_sub(u64::from(entered_ns));
         let left_ns = ns.saturating_add_signed(-owes_ns);
         self.tasks[task].owes_ns += left_ns as i64 - ns as i64;
         if left_ns <= MOST_WRONG_NS {
@@ -468,23 +530,41 @@ impl Machine<'_> {
         left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
-    /// A task that parks needs some time for that: true if it has not done so for now.
+    /// A task that parks needs some time for that: true if it has not done so for now. From when it is off the queue to the
+    /// switch nobody pays, but groups above that others are left in (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn still_parks(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;
         }
         let cpu = self.tasks[task].cpu;
+        let leaf = self.ses[self.tasks[task].se].q;
         if !std::mem::replace(&mut self.tasks[task].parking, true) {
-            let mut ns = self.noise_ns(Kind::Park) + self.levels_ns(task);
-            // Its group goes on up to the switch if there are others (kernel: `throttle_cfs_rq_work()`, `__schedule()`).
-            if self.cfs_rqs[self.ses[self.tasks[task].se].q].nr > 1 {
-                ns += self.noise_ns(Kind::Parked);
-            }
+            let levels = u64::from(self.levels_of(task));
+            let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
+            let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
             let c = &mut self.cpus[cpu];
             // The switch to one that comes only to park is part of it.
             c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
+            c.parked_ns = parked_ns;
         }
-        self.cpus[cpu].stolen_ns > 0
+        if self.cpus[cpu].stolen_ns > 0 {
+            return true;
+        }
+        let parked_ns = std::mem::take(&mut self.cpus[cpu].parked_ns);
+        if parked_ns > 0 {
+            let resched = self.cpus[cpu].resched;
+            self.charge_path(leaf);
+            let c = &mut self.cpus[cpu];
+            c.resched = resched;
+            c.stolen_ns = parked_ns;
+            return true;
+        }
+        let mut q = Some(leaf);
+        while let Some(rq) = q.map(|q| &mut self.cfs_rqs[q]) {
+            rq.exec_start_ns = self.now;
+            q = Some(rq.parent).filter(|parent| rq.nr == 1 && parent.is_some());
+        }
+        false
     }
 }
 

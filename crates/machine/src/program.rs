@@ -76,6 +76,7 @@ impl Machine<'_> {
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
+            Op::Send { .. } if self.comes_again(task, Kind::Send) => {}
             Op::Send { channel, n } => self.send(task, ChannelId(channel), n),
             Op::Recv { channel, n } => self.receive(task, ChannelId(channel), n),
             Op::Fork { kind } => {
@@ -93,6 +94,7 @@ impl Machine<'_> {
                 }
             }
             Op::Exit => self.exit(task),
+            Op::Yield if self.comes_again(task, Kind::Yield) => {}
             Op::Yield => self.yield_cpu(task),
             Op::Move { who: Target::Myself, group } if self.still_moves(task, GroupId(group)) => {}
             Op::Move { who, group } => {
@@ -102,7 +104,7 @@ impl Machine<'_> {
                 self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
             Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
-                if self.comes_again(task, Kind::Enter) => {}
+                if self.comes_again(task, Kind::Change) => {}
             Op::SetNice { who, nice } => {
                 self.each(task, who, |m, t| m.set_nice(t, nice));
                 self.leaves_call(task, who);
@@ -273,7 +275,7 @@ impl Machine<'_> {
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
             _ => {
-                if let Some(turn_ns) = self.wakes_others_until(cpu) {
+                if let Some(turn_ns) = self.wakes_others_until(cpu, task) {
                     self.heap.push(turn_ns, Event::NextWakeUp { task, sleeps });
                     return;
                 }

@@ -119,9 +119,13 @@ pub(crate) struct Task {
 
     /// Spin locks held: it is not preempted.
     pub spinning: u16,
+    /// That far it has come in its exit (under noise).
+    pub left_autogroup: bool,
     /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if it worked less than it
     /// should have.
     pub owes_ns: i64,
+    /// What of its next work in the kernel it has done on its way to a lock, ns.
+    pub entered_ns: u32,
     /// What it is to have used by the work that its program asked for so far, ns.
     pub asked_ns: u64,
     /// It has asked what CPU time it has used, after its last call.
@@ -199,12 +203,14 @@ impl Task {
             kill_pending: false,
             stop_pending: false,
             exiting: false,
+            left_autogroup: false,
             retries: false,
             again: false,
             going_ns: 0,
             parking: false,
             moving: Moving::No,
             owes_ns: 0,
+            entered_ns: 0,
             calls_since_ns: NEVER,
             asked_ns: 0,
             has_asked: false,

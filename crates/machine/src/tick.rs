@@ -77,7 +77,10 @@ impl Machine<'_> {
         // While an interrupt is on its way, a tick may come first and do what it was sent for.
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
-        self.tick_at_or_after(cpu, due_ns.max(self.now), every_ns)
+        // What falls due before it has charged it finds, too.
+        let found_ns = due_ns.saturating_sub(self.tick_charges_within_ns());
+        let found_ns = if due_ns == NEVER { NEVER } else { found_ns.max(self.now) };
+        self.tick_at_or_after(cpu, found_ns, every_ns)
     }
 
     /// From when on a tick has something to find.
@@ -168,7 +171,7 @@ impl Machine<'_> {
     /// Charges one level up to the last tick, as that tick did if it was an event.
     pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
         let cpu = self.cfs_rqs[q].cpu;
-        let phase_ns = self.cpus[cpu].tick_phase_ns;
+        let phase_ns = self.tick_charge_phase_ns(cpu);
         // One that is armed has not happened yet, even if it is due and waits for interrupts to be on.
         let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
         let before_ns = before_ns.min(self.cpus[cpu].tick_ns);

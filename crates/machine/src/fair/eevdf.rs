@@ -325,7 +325,7 @@ impl Machine<'_> {
             let every_ns = self.cpus[cpu].tick_every_ns;
             loop {
                 let due_ns = at_ns + self.ses[se].ns_until(self.ses[se].deadline);
-                let phase = self.cpus[cpu].tick_phase_ns;
+                let phase = self.tick_charge_phase_ns(cpu);
                 let earliest = due_ns.max(at_ns + 1).max(phase);
                 let tick_ns = phase + (earliest - phase).div_ceil(every_ns) * every_ns;
                 if tick_ns >= self.now {
