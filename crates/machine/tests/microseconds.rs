@@ -10,13 +10,28 @@ const US: u64 = 1000;
 /// What happened to whom, in order of time, ns: `wake`, `sleep` or `switch`.
 type Events = Vec<(u64, &'static str, String)>;
 
-fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) -> Events {
-    let text = format!("name = \"s\"\nduration = \"60ms\"\n[machine]\ncpus = 1\n{tasks}");
-    let workload = cpumax_workload::parse(&text, "s.toml").expect("is a workload");
+/// What comes of a whole scenario, and what happened in it.
+fn recorded(
+    kernel: &str,
+    noise: u64,
+    observed: Option<&Conditions>,
+    text: &str,
+) -> (Outcome, Recorded) {
+    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
     let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
     let mut recorded = Recorded::default();
-    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let outcome = run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    (outcome, recorded)
+}
+
+fn outcome(kernel: &str, noise: u64, observed: Option<&Conditions>, text: &str) -> Outcome {
+    recorded(kernel, noise, observed, text).0
+}
+
+fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) -> Events {
+    let text = format!("name = \"s\"\nduration = \"60ms\"\n[machine]\ncpus = 1\n{tasks}");
+    let (_, recorded) = recorded(kernel, noise, observed, &text);
     let name = |task: u32| recorded.names.tasks[task as usize].clone();
     let event = |event: &cpumax_outcome::trace::TraceEvent| match event.what {
         What::Wake { task } => Some((event.time_ns, "wake", name(task))),
@@ -25,14 +40,6 @@ fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) 
         _ => None,
     };
     recorded.events.iter().filter_map(event).collect()
-}
-
-/// What comes of a whole scenario.
-fn outcome(kernel: &str, noise: u64, observed: Option<&Conditions>, text: &str) -> Outcome {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
-    run(&workload, &options, None, None).expect("runs")
 }
 
 /// Where time is the host's, and tasks ask what they have used.
@@ -242,17 +249,9 @@ fn a_tick_charges_before_the_switch() {
     // The group runs out in the first tick or the second, which says so; then its task parks.
     let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"3000 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
     let observed = Conditions { hz: Some(250), first_tick_ns: Some(0), ..Conditions::default() };
     for seed in 1..=9 {
-        let options = Options {
-            check: true,
-            noise: Some(seed),
-            observed: Some(&observed),
-            ..Options::new(parse_kernels("7.2").expect("is a kernel")[0], 1)
-        };
-        let mut recorded = Recorded::default();
-        run(&workload, &options, Some(&mut recorded), None).expect("runs");
+        let (_, recorded) = recorded("7.2", seed, Some(&observed), text);
         let after_tick_ns = |found: fn(&What) -> bool| {
             let event = recorded.events.iter().find(|event| found(&event.what)).expect("happens");
             event.time_ns % (4_000 * US)
@@ -327,17 +326,6 @@ fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
     }
 }
 
-/// What a task does, with times, ns.
-fn recorded(kernel: &str, noise: u64, observed: &Conditions, text: &str) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let observed = Some(observed);
-    let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).expect("runs");
-    (outcome, recorded)
-}
-
 #[test]
 fn a_tick_finds_what_is_over_before_it_has_charged() {
     // It charges some 6 to 11 us after 4 ms, up to which more is used than there is.
@@ -347,7 +335,7 @@ fn a_tick_finds_what_is_over_before_it_has_charged() {
     for (kernel, seed) in
         ["6.1", "6.12", "6.18", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s)))
     {
-        let (outcome, _) = recorded(kernel, seed, &observed, text);
+        let (outcome, _) = recorded(kernel, seed, Some(&observed), text);
         let used_usec = outcome.groups["/g"].usage_usec;
         assert!((4_003..4_030).contains(&used_usec), "{used_usec} us, {kernel}, seed {seed}");
     }
@@ -363,7 +351,7 @@ fn nobody_pays_from_the_queue_s_end_of_a_park_to_the_switch() {
                     [[task]]\nname = \"b\"\ngroup = \"/g/h\"\nprogram = [{ user = \"1s\" }]\n";
         let first_edge_ns = [("/g".to_owned(), 100_000 * US)].into();
         let observed = Conditions { first_edge_ns, ..Conditions::default() };
-        let (outcome, recorded) = recorded(kernel, seed, &observed, text);
+        let (outcome, recorded) = recorded(kernel, seed, Some(&observed), text);
         let idle = |what: &What| matches!(what, What::Switch { next: None });
         let busy = recorded.events.iter().rfind(|event| idle(&event.what)).expect("goes idle");
         let unpaid_us = busy.time_ns / US - outcome.groups["/g"].usage_usec;
@@ -396,7 +384,7 @@ fn who_runs_out_before_it_leaves_its_autogroup_ends_in_the_next_period() {
         [("6.1", true), ("6.12", true), ("6.17", true), ("6.18", false), ("7.3", false)]
     {
         for seed in 1..=6 {
-            let (outcome, _) = recorded(kernel, seed, &observed, text);
+            let (outcome, _) = recorded(kernel, seed, Some(&observed), text);
             let ended_us = outcome.tasks["a"].finished_ns / US;
             let expected = if late { 100_000..100_200 } else { 1_020..1_110 };
             assert!(expected.contains(&ended_us), "{ended_us} us, {kernel}, seed {seed}");
