@@ -120,7 +120,7 @@ impl Kind {
     /// The least and the most that are seen in emulated kernels, ns: in no group they switch 13 to 15 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
-            Kind::Tick => (6_000, 11_000),
+            Kind::Tick | Kind::Moved => (6_000, 11_000),
             Kind::TickOver => (2_900, 4_300),
             Kind::SliceOver => (2_200, 3_000),
             Kind::Level => (950, 1_350),
@@ -151,7 +151,6 @@ impl Kind {
             Kind::ExitMove => (10_000, 16_000),
             Kind::Exit => (20_000, 84_000),
             Kind::Enter => (4_000, 14_000),
-            Kind::Moved => (6_000, 11_000),
             Kind::Return => (9_500, 15_500),
         }
     }
