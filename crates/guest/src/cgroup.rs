@@ -10,8 +10,10 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Names of our groups on the host begin like this and end with the number of a process.
+/// Names of our groups on the host begin like this, and go on with the number of a process.
 const OWN_PREFIX: &str = "cpumax-";
+/// They end like this where the groups above had no `cpu` controller before we came; who removes them takes it away again.
+const LENT: &str = "-lent";
 /// How often a group is tried to be removed, 5 ms apart, while its tasks die.
 const TRIES: u32 = 200;
 
@@ -21,6 +23,8 @@ pub struct Hierarchy {
     v2: bool,
     /// The workload's root.
     base: PathBuf,
+    /// The group above it has to pass the controller on for us (v2).
+    lent: bool,
     /// On v1, the same in the hierarchy that counts usage, when it is another one.
     usage_base: Option<PathBuf>,
 }
@@ -46,10 +50,16 @@ impl Hierarchy {
     /// No hierarchy with a `cpu` controller is mounted.
     pub fn find(in_vm: bool) -> Result<Hierarchy, String> {
         let top = Path::new("/sys/fs/cgroup");
-        let own = if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
-        let controllers = fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
-        if controllers.split_whitespace().any(|name| name == "cpu") {
-            return Ok(Hierarchy { v2: true, base: top.join(own), usage_base: None });
+        let mut own =
+            if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
+        if has_cpu(&top.join("cgroup.controllers")) {
+            // Where another guest has lent it, the last one takes it away.
+            let is_lent = || own_groups(top).any(|base| base.to_string_lossy().ends_with(LENT));
+            let lent = !in_vm && (!has_cpu(&top.join(PASSED_ON)) || is_lent());
+            if lent {
+                own.push_str(LENT);
+            }
+            return Ok(Hierarchy { v2: true, base: top.join(own), lent, usage_base: None });
         }
         let cpu = top.join("cpu");
         if !cpu.join("cpu.cfs_quota_us").exists() && !cpu.join("cpu.shares").exists() {
@@ -58,7 +68,7 @@ impl Hierarchy {
         let usage = top.join("cpuacct");
         let apart = !cpu.join("cpuacct.usage").exists() && usage.join("cpuacct.usage").exists();
         let usage_base = apart.then(|| usage.join(&own));
-        Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base })
+        Ok(Hierarchy { v2: false, base: cpu.join(own), lent: false, usage_base })
     }
 
     /// 1 or 2.
@@ -74,13 +84,17 @@ impl Hierarchy {
     pub fn make(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
         let root = self.base.clone();
         self.make_dir(&root, false)?;
+        if self.lent {
+            // The group is there first, so that it tells whoever finds it.
+            self.pass_on("+cpu")?;
+        }
         let mut groups = vec![Self::open(&root, self.usage_base.clone())?];
         for spec in workload.groups.iter().skip(1) {
             let relative = spec.path.trim_start_matches('/');
             let dir = self.base.join(relative);
             let parent = spec.parent.map_or(&root, |ix| &groups[ix as usize].dir);
             if self.v2 {
-                write(&parent.join("cgroup.subtree_control"), "+cpu")?;
+                write(&parent.join(PASSED_ON), "+cpu")?;
             }
             self.make_dir(&dir, inner)?;
             let usage_dir = self.usage_base.as_ref().map(|base| base.join(relative));
@@ -90,6 +104,14 @@ impl Hierarchy {
             groups.push(group);
         }
         Ok(groups)
+    }
+
+    /// Has the group above ours pass the controller on, or no longer.
+    fn pass_on(&self, what: &str) -> Result<(), String> {
+        let Some(above) = self.base.parent() else { return Ok(()) };
+        write(&above.join(PASSED_ON), what).map_err(|error| {
+            format!("{error}: where the cpu controller is not passed on, there must be no processes in the group itself")
+        })
     }
 
     /// Makes one more group below that one.
@@ -222,22 +244,28 @@ impl Hierarchy {
                 let _ = fs::remove_dir(dir);
             }
             if dirs.iter().all(|dir| !dir.exists()) {
-                return;
+                break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let top = self.base.parent().filter(|_| self.lent);
+        if top.is_some_and(|top| own_groups(top).next().is_none()) {
+            // Who has come to use it by now keeps it: the kernel refuses.
+            let _ = self.pass_on("-cpu");
         }
     }
 
     /// Removes what guests that are gone have left.
     pub fn remove_stale(&self) {
         let Some(top) = self.base.parent().filter(|_| self.is_own_base()) else { return };
-        for entry in fs::read_dir(top).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Some(pid) = name.strip_prefix(OWN_PREFIX) else { continue };
-            if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
-                let usage_base = self.usage_base.as_ref().map(|base| base.with_file_name(&name));
-                Hierarchy { v2: self.v2, base: entry.path(), usage_base }.remove();
+        for base in own_groups(top) {
+            let name = base.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if owner(&name).is_none_or(|pid| Path::new("/proc").join(pid).exists()) {
+                continue;
             }
+            let usage_base = self.usage_base.as_ref().map(|own| own.with_file_name(&name));
+            let lent = self.v2 && name.ends_with(LENT);
+            Hierarchy { v2: self.v2, base, lent, usage_base }.remove();
         }
     }
 
@@ -272,7 +300,29 @@ pub fn has_inner_tasks(workload: &Workload, lives_in: impl Fn(u32) -> bool) -> b
 }
 
 fn is_own(name: &str) -> bool {
-    name.strip_prefix(OWN_PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok())
+    owner(name).is_some()
+}
+
+/// The number of the process that made the group of this name, if it is one of ours.
+fn owner(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix(OWN_PREFIX)?;
+    let pid = rest.strip_suffix(LENT).unwrap_or(rest);
+    pid.parse::<u32>().is_ok().then_some(pid)
+}
+
+/// All groups below that one that a guest has made, its own or another's.
+fn own_groups(top: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(top).into_iter().flatten().flatten();
+    entries.filter(|entry| is_own(&entry.file_name().to_string_lossy())).map(|entry| entry.path())
+}
+
+/// The controllers that a group passes on to those below it.
+const PASSED_ON: &str = "cgroup.subtree_control";
+
+/// Whether a list of controllers has `cpu` in it.
+fn has_cpu(list: &Path) -> bool {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    text.split_whitespace().any(|name| name == "cpu")
 }
 
 /// All groups below one, parents before children.
