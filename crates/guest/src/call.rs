@@ -181,11 +181,22 @@ impl Task {
                 }
                 return;
             }
-            [Op::Lock { lock, .. }, Op::Kernel(span), Op::Unlock { .. }] if self.is_inode(lock) => {
-                self.pc = end;
-                let ns = self.locked_work(span);
-                self.write_alone(lock, ns);
-                return;
+            [Op::Lock { lock, mode }, Op::Kernel(span), Op::Unlock { .. }] => {
+                match self.world.locks[lock as usize].made {
+                    LockMade::Inode => {
+                        let ns = self.locked_work(span);
+                        self.write_alone(lock, ns);
+                        self.pc = end;
+                        return;
+                    }
+                    LockMade::MemoryMap => {
+                        let ns = self.locked_work(span);
+                        self.hold_memory_map(mode, ns);
+                        self.pc = end;
+                        return;
+                    }
+                    _ => {}
+                }
             }
             _ => {}
         }
@@ -330,7 +341,7 @@ impl Task {
                 }
                 self.hold(lock, mode);
             }
-            LockMade::Futex | LockMade::Owner => {}
+            LockMade::Futex | LockMade::MemoryMap | LockMade::Owner => {}
         }
     }
 

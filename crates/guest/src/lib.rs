@@ -20,6 +20,7 @@ cfg_if::cfg_if! {
         mod kernel;
         mod lateness;
         mod lock;
+        mod memory_map;
         mod outside;
         mod owner;
         mod phases;

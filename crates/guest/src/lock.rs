@@ -62,7 +62,7 @@ impl Lock {
                 lock.gate = pipe(1)?;
                 lock.room = pipe(readers as usize)?;
             }
-            LockMade::Futex | LockMade::Owner => {}
+            LockMade::Futex | LockMade::MemoryMap | LockMade::Owner => {}
         }
         Ok(lock)
     }

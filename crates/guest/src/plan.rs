@@ -42,6 +42,8 @@ pub struct Facts {
 pub enum LockMade {
     /// The lock of an inode, held through a write of calibrated length.
     Inode,
+    /// The lock of the memory map, held through an mprotect(2) or madvise(2) of calibrated length.
+    MemoryMap,
     /// Tokens in a pipe: as many as there may be readers, and a gate for those who wait.
     Pipe {
         /// Readers that may be inside at once.
@@ -289,6 +291,14 @@ pub fn held_stretch(program: &[Op], at: usize) -> Option<usize> {
     (work > 0 && rest.get(work) == Some(&Op::Unlock { lock })).then_some(at + 1 + work)
 }
 
+/// Whether the call that the `lock` at `at` is in does nothing but hold that lock for some kernel time.
+fn is_alone(program: &[Op], at: usize) -> bool {
+    let begins = at.checked_sub(1).and_then(|before| program.get(before));
+    begins == Some(&Op::EnterKernel)
+        && held_stretch(program, at) == Some(at + 2)
+        && program.get(at + 3) == Some(&Op::ExitKernel)
+}
+
 /// How a lock is used by all programs.
 #[derive(Default)]
 struct Use {
@@ -297,6 +307,8 @@ struct Use {
     inside: bool,
     /// In some other way than around kernel time alone.
     not_a_stretch: bool,
+    /// In a call that does anything beside.
+    not_alone: bool,
     /// Tasks that take it for reading.
     readers: u32,
 }
@@ -325,6 +337,7 @@ fn lock_made(
                     found.outside |= !in_call;
                     found.inside |= in_call;
                     found.not_a_stretch |= held_stretch(&task.program, at).is_none();
+                    found.not_alone |= !in_call || !is_alone(&task.program, at);
                 }
                 _ => {}
             }
@@ -338,8 +351,11 @@ fn lock_made(
     if spec.kind == LockKind::Spin {
         return Err(format!("lock {:?}: user space cannot hold a spin lock", spec.name));
     }
+    if spec.is_memory_map() && !found.not_alone {
+        return Ok(LockMade::MemoryMap);
+    }
     Ok(match found {
-        Use { inside: true, outside: false, not_a_stretch: false, readers: 0 | 1 } => {
+        Use { inside: true, outside: false, not_a_stretch: false, readers: 0 | 1, .. } => {
             LockMade::Inode
         }
         Use { inside: true, readers, .. } => LockMade::Pipe { readers: readers.clamp(1, 64) },
@@ -352,7 +368,8 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
         let spec = &workload.tasks[kind as usize];
-        let is_kernels = |made| matches!(made, LockMade::Inode | LockMade::Owner);
+        let is_kernels =
+            |made| matches!(made, LockMade::Inode | LockMade::MemoryMap | LockMade::Owner);
         let stays = |lock: LockIx| !is_kernels(plan.locks[lock as usize]);
         if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
@@ -364,8 +381,31 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
+/// The longest that a lock is held through kernel time and nothing else, ns.
+pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
+    let programs = workload.tasks.iter().map(|task| &task.program);
+    let holds_ns = programs.flat_map(|program| {
+        program.iter().enumerate().filter_map(move |(at, op)| {
+            matches!(op, Op::Lock { lock: taken, .. } if *taken == lock)
+                .then(|| held_stretch(program, at))
+                .flatten()
+                .map(|end| work_ns(workload, &program[at..end]))
+        })
+    });
+    holds_ns.max().unwrap_or(0)
+}
+
+/// The longest that kernel time takes, ns.
+fn work_ns(workload: &Workload, program: &[Op]) -> u64 {
+    let ns = program.iter().map(|op| match op {
+        Op::Kernel(span) => longest_ns(workload, *span),
+        _ => 0,
+    });
+    ns.fold(0, u64::saturating_add)
+}
+
 /// Longest time of a span that is worth preparing for, ns.
-pub fn longest_ns(workload: &Workload, span: Span) -> u64 {
+fn longest_ns(workload: &Workload, span: Span) -> u64 {
     use cpumax_workload::Distribution::{Constant, Empirical, Exponential, LogNormal, Uniform};
     match span {
         Span::Fixed(ns) => ns,
@@ -413,6 +453,25 @@ mod tests {
         let plan = of(false, HELD, &more).unwrap();
         assert_eq!(plan.locks, [LockMade::Pipe { readers: 3 }]);
         assert!(plan.lists);
+    }
+
+    #[test]
+    fn the_lock_of_the_memory_map_is_one_by_its_name_where_a_call_does_nothing_else() {
+        let named = |program: &str| program.replace("\"l\"", "\"mmap_lock\"");
+        let of = |program: &str, readers: &str| {
+            let text = format!(
+                "duration = \"1s\"\n[[lock]]\nname = \"mmap_lock\"\nkind = \"rwsem\"\n[[task]]\nname = \"t\"\n\
+                 program = [{{ forever = [{program}] }}]\n[[task]]\nname = \"r\"\ncount = 3\nprogram = [{readers}]\n"
+            );
+            let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
+            let plan = plan(&workload, Facts { timer_requests: true, cpus: 1, ..Facts::default() });
+            let plan = plan.unwrap();
+            (plan.locks[0], plan.lists)
+        };
+        let [alone, reads] = [HELD.to_owned(), HELD.replace("write", "read")].map(|p| named(&p));
+        assert_eq!(of(&alone, &reads), (LockMade::MemoryMap, false));
+        let more = reads.replace("{ unlock", "{ kernel = \"1ms\" }, { unlock");
+        assert_eq!(of(&alone, &more), (LockMade::Pipe { readers: 3 }, true));
     }
 
     #[test]

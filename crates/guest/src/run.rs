@@ -9,10 +9,11 @@ use crate::attributes::{apply_attributes, attributes, move_task};
 use crate::cgroup::{Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
+use crate::memory_map::MemoryMap;
 use crate::outside::Outside;
 use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
-use crate::plan::{LockMade, Plan, longest_ns, plan};
+use crate::plan::{LockMade, Plan, longest_hold_ns, plan};
 use crate::protocol::{Job, Report};
 use crate::rehearsal::{rehearse_again, rehearse_all};
 use crate::script::Script;
@@ -28,6 +29,7 @@ use cpumax_workload::{Class, Op, Workload, parse};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
@@ -108,6 +110,10 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     };
     let world = make_world(workload, plan, job, place, &groups, keepers)?.install();
     become_real_time(place)?;
+    if let Some(lock) = world.plan.locks.iter().position(|made| *made == LockMade::MemoryMap) {
+        let longest_ns = longest_hold_ns(&world.workload, lock as u32);
+        let _ = world.memory_map.set(MemoryMap::new(longest_ns, &place.speed)?);
+    }
     for log in [&world.log, &world.births, &world.locking] {
         log.open().map_err(|error| error.to_string())?;
     }
@@ -172,6 +178,7 @@ fn make_world(
         pid: std::process::id() as usize,
         clock_device: has_owner.then(Clock::open).transpose()?,
         locks,
+        memory_map: OnceLock::new(),
         channels,
         procs_fds,
         keepers,
@@ -196,20 +203,7 @@ fn make_world(
 /// Bytes of the longest write under a lock.
 fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
     const MOST: usize = 1 << 30;
-    let mut longest = 0;
-    for task in &workload.tasks {
-        for (at, op) in task.program.iter().enumerate() {
-            if !matches!(op, Op::Lock { lock: taken, .. } if *taken == lock) {
-                continue;
-            }
-            let Some(end) = crate::plan::held_stretch(&task.program, at) else { continue };
-            let ns = task.program[at..end].iter().map(|op| match op {
-                Op::Kernel(span) => longest_ns(workload, *span),
-                _ => 0,
-            });
-            longest = longest.max(speed.write_bytes(ns.sum(), true));
-        }
-    }
+    let longest = speed.write_bytes(longest_hold_ns(workload, lock), true);
     if longest > MOST {
         let name = &workload.locks[lock as usize].name;
         return Err(format!("lock {name:?} would be held through a write of {longest} bytes"));

@@ -134,6 +134,16 @@ pub fn pwritev(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
     call(Sysno::pwritev, [fd as usize, vector as usize, n, 0, 0, 0])
 }
 
+/// mprotect(2) of memory that nobody reads or writes.
+pub fn mprotect(at: *mut u8, bytes: usize, protection: c_int) -> isize {
+    call(Sysno::mprotect, [at as usize, bytes, protection as usize, 0, 0, 0])
+}
+
+/// madvise(2) that changes nothing of what is in the memory.
+pub fn madvise(at: *mut u8, bytes: usize, advice: c_int) -> isize {
+    call(Sysno::madvise, [at as usize, bytes, advice as usize, 0, 0, 0])
+}
+
 /// Sleeps until `CLOCK_MONOTONIC` shows this, ns; -EINTR when a signal came first.
 pub fn sleep_until(at_ns: u64) -> isize {
     let at = timespec_of(at_ns);

@@ -9,7 +9,6 @@ use crate::attributes::{
 use crate::call::Call;
 use crate::channel::token_ns;
 use crate::owner::Clock;
-use crate::plan::LockMade;
 use crate::rehearsal::rehearse;
 use crate::sys;
 use crate::work::{SCRATCH_BYTES, stamp, turn};
@@ -214,6 +213,18 @@ impl Task {
         };
         if written < 0 {
             world.fail(Fault::Call, written);
+        }
+        self.settle_work(ns);
+    }
+
+    /// Kernel time under the lock of the memory map, in a system call of its own.
+    pub fn hold_memory_map(&mut self, mode: LockMode, ns: u64) {
+        let world = self.world;
+        let Some(map) = world.memory_map.get() else { return };
+        self.set(Phase::Blocked, ns);
+        let held = map.hold(mode, ns);
+        if held < 0 {
+            world.fail(Fault::Call, held);
         }
         self.settle_work(ns);
     }
@@ -490,11 +501,6 @@ impl Task {
         self.last_stamp = stamp();
         self.slot.last_stamp.store(self.last_stamp, Relaxed);
         self.slot.phase.store(Phase::Ready as u32, Relaxed);
-    }
-
-    /// Whether this lock is taken with the write that needs it.
-    pub fn is_inode(&self, lock: u32) -> bool {
-        self.world.locks[lock as usize].made == LockMade::Inode
     }
 
     fn end(self) -> ! {

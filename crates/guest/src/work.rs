@@ -96,7 +96,7 @@ impl Rate {
         self.fs
     }
 
-    fn ns(self, n: u64) -> u64 {
+    pub fn ns(self, n: u64) -> u64 {
         ((u128::from(n) * u128::from(self.ns)) >> 32) as u64
     }
 

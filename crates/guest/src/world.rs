@@ -4,6 +4,7 @@
 //! belongs to one task alone.
 
 use crate::lateness::Lateness;
+use crate::memory_map::MemoryMap;
 use crate::plan::Plan;
 use crate::sys;
 use crate::task::Own;
@@ -11,6 +12,7 @@ use crate::timers::Header;
 use crate::work::{Speed, WorkFiles, stamp};
 use cpumax_workload::Workload;
 use std::cell::UnsafeCell;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
@@ -44,6 +46,8 @@ pub struct World {
     pub clock_device: Option<crate::owner::Clock>,
     /// By lock.
     pub locks: Vec<crate::lock::Lock>,
+    /// The memory map whose lock tasks take, if any do.
+    pub memory_map: OnceLock<MemoryMap>,
     /// By channel.
     pub channels: Vec<crate::channel::Channel>,
     /// By group: descriptors that a pid is written to, to move it; -1: none.

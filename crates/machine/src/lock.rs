@@ -86,8 +86,12 @@ pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) ->
         && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
 }
 
-/// Whether work under that lock is a write to a file, beside a real kernel: it has one reader at most.
+/// Whether work under that lock is one with taking it, beside a real kernel: a write to a file, where it has one reader at
+/// most, or a call that goes through the memory map.
 pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
+    if workload.locks[lock as usize].is_memory_map() {
+        return true;
+    }
     let reads = |kind: &&TaskSpec| {
         let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
         kind.program.iter().any(asks)

@@ -1,0 +1,206 @@
+//! The lock of the memory map that all tasks share (kernel: `mmap_lock`, an rwsem), held for as long as is asked for.
+//!
+//! mprotect(2) holds it for writing while it goes through the pages that it protects, madvise(2) with
+//! `MADV_POPULATE_READ` for reading while it looks whether they are there. All are the kernel's one page of zeroes, so they
+//! cost no more than their entries in the page table, eight bytes each.
+//!
+//! To protect what is protected like that already takes no time, so tasks go through the pages one behind the other, which
+//! become writable the first time, read-only the second, and so on. A hold that comes to the end of the pages is two, one there
+//! and one at their beginning.
+
+use crate::sys;
+use crate::work::{Rate, Speed, stamp};
+use cpumax_workload::{LockMode, LockSpec};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+const NAME: &str = LockSpec::MEMORY_MAP;
+const PAGE_BYTES: usize = 4096;
+/// So many of the longest holds have room until pages begin anew.
+const HOLDS: usize = 8;
+/// Pages that a page of a page table tells of; also what is gone through to find out how long that takes.
+const TABLE: usize = 512;
+const MANY: usize = 16 * TABLE;
+/// Most pages: 16 MiB of page tables.
+const MOST: usize = 2 << 20;
+/// A kernel older than 5.14 does not know it.
+const MADV_POPULATE_READ: i32 = 22;
+
+/// Pages to go through.
+pub struct MemoryMap {
+    at: *mut u8,
+    pages: usize,
+    /// How many holds have been given to writers, in all.
+    gone_through: AtomicUsize,
+    protect: Cost,
+    look: Cost,
+}
+
+// SAFETY: nobody reads or writes the memory; its protection is the kernel's business.
+unsafe impl Send for MemoryMap {}
+// SAFETY: see there.
+unsafe impl Sync for MemoryMap {}
+
+/// What a call takes for each page and beside.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    call_ns: u64,
+    page: Rate,
+}
+
+impl Cost {
+    /// By how long it takes for few pages and for many, ns.
+    fn new(few: (usize, u64), many: (usize, u64)) -> Cost {
+        let page = Rate::of(many.1.saturating_sub(few.1), (many.0 - few.0) as u64);
+        Cost { call_ns: few.1.saturating_sub(page.ns(few.0 as u64)), page }
+    }
+
+    fn pages(self, ns: u64) -> usize {
+        self.page.count(ns.saturating_sub(self.call_ns)) as usize
+    }
+}
+
+impl MemoryMap {
+    /// Enough pages for holds of that length, ns. The caller should be one whom nobody preempts, and have locked what memory
+    /// it wants to: locked pages that become writable are no longer the page of zeroes.
+    ///
+    /// # Errors
+    /// There is no such memory, the kernel is older than 5.14, or a hold is too long.
+    pub fn new(longest_ns: u64, speed: &Speed) -> Result<MemoryMap, String> {
+        let mut map = MemoryMap::of(2 * MANY)?;
+        map.measure(speed)?;
+        let [protect, look] = [map.protect, map.look];
+        let longest = protect.pages(longest_ns).max(look.pages(longest_ns));
+        let pages = longest.saturating_mul(HOLDS).next_multiple_of(TABLE);
+        if pages > MOST {
+            let ms = longest_ns / 1_000_000;
+            return Err(format!(
+                "lock {NAME:?} would be held for {ms} ms: that takes {longest} pages, at most {}",
+                MOST / HOLDS
+            ));
+        }
+        if pages > map.pages {
+            map = MemoryMap::of(pages)?;
+            (map.protect, map.look) = (protect, look);
+        }
+        Ok(map)
+    }
+
+    fn of(pages: usize) -> Result<MemoryMap, String> {
+        let error = |what: &str, result: isize| {
+            let error = std::io::Error::from_raw_os_error(-result as i32);
+            format!("lock {NAME:?}: {what} of {pages} pages: {error}")
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let bytes = pages * PAGE_BYTES;
+        // SAFETY: a new mapping touches nothing that exists.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(format!("lock {NAME:?}: {}", std::io::Error::last_os_error()));
+        }
+        let (protect, look) = (Cost::default(), Cost::default());
+        let gone_through = AtomicUsize::new(0);
+        let map = MemoryMap { at: at.cast(), pages, gone_through, protect, look };
+        // A kernel without huge pages refuses to do without them.
+        sys::madvise(map.at, bytes, libc::MADV_NOHUGEPAGE);
+        match map.look(pages) {
+            0 => Ok(map),
+            failed => Err(error("MADV_POPULATE_READ (5.14)", failed)),
+        }
+    }
+
+    fn measure(&mut self, speed: &Speed) -> Result<(), String> {
+        let mut failed = 0;
+        let protect = |pages| self.protect(pages);
+        let look = |pages| self.look(pages);
+        let mut cost = |call: &dyn Fn(usize) -> isize| {
+            let [few, many] = [TABLE / 2, MANY]
+                .map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
+            Cost::new(few, many)
+        };
+        let costs = (cost(&protect), cost(&look));
+        (self.protect, self.look) = costs;
+        match failed {
+            0 => Ok(()),
+            error => {
+                let error = std::io::Error::from_raw_os_error(-error as i32);
+                Err(format!("lock {NAME:?}: {error}"))
+            }
+        }
+    }
+
+    /// Holds the lock for this long, ns, in one system call: 0, or the kernel's error.
+    pub fn hold(&self, mode: LockMode, ns: u64) -> isize {
+        match mode {
+            LockMode::Read => self.look(self.look.pages(ns).max(1)),
+            LockMode::Write => self.protect(self.protect.pages(ns).max(1)),
+        }
+    }
+
+    fn look(&self, pages: usize) -> isize {
+        sys::madvise(self.at, pages.min(self.pages) * PAGE_BYTES, MADV_POPULATE_READ)
+    }
+
+    fn protect(&self, pages: usize) -> isize {
+        let mut left = pages.min(self.pages);
+        let mut at = self.gone_through.fetch_add(left, Relaxed);
+        while left > 0 {
+            let (time, first) = (at / self.pages, at % self.pages);
+            let some = left.min(self.pages - first);
+            let writable = if time.is_multiple_of(2) { libc::PROT_WRITE } else { 0 };
+            // SAFETY: the pages are part of the mapping.
+            let from = unsafe { self.at.add(first * PAGE_BYTES) };
+            let result = sys::mprotect(from, some * PAGE_BYTES, libc::PROT_READ | writable);
+            if result < 0 {
+                return result;
+            }
+            (at, left) = (at + some, left - some);
+        }
+        0
+    }
+}
+
+impl Drop for MemoryMap {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the pages any more.
+        unsafe { libc::munmap(self.at.cast(), self.pages * PAGE_BYTES) };
+    }
+}
+
+/// The time in the middle of several, ns, ticks included.
+fn median_ns(speed: &Speed, failed: &mut isize, call: impl Fn() -> isize) -> u64 {
+    const TRIES: usize = 5;
+    let mut times = [0; TRIES];
+    for time in &mut times {
+        let begin = stamp();
+        let result = call();
+        *time = speed.ns(stamp() - begin);
+        *failed = result.min(*failed);
+    }
+    times.sort_unstable();
+    times[TRIES / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beside_the_pages_is_taken_from_the_length() {
+        let cost = Cost::new((100, 15_000), (1_100, 115_000));
+        assert_eq!(cost.call_ns, 5_000);
+        assert!(cost.pages(1_005_000).abs_diff(10_000) <= 1);
+        assert_eq!(cost.pages(1_000), 0);
+    }
+
+    /// Where the kernel knows `MADV_POPULATE_READ`.
+    #[test]
+    fn a_hold_can_go_beyond_the_last_page() {
+        let Ok(map) = MemoryMap::of(2 * TABLE) else { return };
+        for _ in 0..7 {
+            assert_eq!(map.protect(3 * TABLE / 2), 0);
+        }
+        assert_eq!(map.gone_through.load(Relaxed), 21 * TABLE / 2);
+        assert_eq!(map.look(5 * TABLE), 0, "no more than there are");
+    }
+}
