@@ -68,6 +68,12 @@ static int64_t begin_ns, end_ns;
 /* What all together executed in it, ns. */
 static int64_t done_ns;
 static unsigned int rounds, turns_in_vain;
+/* One that halts may have been woken since QEMU came to it last: another one has done something to it, or had before it
+ * halted. */
+static bool one_may_wake;
+/* What is left of a turn up to the end of the block before which one was not sent on to the others that would have been, had
+ * any of them been able to wake; NEVER_NS: it was. */
+static int64_t stayed_ns = NEVER_NS;
 
 /* ---- The baton ---- */
 
@@ -224,14 +230,18 @@ static void next_round(void)
 static unsigned int who_executes(unsigned int told)
 {
 	static void *all[MOST_CPUS];
-	unsigned int number = told, next = 0;
 
-	while (all[number] != *executed) {
-		all[number] = get_cpu(number);
-		if (all[number] != *executed)
-			number = next++;
+	if (told < MOST_CPUS && all[told] == *executed)
+		return told;
+	for (unsigned int number = 0; number < MOST_CPUS; number++) {
+		/* QEMU goes through all of its CPUs for each. */
+		if (!all[number])
+			all[number] = get_cpu(number);
+		if (all[number] == *executed)
+			return number;
 	}
-	return number;
+	fprintf(stderr, "this QEMU executes a CPU that it does not have, or has more than %d\n", MOST_CPUS);
+	abort();
 }
 
 /* A turn begins, is over, or is looked at for another reason. */
@@ -258,12 +268,20 @@ static __attribute__((noinline)) unsigned int look_at_turn(unsigned int told)
 	return number;
 }
 
+/* Whether there is nobody to go on to: no other CPU runs, and none can have begun to. (Where a timer wakes one QEMU itself has
+ * all of them leave.) To go round 64 halted CPUs takes the host much longer than the instructions of a turn. */
+static bool is_alone(void)
+{
+	return running == 1 && !one_may_wake && rounds % LOOK_EVERY;
+}
+
 /* How long it may go on. Who has had its turn leaves at the end of this block, also where no other one runs: that an
  * interrupt has woken one shows only when QEMU comes to it. */
 static void allow(unsigned int number)
 {
 	struct cpu *cpu = &cpus[number];
 	bool leaves = cpu->runs && cpu->has_ns >= end_ns && known > 1;
+	bool stays = leaves && is_alone();
 
 	if (all_had_their_turn()) {
 		if (running)
@@ -275,16 +293,24 @@ static void allow(unsigned int number)
 	}
 	left_ns = cpu->runs && cpu->has_ns < end_ns ? end_ns - cpu->has_ns : 0;
 	counted_ns = left_ns;
-	if (leaves)
+	stayed_ns = stays ? left_ns : NEVER_NS;
+	if (leaves && !stays) {
+		one_may_wake = false;
 		leave_cpu(current_cpu);
+	}
 }
 
 /* Before a block of that many instructions. */
 static void on_block(unsigned int told, void *instructions)
 {
-	if (__builtin_expect(*executed != current_cpu || left_ns <= 0, 0))
+	int64_t ns = (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
+
+	if (__builtin_expect(*executed != current_cpu || left_ns <= 0, 0)) {
 		allow(look_at_turn(told));
-	left_ns -= (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
+		if (stayed_ns != NEVER_NS)
+			stayed_ns -= ns;
+	}
+	left_ns -= ns;
 }
 
 /* Before a block that ends by waiting for another CPU, as spinlocks do: QEMU goes on to the next one by itself. What this one
@@ -310,6 +336,7 @@ static void on_halt(unsigned int told, void *instructions)
 	cpus[number].has_ns += ns;
 	done_ns += ns;
 	runs_no_more(&cpus[number]);
+	one_may_wake = true;
 	allow(number);
 }
 
@@ -415,6 +442,21 @@ ssize_t write(int fd, const void *bytes, size_t size)
 		left_ns = 0;
 	}
 	return written;
+}
+
+/* In the place of QEMU's qemu_cpu_is_self(), which is asked by whoever interrupts a CPU: all are on one thread. */
+static bool is_self(void *cpu)
+{
+	if (who_am_i() != CPUS)
+		return false;
+	if (cpu != *executed) {
+		one_may_wake = true;
+		if (left_ns == stayed_ns) {
+			one_may_wake = false;
+			leave_cpu(current_cpu);
+		}
+	}
+	return true;
 }
 
 /* What the thread of the CPUs does. */
@@ -523,20 +565,21 @@ static void *find(const char *name, bool *missing)
 	return found;
 }
 
-/* Has one function of QEMU go on to another: the time-stamp counter is a clock like all the others. QEMU would read the
- * host's. */
-static bool lead(uint8_t *from, const uint8_t *to)
+/* Has a function of QEMU go on to another one, by two instructions that take twelve of the at least sixteen bytes from the
+ * beginning of one to that of the next. */
+static bool lead(uint8_t *from, const void *to)
 {
-	static const uint8_t jump = 0xe9;
-	int32_t distance = (int32_t)(to - (from + sizeof(jump) + sizeof(distance)));
+	/* movabs $to, %rax; jmp *%rax */
+	static const uint8_t load[] = { 0x48, 0xb8 }, jump[] = { 0xff, 0xe0 };
 	uintptr_t page_bytes = sysconf(_SC_PAGESIZE), first = (uintptr_t)from & -page_bytes;
 
 	if (mprotect((void *)first, 2 * page_bytes, PROT_READ | PROT_WRITE | PROT_EXEC) < 0) {
 		perror("the code of QEMU cannot be changed");
 		return false;
 	}
-	*from = jump;
-	memcpy(from + sizeof(jump), &distance, sizeof(distance));
+	memcpy(from, load, sizeof(load));
+	memcpy(from + sizeof(load), &to, sizeof(to));
+	memcpy(from + sizeof(load) + sizeof(to), jump, sizeof(jump));
 	mprotect((void *)first, 2 * page_bytes, PROT_READ | PROT_EXEC);
 	return true;
 }
@@ -545,7 +588,7 @@ static bool find_all(void)
 {
 	bool missing = false;
 	void *counter = find("cpu_get_ticks", &missing), *clock = find("cpu_get_clock", &missing);
-	void *bytes = find("qemu_plugin_insn_data", &missing);
+	void *bytes = find("qemu_plugin_insn_data", &missing), *asked = find("qemu_cpu_is_self", &missing);
 
 	*(void **)&get_cpu = find("qemu_get_cpu", &missing);
 	*(void **)&leave_cpu = find("cpu_exit", &missing);
@@ -556,7 +599,8 @@ static bool find_all(void)
 	*(void **)&size_of = find("qemu_plugin_insn_size", &missing);
 	*(qemu_plugin_version < 3 ? (void **)&bytes_of : (void **)&copy_bytes_of) = bytes;
 	find("current_cpu", &missing);
-	return !missing && lead(counter, clock);
+	/* The time-stamp counter is a clock like all the others; QEMU would read the host's. */
+	return !missing && lead(counter, clock) && lead(asked, (const void *)is_self);
 }
 
 /* QEMU calls this before it makes the machine. */
