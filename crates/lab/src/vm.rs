@@ -127,7 +127,7 @@ impl Vm {
         let initramfs = qemu::memory_file("initramfs", machine.initramfs)?;
         add("-kernel", machine.image.display().to_string());
         add("-initrd", qemu::path_of(&initramfs));
-        let kernel = qemu::kernel_arguments(machine.accelerator);
+        let kernel = qemu::kernel_arguments(machine.mode, machine.accelerator);
         add("-append", format!("{kernel} {}", machine.kernel_arguments));
         let mut passed =
             vec![its_console.into(), its_guest.into(), its_monitor.into(), jobs, initramfs];
