@@ -79,8 +79,6 @@ pub(crate) struct Cpu {
     pub leaves_irq_ns: u64,
     /// When it was switched to another task last, ns (under noise).
     pub switched_ns: u64,
-    /// How long it will take from when the task that parks is off the queue to the switch, ns (under noise).
-    pub parked_ns: u64,
     /// When the last timer of that interrupt wakes somebody, ns.
     pub woke_ns: u64,
     pub balancing: Rhythm,
@@ -137,7 +135,6 @@ impl Cpu {
             softirqs: VecDeque::new(),
             leaves_irq_ns: 0,
             switched_ns: NEVER,
-            parked_ns: 0,
             woke_ns: 0,
             is_untold: false,
             balancing: Rhythm::default(),

@@ -541,15 +541,15 @@ impl Machine<'_> {
             let levels = u64::from(self.levels_of(task));
             let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
             let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
+            self.tasks[task].parked_ns = parked_ns as u16;
             let c = &mut self.cpus[cpu];
             // The switch to one that comes only to park is part of it.
             c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
-            c.parked_ns = parked_ns;
         }
         if self.cpus[cpu].stolen_ns > 0 {
             return true;
         }
-        let parked_ns = std::mem::take(&mut self.cpus[cpu].parked_ns);
+        let parked_ns = u64::from(std::mem::take(&mut self.tasks[task].parked_ns));
         if parked_ns > 0 {
             let resched = self.cpus[cpu].resched;
             self.charge_path(leaf);

@@ -68,7 +68,10 @@ impl Machine<'_> {
                 self.enters(task);
             }
             // The next step returns to user mode.
-            Op::ExitKernel => self.tasks[task].in_syscall = false,
+            Op::ExitKernel => {
+                let t = &mut self.tasks[task];
+                (t.in_syscall, t.entered_ns) = (false, 0);
+            }
             Op::Sleep(span) => {
                 let ns = self.draw(task, span);
                 self.sleep_until(task, self.now.saturating_add(ns));

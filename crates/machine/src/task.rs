@@ -121,6 +121,8 @@ pub(crate) struct Task {
     pub spinning: u16,
     /// That far it has come in its exit (under noise).
     pub left_autogroup: bool,
+    /// How long it will take, where it parks, from when it is off the queue to the switch, ns (under noise).
+    pub parked_ns: u16,
     /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if it worked less than it
     /// should have.
     pub owes_ns: i64,
@@ -208,6 +210,7 @@ impl Task {
             again: false,
             going_ns: 0,
             parking: false,
+            parked_ns: 0,
             moving: Moving::No,
             owes_ns: 0,
             entered_ns: 0,
