@@ -28,24 +28,10 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let against = against(args)?;
     let kept = kept(args)?;
     let files = Files::create(args)?;
-    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
-    let trace = args.trace.is_some();
     if let Some(folder) = &args.trace {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let pairs: Vec<Pair<'_>> = workloads
-        .iter()
-        .flat_map(|workload| {
-            (seeds.first..=seeds.last).map(move |seed| Pair {
-                workload,
-                seed,
-                trace,
-                noisy: Noisy::up_to(args.noisy),
-                runs: args.median,
-            })
-        })
-        .collect();
-
+    let pairs = pairs(args, &workloads);
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
     let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
@@ -56,15 +42,11 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     worlds::prepare(&booted, how, &workloads)?;
     let mut columns: Vec<Vec<Cell>> = Vec::new();
     let mut traced = Ok(());
+    let mut ran = Ok(());
     for kernel in &asked {
         bar.set_message(kernel.name.clone());
         let mut cells = Vec::new();
-        let mut reference = worlds::world(kernel, how)?;
-        let mut other = match &against {
-            Some(against) => worlds::world(against, how)?,
-            None => Box::new(worlds::model(kernel)),
-        };
-        column(&pairs, mode, &mut *reference, &mut *other, |mut cell| {
+        let each = |mut cell: Cell| {
             if let Some(folder) = &args.trace
                 && traced.is_ok()
             {
@@ -73,16 +55,28 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
             }
             cells.push(cell);
             bar.inc(1);
-        })
-        .map_err(worlds::failure)?;
+        };
+        ran = held(&pairs, mode, kernel, against.as_ref(), how, each);
         columns.push(cells);
+        if ran.is_err() {
+            break;
+        }
     }
     bar.finish_and_clear();
 
-    let matrix = matrix_of(&workloads, &asked, &columns);
+    let mut matrix = matrix_of(&workloads, &asked, &columns);
     let tally = matrix.tally();
     let title = title(args, against.as_ref());
     let shown = files.json.as_ref().is_none_or(|json| !json.is_stdout());
+    if ran.is_err() {
+        // What is done is told, but put into no file, where it would pass for all of it.
+        if shown && !tally.is_of_nothing() {
+            let is_done = |cell: &MatrixCell| !matches!(cell, MatrixCell::Open);
+            matrix.rows.retain(|(_, cells)| cells.iter().any(is_done));
+            tell(&title, &matrix)?;
+        }
+        return ran;
+    }
     let written = files.write(args, &title, &workloads, &asked, &columns);
     // Whatever became of files, what was found is told.
     let told = if shown { tell(&title, &matrix) } else { Ok(()) };
@@ -91,6 +85,35 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         return Err(anyhow!(tally.sentence()).into());
     }
     if tally.differ + tally.failed > 0 { Err(Failure::Unexpected) } else { Ok(()) }
+}
+
+/// What is compared: each workload with each seed.
+fn pairs<'a>(args: &CompareArgs, workloads: &'a [Workload]) -> Vec<Pair<'a>> {
+    let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
+    let trace = args.trace.is_some();
+    let noisy = Noisy::up_to(args.noisy);
+    let runs = args.median;
+    let of = |workload| {
+        (seeds.first..=seeds.last).map(move |seed| Pair { workload, seed, trace, noisy, runs })
+    };
+    workloads.iter().flat_map(of).collect()
+}
+
+/// One column: what is run on that kernel.
+fn held(
+    pairs: &[Pair<'_>],
+    mode: Mode,
+    kernel: &Asked,
+    against: Option<&Asked>,
+    how: How<'_>,
+    each: impl FnMut(Cell),
+) -> Result<(), Failure> {
+    let mut reference = worlds::world(kernel, how)?;
+    let mut other = match against {
+        Some(against) => worlds::world(against, how)?,
+        None => Box::new(worlds::model(kernel)),
+    };
+    column(pairs, mode, &mut *reference, &mut *other, each).map_err(worlds::failure)
 }
 
 fn tell(title: &str, matrix: &Matrix) -> anyhow::Result<()> {
