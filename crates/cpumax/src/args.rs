@@ -67,8 +67,8 @@ COMMAND is a program of this machine, which is put into /bin there, or one that 
 anywhere: files are in memory and gone afterwards. What it writes comes out here; standard input is empty. The \
 machine ends when the program and everything that holds its output have ended.
 
-Exit status: that of the command (128 and the number of the signal if one ended it), 2 when it could not be run, 130 \
-when interrupted.";
+Exit status: that of the command (128 and the number of the signal if one ended it), 2 when it could not be run, 124 \
+when it took longer than --timeout, 130 when interrupted.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:

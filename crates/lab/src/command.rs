@@ -71,8 +71,7 @@ impl Lab {
         let mut vm = Vm::start(&machine, Begin::Boot)?;
         let boot_time = boot_time(command.mode);
         let patience = Patience { deadline: Instant::now() + boot_time, stop: &stop };
-        let time = command.patience.unwrap_or(PATIENCE);
-        let ended = self.follow(&mut vm, patience, time, &mut written);
+        let ended = self.follow(&mut vm, patience, command.patience, &mut written);
         let name = format!("{}-command", kernel.name);
         self.cache.with_console(ended, &vm.console(), &name)
     }
@@ -81,17 +80,27 @@ impl Lab {
         &self,
         vm: &mut Vm,
         mut patience: Patience<'_>,
-        time: Duration,
+        time: Option<Duration>,
         written: &mut dyn FnMut(bool, &[u8]),
     ) -> Result<u8, Error> {
+        let mut begun = false;
         loop {
-            match vm.next(patience)? {
+            let said = vm.next(patience).map_err(|error| match (error, time) {
+                (Error::Hung { .. }, Some(time)) if begun => {
+                    Error::TimedOut { seconds: time.as_secs_f64() }
+                }
+                (error, _) => error,
+            });
+            match said? {
                 FromGuest::Ready(ready) if ready.protocol != protocol::VERSION => {
                     let path = self.guest.path.clone();
                     let (theirs, ours) = (ready.protocol, protocol::VERSION);
                     return Err(Error::OtherProtocol { path, theirs, ours });
                 }
-                FromGuest::Ready(_) => patience.deadline = Instant::now() + time,
+                FromGuest::Ready(_) => {
+                    begun = true;
+                    patience.deadline = Instant::now() + time.unwrap_or(PATIENCE);
+                }
                 FromGuest::Progress(_) | FromGuest::Result(_) => {}
                 FromGuest::Output { is_error, text } => {
                     let bytes: Vec<u8> =

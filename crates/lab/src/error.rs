@@ -123,6 +123,12 @@ pub enum Error {
         /// The last lines of its console.
         console: String,
     },
+    /// A command was not done in the time that it was given.
+    #[error("the command has not ended within {seconds} s, the time that it was given")]
+    TimedOut {
+        /// That time, s.
+        seconds: f64,
+    },
     /// The machine ended, or QEMU did not do what it was told.
     #[error("the virtual machine failed: {said}; the end of its console:\n{console}")]
     Vm {

@@ -75,9 +75,16 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
         Ok(0) => Ok(()),
         Ok(status) => Err(Failure::Status(status)),
         Err(cpumax_lab::Error::Interrupted) => Err(Failure::Interrupted),
+        Err(error @ cpumax_lab::Error::TimedOut { .. }) => {
+            Failure::from(error).report();
+            Err(Failure::Status(TIMED_OUT))
+        }
         Err(error) => Err(error.into()),
     }
 }
+
+/// As timeout(1) ends.
+const TIMED_OUT: u8 = 124;
 
 /// Ctrl-C stops the machine.
 struct Keyboard;
