@@ -3,6 +3,7 @@
 //! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group of our own,
 //! and everything below it is removed in any case.
 
+use crate::lending::{self, has_cpu};
 use cpumax_limit::{CpuStat, File, Limit, LocalStat};
 use cpumax_workload::{GroupSpec, Workload};
 use std::ffi::CString;
@@ -10,10 +11,10 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Names of our groups on the host begin like this, and go on with the number of a process.
+/// The controllers that a group passes on to those below it.
+pub const PASSED_ON: &str = "cgroup.subtree_control";
+/// Names of our groups on the host begin like this and end with the number of a process.
 const OWN_PREFIX: &str = "cpumax-";
-/// They end like this where the groups above had no `cpu` controller before we came; who removes them takes it away again.
-const LENT: &str = "-lent";
 /// How often a group is tried to be removed, 5 ms apart, while its tasks die.
 const TRIES: u32 = 200;
 
@@ -23,8 +24,6 @@ pub struct Hierarchy {
     v2: bool,
     /// The workload's root.
     base: PathBuf,
-    /// The group above it has to pass the controller on for us (v2).
-    lent: bool,
     /// On v1, the same in the hierarchy that counts usage, when it is another one.
     usage_base: Option<PathBuf>,
 }
@@ -50,16 +49,9 @@ impl Hierarchy {
     /// No hierarchy with a `cpu` controller is mounted.
     pub fn find(in_vm: bool) -> Result<Hierarchy, String> {
         let top = Path::new("/sys/fs/cgroup");
-        let mut own =
-            if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
+        let own = if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
         if has_cpu(&top.join("cgroup.controllers")) {
-            // Where another guest has lent it, the last one takes it away.
-            let is_lent = || own_groups(top).any(|base| base.to_string_lossy().ends_with(LENT));
-            let lent = !in_vm && (!has_cpu(&top.join(PASSED_ON)) || is_lent());
-            if lent {
-                own.push_str(LENT);
-            }
-            return Ok(Hierarchy { v2: true, base: top.join(own), lent, usage_base: None });
+            return Ok(Hierarchy { v2: true, base: top.join(own), usage_base: None });
         }
         let cpu = top.join("cpu");
         if !cpu.join("cpu.cfs_quota_us").exists() && !cpu.join("cpu.shares").exists() {
@@ -68,7 +60,7 @@ impl Hierarchy {
         let usage = top.join("cpuacct");
         let apart = !cpu.join("cpuacct.usage").exists() && usage.join("cpuacct.usage").exists();
         let usage_base = apart.then(|| usage.join(&own));
-        Ok(Hierarchy { v2: false, base: cpu.join(own), lent: false, usage_base })
+        Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base })
     }
 
     /// 1 or 2.
@@ -84,9 +76,8 @@ impl Hierarchy {
     pub fn make(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
         let root = self.base.clone();
         self.make_dir(&root, false)?;
-        if self.lent {
-            // The group is there first, so that it tells whoever finds it.
-            self.pass_on("+cpu")?;
+        if let Some(above) = self.above() {
+            lending::lend(above, &self.base)?;
         }
         let mut groups = vec![Self::open(&root, self.usage_base.clone())?];
         for spec in workload.groups.iter().skip(1) {
@@ -106,12 +97,9 @@ impl Hierarchy {
         Ok(groups)
     }
 
-    /// Has the group above ours pass the controller on, or no longer.
-    fn pass_on(&self, what: &str) -> Result<(), String> {
-        let Some(above) = self.base.parent() else { return Ok(()) };
-        write(&above.join(PASSED_ON), what).map_err(|error| {
-            format!("{error}: where the cpu controller is not passed on, there must be no processes in the group itself")
-        })
+    /// The group above that of our own, on a host with v2.
+    fn above(&self) -> Option<&Path> {
+        self.base.parent().filter(|_| self.v2 && self.is_own_base())
     }
 
     /// Makes one more group below that one.
@@ -248,24 +236,22 @@ impl Hierarchy {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let top = self.base.parent().filter(|_| self.lent);
-        if top.is_some_and(|top| own_groups(top).next().is_none()) {
-            // Who has come to use it by now keeps it: the kernel refuses.
-            let _ = self.pass_on("-cpu");
+        if let Some(above) = self.above() {
+            lending::take_back(above, &self.base);
         }
     }
 
     /// Removes what guests that are gone have left.
     pub fn remove_stale(&self) {
         let Some(top) = self.base.parent().filter(|_| self.is_own_base()) else { return };
-        for base in own_groups(top) {
-            let name = base.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if owner(&name).is_none_or(|pid| Path::new("/proc").join(pid).exists()) {
-                continue;
+        for entry in fs::read_dir(top).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(pid) = owner(&name) else { continue };
+            if !Path::new("/proc").join(pid).exists() {
+                let name = format!("{OWN_PREFIX}{pid}");
+                let usage_base = self.usage_base.as_ref().map(|base| base.with_file_name(&name));
+                Hierarchy { v2: self.v2, base: top.join(name), usage_base }.remove();
             }
-            let usage_base = self.usage_base.as_ref().map(|own| own.with_file_name(&name));
-            let lent = self.v2 && name.ends_with(LENT);
-            Hierarchy { v2: self.v2, base, lent, usage_base }.remove();
         }
     }
 
@@ -293,36 +279,25 @@ impl Drop for Group {
     }
 }
 
-/// Whether tasks of this workload can be in groups that have groups below them.
-pub fn has_inner_tasks(workload: &Workload, lives_in: impl Fn(u32) -> bool) -> bool {
+/// Whether tasks of this workload can be in groups that have groups below them, which only the root of a hierarchy may.
+pub fn has_inner_tasks(
+    workload: &Workload,
+    root_is_root: bool,
+    lives_in: impl Fn(u32) -> bool,
+) -> bool {
     let parents = workload.groups.iter().filter_map(|GroupSpec { parent, .. }| *parent);
-    parents.filter(|&parent| parent != 0).any(lives_in)
+    parents.filter(|&parent| parent != 0 || !root_is_root).any(lives_in)
 }
 
 fn is_own(name: &str) -> bool {
     owner(name).is_some()
 }
 
-/// The number of the process that made the group of this name, if it is one of ours.
-fn owner(name: &str) -> Option<&str> {
+/// The number of the guest whose group has this name, if it is one of ours: its own, or the one that tells what it was lent.
+pub fn owner(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(OWN_PREFIX)?;
-    let pid = rest.strip_suffix(LENT).unwrap_or(rest);
+    let pid = rest.strip_suffix(lending::SUFFIX).unwrap_or(rest);
     pid.parse::<u32>().is_ok().then_some(pid)
-}
-
-/// All groups below that one that a guest has made, its own or another's.
-fn own_groups(top: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = fs::read_dir(top).into_iter().flatten().flatten();
-    entries.filter(|entry| is_own(&entry.file_name().to_string_lossy())).map(|entry| entry.path())
-}
-
-/// The controllers that a group passes on to those below it.
-const PASSED_ON: &str = "cgroup.subtree_control";
-
-/// Whether a list of controllers has `cpu` in it.
-fn has_cpu(list: &Path) -> bool {
-    let text = fs::read_to_string(list).unwrap_or_default();
-    text.split_whitespace().any(|name| name == "cpu")
 }
 
 /// All groups below one, parents before children.

@@ -149,7 +149,7 @@ fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
 fn locks(world: &World) -> BTreeMap<String, String> {
     let name = |made: &LockMade| match made {
         LockMade::Inode => "inode",
-        LockMade::MemoryMap => cpumax_workload::LockSpec::MEMORY_MAP,
+        LockMade::MemoryMap => cpumax_workload::MEMORY_MAP,
         LockMade::Pipe { .. } => "pipe",
         LockMade::Futex => "futex",
         LockMade::Owner => "owner",

@@ -66,9 +66,8 @@ fn to_text(message: &FromGuest) -> String {
 }
 
 fn prepare(in_vm: bool) -> Result<Place, String> {
-    // What others have left tells what the host is like without us.
-    Hierarchy::find(in_vm)?.remove_stale();
     let hierarchy = Hierarchy::find(in_vm)?;
+    hierarchy.remove_stale();
     let files = WorkFiles::open().map_err(|error| format!("/dev/urandom: {error}"))?;
     let scratch = work::memory(work::SCRATCH_BYTES).map_err(|error| error.to_string())?;
     // SAFETY: the memory is ours and as long as that.

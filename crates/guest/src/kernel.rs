@@ -90,6 +90,7 @@ pub fn facts(in_vm: bool) -> Facts {
         timer_requests: timer_requests(),
         cpus: cpus(),
         timer_thread: in_vm && is_real_time(),
+        root_is_root: in_vm,
         nohz_full: cpu_bits(&read("/sys/devices/system/cpu/nohz_full")),
     }
 }

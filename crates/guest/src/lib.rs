@@ -19,6 +19,7 @@ cfg_if::cfg_if! {
         mod keepers;
         mod kernel;
         mod lateness;
+        mod lending;
         mod lock;
         mod memory_map;
         mod outside;

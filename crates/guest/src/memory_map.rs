@@ -8,21 +8,22 @@
 //! become writable the first time, read-only the second, and so on. A hold that comes to the end of the pages is two, one there
 //! and one at their beginning.
 
+use crate::plan::{LockMade, longest_hold_ns, writers};
 use crate::sys;
 use crate::work::{Rate, Speed, stamp};
-use cpumax_workload::{LockMode, LockSpec};
+use crate::world::World;
+use cpumax_workload::{LockIx, LockMode, MEMORY_MAP, Workload};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-const NAME: &str = LockSpec::MEMORY_MAP;
 const PAGE_BYTES: usize = 4096;
-/// So many of the longest holds have room until pages begin anew.
+/// At least so many of the longest holds have room until pages begin anew.
 const HOLDS: usize = 8;
 /// Pages that a page of a page table tells of; also what is gone through to find out how long that takes.
 const TABLE: usize = 512;
 const MANY: usize = 16 * TABLE;
-/// Most pages: 16 MiB of page tables.
-const MOST: usize = 2 << 20;
+/// Most pages: 64 MiB of page tables.
+const MOST: usize = 8 << 20;
 /// A kernel older than 5.14 does not know it.
 const MADV_POPULATE_READ: i32 = 22;
 
@@ -60,23 +61,38 @@ impl Cost {
     }
 }
 
+/// Makes the one whose lock tasks take, if any do, when this process has locked what memory it wants to.
+///
+/// # Errors
+/// See [`MemoryMap::new`].
+pub fn make(world: &World) -> Result<(), String> {
+    let mut made = world.plan.locks.iter();
+    let Some(lock) = made.position(|made| *made == LockMade::MemoryMap) else { return Ok(()) };
+    let map = MemoryMap::new(&world.workload, lock as u32, &world.speed)?;
+    let _ = world.memory_map.set(map);
+    Ok(())
+}
+
 impl MemoryMap {
-    /// Enough pages for holds of that length, ns. The caller should be one whom nobody preempts, and have locked what memory
+    /// Enough pages for all holds of that lock that can be under way at a time: nobody comes to pages that another one, who waits for
+    /// the lock, is still to go through. The caller should be one whom nobody preempts, and have locked what memory
     /// it wants to: locked pages that become writable are no longer the page of zeroes.
     ///
     /// # Errors
     /// There is no such memory, the kernel is older than 5.14, or a hold is too long.
-    pub fn new(longest_ns: u64, speed: &Speed) -> Result<MemoryMap, String> {
+    fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
+        let longest_ns = longest_hold_ns(workload, lock);
         let mut map = MemoryMap::of(2 * MANY)?;
         map.measure(speed)?;
         let [protect, look] = [map.protect, map.look];
         let longest = protect.pages(longest_ns).max(look.pages(longest_ns));
-        let pages = longest.saturating_mul(HOLDS).next_multiple_of(TABLE);
+        let holds = HOLDS.max(writers(workload, lock) + 1);
+        let pages = longest.saturating_mul(holds).next_multiple_of(TABLE);
         if pages > MOST {
             let ms = longest_ns / 1_000_000;
             return Err(format!(
-                "lock {NAME:?} would be held for {ms} ms: that takes {longest} pages, at most {}",
-                MOST / HOLDS
+                "lock {MEMORY_MAP:?} would be held for {ms} ms: that takes {longest} pages, at most {}",
+                MOST / holds
             ));
         }
         if pages > map.pages {
@@ -89,14 +105,14 @@ impl MemoryMap {
     fn of(pages: usize) -> Result<MemoryMap, String> {
         let error = |what: &str, result: isize| {
             let error = std::io::Error::from_raw_os_error(-result as i32);
-            format!("lock {NAME:?}: {what} of {pages} pages: {error}")
+            format!("lock {MEMORY_MAP:?}: {what} of {pages} pages: {error}")
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let bytes = pages * PAGE_BYTES;
         // SAFETY: a new mapping touches nothing that exists.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, -1, 0) };
         if at == libc::MAP_FAILED {
-            return Err(format!("lock {NAME:?}: {}", std::io::Error::last_os_error()));
+            return Err(format!("lock {MEMORY_MAP:?}: {}", std::io::Error::last_os_error()));
         }
         let (protect, look) = (Cost::default(), Cost::default());
         let gone_through = AtomicUsize::new(0);
@@ -124,7 +140,7 @@ impl MemoryMap {
             0 => Ok(()),
             error => {
                 let error = std::io::Error::from_raw_os_error(-error as i32);
-                Err(format!("lock {NAME:?}: {error}"))
+                Err(format!("lock {MEMORY_MAP:?}: {error}"))
             }
         }
     }

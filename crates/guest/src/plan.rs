@@ -33,6 +33,8 @@ pub struct Facts {
     pub cpus: u32,
     /// Timers are work of a thread (`PREEMPT_RT`), which may be made to wait, as the machine is ours.
     pub timer_thread: bool,
+    /// The workload's root is that of the hierarchy, not a group of ours in it.
+    pub root_is_root: bool,
     /// Of the first 64 CPUs those that are without a tick while one task runs, a bit each.
     pub nohz_full: u64,
 }
@@ -100,7 +102,9 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
         plan.locks.push(made);
     }
     check_kills(workload, &plan)?;
-    plan.inner = crate::cgroup::has_inner_tasks(workload, |group| lives_in(workload, group));
+    plan.inner = crate::cgroup::has_inner_tasks(workload, facts.root_is_root, |group| {
+        lives_in(workload, group)
+    });
     let started: u64 = workload.tasks.iter().map(|spec| u64::from(spec.count)).sum();
     let forks = workload.tasks.iter().any(|spec| has(spec, |op| matches!(op, Op::Fork { .. })));
     plan.tasks = started as usize + if forks { FORKED } else { 0 };
@@ -291,14 +295,6 @@ pub fn held_stretch(program: &[Op], at: usize) -> Option<usize> {
     (work > 0 && rest.get(work) == Some(&Op::Unlock { lock })).then_some(at + 1 + work)
 }
 
-/// Whether the call that the `lock` at `at` is in does nothing but hold that lock for some kernel time.
-fn is_alone(program: &[Op], at: usize) -> bool {
-    let begins = at.checked_sub(1).and_then(|before| program.get(before));
-    begins == Some(&Op::EnterKernel)
-        && held_stretch(program, at) == Some(at + 2)
-        && program.get(at + 3) == Some(&Op::ExitKernel)
-}
-
 /// How a lock is used by all programs.
 #[derive(Default)]
 struct Use {
@@ -307,8 +303,6 @@ struct Use {
     inside: bool,
     /// In some other way than around kernel time alone.
     not_a_stretch: bool,
-    /// In a call that does anything beside.
-    not_alone: bool,
     /// Tasks that take it for reading.
     readers: u32,
 }
@@ -337,7 +331,6 @@ fn lock_made(
                     found.outside |= !in_call;
                     found.inside |= in_call;
                     found.not_a_stretch |= held_stretch(&task.program, at).is_none();
-                    found.not_alone |= !in_call || !is_alone(&task.program, at);
                 }
                 _ => {}
             }
@@ -351,7 +344,7 @@ fn lock_made(
     if spec.kind == LockKind::Spin {
         return Err(format!("lock {:?}: user space cannot hold a spin lock", spec.name));
     }
-    if spec.is_memory_map() && !found.not_alone {
+    if workload.is_memory_map(lock) && !found.outside {
         return Ok(LockMade::MemoryMap);
     }
     Ok(match found {
@@ -368,13 +361,12 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
         let spec = &workload.tasks[kind as usize];
-        let is_kernels =
-            |made| matches!(made, LockMade::Inode | LockMade::MemoryMap | LockMade::Owner);
+        let is_kernels = |made| matches!(made, LockMade::Inode | LockMade::Owner);
         let stays = |lock: LockIx| !is_kernels(plan.locks[lock as usize]);
         if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
             return Err(format!(
-                "task {name:?} takes locks and is killed: what it holds would stay locked"
+                "task {name:?} takes locks and is killed: what it holds would stay locked, or half gone through"
             ));
         }
     }
@@ -393,6 +385,13 @@ pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
         })
     });
     holds_ns.max().unwrap_or(0)
+}
+
+/// How many tasks there may be that take a lock for writing.
+pub fn writers(workload: &Workload, lock: LockIx) -> usize {
+    let writes = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Write } if l == lock);
+    let kinds = workload.tasks.iter().filter(|task| task.program.iter().any(writes));
+    kinds.map(|task| if task.count == 0 { FORKED } else { task.count as usize }).sum()
 }
 
 /// The longest that kernel time takes, ns.

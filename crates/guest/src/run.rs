@@ -9,7 +9,6 @@ use crate::attributes::{apply_attributes, attributes, move_task};
 use crate::cgroup::{Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
-use crate::memory_map::MemoryMap;
 use crate::outside::Outside;
 use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, put_off, write_limits};
@@ -22,7 +21,7 @@ use crate::timers::{Header, Timers, at_or_after};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{Cue, FREE, Log, STACK_BYTES, Slot, Tally, World};
-use crate::{call::Call, collect, keepers, kernel, sys};
+use crate::{call::Call, collect, keepers, kernel, memory_map, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
 use cpumax_workload::{Class, Op, Workload, parse};
@@ -110,10 +109,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     };
     let world = make_world(workload, plan, job, place, &groups, keepers)?.install();
     become_real_time(place)?;
-    if let Some(lock) = world.plan.locks.iter().position(|made| *made == LockMade::MemoryMap) {
-        let longest_ns = longest_hold_ns(&world.workload, lock as u32);
-        let _ = world.memory_map.set(MemoryMap::new(longest_ns, &place.speed)?);
-    }
+    memory_map::make(world).map_err(Error::Refused)?;
     for log in [&world.log, &world.births, &world.locking] {
         log.open().map_err(|error| error.to_string())?;
     }

@@ -275,8 +275,8 @@ static bool is_alone(void)
 	return running == 1 && !one_may_wake && rounds % LOOK_EVERY;
 }
 
-/* How long it may go on. Who has had its turn leaves at the end of this block, also where no other one runs: that an
- * interrupt has woken one shows only when QEMU comes to it. */
+/* How long it may go on. Who has had its turn leaves at the end of this block, unless it is alone: that an interrupt has woken
+ * one that halts shows only when QEMU comes to it. */
 static void allow(unsigned int number)
 {
 	struct cpu *cpu = &cpus[number];

@@ -89,7 +89,7 @@ pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) ->
 /// Whether work under that lock is one with taking it, beside a real kernel: a write to a file, where it has one reader at
 /// most, or a call that goes through the memory map.
 pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
-    if workload.locks[lock as usize].is_memory_map() {
+    if workload.is_memory_map(lock) {
         return true;
     }
     let reads = |kind: &&TaskSpec| {

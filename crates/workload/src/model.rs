@@ -188,16 +188,6 @@ pub struct LockSpec {
     pub kind: LockKind,
 }
 
-impl LockSpec {
-    /// Name of the lock of the memory map that all tasks share.
-    pub const MEMORY_MAP: &str = "mmap_lock";
-
-    /// Whether real tasks take the kernel's lock of their memory map for it, in system calls that do nothing else.
-    pub fn is_memory_map(&self) -> bool {
-        self.name == LockSpec::MEMORY_MAP && self.kind == LockKind::Rwsem
-    }
-}
-
 /// What kind of kernel lock it is; decides who may hold it together and who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockKind {

@@ -1,0 +1,155 @@
+//! The `cpu` controller in a group of cgroup v2 that does not pass it on to groups below: a guest has it do so while it needs
+//! that, and a group beside its own, which is empty, tells so whoever comes later, also when the guest has been killed.
+
+use crate::cgroup::{PASSED_ON, owner};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// What the group's name has more than that of its guest's own.
+pub const SUFFIX: &str = "-lent";
+
+/// Has `above` pass the controller on to a guest's `base`, if it does not, or does for other guests only.
+///
+/// # Errors
+/// What the kernel refused.
+pub fn lend(above: &Path, base: &Path) -> Result<(), String> {
+    let _locked = lock(above)?;
+    if has_cpu(&above.join(PASSED_ON)) && notes(above).next().is_none() {
+        return Ok(());
+    }
+    // It is noted first, so that nobody takes what we do for the host's own.
+    let note = note_of(base);
+    match fs::create_dir(&note) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(format!("{}: {error}", note.display()));
+        }
+        _ => {}
+    }
+    let file = above.join(PASSED_ON);
+    fs::write(&file, "+cpu").map_err(|error| {
+        let _ = fs::remove_dir(&note);
+        let busy = error.kind() == io::ErrorKind::ResourceBusy;
+        let why =
+            if busy { ": a group that passes it on must have no processes itself" } else { "" };
+        format!("{}: writing \"+cpu\": {error}{why}", file.display())
+    })
+}
+
+/// Takes that back, if it was done for this base; but not from other guests, nor from whoever else uses it by now.
+pub fn take_back(above: &Path, base: &Path) {
+    let note = note_of(base);
+    let Some(_locked) = note.exists().then(|| lock(above).ok()).flatten() else { return };
+    if notes(above).all(|other| other == note) && !is_used(above) {
+        let _ = fs::write(above.join(PASSED_ON), "-cpu");
+    }
+    let _ = fs::remove_dir(&note);
+}
+
+fn note_of(base: &Path) -> PathBuf {
+    let mut name = base.as_os_str().to_owned();
+    name.push(SUFFIX);
+    PathBuf::from(name)
+}
+
+fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(above).into_iter().flatten().flatten();
+    let is_note = |name: &str| name.ends_with(SUFFIX) && owner(name).is_some();
+    entries
+        .map(|entry| entry.path())
+        .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
+}
+
+/// Whether a group below passes the controller on itself, or has a limit or a weight of its own: the kernel would take these away.
+fn is_used(above: &Path) -> bool {
+    let usual = |file: PathBuf, value: &str| {
+        fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().next() != Some(value))
+    };
+    let entries = fs::read_dir(above).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|group| {
+        has_cpu(&group.join(PASSED_ON))
+            || usual(group.join("cpu.max"), "max")
+            || usual(group.join("cpu.weight"), "100")
+            || usual(group.join("cpu.idle"), "0")
+    })
+}
+
+/// Guests change one after the other what the group passes on.
+fn lock(above: &Path) -> Result<File, String> {
+    let error = |error: io::Error| format!("{}: {error}", above.display());
+    let folder = File::open(above).map_err(error)?;
+    // SAFETY: the descriptor is the folder's.
+    if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX) } < 0 {
+        return Err(error(io::Error::last_os_error()));
+    }
+    Ok(folder)
+}
+
+/// Whether a list of controllers has `cpu` in it.
+pub fn has_cpu(list: &Path) -> bool {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    text.split_whitespace().any(|name| name == "cpu")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with files like those of a group.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str, passes_on: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("cpumax-{name}-{}", std::process::id()));
+            fs::create_dir_all(&folder).expect("there is room");
+            fs::write(folder.join(PASSED_ON), passes_on).expect("there is room");
+            Folder(folder)
+        }
+
+        fn passes_on(&self) -> String {
+            fs::read_to_string(self.0.join(PASSED_ON)).expect("is there")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_the_host_passes_on_itself_stays() {
+        let folder = Folder::new("passes", "cpuset cpu io\n");
+        let base = folder.0.join("cpumax-7");
+        lend(&folder.0, &base).unwrap();
+        take_back(&folder.0, &base);
+        assert_eq!(folder.passes_on(), "cpuset cpu io\n");
+    }
+
+    #[test]
+    fn the_last_guest_takes_it_back() {
+        let folder = Folder::new("lends", "io\n");
+        let [first, second] = ["cpumax-7", "cpumax-8"].map(|name| folder.0.join(name));
+        lend(&folder.0, &first).unwrap();
+        fs::write(folder.0.join(PASSED_ON), "io cpu\n").unwrap();
+        lend(&folder.0, &second).unwrap();
+        assert_eq!(notes(&folder.0).count(), 2);
+        take_back(&folder.0, &first);
+        assert_eq!(folder.passes_on(), "+cpu");
+        take_back(&folder.0, &second);
+        assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("-cpu", 0));
+    }
+
+    #[test]
+    fn who_has_a_limit_by_now_keeps_it() {
+        let folder = Folder::new("used", "io\n");
+        let base = folder.0.join("cpumax-7");
+        lend(&folder.0, &base).unwrap();
+        let service = folder.0.join("service");
+        fs::create_dir(&service).unwrap();
+        fs::write(service.join("cpu.max"), "20000 100000\n").unwrap();
+        take_back(&folder.0, &base);
+        assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("+cpu", 0));
+    }
+}

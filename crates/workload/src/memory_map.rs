@@ -1,0 +1,65 @@
+//! The lock of the memory map that all tasks share (kernel: `mmap_lock`): which of a workload's locks real tasks take it for.
+
+use crate::model::{LockIx, LockKind, Op, Workload};
+
+/// The name of that lock.
+pub const MEMORY_MAP: &str = "mmap_lock";
+
+impl Workload {
+    /// Whether that lock is an rwsem of that name, which is taken only in system calls that do nothing but hold it for some kernel
+    /// time.
+    pub fn is_memory_map(&self, lock: LockIx) -> bool {
+        let spec = &self.locks[lock as usize];
+        let takes = |op: &Op| matches!(*op, Op::Lock { lock: taken, .. } if taken == lock);
+        let holds_alone = |program: &[Op]| {
+            let mut calls = 0;
+            for call in program.windows(5) {
+                let [Op::EnterKernel, held, Op::Kernel(_), Op::Unlock { .. }, Op::ExitKernel] =
+                    call
+                else {
+                    continue;
+                };
+                calls += usize::from(takes(held));
+            }
+            calls == program.iter().filter(|op| takes(op)).count()
+        };
+        let is_taken = self.tasks.iter().any(|task| task.program.iter().any(takes));
+        spec.name == MEMORY_MAP
+            && spec.kind == LockKind::Rwsem
+            && is_taken
+            && self.tasks.iter().all(|task| holds_alone(&task.program))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+
+    fn is_it(lock: &str, kind: &str, program: &str) -> bool {
+        let program = program.replace("UNLOCK", &format!("{{ unlock = \"{lock}\" }}"));
+        let program =
+            program.replace("LOCK", &format!("{{ lock = \"{lock}\", mode = \"write\" }}"));
+        let text = format!(
+            "duration = \"1s\"\n[[lock]]\nname = \"{lock}\"\nkind = \"{kind}\"\n[[task]]\nname = \"t\"\n\
+             program = [{{ user = \"1ms\" }}, {program}]\n"
+        );
+        let workload = parse(&text, "lock.toml").unwrap_or_else(|error| panic!("{error}"));
+        workload.is_memory_map(0)
+    }
+
+    #[test]
+    fn its_name_its_kind_and_its_use_tell() {
+        let alone = "{ syscall = [LOCK, { kernel = \"1ms\" }, UNLOCK] }";
+        assert!(is_it("mmap_lock", "rwsem", alone));
+        assert!(!is_it("inode", "rwsem", alone));
+        assert!(!is_it("mmap_lock", "percpu-rwsem", alone));
+        let more = "{ syscall = [LOCK, { kernel = \"1ms\" }, UNLOCK, { kernel = \"1ms\" }] }";
+        assert!(!is_it("mmap_lock", "rwsem", more));
+        assert!(!is_it(
+            "mmap_lock",
+            "rwsem",
+            &format!("{alone}, LOCK, {{ user = \"1ms\" }}, UNLOCK")
+        ));
+        assert!(!is_it("mmap_lock", "rwsem", "{ user = \"1ms\" }"), "nobody takes it");
+    }
+}
