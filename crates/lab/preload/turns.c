@@ -40,6 +40,8 @@
 #define LOOK_EVERY 512
 /* Who does not come for so many turns of others has been stopped, and does not halt by an instruction of its own. */
 #define TURNS_UNTIL_GONE 4096
+/* Functions of QEMU begin at multiples of that. */
+#define FUNCTION_BYTES 16
 /* QEMU has no more of this kind. */
 #define MOST_CPUS 256
 
@@ -234,7 +236,7 @@ static unsigned int who_executes(unsigned int told)
 	if (told < MOST_CPUS && all[told] == *executed)
 		return told;
 	for (unsigned int number = 0; number < MOST_CPUS; number++) {
-		/* QEMU goes through all of its CPUs for each. */
+		/* For this QEMU goes through all of them, so it is asked once for each. */
 		if (!all[number])
 			all[number] = get_cpu(number);
 		if (all[number] == *executed)
@@ -573,6 +575,10 @@ static bool lead(uint8_t *from, const void *to)
 	static const uint8_t load[] = { 0x48, 0xb8 }, jump[] = { 0xff, 0xe0 };
 	uintptr_t page_bytes = sysconf(_SC_PAGESIZE), first = (uintptr_t)from & -page_bytes;
 
+	if ((uintptr_t)from % FUNCTION_BYTES) {
+		fprintf(stderr, "functions of this QEMU stand too near to each other to be changed\n");
+		return false;
+	}
 	if (mprotect((void *)first, 2 * page_bytes, PROT_READ | PROT_WRITE | PROT_EXEC) < 0) {
 		perror("the code of QEMU cannot be changed");
 		return false;

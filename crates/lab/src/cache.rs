@@ -66,8 +66,9 @@ impl Cache {
         console: &str,
         name: &str,
     ) -> Result<T, Error> {
+        use Error::{Hung, Panic, TimedOut, Vm};
         let error = match result {
-            Err(error @ (Error::Panic { .. } | Error::Hung { .. } | Error::Vm { .. })) => error,
+            Err(error @ (Panic { .. } | Hung { .. } | TimedOut { .. } | Vm { .. })) => error,
             result => return result,
         };
         let folder = self.folder.join("consoles");

@@ -86,8 +86,8 @@ impl Lab {
         let mut begun = false;
         loop {
             let said = vm.next(patience).map_err(|error| match (error, time) {
-                (Error::Hung { .. }, Some(time)) if begun => {
-                    Error::TimedOut { seconds: time.as_secs_f64() }
+                (Error::Hung { console, .. }, Some(time)) if begun => {
+                    Error::TimedOut { seconds: time.as_secs_f64(), console }
                 }
                 (error, _) => error,
             });

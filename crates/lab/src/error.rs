@@ -124,10 +124,14 @@ pub enum Error {
         console: String,
     },
     /// A command was not done in the time that it was given.
-    #[error("the command has not ended within {seconds} s, the time that it was given")]
+    #[error(
+        "the command has not ended within {seconds} s, the time that it was given; the end of the console:\n{console}"
+    )]
     TimedOut {
         /// That time, s.
         seconds: f64,
+        /// The last lines of the console.
+        console: String,
     },
     /// The machine ended, or QEMU did not do what it was told.
     #[error("the virtual machine failed: {said}; the end of its console:\n{console}")]
@@ -182,6 +186,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a command was not done in the time that it was given.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Error::TimedOut { .. } => true,
+            Error::Kept { error, .. } => error.is_timeout(),
+            _ => false,
+        }
+    }
+
     /// For `map_err` on what is done with a file.
     pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();

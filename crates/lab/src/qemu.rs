@@ -214,6 +214,23 @@ pub(crate) fn serve_timers_promptly(pid: u32) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn many_emulated_cpus_boot_otherwise_and_nothing_else_does() {
+        let boots_otherwise = |mode, accelerator| {
+            let told = kernel_arguments(mode, accelerator).contains(" lpj=");
+            let lacks = machine(mode, accelerator).iter().any(|word| word.ends_with(",-cx16"));
+            assert_eq!(told, lacks);
+            told
+        };
+        let parallel = |cpus| Mode::Parallel { cpus };
+        assert!(boots_otherwise(parallel(FEW_CPUS + 1), Accelerator::Emulated));
+        for mode in [Mode::Exact, parallel(FEW_CPUS)] {
+            assert!(!boots_otherwise(mode, Accelerator::Emulated));
+        }
+        let told = kernel_arguments(parallel(64), Accelerator::Kvm);
+        assert!(!told.contains("lpj"), "{told}");
+    }
+
     /// What the kernel says of a process: its nice value, and the slice it has, ns.
     fn nice_and_slice(pid: u32) -> (i32, u64) {
         // SAFETY: all zeroes is a value of it, and there is room for the answer.

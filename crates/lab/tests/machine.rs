@@ -185,8 +185,8 @@ fn a_machine_that_hangs_is_given_up_and_its_console_is_told() {
     };
     let (error, _) = kept(lab.run_command(&hang, &Quiet, |_, _| {}).unwrap_err());
     let told = error.to_string();
-    assert!(matches!(error, Error::Hung { .. }), "{told}");
-    assert!(told.contains("about to hang"), "{told}");
+    assert!(matches!(error, Error::TimedOut { .. }) && error.is_timeout(), "{told}");
+    assert!(told.contains("within 5 s") && told.contains("about to hang"), "{told}");
 }
 
 #[test]

@@ -541,7 +541,8 @@ impl Machine<'_> {
             let levels = u64::from(self.levels_of(task));
             let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
             let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
-            self.tasks[task].parked_ns = parked_ns as u16;
+            // Groups are 64 deep at most.
+            self.tasks[task].parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
             let c = &mut self.cpus[cpu];
             // The switch to one that comes only to park is part of it.
             c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };

@@ -75,7 +75,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
         Ok(0) => Ok(()),
         Ok(status) => Err(Failure::Status(status)),
         Err(cpumax_lab::Error::Interrupted) => Err(Failure::Interrupted),
-        Err(error @ cpumax_lab::Error::TimedOut { .. }) => {
+        Err(error) if error.is_timeout() => {
             Failure::from(error).report();
             Err(Failure::Status(TIMED_OUT))
         }
