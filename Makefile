@@ -35,12 +35,14 @@ run: deps ## Replay a shipped recording under two limits on every generation
 CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
 CONFORMANCE_CASES ?= --cases 1000340..1000839
 
-conformance: guest ## Hold the model against all real kernels again: docs/conformance.md
+conformance: guest ## Hold the model against all real kernels again: docs/conformance.md, docs/conformance-found.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
 	mkdir -p target/conformance/traces
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
 		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
-	cat docs/conformance.md
+	$(CARGO) run --quiet --release -p cpumax -- compare $(wildcard scenarios/found/*.toml) --kernel $(CONFORMANCE_KERNELS) \
+		--runs target/conformance --markdown docs/conformance-found.md || [ $$? = 1 ]
+	cat docs/conformance.md docs/conformance-found.md
 
 # The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots.
 PARALLEL_KERNELS ?= 6.12,6.18,7.3

@@ -7,10 +7,10 @@ Each scenario does one thing again and again, so that what the model has a micro
 thousand times: calls, moves, preemption by ticks and by who wakes up, in no group and three groups deep. The model runs under
 noise with twelve seeds: the mean, the least and the most. Figures of docs/compare.md, "Microseconds"."""
 
+import argparse
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 PROGRAM = pathlib.Path(__file__).resolve().parent.parent / "target/release/cpumax"
@@ -59,13 +59,20 @@ def requests(path, kernel, *more):
     return {kind: (t["usage_usec"] / t["completions"], t["completions"]) for kind, t in tasks.items() if t.get("completions")}
 
 
-def main(kernels):
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", nargs="*", default=["6.12", "6.18", "7.3"])
+    parser.add_argument("--seconds", type=int, default=1, help="length of each run; the longer, the closer")
+    parser.add_argument("--only", default="", help="scenarios with that in their names")
+    asked = parser.parse_args()
     print(f"{'':28} {'kernel':7} {'task':4} {'us each: real':>14} {'model':>8} {'':>17} {'number: real':>13} {'model':>7}")
     for name, text in SCENARIOS.items():
+        if asked.only not in name:
+            continue
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write(f'name = "requests"\nduration = "1s"\n[machine]\ncpus = 1\nhz = 250\n{text}')
+            file.write(f'name = "requests"\nduration = "{asked.seconds}s"\n[machine]\ncpus = 1\nhz = 250\n{text}')
             file.flush()
-            for kernel in kernels:
+            for kernel in asked.kernels:
                 real = requests(file.name, kernel, "--on", "vm")
                 models = [requests(file.name, kernel, "--noise", str(seed)) for seed in SEEDS]
                 for kind, (each_us, number) in real.items():
@@ -77,4 +84,4 @@ def main(kernels):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["6.12", "6.18", "7.3"])
+    main()
