@@ -393,10 +393,13 @@ impl Machine<'_> {
             // Idle tasks preempt nobody, also where their groups compete (kernel: `normal_policy()`).
             return;
         }
-        if self.is_flat() {
-            self.charge_path(self.ses[self.tasks[curr].se].q);
-        } else {
-            self.charge(q);
+        // One of class idle makes way as it is.
+        if !makes_way {
+            if self.is_flat() {
+                self.charge_path(self.ses[self.tasks[curr].se].q);
+            } else {
+                self.charge(q);
+            }
         }
         let preempts = match self.rules.queue {
             Queue::Cfs => self.preempts_cfs(se, running, makes_way),
@@ -442,6 +445,7 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 
     #[test]
     fn who_wakes_many_is_spread_from_who_wakes_half_as_many() {
@@ -458,5 +462,43 @@ mod tests {
         many.record(TaskId(0), 1_500_000_001);
         assert_eq!(many.flips, 4);
         assert!(many.is_wide(few, 2));
+    }
+
+    /// It is charged where it goes: a group whose quota is over by then is throttled there, not where the other one wakes up.
+    #[test]
+    fn one_of_class_idle_makes_way_without_being_charged() {
+        let text = r#"
+            duration = "20ms"
+            [machine]
+            cpus = 1
+            hz = 250
+            preempt = "lazy"
+            timer_phase = "0ms"
+            [[group]]
+            path = "/g"
+            max = "5000 100000"
+            [[task]]
+            name = "idle"
+            class = "idle"
+            group = "/g"
+            program = [{ kernel = "15ms" }]
+            [[group]]
+            path = "/g/other"
+            [[task]]
+            name = "first"
+            group = "/g/other"
+            program = [{ sleep = "4500us" }, { user = "1ms" }]
+            [[task]]
+            name = "second"
+            group = "/g/other"
+            program = [{ sleep = "6500us" }, { user = "1ms" }]
+        "#;
+        let workload = cpumax_workload::parse(text, "way.toml").unwrap();
+        let options = crate::Options::new(crate::kernel::parse_kernels("6.17").unwrap()[0], 1);
+        let mut trace = Recorded::default();
+        crate::run(&workload, &options, Some(&mut trace), None).unwrap();
+        let throttled = |event: &&TraceEvent| matches!(event.what, What::Throttle { .. });
+        let first = trace.events.iter().find(throttled).map(|event| event.time_ns);
+        assert_eq!(first, Some(8_000_000), "at the tick, not when the second one wakes up");
     }
 }
