@@ -40,7 +40,7 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 	mkdir -p target/conformance/traces
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
 		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
-	$(CARGO) run --quiet --release -p cpumax -- compare $(wildcard scenarios/found/*.toml) --kernel $(CONFORMANCE_KERNELS) \
+	$(CARGO) run --quiet --release -p cpumax -- compare $(sort $(wildcard scenarios/found/*.toml)) --kernel $(CONFORMANCE_KERNELS) \
 		--runs target/conformance --markdown docs/conformance-found.md || [ $$? = 1 ]
 	cat docs/conformance.md docs/conformance-found.md
 
