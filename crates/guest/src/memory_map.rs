@@ -31,7 +31,7 @@ const MADV_POPULATE_READ: i32 = 22;
 pub struct MemoryMap {
     at: *mut u8,
     pages: usize,
-    /// How many holds have been given to writers, in all.
+    /// How many pages have been given to writers, in all.
     gone_through: AtomicUsize,
     protect: Cost,
     look: Cost,

@@ -320,7 +320,7 @@ pub struct Rules {
     /// Moving a queued task to another group tests for preemption (7.0+). `moves.rs`.
     pub move_tests_preemption: bool,
     /// An idle CPU sees a task there that is moved to another group at once, where it is not tested whether it preempts; not
-    /// in 6.17 to 6.19, where it waits for something else to come to that CPU.
+    /// in 6.12 to 6.19, where it waits for something else to come to that CPU.
     pub move_wakes_idle: bool,
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
@@ -425,13 +425,14 @@ pub const G2A_6_6: Rules = Rules {
     limit_keeps_tick: true,
     ..G2A_6_4
 };
-/// 6.12: delayed dequeue; who is picked again is not set up anew.
+/// 6.12: delayed dequeue; who is picked again is not set up anew; an idle CPU is not told about one that is moved between groups.
 pub const G2A_6_12: Rules = Rules {
     delayed_dequeue: true,
     base_slice_ns: 700_000,
     unprotected: Unprotected::GoesIfAhead,
     hrtick_each_pick: false,
     empty_keeps_weight: true,
+    move_wakes_idle: false,
     ..G2A_6_6
 };
 /// 6.13: a new weight rescales what is left to a deadline.
@@ -446,9 +447,8 @@ pub const G2A_6_14: Rules =
     Rules { offline: Offline::DyingCpu, delayed_is_load_only: true, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
 pub const G2A_6_16: Rules = Rules { preempt: Preempt::Lazy, ..G2A_6_14 };
-/// 6.17: a task that is no longer protected is rescheduled; an idle CPU is not told about one that is moved between groups.
-pub const G2A_6_17: Rules =
-    Rules { unprotected: Unprotected::Goes, move_wakes_idle: false, ..G2A_6_16 };
+/// 6.17: a task that is no longer protected is rescheduled.
+pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 };
 /// G3, task-based throttle: 6.18.
 pub const G3: Rules = Rules {
     unit: Unit::Task,
