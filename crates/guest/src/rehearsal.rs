@@ -2,12 +2,15 @@
 //! translates their code, and the kernel's for them, when they first come there, which takes it 2 to 6 ms.
 //!
 //! They do so twice: before there are limits, as nobody can be stopped at it then; and again when there are, and when what
-//! is recorded is, as a kernel writes its own code anew for both. What that takes of a pool is there again at the start.
+//! is recorded is, as a kernel writes its own code anew for both. Who is stopped then gets to the end of it with more quota.
+//! What all that takes of a pool is there again at the start.
 
+use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
 use crate::task::{Task, used_ns};
 use crate::work::stamp;
 use crate::world::{Cue, Slot, World};
+use cpumax_limit::Limit;
 use cpumax_workload::{Op, Span, Target};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -26,36 +29,84 @@ static SHORT: [Op; 5] = [
 /// Has all tasks there are rehearse before there are limits; what is to be said, if that takes too long.
 pub fn rehearse_all(world: &World) -> Option<String> {
     const MOST_NS: u64 = 2_000_000_000;
-    let left = rehearse_for(world, MOST_NS);
+    if world.is_exact {
+        return None;
+    }
+    let left = as_if_running(world, || {
+        cue_all(world);
+        wait_for_all(world, MOST_NS)
+    });
     (left > 0).then(|| format!("{left} tasks were not ready when the run began"))
 }
 
-/// The same when there are. Who is stopped by a limit does not get to the end of it, and need not.
-pub fn rehearse_again(world: &World) {
+/// The same when there are. Whom a limit stops before the end of it gets there with a quota that stops nobody, as one who
+/// rehearses when the run has begun uses up what others are to have, and holds what they wait for.
+///
+/// # Errors
+/// A limit is refused by the kernel.
+pub fn rehearse_again(
+    world: &World,
+    hierarchy: &Hierarchy,
+    groups: &[Group],
+) -> Result<(), String> {
     const MOST_NS: u64 = 100_000_000;
-    rehearse_for(world, MOST_NS);
+    /// What is to be done between that and the start takes less.
+    const REST_NS: u64 = 50_000_000;
+    if world.is_exact {
+        return Ok(());
+    }
+    let end_ns = world.start_ns.load(Relaxed) - REST_NS;
+    let limited = groups.iter().zip(&world.workload.groups);
+    let limited = limited.filter(|(_, spec)| spec.limit.quota_ns().is_some());
+    as_if_running(world, || {
+        cue_all(world);
+        if wait_for_all(world, MOST_NS) == 0 {
+            return Ok(());
+        }
+        // The first hierarchy lets no group have more than its parent: that gets more first, and less last.
+        for (group, spec) in limited.clone() {
+            hierarchy.write_limit(group, spec.limit, ample(spec.limit)?)?;
+        }
+        wait_for_all(world, end_ns.saturating_sub(sys::monotonic_ns()));
+        for (group, spec) in limited.rev() {
+            hierarchy.write_limit(group, ample(spec.limit)?, spec.limit)?;
+        }
+        Ok(())
+    })
 }
 
-/// How many tasks have not done so after that time, at the latest.
-fn rehearse_for(world: &World, most_ns: u64) -> usize {
-    if world.is_exact {
-        return 0;
-    }
+/// A limit with the same period, whose timer goes on as it does, and a quota of more CPUs than there are.
+fn ample(limit: Limit) -> Result<Limit, String> {
+    const CPUS: u64 = 1024;
+    let period_ns = limit.period_ns();
+    Limit::new(Some(CPUS * period_ns), period_ns, 0).map_err(|error| error.to_string())
+}
+
+/// Does something while the run has begun, for all that tasks can tell.
+fn as_if_running<T>(world: &World, something: impl FnOnce() -> T) -> T {
     let start_ns = world.start_ns.swap(sys::monotonic_ns(), Relaxed);
     let start_stamp = world.start_stamp.swap(stamp(), Relaxed);
-    for slot in world.slots.iter().filter(|slot| slot.pid.load(Relaxed) != 0) {
-        slot.set_go(Cue::Rehearse);
-    }
-    let rehearses = |slot: &&Slot| slot.go.load(Acquire) == Cue::Rehearse as u32;
-    let left = || world.slots.iter().filter(rehearses).count();
-    let mut looks = most_ns / LOOK_NS;
-    while left() > 0 && looks > 0 {
-        sys::sleep_for(LOOK_NS);
-        looks -= 1;
-    }
+    let done = something();
     world.start_ns.store(start_ns, Relaxed);
     world.start_stamp.store(start_stamp, Relaxed);
     world.lateness.forget();
+    done
+}
+
+fn cue_all(world: &World) {
+    for slot in world.slots.iter().filter(|slot| slot.pid.load(Relaxed) != 0) {
+        slot.set_go(Cue::Rehearse);
+    }
+}
+
+/// How many tasks have not done so after that time, at the latest.
+fn wait_for_all(world: &World, most_ns: u64) -> usize {
+    let rehearses = |slot: &&Slot| slot.go.load(Acquire) == Cue::Rehearse as u32;
+    let left = || world.slots.iter().filter(rehearses).count();
+    let end_ns = sys::monotonic_ns() + most_ns;
+    while left() > 0 && sys::monotonic_ns() < end_ns {
+        sys::sleep_for(LOOK_NS);
+    }
     left()
 }
 
