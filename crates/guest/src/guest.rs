@@ -142,6 +142,7 @@ fn run_and_exit(job: &Job, place: &Place, answer_fd: i32) -> ! {
     if !place.in_vm {
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as usize);
     }
+    sys::allow_many_files();
     let message = match run::run(job, place) {
         Ok(report) => FromGuest::Result(Box::new(report)),
         Err(Error::Refused(reason)) => FromGuest::Refused { reason },

@@ -225,6 +225,24 @@ pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
 }
 
+/// Raises how many files this process may have open, where it may: each group has up to three, each pipe two.
+pub fn allow_many_files() {
+    /// As many as kernels let anybody have, unless they are told otherwise.
+    const MOST: u64 = 1 << 20;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: there is room for what is told, and what is set is there.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) < 0 {
+            return;
+        }
+        let most = libc::rlimit { rlim_cur: MOST, rlim_max: MOST.max(limit.rlim_max) };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) < 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 /// kill(2)
 pub fn kill(pid: i32, signal: c_int) -> isize {
     call(Sysno::kill, [pid as usize, signal as usize, 0, 0, 0, 0])
