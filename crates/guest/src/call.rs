@@ -182,20 +182,15 @@ impl Task {
                 return;
             }
             [Op::Lock { lock, mode }, Op::Kernel(span), Op::Unlock { .. }] => {
-                match self.world.locks[lock as usize].made {
-                    LockMade::Inode => {
-                        let ns = self.locked_work(span);
-                        self.write_alone(lock, ns);
-                        self.pc = end;
-                        return;
+                let made = self.world.locks[lock as usize].made;
+                if matches!(made, LockMade::Inode | LockMade::MemoryMap) {
+                    let ns = self.locked_work(span);
+                    match made {
+                        LockMade::Inode => self.write_alone(lock, ns),
+                        _ => self.hold_memory_map(mode, ns),
                     }
-                    LockMade::MemoryMap => {
-                        let ns = self.locked_work(span);
-                        self.hold_memory_map(mode, ns);
-                        self.pc = end;
-                        return;
-                    }
-                    _ => {}
+                    self.pc = end;
+                    return;
                 }
             }
             _ => {}
