@@ -6,7 +6,7 @@
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
-use crate::timers::{Timers, at_or_after};
+use crate::timers::{Here, at_or_after};
 use cpumax_limit::Limit;
 use cpumax_workload::{Action, GroupSpec, Workload};
 use std::collections::BTreeMap;
@@ -41,14 +41,15 @@ pub fn write_limits(
     start_ns: u64,
     notes: &mut Vec<String>,
 ) -> Result<Edges, String> {
+    let here = Here::stay();
     let mut edges = Edges::new();
     let mut steered = Vec::new();
     let mut periods_ns = Vec::new();
     for (ix, spec) in workload.groups.iter().enumerate().skip(1) {
         let Some(first) = first_limit(workload, ix) else { continue };
-        let before = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
+        let before = here.timers()?;
         hierarchy.write_limit(&groups[ix], Limit::UNLIMITED, first)?;
-        let after = Timers::read().map_err(|error| format!("/proc/timer_list: {error}"))?;
+        let after = here.timers()?;
         // Who has no limit for now stops at its edge.
         let last_ns: Vec<u64> = steered.iter().map(|group: &Steered| group.edge_ns).collect();
         let Some(edge_ns) = after.new_edge(&before, &periods_ns, &last_ns) else {

@@ -219,7 +219,24 @@ pub fn set_nice(pid: i32, nice: i8) -> isize {
     call(Sysno::setpriority, [PROCESS, pid as usize, nice as isize as usize, 0, 0, 0])
 }
 
-/// `sched_setaffinity(2)`
+/// A set of CPUs, a bit each, of as many as a kernel can have.
+pub struct Cpus(pub [u64; 128]);
+
+impl Default for Cpus {
+    fn default() -> Cpus {
+        Cpus([0; 128])
+    }
+}
+
+/// `sched_getaffinity(2)` of the caller.
+pub fn affinity() -> Cpus {
+    let mut cpus = Cpus::default();
+    let bytes = size_of::<Cpus>();
+    call(Sysno::sched_getaffinity, [0, bytes, cpus.0.as_mut_ptr() as usize, 0, 0, 0]);
+    cpus
+}
+
+/// `sched_setaffinity(2)`; task 0 is the caller.
 pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     let bytes = size_of_val(mask);
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])

@@ -5,30 +5,43 @@
 //! set when it fires: that is how it can be put where a scenario wants it.
 
 use crate::sys;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
-/// All armed timers that matter here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Timers {
-    /// Next tick of each CPU that has one, ns, in order of CPUs.
-    pub ticks_ns: Vec<u64>,
-    /// Next edge of each armed period timer, ns, ascending.
-    pub edges_ns: Vec<u64>,
+/// The CPU that the caller is on, and stays on for as long as it has this: a period timer that it starts by writing a limit is
+/// one of that CPU's.
+pub struct Here {
+    cpu: u32,
+    before: sys::Cpus,
 }
 
-impl Timers {
-    /// As they are now. The kernel counts through its timers anew for each line of the file, so one that fires meanwhile
-    /// makes it leave out another; then the file is read again.
+impl Here {
+    /// Stays.
+    pub fn stay() -> Here {
+        let before = sys::affinity();
+        let cpu = sys::cpu();
+        let mut only = sys::Cpus::default();
+        let (word, bit) = (cpu as usize / 64, 1 << (cpu % 64));
+        // Else nobody knows how to let it go again.
+        if before.0.get(word).is_some_and(|bits| bits & bit != 0) {
+            only.0[word] = bit;
+            sys::set_affinity(0, &only.0);
+        }
+        Here { cpu, before }
+    }
+
+    /// This CPU's timers as they are now. The kernel counts through them anew for each line of the file, so one that fires
+    /// meanwhile makes it leave out another; then they are read again.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.
-    pub fn read() -> io::Result<Timers> {
+    pub fn timers(&self) -> Result<Timers, String> {
         const TIMES: u32 = 8;
         let mut timers = Timers::default();
         for _ in 0..TIMES {
+            let text = self.text().map_err(|error| format!("/proc/timer_list: {error}"))?;
             let first_ns;
-            (timers, first_ns) = Timers::parse(&fs::read_to_string("/proc/timer_list")?);
+            (timers, first_ns) = Timers::parse(&text, self.cpu);
             if first_ns.is_none_or(|first_ns| sys::monotonic_ns() < first_ns) {
                 break;
             }
@@ -36,12 +49,52 @@ impl Timers {
         Ok(timers)
     }
 
-    /// What the file says, and when the first timer of all fires.
-    fn parse(text: &str) -> (Timers, Option<u64>) {
+    /// The file up to the end of what it says of this CPU: with many of them the whole takes so long to read that a timer
+    /// of some CPU fires meanwhile.
+    fn text(&self) -> io::Result<String> {
+        const SOME: usize = 4096;
+        let end = format!("\ncpu: {}\n", self.cpu + 1);
+        let mut file = File::open("/proc/timer_list")?;
+        let (mut bytes, mut buffer) = (Vec::new(), [0; SOME]);
+        loop {
+            let n = file.read(&mut buffer)?;
+            let seen = bytes.len().saturating_sub(end.len());
+            bytes.extend_from_slice(&buffer[..n]);
+            if n == 0 || bytes[seen..].windows(end.len()).any(|part| part == end.as_bytes()) {
+                return Ok(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        sys::set_affinity(0, &self.before.0);
+    }
+}
+
+/// All armed timers of a CPU that matter here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Timers {
+    /// Its next tick, ns.
+    pub tick_ns: Option<u64>,
+    /// Next edge of each armed period timer, ns, ascending.
+    pub edges_ns: Vec<u64>,
+}
+
+impl Timers {
+    /// What the file says of a CPU, and when the first of that CPU's timers fires.
+    fn parse(text: &str, cpu: u32) -> (Timers, Option<u64>) {
         let mut timers = Timers::default();
         let mut first_ns: Option<u64> = None;
+        let is_cpu = |line: &str| line.strip_prefix("cpu: ").map(|n| n.parse() == Ok(cpu));
+        let mut is_here = false;
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
+            is_here = is_cpu(line).unwrap_or(is_here);
+            if !is_here {
+                continue;
+            }
             let line = line.trim_start();
             if !line.starts_with('#') {
                 continue;
@@ -55,7 +108,7 @@ impl Timers {
             match function {
                 "sched_cfs_period_timer" => timers.edges_ns.extend(expiry),
                 // From 6.9 on under the second name.
-                "tick_sched_timer" | "tick_nohz_handler" => timers.ticks_ns.extend(expiry),
+                "tick_sched_timer" | "tick_nohz_handler" => timers.tick_ns = expiry,
                 _ => {}
             }
         }
@@ -153,14 +206,24 @@ active timers:
 
     #[test]
     fn ticks_and_edges_are_found_by_the_names_of_their_functions() {
-        let (timers, first_ns) = Timers::parse(TEXT);
+        let (timers, first_ns) = Timers::parse(TEXT, 0);
         assert_eq!(first_ns, Some(13_030_768_000_000));
-        assert_eq!(timers.ticks_ns, [13_030_768_000_000]);
+        assert_eq!(timers.tick_ns, Some(13_030_768_000_000));
         assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
         assert_eq!(
-            Timers::parse("now at\n #0: <0>, tick_sched_timer\n"),
+            Timers::parse("now at\n\ncpu: 0\n #0: <0>, tick_sched_timer\n", 0),
             (Timers::default(), None)
         );
+    }
+
+    #[test]
+    fn timers_of_other_cpus_do_not_count() {
+        let (of_0, of_1) = TEXT.split_at(TEXT.find(" #2").unwrap());
+        let text = format!("{of_0}\ncpu: 1\n{of_1}");
+        assert_eq!(Timers::parse(&text, 0).0.edges_ns, [0; 0]);
+        let (timers, first_ns) = Timers::parse(&text, 1);
+        assert_eq!((timers.tick_ns, first_ns), (None, Some(13_030_790_000_001)));
+        assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
     }
 
     #[test]
