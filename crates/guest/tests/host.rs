@@ -62,10 +62,12 @@ impl Guest {
     }
 
     fn groups(&self) -> Vec<String> {
-        let name = format!("cpumax-{}", self.process.id());
+        let own = format!("cpumax-{}", self.process.id());
+        let lent = format!("{own}-lent");
         let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"];
-        let paths = tops.map(|top| format!("{top}/{name}"));
-        paths.into_iter().filter(|path| Path::new(path).exists()).collect()
+        let paths =
+            tops.into_iter().flat_map(|top| [&own, &lent].map(|name| format!("{top}/{name}")));
+        paths.filter(|path| Path::new(path).exists()).collect()
     }
 
     /// Waits for its end and sees that nothing is left.
