@@ -427,8 +427,21 @@ impl<'a> Machine<'a> {
         };
         match at_ns {
             Some(at_ns) => self.heap.push(at_ns, event),
-            None => self.fire_now(event),
+            None => self.fire_there(event),
         }
+    }
+
+    /// Lets it happen, on its CPU if it is done by whoever does what comes from outside.
+    fn fire_there(&mut self, event: Event) {
+        self.here = match event {
+            Event::Start { .. }
+            | Event::Birth { .. }
+            | Event::Arrival { .. }
+            | Event::Intervention { .. } => self.outside_cpu(),
+            _ => CpuId::NONE,
+        };
+        self.fire_now(event);
+        self.here = CpuId::NONE;
     }
 
     fn timer_event(&mut self, slot: usize) {

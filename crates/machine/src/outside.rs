@@ -28,6 +28,15 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
+    /// Which CPU whoever does this is on, where that is one of several: others than that learn of it by an interrupt, or at
+    /// their next tick.
+    pub(crate) fn outside_cpu(&self) -> CpuId {
+        if self.outside.is_none() || self.cpus.len() == 1 {
+            return CpuId::NONE;
+        }
+        self.tasks[self.outside].cpu
+    }
+
     /// When the run ends, and with that its counters are read: whoever does this comes at the end of the workload, and has
     /// read half of them when it says. Under noise all are read at one time somewhere between the first and the last.
     pub(crate) fn end_ns(&mut self) -> u64 {

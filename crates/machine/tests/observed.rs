@@ -350,6 +350,43 @@ fn what_is_to_start_while_another_one_is_started_comes_after_it() {
 }
 
 #[test]
+fn a_task_that_is_started_from_another_cpu_preempts_lazily_at_the_next_tick() {
+    let text = r#"
+        name = "starts"
+        duration = "14ms"
+        [machine]
+        cpus = 2
+        hz = 250
+        [[task]]
+        name = "idle"
+        class = "idle"
+        cpus = "1"
+        program = [{ user = "1s" }]
+        [[task]]
+        name = "late"
+        start = "10ms"
+        cpus = "1"
+        program = [{ user = "1s" }]
+    "#;
+    let workload = cpumax_workload::parse(text, "starts.toml").expect("is a workload");
+    let outside_ns = vec![(0, 5_000), (10_000_000, 20_000)];
+    let observed = Conditions { hz: Some(250), outside_ns, ..Conditions::default() };
+    let came_us = |kernel, observed: Option<&Conditions>| {
+        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+        let options = Options { check: true, observed, ..Options::new(kernel, 1) };
+        let mut recorded = Recorded::default();
+        run(&workload, &options, Some(&mut recorded), None).expect("runs");
+        let late = recorded.names.tasks.iter().position(|name| name == "late");
+        let to_late = What::Switch { next: late.map(|task| task as u32) };
+        recorded.events.iter().find(|event| event.what == to_late).map(|event| event.time_ns / 1000)
+    };
+    // Whoever starts it is on CPU 0, takes 8 us, and sends an interrupt that takes 2 us, or none where preemption is lazy.
+    assert_eq!(came_us("6.12", Some(&observed)), Some(10_010));
+    assert_eq!(came_us("6.18", Some(&observed)), Some(12_000));
+    assert_eq!(came_us("6.18", None), Some(10_000), "nobody starts it that is on any CPU");
+}
+
+#[test]
 fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
     let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
     let hogs = |cpus| {
