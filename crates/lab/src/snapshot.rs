@@ -224,9 +224,8 @@ impl Boot<'_> {
             Accelerator::Emulated => boot_time(self.mode),
             Accelerator::Kvm => kvm::BOOT_TIME,
         };
-        let deadline = Instant::now() + boot_time;
-        let patience = Patience { deadline, stop };
-        vm.wait_until_stopped(patience).inspect_err(|_| *console = vm.console())?;
+        let patience = || Patience { deadline: Instant::now() + boot_time, stop };
+        vm.wait_until_stopped(patience()).inspect_err(|_| *console = vm.console())?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
             // It takes the reader with it, also when the disk is full: else the machine would wait for it for ever.
@@ -243,7 +242,8 @@ impl Boot<'_> {
         let state_again = partial.seek(SeekFrom::Start(0)).and_then(|_| partial.try_clone());
         let state_again = state_again.map_err(Error::file("read in", folder))?;
         let mut again = self.restore(state_again, PAUSE, stop)?;
-        let ready = greeting(&mut again, patience).inspect_err(|_| *console = again.console())?;
+        // Where the host is busy the boot may have taken longer than it was given, for which this machine did not wait.
+        let ready = greeting(&mut again, patience()).inspect_err(|_| *console = again.console())?;
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
