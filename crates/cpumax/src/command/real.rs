@@ -20,6 +20,7 @@ use cpumax_outcome::Outcome;
 use cpumax_outcome::{Tolerances, compare};
 use cpumax_workload::{Expectation, Workload, print};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
@@ -56,8 +57,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
     if let Some(json) = json {
-        let outcomes = done.iter().filter_map(|(_, report)| report.as_ref().ok());
-        json.write(outcomes.map(|report| &report.outcome))?;
+        let reports = done.iter().filter_map(|(_, report)| report.as_ref().ok());
+        json.write(reports.map(JsonRun::of))?;
     }
     let verdicts = verdicts(&workloads, &kernels, &done, args)?;
     if tables {
@@ -69,6 +70,22 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     failures(&done)?;
     let passed = verdicts.iter().flatten().all(Verdict::passed);
     if passed { Ok(()) } else { Err(Failure::Unexpected) }
+}
+
+/// A run on a real kernel as docs/json.md describes it.
+#[derive(Serialize)]
+struct JsonRun<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    not_measured: &'a [String],
+    notes: &'a [String],
+}
+
+impl JsonRun<'_> {
+    fn of(report: &Report) -> JsonRun<'_> {
+        let Report { outcome, not_measured, notes, .. } = report;
+        JsonRun { outcome, not_measured, notes }
+    }
 }
 
 /// Whether a scenario is no longer what its expectations were written for.
@@ -382,6 +399,25 @@ fn failures(done: &[Ended<'_>]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_tells_what_was_not_measured_and_what_is_to_be_noted() {
+        let kernel = cpumax_machine::kernel::parse_kernels("6.18").unwrap()[0];
+        let nested = cpumax_workload::parse(builtin::find("nested").unwrap().text, "a").unwrap();
+        let options = cpumax_machine::Options::new(kernel, 1);
+        let report = Report {
+            outcome: cpumax_machine::run(&nested, &options, None, None).unwrap(),
+            conditions: cpumax_outcome::Conditions::default(),
+            locks: std::collections::BTreeMap::new(),
+            not_measured: vec!["events".to_owned()],
+            notes: vec!["the machine was slow".to_owned()],
+            trace: None,
+        };
+        let json = serde_json::to_value(JsonRun::of(&report)).unwrap();
+        assert_eq!(json["not_measured"][0], "events");
+        assert_eq!(json["notes"][0], "the machine was slow");
+        assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), report.outcome);
+    }
 
     #[test]
     fn one_cpu_is_exact_and_more_are_parallel_unless_asked_otherwise() {
