@@ -3,7 +3,7 @@
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
-use cpumax_outcome::trace::{Recorded, What};
+use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use cpumax_outcome::{Conditions, GroupOutcome};
 use cpumax_workload::build::{Act, Change, Group, Task};
 use cpumax_workload::step::{forever, kernel, repeat, syscall, user};
@@ -384,6 +384,29 @@ fn a_task_that_is_started_from_another_cpu_preempts_lazily_at_the_next_tick() {
     assert_eq!(came_us("6.12", Some(&observed)), Some(10_010));
     assert_eq!(came_us("6.18", Some(&observed)), Some(12_000));
     assert_eq!(came_us("6.18", None), Some(10_000), "nobody starts it that is on any CPU");
+}
+
+#[test]
+fn a_task_that_did_not_begin_on_the_machine_that_was_observed_waits_where_it_was_made() {
+    let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
+    let hogs = Workload::builder("hogs").cpus(2).duration(Duration::from_millis(3));
+    let hogs = hogs.task(hog("first").count(3)).task(hog("last")).build().expect("is a workload");
+    let woken_on = |last: &[Option<u32>]| {
+        let first_cpus = [("first", &[Some(1), Some(1), Some(0)][..]), ("last", last)];
+        let first_cpus = first_cpus.map(|(name, cpus)| (name.to_owned(), cpus.to_vec()));
+        let observed = Conditions { first_cpus: first_cpus.into(), ..Conditions::default() };
+        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
+        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
+        let mut recorded = Recorded::default();
+        run(&hogs, &options, Some(&mut recorded), None).expect("runs");
+        let is_last = |task: u32| recorded.names.tasks[task as usize] == "last";
+        let mut events = recorded.events.iter();
+        let woken =
+            |event: &&TraceEvent| matches!(event.what, What::Wake { task } if is_last(task));
+        events.find(woken).map(|event| event.cpu)
+    };
+    // Tasks are made on CPUs in turn; one that is born goes where there are fewer.
+    assert_eq!((woken_on(&[None]), woken_on(&[])), (Some(1), Some(0)));
 }
 
 #[test]

@@ -128,10 +128,11 @@ impl Machine<'_> {
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        if why == Enqueue::Fork {
-            if let Some(first) = self.observed_first_cpu(task) {
-                return first;
-            }
+        let first = if why == Enqueue::Fork { self.observed_first_cpu(task) } else { None };
+        if let Some(Some(first)) = first {
+            return first;
+        }
+        if why == Enqueue::Fork && first.is_none() {
             let own_llc = self.llc(prev);
             if let Some(free) = self.free_in(task, prev, own_llc) {
                 return free;
@@ -249,13 +250,16 @@ impl Machine<'_> {
         most
     }
 
-    /// Where a task that is started from outside began on the machine that was observed.
-    fn observed_first_cpu(&self, task: TaskId) -> Option<CpuId> {
+    /// Where a task that is started from outside began on the machine that was observed, if it did: it was made long before, on
+    /// CPUs in turn, and is woken where it was, unless another CPU is free. `None`: a task that is born, as nobody has
+    /// observed where it began.
+    fn observed_first_cpu(&self, task: TaskId) -> Option<Option<CpuId>> {
         let Task { kind, instance, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize)?;
         let first = self.observed?.first_cpus.get(&kind.name)?.get(instance as usize)?;
-        let first = first.map(CpuId).filter(|cpu| cpu.ix() < self.cpus.len())?;
-        self.may_use(task, first).then_some(first)
+        let Some(first) = first.map(CpuId) else { return Some(None) };
+        let is_there = first.ix() < self.cpus.len() && self.may_use(task, first);
+        is_there.then_some(Some(first))
     }
 
     /// A new task comes onto a queue for the first time.
