@@ -458,7 +458,7 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// A source's token arrives, at the CPU of whoever waits for it.
+    /// A source's token arrives: where whoever brings it is, or, if nobody is known to, at the CPU of whoever waits for it.
     pub(crate) fn arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
@@ -467,7 +467,7 @@ impl Machine<'_> {
         let due_ns = state.due_ns;
         if let Some(&receiver) = self.channels[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
-            if self.cpus[cpu].irqs_off_until_ns <= self.now {
+            if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
                 self.here = cpu;
                 self.touch(cpu, true);
             }

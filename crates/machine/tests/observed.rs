@@ -350,40 +350,54 @@ fn what_is_to_start_while_another_one_is_started_comes_after_it() {
 }
 
 #[test]
-fn a_task_that_is_started_from_another_cpu_preempts_lazily_at_the_next_tick() {
-    let text = r#"
-        name = "starts"
-        duration = "14ms"
-        [machine]
-        cpus = 2
-        hz = 250
-        [[task]]
-        name = "idle"
-        class = "idle"
-        cpus = "1"
-        program = [{ user = "1s" }]
-        [[task]]
-        name = "late"
-        start = "10ms"
-        cpus = "1"
-        program = [{ user = "1s" }]
-    "#;
-    let workload = cpumax_workload::parse(text, "starts.toml").expect("is a workload");
+fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
+    let text = |late: &str| {
+        format!(
+            r#"
+            name = "late"
+            duration = "14ms"
+            [machine]
+            cpus = 2
+            hz = 250
+            [[channel]]
+            name = "channel"
+            [[task]]
+            name = "idle"
+            class = "idle"
+            cpus = "1"
+            program = [{{ user = "1s" }}]
+            [[task]]
+            name = "late"
+            cpus = "1"
+            {late}
+            "#
+        )
+    };
+    let starts = text("start = \"10ms\"\nprogram = [{ user = \"1s\" }]");
+    let receives = text(
+        "program = [{ recv = \"channel\" }, { user = \"1s\" }]\n[[source]]\nname = \"source\"\nchannel = \"channel\"\n\
+         at = [\"10ms\"]",
+    );
     let outside_ns = vec![(0, 5_000), (10_000_000, 20_000)];
     let observed = Conditions { hz: Some(250), outside_ns, ..Conditions::default() };
-    let came_us = |kernel, observed: Option<&Conditions>| {
+    let came_us = |text: &str, kernel, observed: Option<&Conditions>| {
+        let workload = cpumax_workload::parse(text, "late.toml").expect("is a workload");
         let kernel = parse_kernels(kernel).expect("is a kernel")[0];
         let options = Options { check: true, observed, ..Options::new(kernel, 1) };
         let mut recorded = Recorded::default();
         run(&workload, &options, Some(&mut recorded), None).expect("runs");
         let late = recorded.names.tasks.iter().position(|name| name == "late");
         let to_late = What::Switch { next: late.map(|task| task as u32) };
-        recorded.events.iter().find(|event| event.what == to_late).map(|event| event.time_ns / 1000)
+        let mut events = recorded.events.iter().filter(|event| event.time_ns >= 10_000_000);
+        events.find(|event| event.what == to_late).map(|event| event.time_ns / 1000)
     };
-    // Whoever starts it is on CPU 0, takes 8 us, and sends an interrupt that takes 2 us, or none where preemption is lazy.
-    assert_eq!(came_us("6.12", Some(&observed)), Some(10_010));
-    assert_eq!(came_us("6.18", Some(&observed)), Some(12_000));
-    assert_eq!(came_us("6.18", None), Some(10_000), "nobody starts it that is on any CPU");
+    // Whoever brings it is on CPU 0, takes 8 us to start a task, and sends an interrupt that takes 2 us, or none where
+    // preemption is lazy.
+    for (text, takes_us) in [(starts, 8), (receives, 0)] {
+        assert_eq!(came_us(&text, "6.12", Some(&observed)), Some(10_002 + takes_us));
+        assert_eq!(came_us(&text, "6.18", Some(&observed)), Some(12_000));
+        assert_eq!(came_us(&text, "6.18", None), Some(10_000), "nobody brings it who is on a CPU");
+    }
 }
 
 #[test]

@@ -36,13 +36,14 @@ impl Machine<'_> {
     /// the start are woken just before it, so that an edge on the start comes after them.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
-        let fallback = self.first_online();
+        let is_there = here.is_some() && self.cpus[here].online;
+        let timer_cpu = if is_there { here } else { self.first_online() };
         let path = &self.workload.groups[group.ix()].path;
         let seen = self.observed.and_then(|observed| observed.first_edge_ns.get(path));
         let on_start = now == 0 && seen == Some(&0);
         let pool = &mut self.groups[group].pool;
         pool.active = true;
-        pool.timer_cpu = if here.is_none() { fallback } else { here };
+        pool.timer_cpu = timer_cpu;
         let passed = if on_start { 0 } else { forward(&mut pool.expiry_ns, now, pool.period_ns) };
         if self.rules.slices_expire {
             pool.expires_ns += (passed + 1) * pool.period_ns;

@@ -43,6 +43,16 @@ impl Wakees {
     }
 }
 
+/// Where a task goes that comes for the first time.
+enum First {
+    /// Where it began on the machine that was observed.
+    On(CpuId),
+    /// Where a task goes that wakes up there.
+    WhereItIs,
+    /// Where a task goes that is born.
+    Anywhere,
+}
+
 impl Machine<'_> {
     /// CPUs that share a last-level cache with this one, as a range of numbers.
     pub(crate) fn llc(&self, cpu: CpuId) -> std::ops::Range<u32> {
@@ -128,11 +138,11 @@ impl Machine<'_> {
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        let first = if why == Enqueue::Fork { self.observed_first_cpu(task) } else { None };
-        if let Some(Some(first)) = first {
-            return first;
+        let first = if why == Enqueue::Fork { self.first_place(task) } else { First::WhereItIs };
+        if let First::On(cpu) = first {
+            return cpu;
         }
-        if why == Enqueue::Fork && first.is_none() {
+        if let First::Anywhere = first {
             let own_llc = self.llc(prev);
             if let Some(free) = self.free_in(task, prev, own_llc) {
                 return free;
@@ -250,21 +260,26 @@ impl Machine<'_> {
         most
     }
 
-    /// Where a task that is started from outside began on the machine that was observed, if it did: it was made long before, on
-    /// CPUs in turn, and is woken where it was, unless another CPU is free. `None`: a task that is born, as nobody has
-    /// observed where it began.
-    fn observed_first_cpu(&self, task: TaskId) -> Option<Option<CpuId>> {
-        let Task { kind, instance, .. } = self.tasks[task];
-        let kind = self.workload.tasks.get(kind as usize)?;
-        let first = self.observed?.first_cpus.get(&kind.name)?.get(instance as usize)?;
-        let Some(first) = first.map(CpuId) else { return Some(None) };
-        let is_there = first.ix() < self.cpus.len() && self.may_use(task, first);
-        is_there.then_some(Some(first))
+    /// Where a task that comes for the first time goes. On a machine that was observed those that are started from outside were
+    /// made long before, on CPUs in turn: one that did not begin there is woken where it was, unless another CPU is free.
+    fn first_place(&self, task: TaskId) -> First {
+        let Task { kind, instance, parent, .. } = self.tasks[task];
+        let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
+        let firsts = self.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
+        match firsts.and_then(|firsts| firsts.get(instance as usize)) {
+            None => First::Anywhere,
+            Some(None) => First::WhereItIs,
+            Some(&Some(cpu)) => {
+                let cpu = CpuId(cpu);
+                let is_there = cpu.ix() < self.cpus.len() && self.may_use(task, cpu);
+                if is_there { First::On(cpu) } else { First::Anywhere }
+            }
+        }
     }
 
     /// A new task comes onto a queue for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
-        if self.cpus.len() > 1 && self.observed_first_cpu(task).is_some() {
+        if self.cpus.len() > 1 && !matches!(self.first_place(task), First::Anywhere) {
             self.forget_load(task);
         }
         let t = &mut self.tasks[task];
