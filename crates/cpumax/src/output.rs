@@ -18,30 +18,41 @@ pub fn stdout() -> impl Write {
 }
 
 /// A file for results, opened before anything is run so that a wrong path is told at once. What was in it stays there until
-/// there is something to write.
+/// there is something to write; if there never is, one that is new is removed.
 #[derive(Debug)]
 pub struct ResultFile {
     path: PathBuf,
     file: File,
+    is_new: bool,
 }
 
 impl ResultFile {
     pub fn create(path: &Path) -> anyhow::Result<ResultFile> {
+        let is_new = path.symlink_metadata().is_err();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(ResultFile { path: path.to_owned(), file })
+        Ok(ResultFile { path: path.to_owned(), file, is_new })
     }
 
     /// Writes it instead of what was there.
     pub fn write(
-        self,
+        mut self,
         write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let ResultFile { path, mut file } = self;
+        self.is_new = false;
+        let file = &mut self.file;
         let empty = || if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) };
         let emptied = empty().map_err(anyhow::Error::from);
-        let written = emptied.and_then(|()| write(&mut file));
-        written.with_context(|| format!("cannot write {}", path.display()))
+        let written = emptied.and_then(|()| write(file));
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for ResultFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

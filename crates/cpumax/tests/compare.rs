@@ -1,7 +1,8 @@
 //! `cpumax compare` and `cpumax search` from outside: what they tell, write and end with.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn cpumax(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cpumax"))
@@ -36,6 +37,34 @@ fn what_was_found_still_differs_and_nothing_else_does() {
         let last = said(&output).lines().last().unwrap_or_default().to_owned();
         assert_eq!(last, if differs { "0 of 1 agree (0.0 %)" } else { "1 of 1 agree (100.0 %)" });
     }
+}
+
+#[test]
+fn who_breaks_a_comparison_off_is_told_what_is_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (traces, document) = (folder.path().join("traces"), folder.path().join("matrix.md"));
+    // Far more than are done before the first file is there.
+    let args =
+        ["compare", "--on", "model", "--kernel", "6.18", "--against", "7.2", "--cases", "0..5000"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+    command.args(args).arg("--trace").arg(&traces).arg("--markdown").arg(&document);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the command can be started");
+    let begin = Instant::now();
+    while std::fs::read_dir(&traces).is_ok_and(|mut files| files.next().is_none())
+        || !traces.exists()
+    {
+        assert!(begin.elapsed() < Duration::from_secs(60), "no cell is done");
+        assert_eq!(child.try_wait().expect("it can be waited for"), None);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill can be started").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    let first = said(&output).lines().next().unwrap_or_default().to_owned();
+    assert!(first.contains("; broken off after ") && first.ends_with(" of 5001"), "{first}");
+    assert!(said(&output).contains("case-0"), "{}", said(&output));
+    assert!(!document.exists(), "it would pass for all of them");
 }
 
 #[test]
