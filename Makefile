@@ -44,15 +44,21 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 		--runs target/conformance --markdown docs/conformance-found.md || [ $$? = 1 ]
 	cat docs/conformance.md docs/conformance-found.md
 
-# The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots.
+# The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots; and scenarios for
+# 2 to 80 CPUs on every kernel: some 40 minutes.
 PARALLEL_KERNELS ?= 6.12,6.18,7.3
 PARALLEL_CASES ?= --cases 0..63 --median 3
+EVERY_KERNEL ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
+PARALLEL_SCENARIOS ?= affinity-move balance-throttled edge-keep fibtest-8 fibtest group-move hackbench-3deep hotplug-leak lock-holder \
+	nohz-full period-scaling profile-small threadgroup-rwsem thundering-hogs thundering-wakes wake-on-throttled
 
-conformance-parallel: guest ## Hold the model against real kernels on several CPUs: docs/conformance-parallel.md
-	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(PARALLEL_KERNELS))
+conformance-parallel: guest ## The same on several CPUs: docs/conformance-parallel.md, docs/conformance-parallel-scenarios.md
+	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(sort $(subst $(comma), ,$(EVERY_KERNEL),$(PARALLEL_KERNELS)))
+	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) \
+		--runs target/conformance-parallel --markdown docs/conformance-parallel-scenarios.md || [ $$? = 1 ]
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
 		--runs target/conformance-parallel --markdown docs/conformance-parallel.md || [ $$? = 1 ]
-	cat docs/conformance-parallel.md
+	cat docs/conformance-parallel-scenarios.md docs/conformance-parallel.md
 
 comma := ,
 
