@@ -54,7 +54,7 @@ PARALLEL_SCENARIOS ?= affinity-move balance-throttled edge-keep fibtest-8 fibtes
 
 conformance-parallel: guest ## The same on several CPUs: docs/conformance-parallel.md, docs/conformance-parallel-scenarios.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(sort $(subst $(comma), ,$(EVERY_KERNEL),$(PARALLEL_KERNELS)))
-	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) \
+	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) --noisy 100 \
 		--runs target/conformance-parallel --markdown docs/conformance-parallel-scenarios.md || [ $$? = 1 ]
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
 		--runs target/conformance-parallel --markdown docs/conformance-parallel.md || [ $$? = 1 ]
