@@ -336,7 +336,6 @@ impl Machine<'_> {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
         let nr_running = c.nr_running;
-        c.is_untold &= nr_running > 0;
         self.nr_running[cpu.ix()] = nr_running;
         if change > 0 && nr_running >= 2 {
             self.arm_balance();

@@ -138,14 +138,14 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
         {
-            // On a single CPU, who moves it runs.
-            let is_told = self.rules.move_wakes_idle || self.cpus.len() == 1;
             let (cpu, is_idle) = (t.cpu, self.cpus[t.cpu].is_idle());
-            if self.rules.move_tests_preemption || is_told && is_idle {
+            // On a single CPU, who moves it runs.
+            let is_alone = self.cpus.len() == 1;
+            if self.rules.move_tests_preemption || is_alone && is_idle {
                 self.check_preempt(task);
             }
             let waits = is_idle && self.cpus[cpu].nr_running > 0;
-            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_told && waits;
+            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_alone && waits;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         // Who runs on has to stand its ground in the new group; one that moves itself, as soon as it has run there.

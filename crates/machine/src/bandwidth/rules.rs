@@ -317,11 +317,9 @@ pub struct Rules {
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,
-    /// Moving a queued task to another group tests for preemption (7.0+). `moves.rs`.
+    /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits for something else to come to
+    /// its CPU, even if that is idle. `moves.rs`.
     pub move_tests_preemption: bool,
-    /// An idle CPU sees a task there that is moved to another group at once, where it is not tested whether it preempts; not
-    /// in 6.12 to 6.19, where it waits for something else to come to that CPU.
-    pub move_wakes_idle: bool,
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups owe, silos
@@ -379,7 +377,6 @@ pub const G1_4_18: Rules = Rules {
     group_share: GroupShare::Smp,
     limit_keeps_tick: false,
     move_tests_preemption: false,
-    move_wakes_idle: true,
     preempt: Preempt::Voluntary,
     pull: false,
 };
@@ -425,14 +422,13 @@ pub const G2A_6_6: Rules = Rules {
     limit_keeps_tick: true,
     ..G2A_6_4
 };
-/// 6.12: delayed dequeue; who is picked again is not set up anew; an idle CPU is not told about one that is moved between groups.
+/// 6.12: delayed dequeue; who is picked again is not set up anew.
 pub const G2A_6_12: Rules = Rules {
     delayed_dequeue: true,
     base_slice_ns: 700_000,
     unprotected: Unprotected::GoesIfAhead,
     hrtick_each_pick: false,
     empty_keeps_weight: true,
-    move_wakes_idle: false,
     ..G2A_6_6
 };
 /// 6.13: a new weight rescales what is left to a deadline.
