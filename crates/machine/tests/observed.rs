@@ -4,7 +4,7 @@ use cpumax_limit::Limit;
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
-use cpumax_outcome::{Conditions, GroupOutcome};
+use cpumax_outcome::{Conditions, GroupOutcome, Outcome};
 use cpumax_workload::build::{Act, Change, Group, Task};
 use cpumax_workload::step::{forever, kernel, repeat, syscall, user};
 use cpumax_workload::{Class, Signal, Workload};
@@ -36,6 +36,15 @@ fn hog_with_burst(
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
     let options = Options { check: true, observed, ..Options::new(kernel, 1) };
     run(&workload, &options, None, None).expect("runs").groups.remove("/limited").expect("is there")
+}
+
+/// What happened in a run on that kernel.
+fn traced(workload: &Workload, kernel: &str, observed: Option<&Conditions>) -> (Outcome, Recorded) {
+    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
+    let options = Options { check: true, observed, ..Options::new(kernel, 1) };
+    let mut recorded = Recorded::default();
+    let outcome = run(workload, &options, Some(&mut recorded), None).expect("runs");
+    (outcome, recorded)
 }
 
 #[test]
@@ -294,13 +303,10 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
         signal = "kill"
     "#;
     let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
-    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
     // 400 us for four births, and 12 us back to sleep.
     let observed =
         Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 412_000)], ..Conditions::default() };
-    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let (outcome, recorded) = traced(&workload, "6.18", Some(&observed));
     let name = |task: u32| recorded.names.tasks[task as usize].as_str();
     let woken = recorded.events.iter().filter_map(|event| match event.what {
         What::Wake { task } => Some((event.time_ns / 1000, name(task))),
@@ -333,13 +339,10 @@ fn what_is_to_start_while_another_one_is_started_comes_after_it() {
         program = [{ sleep = "1s" }]
     "#;
     let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
-    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
     // 300 us for three births, and 12 us back to sleep.
     let observed =
         Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 312_000)], ..Conditions::default() };
-    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let (_, recorded) = traced(&workload, "6.18", Some(&observed));
     let name = |task: u32| recorded.names.tasks[task as usize].as_str();
     let woken = recorded.events.iter().filter_map(|event| match event.what {
         What::Wake { task } => Some((event.time_ns / 1000, name(task))),
@@ -382,10 +385,7 @@ fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
     let observed = Conditions { hz: Some(250), outside_ns, ..Conditions::default() };
     let came_us = |text: &str, kernel, observed: Option<&Conditions>| {
         let workload = cpumax_workload::parse(text, "late.toml").expect("is a workload");
-        let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-        let options = Options { check: true, observed, ..Options::new(kernel, 1) };
-        let mut recorded = Recorded::default();
-        run(&workload, &options, Some(&mut recorded), None).expect("runs");
+        let (_, recorded) = traced(&workload, kernel, observed);
         let late = recorded.names.tasks.iter().position(|name| name == "late");
         let to_late = What::Switch { next: late.map(|task| task as u32) };
         let mut events = recorded.events.iter().filter(|event| event.time_ns >= 10_000_000);
@@ -409,10 +409,7 @@ fn a_task_that_did_not_begin_on_the_machine_that_was_observed_waits_where_it_was
         let first_cpus = [("first", &[Some(1), Some(1), Some(0)][..]), ("last", last)];
         let first_cpus = first_cpus.map(|(name, cpus)| (name.to_owned(), cpus.to_vec()));
         let observed = Conditions { first_cpus: first_cpus.into(), ..Conditions::default() };
-        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
-        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-        let mut recorded = Recorded::default();
-        run(&hogs, &options, Some(&mut recorded), None).expect("runs");
+        let (_, recorded) = traced(&hogs, "6.18", Some(&observed));
         let is_last = |task: u32| recorded.names.tasks[task as usize] == "last";
         let mut events = recorded.events.iter();
         let woken =
