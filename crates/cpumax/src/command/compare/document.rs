@@ -4,6 +4,7 @@ use super::matrix_of;
 use crate::args::CompareArgs;
 use crate::worlds::Asked;
 use cpumax_compare::Cell;
+use cpumax_compare::matrix::Noisy;
 use cpumax_lab::OF_MACHINE;
 use cpumax_report::{Matrix, MatrixCell, markdown};
 use cpumax_workload::Workload;
@@ -104,6 +105,9 @@ fn command(args: &CompareArgs) -> String {
         if args.median > 1 {
             add(format!("--median {}", args.median));
         }
+    }
+    if args.noisy != Noisy::MOST {
+        add(format!("--noisy {}", args.noisy));
     }
     if args.trace.is_some() {
         add("--trace FOLDER".to_owned());
