@@ -413,7 +413,14 @@ mod tests {
             notes: vec!["the machine was slow".to_owned()],
             trace: None,
         };
+        let own = serde_json::to_value(&report.outcome).unwrap();
         let json = serde_json::to_value(JsonRun::of(&report)).unwrap();
+        let added = json.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
+        let document = include_str!("../../../../docs/json.md");
+        let section = document.split("\n## Real kernels").nth(1).unwrap();
+        let rows = section.split("\n## ").next().unwrap().lines();
+        let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), added.map(String::as_str).collect());
         assert_eq!(json["not_measured"][0], "events");
         assert_eq!(json["notes"][0], "the machine was slow");
         assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), report.outcome);
