@@ -10,6 +10,13 @@
 # modules (apt-get download linux-image-RELEASE). The commands run in a folder that has scenarios/, and find the kernels of KERNELS
 # in cpumax's cache. Needs qemu-system-x86, busybox-static, cpio and xz-utils; it keeps nothing, and takes some two minutes for that.
 set -eu
+if [ $# -lt 3 ] || ! [ -x "$1/cpumax" ] || ! [ -x "$1/cpumax-guest" ] || ! [ -f "$2" ]; then
+	echo "usage: sh bench/kvm.sh FOLDER_WITH_CPUMAX_AND_ITS_GUEST IMAGE_DEB COMMANDS" >&2
+	exit 2
+fi
+for tool in qemu-system-x86_64 busybox cpio xz dpkg-deb; do
+	command -v "$tool" >/dev/null || { echo "$tool is missing: apt-get install qemu-system-x86 busybox-static cpio xz-utils" >&2; exit 1; }
+done
 bin=$1 deb=$2
 shift 2
 : "${QEMU:=qemu-system-x86_64}" "${KERNELS:=6.12}" "${CPUS:=2}" "${MEMORY:=4096}" "${ARGUMENTS:=}" "${SECONDS_AT_MOST:=1800}"
