@@ -17,7 +17,7 @@ use crate::protocol::{Job, Report};
 use crate::rehearsal::{rehearse_again, rehearse_all};
 use crate::script::Script;
 use crate::task::{Own, VECTOR};
-use crate::timers::{Header, Here, at_or_after};
+use crate::timers::{Header, at_or_after, next_tick_ns};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{Cue, FREE, Log, STACK_BYTES, Slot, Tally, World};
@@ -362,7 +362,7 @@ impl Run {
         const REST_OF_EACH_NS: u64 = 35_000_000;
         /// For which there is rest enough.
         const FEW_CPUS: u16 = 16;
-        let timers = Here::stay().timers()?;
+        let next_tick_ns = next_tick_ns()?;
         let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
         let workload = &self.world.workload;
         let period_ns = workload.groups.iter().map(|g| g.limit.period_ns()).max().unwrap_or(0);
@@ -370,11 +370,11 @@ impl Run {
         let has_many = self.place.in_vm && cpus > FEW_CPUS;
         let rest_ns = REST_NS + if has_many { u64::from(cpus) * REST_OF_EACH_NS } else { 0 };
         let earliest_ns = sys::monotonic_ns() + 3 * period_ns + rest_ns;
-        if timers.tick_ns.is_none() {
+        if next_tick_ns.is_none() {
             self.notes.push("the tick was not found".to_owned());
         }
         // Whole seconds on from a tick, so that runs begin alike.
-        let a_tick_ns = timers.tick_ns.unwrap_or(earliest_ns);
+        let a_tick_ns = next_tick_ns.unwrap_or(earliest_ns);
         self.start_ns = at_or_after(earliest_ns, a_tick_ns, tick_ns);
         self.end_ns = self.start_ns + workload.duration_ns;
         self.world.start_ns.store(self.start_ns, Relaxed);

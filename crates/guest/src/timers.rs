@@ -8,6 +8,10 @@ use crate::sys;
 use std::fs::File;
 use std::io::{self, Read};
 
+const FILE: &str = "/proc/timer_list";
+/// What follows the timers of the last CPU.
+const END: &str = "\nTick Device:";
+
 /// The CPU that the caller is on, and stays on for as long as it has this: a period timer that it starts by writing a limit is
 /// one of that CPU's.
 pub struct Here {
@@ -38,8 +42,9 @@ impl Here {
     pub fn timers(&self) -> Result<Timers, String> {
         const TIMES: u32 = 8;
         let mut timers = Timers::default();
+        let end = format!("\ncpu: {}\n", self.cpu + 1);
         for _ in 0..TIMES {
-            let text = self.text().map_err(|error| format!("/proc/timer_list: {error}"))?;
+            let text = text_up_to(&end)?;
             let first_ns;
             (timers, first_ns) = Timers::parse(&text, self.cpu);
             if first_ns.is_none_or(|first_ns| sys::monotonic_ns() < first_ns) {
@@ -47,23 +52,6 @@ impl Here {
             }
         }
         Ok(timers)
-    }
-
-    /// The file up to the end of what it says of this CPU: with many of them the whole takes so long to read that a timer
-    /// of some CPU fires meanwhile.
-    fn text(&self) -> io::Result<String> {
-        const SOME: usize = 4096;
-        let end = format!("\ncpu: {}\n", self.cpu + 1);
-        let mut file = File::open("/proc/timer_list")?;
-        let (mut bytes, mut buffer) = (Vec::new(), [0; SOME]);
-        loop {
-            let n = file.read(&mut buffer)?;
-            let seen = bytes.len().saturating_sub(end.len());
-            bytes.extend_from_slice(&buffer[..n]);
-            if n == 0 || bytes[seen..].windows(end.len()).any(|part| part == end.as_bytes()) {
-                return Ok(String::from_utf8_lossy(&bytes).into_owned());
-            }
-        }
     }
 }
 
@@ -73,11 +61,59 @@ impl Drop for Here {
     }
 }
 
+/// The file up to that, or whole: with many CPUs it takes so long to read that a timer of some CPU fires meanwhile.
+fn text_up_to(end: &str) -> Result<String, String> {
+    const SOME: usize = 4096;
+    let read = || -> io::Result<String> {
+        let mut file = File::open(FILE)?;
+        let (mut bytes, mut buffer) = (Vec::new(), [0; SOME]);
+        loop {
+            let n = file.read(&mut buffer)?;
+            let seen = bytes.len().saturating_sub(end.len());
+            bytes.extend_from_slice(&buffer[..n]);
+            if n == 0 || bytes[seen..].windows(end.len()).any(|part| part == end.as_bytes()) {
+                return Ok(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        }
+    };
+    read().map_err(|error| format!("{FILE}: {error}"))
+}
+
+/// A tick to come of some CPU, ns: all tick at the same time. The first one that has a tick is asked, as one that runs a
+/// single task may have none (`nohz_full`).
+///
+/// # Errors
+/// `/proc/timer_list` cannot be read; only root may.
+pub fn next_tick_ns() -> Result<Option<u64>, String> {
+    if let Some(tick_ns) = tick_in(&text_up_to("\ncpu: 1\n")?) {
+        return Ok(Some(tick_ns));
+    }
+    Ok(tick_in(&text_up_to(END)?))
+}
+
+/// The first record of the file that is a tick, and set.
+fn tick_in(text: &str) -> Option<u64> {
+    // From 6.9 on under the second name.
+    const TICKS: [&str; 2] = ["tick_sched_timer", "tick_nohz_handler"];
+    records(text).find_map(|(function, expiry_ns)| expiry_ns.filter(|_| TICKS.contains(&function)))
+}
+
+/// The functions of all timers, and when they fire.
+fn records(text: &str) -> impl Iterator<Item = (&str, Option<u64>)> {
+    let lines = text.lines().map(str::trim_start);
+    let pairs = lines.clone().zip(lines.skip(1));
+    pairs.filter(|(line, _)| line.starts_with('#') && line.contains(',')).map(|(line, next)| {
+        let function = line.split(',').nth(1).unwrap_or("").trim();
+        let expiry_ns = next
+            .split_once("expires at ")
+            .and_then(|(_, rest)| rest.split(['-', ' ']).next()?.parse().ok());
+        (function, expiry_ns)
+    })
+}
+
 /// All armed timers of a CPU that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timers {
-    /// Its next tick, ns.
-    pub tick_ns: Option<u64>,
     /// Next edge of each armed period timer, ns, ascending.
     pub edges_ns: Vec<u64>,
 }
@@ -85,35 +121,15 @@ pub struct Timers {
 impl Timers {
     /// What the file says of a CPU, and when the first of that CPU's timers fires.
     fn parse(text: &str, cpu: u32) -> (Timers, Option<u64>) {
-        let mut timers = Timers::default();
-        let mut first_ns: Option<u64> = None;
-        let is_cpu = |line: &str| line.strip_prefix("cpu: ").map(|n| n.parse() == Ok(cpu));
-        let mut is_here = false;
-        let mut lines = text.lines();
-        while let Some(line) = lines.next() {
-            is_here = is_cpu(line).unwrap_or(is_here);
-            if !is_here {
-                continue;
-            }
-            let line = line.trim_start();
-            if !line.starts_with('#') {
-                continue;
-            }
-            let function = line.split(',').nth(1).unwrap_or("").trim();
-            let expiry: Option<u64> = lines.next().and_then(|line| {
-                let (_, rest) = line.split_once("expires at ")?;
-                rest.split(['-', ' ']).next()?.parse().ok()
-            });
-            first_ns = [first_ns, expiry].into_iter().flatten().min();
-            match function {
-                "sched_cfs_period_timer" => timers.edges_ns.extend(expiry),
-                // From 6.9 on under the second name.
-                "tick_sched_timer" | "tick_nohz_handler" => timers.tick_ns = expiry,
-                _ => {}
-            }
-        }
-        timers.edges_ns.sort_unstable();
-        (timers, first_ns)
+        let of_it = text.split("\ncpu: ").skip(1).find_map(|part| {
+            let (number, of_it) = part.split_once('\n')?;
+            (number.parse() == Ok(cpu)).then_some(of_it)
+        });
+        let set = || records(of_it.unwrap_or("")).filter_map(|(name, ns)| Some((name, ns?)));
+        let edges = set().filter(|(function, _)| *function == "sched_cfs_period_timer");
+        let mut edges_ns: Vec<u64> = edges.map(|(_, ns)| ns).collect();
+        edges_ns.sort_unstable();
+        (Timers { edges_ns }, set().map(|(_, ns)| ns).min())
     }
 
     /// The one edge that is here and not in `before`. One that was there may have fired in between: it is a multiple of one
@@ -208,12 +224,11 @@ active timers:
     fn ticks_and_edges_are_found_by_the_names_of_their_functions() {
         let (timers, first_ns) = Timers::parse(TEXT, 0);
         assert_eq!(first_ns, Some(13_030_768_000_000));
-        assert_eq!(timers.tick_ns, Some(13_030_768_000_000));
         assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
-        assert_eq!(
-            Timers::parse("now at\n\ncpu: 0\n #0: <0>, tick_sched_timer\n", 0),
-            (Timers::default(), None)
-        );
+        assert_eq!(tick_in(TEXT), Some(13_030_768_000_000));
+        let unset = "now at\n\ncpu: 0\n #0: <0>, tick_sched_timer\n";
+        assert_eq!(Timers::parse(unset, 0), (Timers::default(), None));
+        assert_eq!(tick_in(unset), None);
     }
 
     #[test]
@@ -222,13 +237,20 @@ active timers:
         let text = format!("{of_0}\ncpu: 1\n{of_1}");
         assert_eq!(Timers::parse(&text, 0).0.edges_ns, [0; 0]);
         let (timers, first_ns) = Timers::parse(&text, 1);
-        assert_eq!((timers.tick_ns, first_ns), (None, Some(13_030_790_000_001)));
+        assert_eq!(first_ns, Some(13_030_790_000_001));
         assert_eq!(timers.edges_ns, [13_030_790_000_001, 13_030_800_000_007]);
     }
 
     #[test]
+    fn the_tick_is_that_of_the_first_cpu_that_has_one() {
+        let (head, timers) = TEXT.split_at(TEXT.find(" clock 0").unwrap());
+        let text = format!("{head} clock 0:\n\ncpu: 1\n{timers}");
+        assert_eq!(tick_in(&text), Some(13_030_768_000_000));
+    }
+
+    #[test]
     fn a_new_edge_is_told_from_old_ones_even_at_the_same_time() {
-        let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
+        let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec() };
         assert_eq!(of(&[5, 7]).new_edge(&of(&[5]), &[], &[]), Some(7));
         assert_eq!(of(&[5, 5]).new_edge(&of(&[5]), &[], &[]), Some(5));
         assert_eq!(of(&[5]).new_edge(&of(&[5, 7]), &[], &[]), None);
@@ -236,7 +258,7 @@ active timers:
 
     #[test]
     fn an_edge_that_has_moved_on_is_not_new() {
-        let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec(), ..Timers::default() };
+        let of = |edges: &[u64]| Timers { edges_ns: edges.to_vec() };
         let before = of(&[1_007, 1_300]);
         assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50], &[]), Some(9_000));
         assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000], &[]), Some(1_500));
