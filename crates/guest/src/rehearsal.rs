@@ -32,7 +32,7 @@ pub fn rehearse_all(world: &World) -> Option<String> {
     if world.is_exact {
         return None;
     }
-    let left = as_if_running(world, || {
+    let left = as_if_running(world, |_| {
         cue_all(world);
         wait_for_all(world, MOST_NS)
     });
@@ -40,38 +40,47 @@ pub fn rehearse_all(world: &World) -> Option<String> {
 }
 
 /// The same when there are. Whom a limit stops before the end of it gets there with a quota that stops nobody, as one who
-/// rehearses when the run has begun uses up what others are to have, and holds what they wait for.
+/// rehearses when the run has begun uses up what others are to have, and holds what they wait for. Where a quota like that is
+/// refused, as groups above ours have less (the first hierarchy), nobody gets more. It is over so long before the start.
 ///
 /// # Errors
-/// A limit is refused by the kernel.
+/// A limit that a group has had already is refused by the kernel.
 pub fn rehearse_again(
     world: &World,
     hierarchy: &Hierarchy,
     groups: &[Group],
+    lead_ns: u64,
 ) -> Result<(), String> {
     const MOST_NS: u64 = 100_000_000;
-    /// What is to be done between that and the start takes less.
+    /// What is to be done besides takes less.
     const REST_NS: u64 = 50_000_000;
     if world.is_exact {
         return Ok(());
     }
-    let end_ns = world.start_ns.load(Relaxed) - REST_NS;
     let limited = groups.iter().zip(&world.workload.groups);
     let limited = limited.filter(|(_, spec)| spec.limit.quota_ns().is_some());
-    as_if_running(world, || {
+    as_if_running(world, |start_ns| {
         cue_all(world);
         if wait_for_all(world, MOST_NS) == 0 {
             return Ok(());
         }
+        let from_ns = sys::monotonic_ns();
         // The first hierarchy lets no group have more than its parent: that gets more first, and less last.
-        for (group, spec) in limited.clone() {
-            hierarchy.write_limit(group, spec.limit, ample(spec.limit)?)?;
+        let mut raised = Vec::new();
+        for (group, spec) in limited {
+            if hierarchy.write_limit(group, spec.limit, ample(spec.limit)?).is_err() {
+                break;
+            }
+            raised.push((group, spec.limit));
         }
+        // Who lowers them again takes as long.
+        let took_ns = sys::monotonic_ns() - from_ns;
+        let end_ns = start_ns.saturating_sub(lead_ns + took_ns + REST_NS);
         wait_for_all(world, end_ns.saturating_sub(sys::monotonic_ns()));
-        for (group, spec) in limited.rev() {
-            hierarchy.write_limit(group, ample(spec.limit)?, spec.limit)?;
-        }
-        Ok(())
+        raised
+            .iter()
+            .rev()
+            .try_for_each(|(group, limit)| hierarchy.write_limit(group, ample(*limit)?, *limit))
     })
 }
 
@@ -82,11 +91,11 @@ fn ample(limit: Limit) -> Result<Limit, String> {
     Limit::new(Some(CPUS * period_ns), period_ns, 0).map_err(|error| error.to_string())
 }
 
-/// Does something while the run has begun, for all that tasks can tell.
-fn as_if_running<T>(world: &World, something: impl FnOnce() -> T) -> T {
+/// Does something while the run has begun, for all that tasks can tell; when it will begin is told.
+fn as_if_running<T>(world: &World, something: impl FnOnce(u64) -> T) -> T {
     let start_ns = world.start_ns.swap(sys::monotonic_ns(), Relaxed);
     let start_stamp = world.start_stamp.swap(stamp(), Relaxed);
-    let done = something();
+    let done = something(start_ns);
     world.start_ns.store(start_ns, Relaxed);
     world.start_stamp.store(start_stamp, Relaxed);
     world.lateness.forget();

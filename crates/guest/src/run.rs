@@ -287,7 +287,8 @@ impl Run {
         self.start_clear_of_edges();
         let tracing = self.trace(job.trace)?;
         if !self.born {
-            rehearse_again(self.world, &self.place.hierarchy, &self.groups)?;
+            let lead_ns = self.lead_ns();
+            rehearse_again(self.world, &self.place.hierarchy, &self.groups, lead_ns)?;
             collect::counters(self)?;
         }
         let before = self.start()?;
