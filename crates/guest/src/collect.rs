@@ -137,13 +137,31 @@ fn conditions(run: &mut Run) -> Conditions {
     }
 }
 
+/// Where those began that did; of whom a limit has kept from it, where they are at the end, which is where they came to wait
+/// unless they were moved.
 fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
+    for slot in world.slots.iter().filter(|slot| slot.go.load(Relaxed) == Cue::Begin as u32) {
+        let firsts = &world.tallies[slot.kind.load(Relaxed) as usize].first_cpus;
+        let first = firsts.get(slot.instance.load(Relaxed) as usize);
+        if let Some(first) = first.filter(|first| first.load(Relaxed) == 0) {
+            let cpu = cpu_of(slot.pid.load(Relaxed));
+            first.store(cpu.map_or(0, |cpu| cpu + 1), Relaxed);
+        }
+    }
     let kinds = world.workload.tasks.iter().zip(&world.tallies);
     let noted = kinds.filter(|(_, tally)| !tally.first_cpus.is_empty());
     let cpus = |tally: &Tally| {
         tally.first_cpus.iter().map(|first| first.load(Relaxed).checked_sub(1)).collect()
     };
     noted.map(|(spec, tally)| (spec.name.clone(), cpus(tally))).collect()
+}
+
+/// On which CPU a task is, or was last.
+fn cpu_of(pid: i32) -> Option<u32> {
+    /// Fields after the name, which is in brackets.
+    const PROCESSOR: usize = 36;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(PROCESSOR)?.parse().ok()
 }
 
 fn locks(world: &World) -> BTreeMap<String, String> {
@@ -292,6 +310,15 @@ fn percentiles(latencies: &mut [u64]) -> Percentiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cpu_of_a_task_is_read_from_its_stat() {
+        let _here = crate::timers::Here::stay();
+        // SAFETY: the call takes nothing.
+        let me = unsafe { libc::gettid() };
+        assert_eq!(cpu_of(me), Some(sys::cpu()));
+        assert_eq!(cpu_of(0), None);
+    }
 
     #[test]
     fn ranks_of_percentiles_are_rounded_up() {
