@@ -20,27 +20,32 @@ const LATE_NS: u64 = 1_000_000;
 /// Counters of all groups at one time.
 pub(crate) struct Counters(Vec<(CpuStat, Option<u64>)>);
 
-/// Usage at the last look, and the most between two of them, ns, by group.
-static SAMPLES: [[AtomicU64; 2]; 64] = [const { [const { AtomicU64::new(0) }; 2] }; 64];
+/// Of a group at the ends of its periods, ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sample {
+    /// Its usage at the last look, and the most between two of them.
+    last_ns: u64,
+    most_ns: u64,
+}
 
 /// Reads the counters of all groups.
-pub(crate) fn counters(run: &Run) -> Result<Counters, String> {
+pub(crate) fn counters(run: &mut Run) -> Result<Counters, String> {
     let mut all = vec![(CpuStat::default(), None)];
     for group in run.groups.iter().skip(1) {
         all.push(run.place.hierarchy.stat(group)?);
     }
-    for ((stat, _), samples) in all.iter().zip(&SAMPLES) {
-        samples[0].store(stat.usage_ns, Relaxed);
+    for ((stat, _), sample) in all.iter().zip(&mut run.samples) {
+        sample.last_ns = stat.usage_ns;
     }
     Ok(Counters(all))
 }
 
 /// A look at a group's usage at the end of one of its periods.
-pub(crate) fn sample(run: &Run, group: usize) -> Result<(), String> {
-    let Some([last_ns, most_ns]) = SAMPLES.get(group) else { return Ok(()) };
+pub(crate) fn sample(run: &mut Run, group: usize) -> Result<(), String> {
     let (stat, _) = run.place.hierarchy.stat(&run.groups[group])?;
-    let before_ns = last_ns.swap(stat.usage_ns, Relaxed);
-    most_ns.fetch_max(stat.usage_ns.saturating_sub(before_ns), Relaxed);
+    let sample = &mut run.samples[group];
+    sample.most_ns = sample.most_ns.max(stat.usage_ns.saturating_sub(sample.last_ns));
+    sample.last_ns = stat.usage_ns;
     Ok(())
 }
 
@@ -194,7 +199,6 @@ fn groups(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, Gr
     for (ix, spec) in run.world.workload.groups.iter().enumerate().skip(1) {
         let ((old, old_local), (new, new_local)) = (&before.0[ix], &after.0[ix]);
         let us = |new: u64, old: u64| new.saturating_sub(old) / 1000;
-        let most_ns = SAMPLES.get(ix).map_or(0, |samples| samples[1].load(Relaxed));
         let outcome = GroupOutcome {
             usage_usec: us(new.usage_ns, old.usage_ns),
             nr_periods: u64::from(new.nr_periods.wrapping_sub(old.nr_periods)),
@@ -203,7 +207,7 @@ fn groups(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, Gr
             nr_bursts: u64::from(new.nr_bursts.wrapping_sub(old.nr_bursts)),
             burst_usec: us(new.burst_ns, old.burst_ns),
             local_throttled_usec: us(new_local.unwrap_or(0), old_local.unwrap_or(0)),
-            max_period_usage_usec: most_ns / 1000,
+            max_period_usage_usec: run.samples[ix].most_ns / 1000,
             ..GroupOutcome::default()
         };
         groups.insert(spec.path.clone(), outcome);

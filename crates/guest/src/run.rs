@@ -85,6 +85,8 @@ pub(crate) struct Run {
     pub first_tick_ns: u64,
     pub notes: Vec<String>,
     pub sample_periods: bool,
+    /// By group.
+    pub samples: Vec<collect::Sample>,
     /// When this process was there.
     pub outside: Outside,
 }
@@ -115,6 +117,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
     }
     let mut run = Run {
         world,
+        samples: vec![collect::Sample::default(); groups.len()],
         groups,
         place: place.clone(),
         start_ns: 0,
