@@ -70,6 +70,8 @@ pub(crate) struct Cpu {
 
     /// Ticks are at this plus multiples of the tick, ns.
     pub tick_phase_ns: u64,
+    /// So much later is the first of the ticks that it has while one task runs there without (`nohz_full`), ns.
+    pub remote_tick_ns: u64,
     /// Time between ticks since the CPU last settled, ns.
     pub tick_every_ns: u64,
     /// The real-time kernel's timer thread and its work.
@@ -130,6 +132,7 @@ impl Cpu {
             csd_waited_ns: 0,
             locked_until_ns: 0,
             tick_phase_ns,
+            remote_tick_ns: 0,
             tick_every_ns,
             ktimers: TaskId::NONE,
             softirqs: VecDeque::new(),

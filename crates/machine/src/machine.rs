@@ -306,6 +306,7 @@ impl<'a> Machine<'a> {
             self.age(root);
         }
         self.draw_balancing();
+        self.draw_remote_ticks();
         self.write_initial_limits();
         self.build_realtime();
         self.build_outside();

@@ -54,7 +54,25 @@ impl Machine<'_> {
         if self.tick_at_or_after(cpu, self.now, self.cpus[cpu].tick_every_ns) == self.now {
             self.cpus[cpu].tick_ns = self.now;
         }
-        self.cpus[cpu].tick_every_ns = every_ns;
+        let c = &mut self.cpus[cpu];
+        c.tick_every_ns = every_ns;
+        c.tick_phase_ns %= self.tick_ns;
+        if every_ns == REMOTE_TICK_NS {
+            c.tick_phase_ns += c.remote_tick_ns;
+        }
+    }
+
+    /// Under noise: at which tick of each second others tick for a `nohz_full` CPU, as they have since it came on line (kernel:
+    /// `sched_tick_start()`).
+    pub(crate) fn draw_remote_ticks(&mut self) {
+        let Some(noise) = self.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
+        else {
+            return;
+        };
+        for cpu in self.cpus.ids() {
+            self.cpus[cpu].remote_tick_ns =
+                noise.below(REMOTE_TICK_NS / self.tick_ns) * self.tick_ns;
+        }
     }
 
     /// The next tick that matters on this CPU.
@@ -323,5 +341,23 @@ mod tests {
                 assert!(idle * 250 < events, "{file} on {version}: {idle} of {events} events");
             }
         }
+    }
+
+    #[test]
+    fn which_tick_of_a_second_is_a_remote_one_is_up_to_noise() {
+        let file = "../../scenarios/nohz-full.toml";
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut workload = cpumax_workload::parse(&text, file).unwrap();
+        workload.duration_ns = 1_500_000_000;
+        let kernel = kernel::Kernel::of("6.1".parse().unwrap()).unwrap();
+        let used_ms = |noise: Option<u64>| {
+            let options = Options { noise, ..Options::new(kernel, 1) };
+            let outcome = crate::run(&workload, &options, None, None).unwrap();
+            outcome.groups["/limited"].usage_usec / 1000
+        };
+        assert_eq!(used_ms(None), 1_000);
+        let used: Vec<u64> = (0..20).map(|seed| used_ms(Some(seed))).collect();
+        assert!(used.iter().all(|ms| *ms <= 1_000), "{used:?}");
+        assert!(used.iter().any(|ms| *ms < 300) && used.iter().any(|ms| *ms > 700), "{used:?}");
     }
 }
