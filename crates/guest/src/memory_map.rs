@@ -5,8 +5,8 @@
 //! cost no more than their entries in the page table, eight bytes each.
 //!
 //! To protect what is protected like that already takes no time, so tasks go through the pages one behind the other, which
-//! become writable the first time, read-only the second, and so on. A hold that comes to the end of the pages is two, one there
-//! and one at their beginning.
+//! become writable the first time, read-only the second, and so on. That takes more time one way than the other, on 6.12 by
+//! a third. A hold that comes to the end of the pages is two, one there and one at their beginning.
 
 use crate::plan::{LockMade, longest_hold_ns, writers};
 use crate::sys;
@@ -19,9 +19,12 @@ use std::sync::atomic::Ordering::Relaxed;
 const PAGE_BYTES: usize = 4096;
 /// At least so many of the longest holds have room until pages begin anew.
 const HOLDS: usize = 8;
-/// Pages that a page of a page table tells of; also what is gone through to find out how long that takes.
+/// Pages that a page of a page table tells of.
 const TABLE: usize = 512;
+/// What is gone through to find out how long that takes, and how often.
+const FEW: usize = TABLE / 2;
 const MANY: usize = 16 * TABLE;
+const TRIES: usize = 5;
 /// Most pages: 64 MiB of page tables.
 const MOST: usize = 8 << 20;
 /// A kernel older than 5.14 does not know it.
@@ -33,7 +36,8 @@ pub struct MemoryMap {
     pages: usize,
     /// How many pages have been given to writers, in all.
     gone_through: AtomicUsize,
-    protect: Cost,
+    /// To become writable, and read-only.
+    protect: [Cost; 2],
     look: Cost,
 }
 
@@ -59,6 +63,10 @@ impl Cost {
     fn pages(self, ns: u64) -> usize {
         self.page.count(ns.saturating_sub(self.call_ns)) as usize
     }
+
+    fn ns(self, pages: usize) -> u64 {
+        self.call_ns + self.page.ns(pages as u64)
+    }
 }
 
 /// Makes the one whose lock tasks take, if any do, when this process has locked what memory it wants to.
@@ -82,10 +90,11 @@ impl MemoryMap {
     /// There is no such memory, the kernel is older than 5.14, or a hold is too long.
     fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
         let longest_ns = longest_hold_ns(workload, lock);
-        let mut map = MemoryMap::of(2 * MANY)?;
+        let mut map = MemoryMap::of(TRIES * (FEW + MANY))?;
         map.measure(speed)?;
-        let [protect, look] = [map.protect, map.look];
-        let longest = protect.pages(longest_ns).max(look.pages(longest_ns));
+        let (protect, look) = (map.protect, map.look);
+        let [writable, read_only] = protect.map(|cost| cost.pages(longest_ns));
+        let longest = writable.max(read_only).max(look.pages(longest_ns));
         let holds = HOLDS.max(writers(workload, lock) + 1);
         let pages = longest.saturating_mul(holds).next_multiple_of(TABLE);
         if pages > MOST {
@@ -114,7 +123,7 @@ impl MemoryMap {
         if at == libc::MAP_FAILED {
             return Err(format!("lock {MEMORY_MAP:?}: {}", std::io::Error::last_os_error()));
         }
-        let (protect, look) = (Cost::default(), Cost::default());
+        let (protect, look) = ([Cost::default(); 2], Cost::default());
         let gone_through = AtomicUsize::new(0);
         let map = MemoryMap { at: at.cast(), pages, gone_through, protect, look };
         // A kernel without huge pages refuses to do without them.
@@ -127,15 +136,15 @@ impl MemoryMap {
 
     fn measure(&mut self, speed: &Speed) -> Result<(), String> {
         let mut failed = 0;
-        let protect = |pages| self.protect(pages);
-        let look = |pages| self.look(pages);
         let mut cost = |call: &dyn Fn(usize) -> isize| {
-            let [few, many] = [TABLE / 2, MANY]
-                .map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
+            let [few, many] =
+                [FEW, MANY].map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
             Cost::new(few, many)
         };
-        let costs = (cost(&protect), cost(&look));
-        (self.protect, self.look) = costs;
+        // All pages there are each time.
+        let protect = [(); 2].map(|()| cost(&|pages| self.protect(pages)));
+        let look = cost(&|pages| self.look(pages));
+        (self.protect, self.look) = (protect, look);
         match failed {
             0 => Ok(()),
             error => {
@@ -149,7 +158,21 @@ impl MemoryMap {
     pub fn hold(&self, mode: LockMode, ns: u64) -> isize {
         match mode {
             LockMode::Read => self.look(self.look.pages(ns).max(1)),
-            LockMode::Write => self.protect(self.protect.pages(ns).max(1)),
+            LockMode::Write => {
+                let next = |at| Some(at + self.pages_from(at, ns));
+                let at = self.gone_through.fetch_update(Relaxed, Relaxed, next).unwrap_or(0);
+                self.protect_from(at, self.pages_from(at, ns))
+            }
+        }
+    }
+
+    /// How many pages from there on take so long to protect, ns: at least one.
+    fn pages_from(&self, at: usize, ns: u64) -> usize {
+        let cost = |at: usize| self.protect[at / self.pages % 2];
+        let left = self.pages - at % self.pages;
+        match cost(at).pages(ns).max(1) {
+            pages if pages <= left => pages,
+            _ => left + cost(at + left).pages(ns.saturating_sub(cost(at).ns(left))).min(self.pages),
         }
     }
 
@@ -158,8 +181,11 @@ impl MemoryMap {
     }
 
     fn protect(&self, pages: usize) -> isize {
-        let mut left = pages.min(self.pages);
-        let mut at = self.gone_through.fetch_add(left, Relaxed);
+        self.protect_from(self.gone_through.fetch_add(pages, Relaxed), pages)
+    }
+
+    fn protect_from(&self, mut at: usize, pages: usize) -> isize {
+        let mut left = pages;
         while left > 0 {
             let (time, first) = (at / self.pages, at % self.pages);
             let some = left.min(self.pages - first);
@@ -185,7 +211,6 @@ impl Drop for MemoryMap {
 
 /// The time in the middle of several, ns, ticks included.
 fn median_ns(speed: &Speed, failed: &mut isize, call: impl Fn() -> isize) -> u64 {
-    const TRIES: usize = 5;
     let mut times = [0; TRIES];
     for time in &mut times {
         let begin = stamp();
@@ -207,6 +232,23 @@ mod tests {
         assert_eq!(cost.call_ns, 5_000);
         assert!(cost.pages(1_005_000).abs_diff(10_000) <= 1);
         assert_eq!(cost.pages(1_000), 0);
+    }
+
+    #[test]
+    fn a_hold_beyond_the_last_page_takes_as_long_one_way_and_the_other() {
+        let cost = |page_ns| Cost { call_ns: 1_000, page: Rate::of(page_ns, 1) };
+        let map = MemoryMap {
+            at: std::ptr::null_mut(),
+            pages: 1_000,
+            gone_through: AtomicUsize::new(0),
+            protect: [cost(100), cost(50)],
+            look: Cost::default(),
+        };
+        let takes = |at, pages: usize| map.pages_from(at, 11_000).abs_diff(pages) <= 2;
+        assert!(takes(0, 100) && takes(1_000, 200));
+        assert!(takes(960, 40 + 100), "4 us and 1 there, 5 us and 1 here");
+        assert_eq!(map.pages_from(2_999, 0), 1);
+        std::mem::forget(map);
     }
 
     /// Where the kernel knows `MADV_POPULATE_READ`.
