@@ -1,10 +1,10 @@
 //! What calls take beside what they are for, under noise: to go to sleep, to wait for a token, to ask for a lock, to change
-//! how important a task is, to move it, to end it.
+//! how important a task is, to move it, to end it, to let others have a lock.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lock::Lock;
-use crate::machine::Machine;
+use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Moving, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
@@ -107,6 +107,22 @@ impl Machine<'_> {
         c.stolen_ns += ns;
         c.tick_took_ns = 0;
         ns
+    }
+
+    /// Who lets in several readers wakes one after the other, and does nothing else meanwhile (kernel: `wake_up_q()`): true for
+    /// one whose turn comes later.
+    pub(crate) fn wakes_later(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() || self.cpus.len() > 1 {
+            return false;
+        }
+        let cpu = CpuId(0);
+        let ns = self.noise_ns(Kind::WakeToo);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
+        let turn_ns = c.leaves_irq_ns;
+        self.interrupted(cpu, Kind::WakeToo, ns);
+        self.heap.push(turn_ns, Event::WakeReader { task });
+        true
     }
 
     /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it

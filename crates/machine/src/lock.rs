@@ -253,15 +253,26 @@ impl Machine<'_> {
         if !l.barging || !l.admits(LockMode::Read) || !l.waiters.front().is_some_and(reads) {
             return;
         }
-        let mut at = 0;
+        let (mut at, mut is_first) = (0, true);
         while let Some(&waiter) = self.locks[lock].waiters.get(at) {
             if reads(&waiter) {
                 self.locks[lock].waiters.remove(at);
                 self.take_lock(waiter.task, lock, waiter.mode);
-                self.wake(waiter.task);
+                if std::mem::take(&mut is_first) || !self.wakes_later(waiter.task) {
+                    self.wake(waiter.task);
+                }
             } else {
                 at += 1;
             }
+        }
+    }
+
+    /// The turn of a reader to be woken who was let in with others.
+    pub(crate) fn wake_reader(&mut self, task: TaskId) {
+        let State::Asleep(Wait::Lock(lock, _)) = self.tasks[task].state else { return };
+        if self.locks[lock].holders.contains(&task) {
+            self.touch(self.tasks[task].cpu, true);
+            self.wake(task);
         }
     }
 

@@ -35,6 +35,8 @@ pub(crate) enum Event {
     WakeUp { task: TaskId, sleeps: u32 },
     /// So does this one, after others in the same interrupt.
     NextWakeUp { task: TaskId, sleeps: u32 },
+    /// It is the turn of one of several readers who were let in by a lock.
+    WakeReader { task: TaskId },
     /// A source's next token arrives.
     Arrival { source: u32 },
     /// An intervention is due.
@@ -472,6 +474,7 @@ impl<'a> Machine<'a> {
             Event::Birth { kind, instance } => self.birth(kind, instance),
             Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
+            Event::WakeReader { task } => self.wake_reader(task),
             Event::Arrival { source } => self.arrival(source),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),

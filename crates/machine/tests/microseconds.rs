@@ -183,6 +183,24 @@ fn timers_that_expire_together_wake_one_task_after_the_other() {
 }
 
 #[test]
+fn who_lets_readers_in_wakes_one_after_the_other() {
+    let tasks = "[[lock]]\nname = \"l\"\nkind = \"rwsem\"\n\
+        [[task]]\nname = \"writes\"\nprogram = [{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"20ms\" }, { unlock = \"l\" }] },\n\
+        { user = \"1ms\" }]\n\
+        [[task]]\nname = \"reads\"\ncount = 3\nstart = \"5ms\"\n\
+        program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, { kernel = \"100us\" }, { unlock = \"l\" }] }]\n";
+    for (kernel, seed) in ["6.1", "6.12", "6.18", "7.3"].into_iter().zip(1..) {
+        let events = events(kernel, seed, None, tasks);
+        let woken = times(&events, "wake", "reads");
+        let [first, second, third] = woken[woken.len() - 3..] else { panic!("{events:?}") };
+        let turn = 4_500..=8_000;
+        assert!(turn.contains(&(second - first)) && turn.contains(&(third - second)), "{woken:?}");
+        let others = times(&events, "switch", "reads");
+        assert!(others.iter().all(|came| !(first..third).contains(came)), "{events:?}");
+    }
+}
+
+#[test]
 fn what_arrives_comes_with_who_brings_it() {
     let tasks = "[[channel]]\nname = \"c\"\n[[source]]\nname = \"s\"\nchannel = \"c\"\nevery = \"10ms\"\n\
                  [[task]]\nname = \"a\"\nprogram = [{ forever = [{ recv = \"c\" }, { user = \"50us\" }] }]\n";
