@@ -48,9 +48,9 @@ pub struct Plan {
     pub attempts: u64,
     /// Only what goes away with all limits is shrunk and kept.
     pub limits_only: bool,
-    /// Whether both run with the same preemption, the same phase of period timers and without a high-resolution tick: for two
-    /// kernels, whose own differ.
-    pub level: bool,
+    /// For two kernels, whose own differ: both run with this preemption, the same phase of period timers and without a
+    /// high-resolution tick.
+    pub level: Option<Preempt>,
 }
 
 /// What is held against each other.
@@ -89,7 +89,7 @@ pub struct Found {
 /// What kind of disagreement it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Kind {
-    /// The worst number.
+    /// The worst number of those that are looked for.
     pub field: Field,
     /// Whether the reference has more of it.
     pub reference_has_more: bool,
@@ -98,11 +98,11 @@ pub struct Kind {
 }
 
 /// The workload of a case.
-pub fn workload(case: u64, level: bool) -> Workload {
+pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
     let mut workload = random::real(case);
-    if level {
+    if level.is_some() {
         workload.machine.hrtick = Some(false);
-        workload.machine.preempt = Some(Preempt::Lazy);
+        workload.machine.preempt = level;
         workload.machine.timer_phase_ns = Some(Stream::new(case, Domain::Group, 0).below(PHASE_NS));
     }
     workload
@@ -196,7 +196,8 @@ fn far_off<'a>(plan: &Plan, cell: &'a Cell) -> Option<&'a Deviation> {
     cell.worst().filter(|worst| worst.ratio > plan.beyond)
 }
 
-/// The kind of a cell's worst disagreement, if it is far enough.
+/// The kind of a cell's disagreement, if it is far enough off: that of its worst number, or if only what needs limits is looked for
+/// of the worst that does. What is served later without limits, too, may hide who has had more than its quota.
 fn kind(
     plan: &Plan,
     case: u64,
@@ -210,8 +211,11 @@ fn kind(
     }
     let noisy = Noisy::confirmed(NOISY, 1.0);
     let free = one(&unlimited, case, noisy, (between.reference, between.against))?;
-    let needs_limits = strength(&free, kind_of(worst, true)) <= 1.0;
-    Ok(Some(kind_of(worst, needs_limits)))
+    let of = |deviation| kind_of(deviation, strength(&free, kind_of(deviation, true)) <= 1.0);
+    let mut far: Vec<_> = cell.deviations.iter().filter(|d| d.ratio > plan.beyond).collect();
+    far.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+    let needs_limits = far.into_iter().map(of).find(|kind| kind.needs_limits);
+    Ok(needs_limits.filter(|_| plan.limits_only).or_else(|| Some(of(worst))))
 }
 
 /// False if there was none.

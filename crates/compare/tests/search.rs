@@ -6,7 +6,7 @@ use cpumax_compare::world::{Answer, Each, Job};
 use cpumax_compare::{Error, Model, World, found};
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_outcome::Field;
-use cpumax_workload::Workload;
+use cpumax_workload::{Preempt, Workload};
 use std::ops::ControlFlow;
 
 const PLAN: Plan = Plan {
@@ -16,7 +16,7 @@ const PLAN: Plan = Plan {
     kept_of_kind: 2,
     attempts: 3000,
     limits_only: true,
-    level: true,
+    level: Some(Preempt::Lazy),
 };
 
 fn model(kernel: &str) -> Model {
@@ -185,17 +185,17 @@ fn what_a_comparison_would_not_call_a_disagreement_is_none() {
 #[test]
 fn what_is_kept_is_confirmed() {
     let plan = Plan { cases: 16, kept_of_kind: 1, ..PLAN };
-    let (_, found) = find_rare(&plan, |made, case| *made != workload(case, true));
+    let (_, found) = find_rare(&plan, |made, case| *made != workload(case, PLAN.level));
     assert!(!found.is_empty());
     for found in found {
-        assert_eq!(found.workload, workload(found.case, true), "nothing smaller is");
+        assert_eq!(found.workload, workload(found.case, PLAN.level), "nothing smaller is");
         assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond));
     }
     // The same, where what is shorter by half agrees.
-    let halves = |made: &Workload, case| made.duration_ns < workload(case, true).duration_ns / 2;
+    let halves = |made: &Workload, case| made.duration_ns < workload(case, PLAN.level).duration_ns / 2;
     let (_, found) = find_rare(&plan, halves);
     assert!(found.iter().all(|found| !halves(&found.workload, found.case)));
-    assert!(found.iter().any(|found| found.workload != workload(found.case, true)));
+    assert!(found.iter().any(|found| found.workload != workload(found.case, PLAN.level)));
 }
 
 #[test]

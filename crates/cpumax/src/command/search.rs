@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
 use cpumax_compare::search::{Between, Event, Found, Line, Log, Plan, search as run};
 use cpumax_compare::{World, found};
+use cpumax_workload::Preempt;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +37,7 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         kept_of_kind: args.shrink,
         attempts: args.attempts,
         limits_only: args.limits_only,
-        level: against.is_some(),
+        level: against.as_ref().map(|against| preemption_of_both(&asked, against)),
     };
     let how = How { on: args.on, mode: Mode::Exact, side_by_side: args.jobs, kept: None };
     let mut reference = worlds::world(&asked, how)?;
@@ -74,6 +75,9 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     telling.bar.finish_and_clear();
     telling.summary()?;
     ended.map_err(worlds::failure)?;
+    if telling.has_run_none() {
+        return Err(Failure::Input(anyhow::anyhow!("no case could be run")));
+    }
     if telling.disagreed == 0 { Ok(()) } else { Err(Failure::Unexpected) }
 }
 
@@ -82,6 +86,13 @@ fn one(mut kernels: Vec<Asked>, option: &str) -> anyhow::Result<Asked> {
         (Some(kernel), true) => Ok(kernel),
         _ => bail!("{option} takes one kernel"),
     }
+}
+
+/// Preemption that both kernels have: their own if that is the same, else the one that all have.
+fn preemption_of_both(one: &Asked, other: &Asked) -> Preempt {
+    let [own, of_other] = [one, other].map(|asked| asked.kernel.rules.preempt);
+    let has_real_time = [one, other].iter().any(|asked| asked.name.ends_with("-rt"));
+    if own == of_other && !has_real_time { own } else { Preempt::Full }
 }
 
 /// What is told while it goes on, and counted for the end.
@@ -140,6 +151,12 @@ impl<'a> Telling<'a> {
             let counts = if line.refused { &mut self.refused } else { &mut self.failed };
             *counts.entry(reason.clone()).or_default() += 1;
         }
+    }
+
+    /// There were cases, and all of them were refused or failed.
+    fn has_run_none(&self) -> bool {
+        let not_run: u64 = self.refused.values().chain(self.failed.values()).sum();
+        self.cases > 0 && not_run == self.cases
     }
 
     fn found(&mut self, found: &Found) -> Result<(), cpumax_compare::Error> {
