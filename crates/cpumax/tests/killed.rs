@@ -162,7 +162,7 @@ fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("long.toml"), SCENARIO).unwrap();
     let before = groups();
-    for name in ["-INT", "-KILL"] {
+    for (name, is_guest) in [("-INT", false), ("-KILL", false), ("-KILL", true)] {
         let arguments = ["run", "long.toml", "--on", "host"];
         let child = start(&arguments, folder.path());
         let found = wait_for("no group was made", || {
@@ -175,8 +175,14 @@ fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
             skipped(&String::from_utf8_lossy(&output.stderr));
             return;
         }
-        signal(&child, name);
+        if is_guest {
+            let guest = below(child.id(), "cpumax-guest")[0].to_string();
+            Command::new("kill").args([name, &guest]).status().unwrap();
+        } else {
+            signal(&child, name);
+        }
         let output = child.wait_with_output().unwrap();
+        assert!(!is_guest || !found.iter().any(|group| group.exists()), "{output:?}");
         assert!(name == "-KILL" || output.status.code() == Some(130), "{output:?}");
         let left = || found.iter().any(|group| group.exists());
         wait_for("groups are there", || (!left()).then_some(()));

@@ -1,7 +1,8 @@
 //! The machine itself as a world: the guest is a subprocess, and talks over its standard input and output.
 //!
 //! The end of its input tells it to kill its tasks and to remove its groups, so that nothing is left when we
-//! end, by whatever cause. Therefore it is not killed before it has had time for that.
+//! end, by whatever cause. Therefore it is not killed before it has had time for that. What one leaves that is killed all the
+//! same, the next one removes when it begins.
 
 use crate::Error;
 use crate::guest::Guest;
@@ -9,7 +10,8 @@ use crate::runner::{Job, Watch, answer};
 use cpumax_guest::protocol::{self, FromGuest, MAX_LINE_BYTES, Report};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,6 +76,7 @@ impl Host {
 
 /// A guest that runs; dropping it lets it clean up.
 struct Process {
+    program: PathBuf,
     child: Child,
     input: Option<ChildStdin>,
     said: Receiver<FromGuest>,
@@ -99,7 +102,7 @@ impl Process {
                 }
             });
         }
-        Ok(Process { child, input, said })
+        Ok(Process { program: guest.path.clone(), child, input, said })
     }
 
     fn send(&mut self, job: &Job) -> Result<(), Error> {
@@ -119,16 +122,29 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.input.take());
-        let deadline = Instant::now() + CLEANING_TIME;
-        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
-            // It must not wait for a reader either.
-            while self.said.try_recv().is_ok() {}
-            thread::sleep(Duration::from_millis(10));
+        let ended = end(&mut self.child, || while self.said.try_recv().is_ok() {});
+        if ended.is_none_or(|status| status.code().is_none()) {
+            // It had no time to clean up. Another one, which has nothing else to do, does so in its place.
+            let mut command = Command::new(&self.program);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+            if let Ok(mut next) = command.spawn() {
+                end(&mut next, || {});
+            }
         }
-        // Fails only when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
+}
+
+/// Waits until a guest whose input has ended does so, too, and kills it if it takes too long. It must not wait for a reader
+/// either.
+fn end(child: &mut Child, mut read: impl FnMut()) -> Option<ExitStatus> {
+    let deadline = Instant::now() + CLEANING_TIME;
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        read();
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Fails only when it has ended.
+    let _ = child.kill();
+    child.wait().ok()
 }
 
 fn line(reader: &mut impl BufRead) -> Option<Vec<u8>> {
