@@ -16,6 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
+/// CPUs that a machine has at most.
+pub const MOST_CPUS: u16 = 255;
 /// So many emulated CPUs boot as they always did.
 const FEW_CPUS: u16 = 16;
 

@@ -215,7 +215,7 @@ impl Lab {
     }
 
     /// Boots kernels, `side_by_side` at a time, so that their first jobs need not; those that have been booted take no
-    /// time.
+    /// time, nor do those that cannot be, as no machine has so many CPUs.
     ///
     /// # Errors
     /// What keeps the first of them from booting.
@@ -225,12 +225,16 @@ impl Lab {
         side_by_side: usize,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
-        let ready = |_, (name, mode): &(String, Mode)| self.ready(name, *mode, watch).map(drop);
+        let ready = |_, (name, mode): &(String, Mode)| match refuse_too_many(*mode) {
+            Ok(()) => self.ready(name, *mode, watch).map(drop),
+            Err(_) => Ok(()),
+        };
         all(kernels, side_by_side, watch, ready).into_iter().collect()
     }
 
     fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
         let kernel = self.kernel(&job.kernel)?;
+        refuse_too_many(job.mode)?;
         let mut boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
         let message = job.message(job.mode == Mode::Exact);
         let mut line = serde_json::to_string(&message)
@@ -275,11 +279,20 @@ impl Lab {
     ) -> Result<FromGuest, Error> {
         let stop = || watch.stopped();
         let mut tries = 0;
+        let mut is_new = false;
         loop {
             let later = " ".repeat(tries * RETRIES_APART_BYTES);
-            tries += 1;
             let snapshot = self.snapshot(boot, index, watch)?;
-            let mut vm = snapshot.start(boot, &format!("{later}{line}"), &stop)?;
+            let mut vm = match snapshot.start(boot, &format!("{later}{line}"), &stop) {
+                // A state that was good when it was made; what is made in its place is.
+                Err(Error::Vm { .. }) if !is_new => {
+                    is_new = true;
+                    Snapshot::discard(boot, &self.cache);
+                    continue;
+                }
+                started => started?,
+            };
+            tries += 1;
             let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
             let answer = match result(&mut vm, patience, index, watch) {
                 Ok(report) => Ok(FromGuest::Result(Box::new(report))),
@@ -348,6 +361,16 @@ impl Lab {
     }
 }
 
+fn refuse_too_many(mode: Mode) -> Result<(), Error> {
+    let (cpus, most) = (mode.cpus(), qemu::MOST_CPUS);
+    if cpus <= most {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        reason: format!("needs {cpus} CPUs, a virtual machine has at most {most}"),
+    })
+}
+
 /// Does all of something, some at a time, unless it is to stop.
 fn all<T: Sync, R: Send>(
     list: &[T],
@@ -413,7 +436,15 @@ pub(crate) fn answer(
 
 #[cfg(test)]
 mod tests {
-    use super::lost_its_flags;
+    use super::{lost_its_flags, refuse_too_many};
+    use crate::qemu::Mode;
+
+    #[test]
+    fn more_cpus_than_a_machine_can_have_are_refused() {
+        assert!(refuse_too_many(Mode::Parallel { cpus: 255 }).is_ok());
+        let told = refuse_too_many(Mode::Parallel { cpus: 384 }).unwrap_err().to_string();
+        assert_eq!(told, "needs 384 CPUs, a virtual machine has at most 255");
+    }
 
     #[test]
     fn who_has_flags_that_there_are_not_has_lost_its_own() {

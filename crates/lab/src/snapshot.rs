@@ -68,10 +68,10 @@ impl Snapshot {
         stop: &dyn Fn() -> bool,
         told: &dyn Fn(),
     ) -> Result<Snapshot, Error> {
-        let folder = cache.folder().join("snapshots");
         let (kernel, mode) = (&boot.kernel.name, boot.mode.name());
         let stem = format!("{kernel}-{mode}-");
-        let state = folder.join(format!("{stem}{}.vm", boot.digest(&[])));
+        let state = boot.state(cache);
+        let folder = state.parent().map(Path::to_owned).unwrap_or_default();
         if let Some(kept) = Snapshot::kept(&state)? {
             return Ok(kept);
         }
@@ -95,16 +95,24 @@ impl Snapshot {
         made.ok_or_else(|| Error::file("read", &state)(io::ErrorKind::NotFound.into()))
     }
 
+    /// One of which not all is there and whole is none.
     fn kept(state: &Path) -> Result<Option<Snapshot>, Error> {
+        let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
         let file = match File::open(state) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if !is_there(&error) => return Ok(None),
             file => file.map_err(Error::file("read", state))?,
         };
         let path = state.with_extension("json");
-        let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        let ready = serde_json::from_str(&text);
-        let ready = ready.map_err(|error| Error::Malformed { path, reason: error.to_string() })?;
-        Ok(Some(Snapshot { state: file, ready }))
+        let text = match fs::read_to_string(&path) {
+            Err(error) if !is_there(&error) => return Ok(None),
+            text => text.map_err(Error::file("read", &path))?,
+        };
+        Ok(serde_json::from_str(&text).ok().map(|ready| Snapshot { state: file, ready }))
+    }
+
+    /// Removes the one that is kept: it cannot be restored.
+    pub fn discard(boot: &Boot<'_>, cache: &Cache) {
+        remove(&boot.state(cache), &["vm", "json"]);
     }
 
     /// A machine in this state that has these jobs to do.
@@ -117,6 +125,12 @@ impl Snapshot {
 }
 
 impl Boot<'_> {
+    /// The file that the state is kept in.
+    fn state(&self, cache: &Cache) -> PathBuf {
+        let name = format!("{}-{}-{}.vm", self.kernel.name, self.mode.name(), self.digest(&[]));
+        cache.folder().join("snapshots").join(name)
+    }
+
     fn arguments(&self) -> String {
         format!("{SETTLE}={SETTLE_S} {}", self.kernel_arguments)
     }
@@ -235,7 +249,7 @@ impl Boot<'_> {
             drop(vm);
             let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
             // When the disk is full the copy knows it, the machine only that nobody listens.
-            copied.map_err(Error::file("write in", folder)).and(saved)
+            copied.map_err(full_or_file(folder)).and(saved)
         });
         written?;
         // What cannot be restored is not kept.
@@ -244,10 +258,21 @@ impl Boot<'_> {
         let mut again = self.restore(state_again, PAUSE, stop)?;
         // Where the host is busy the boot may have taken longer than it was given, for which this machine did not wait.
         let ready = greeting(&mut again, patience()).inspect_err(|_| *console = again.console())?;
+        // What is there is not whole.
+        remove(state, &["vm"]);
         let path = state.with_extension("json");
         let text = serde_json::to_string(&ready).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
         link(&mut partial, state).map_err(Error::file("make", state))
+    }
+}
+
+/// Why a state cannot be written.
+fn full_or_file(folder: &Path) -> impl FnOnce(io::Error) -> Error {
+    let folder = folder.to_owned();
+    move |error| match error.kind() {
+        io::ErrorKind::StorageFull => Error::Full { path: folder },
+        _ => Error::file("write in", &folder)(error),
     }
 }
 
@@ -327,6 +352,18 @@ fn remove(path: &Path, extensions: &[&str]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_of_which_not_all_is_whole_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a.vm");
+        let is_kept = || Snapshot::kept(&state).unwrap().is_some();
+        assert!(!is_kept());
+        fs::write(&state, "state").unwrap();
+        assert!(!is_kept());
+        fs::write(state.with_extension("json"), "{\"protocol\":").unwrap();
+        assert!(!is_kept());
+    }
 
     #[test]
     fn what_killed_processes_left_is_swept() {
