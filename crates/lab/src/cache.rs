@@ -71,6 +71,9 @@ impl Cache {
             Err(error @ (Panic { .. } | Hung { .. } | TimedOut { .. } | Vm { .. })) => error,
             result => return result,
         };
+        if console.is_empty() {
+            return Err(error);
+        }
         let folder = self.folder.join("consoles");
         let path = folder.join(format!("{name}.log"));
         let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));

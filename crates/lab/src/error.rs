@@ -36,7 +36,7 @@ pub enum Error {
     /// Nothing more can be written there.
     #[error(
         "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they are fetched, and 20 MiB \
-         afterwards. Make room, or set XDG_CACHE_HOME to where there is some",
+         afterwards, and a machine that has booted some 100 MiB. Make room, or set XDG_CACHE_HOME to where there is some",
         path.display()
     )]
     Full {

@@ -22,7 +22,10 @@ impl Guest {
     /// [`Error::NoGuest`] when none of these is there and linked so that it needs no library.
     pub fn find() -> Result<Guest, Error> {
         if let Some(path) = std::env::var_os("CPUMAX_GUEST").map(PathBuf::from) {
-            let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+            let bytes = fs::read(&path).map_err(|error| Error::Malformed {
+                path: path.clone(),
+                reason: format!("$CPUMAX_GUEST names it as the guest program, but {error}"),
+            })?;
             return if is_static(&bytes) {
                 Ok(Guest { path, bytes })
             } else {

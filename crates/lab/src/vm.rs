@@ -355,13 +355,19 @@ impl Vm {
     }
 
     fn ended(&mut self) -> Error {
-        let _ = self.child.wait();
+        let status = self.child.wait();
         Tail::wait_for_all(&self.console);
         if let Err(panic) = self.look_for_panic() {
             return panic;
         }
         let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).text();
-        let said = said.lines().next_back().unwrap_or("the machine has ended").to_owned();
+        let said = said.lines().next_back().map_or_else(
+            || {
+                status
+                    .map_or("it has ended".to_owned(), |status| format!("QEMU has ended, {status}"))
+            },
+            str::to_owned,
+        );
         Error::Vm { said, console: last_lines(&self.console()) }
     }
 
@@ -479,6 +485,9 @@ fn panic_lines(text: &str) -> String {
 
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return "(it shows nothing)".to_owned();
+    }
     lines[lines.len().saturating_sub(TOLD_LINES)..].join("\n")
 }
 
@@ -486,6 +495,12 @@ fn last_lines(text: &str) -> String {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_console_that_shows_nothing_is_said_to() {
+        assert_eq!(last_lines("\r\n \n"), "(it shows nothing)");
+        assert_eq!(last_lines("a\n\nb\n"), "a\nb");
+    }
 
     #[test]
     fn only_the_end_of_a_long_console_is_kept() {
