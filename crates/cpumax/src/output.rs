@@ -18,7 +18,7 @@ pub fn stdout() -> impl Write {
 }
 
 /// A file for results, opened before anything is run so that a wrong path is told at once. What was in it stays there until
-/// there is something to write; if there never is, one that is new is removed.
+/// there is something to write; if there never is, or it cannot be written, one that is new is removed.
 #[derive(Debug)]
 pub struct ResultFile {
     path: PathBuf,
@@ -39,11 +39,11 @@ impl ResultFile {
         mut self,
         write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        self.is_new = false;
         let file = &mut self.file;
         let empty = || if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) };
         let emptied = empty().map_err(anyhow::Error::from);
         let written = emptied.and_then(|()| write(file));
+        self.is_new &= written.is_err();
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
@@ -130,6 +130,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "of before");
         file.write(|out| Ok(out.write_all(b"new")?)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let new = folder.path().join("new.json");
+        let file = ResultFile::create(&new).unwrap();
+        file.write(|out| Ok(out.write_all(b"half").and(Err(ErrorKind::StorageFull.into()))?))
+            .unwrap_err();
+        assert!(!new.exists(), "half of it would pass for all");
         let told = ResultFile::create(&path.join("b")).unwrap_err().to_string();
         assert!(told.starts_with("cannot write ") && told.ends_with("a.json/b"), "{told}");
         ResultFile::create(Path::new("/dev/null")).unwrap().write(|_| Ok(())).unwrap();
