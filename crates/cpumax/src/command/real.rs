@@ -21,7 +21,7 @@ use cpumax_outcome::{Tolerances, compare};
 use cpumax_workload::{Expectation, Workload, print};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -56,13 +56,20 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
     }
     let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
+    let releases = releases(&kernels, args)?;
     if let Some(json) = json {
-        let reports = done.iter().filter_map(|(_, report)| report.as_ref().ok());
-        json.write(reports.map(JsonRun::of))?;
+        let reports = done.iter().filter_map(|(planned, report)| {
+            Some(JsonRun::of(report.as_ref().ok()?, releases.get(&planned.kernel.name)?))
+        });
+        json.write(reports)?;
     }
     let verdicts = verdicts(&workloads, &kernels, &done, args)?;
     if tables {
         write(&workloads, &done, &verdicts, is_changed(args))?;
+        let of = |(name, release): (&String, &String)| format!("{name} is {release}");
+        let list: Vec<String> = releases.iter().map(of).collect();
+        let list = output::wrapped(&format!("Kernels: {}", list.join(", ")));
+        writeln!(output::stdout(), "{}", output::styled(DIM, list)).map_err(anyhow::Error::from)?;
     } else {
         let names = workloads.iter().map(|workload| workload.name.as_str());
         write_failures(names.zip(&verdicts))?;
@@ -77,15 +84,33 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 struct JsonRun<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
+    release: &'a str,
     not_measured: &'a [String],
     notes: &'a [String],
 }
 
 impl JsonRun<'_> {
-    fn of(report: &Report) -> JsonRun<'_> {
+    fn of<'a>(report: &'a Report, release: &'a str) -> JsonRun<'a> {
         let Report { outcome, not_measured, notes, .. } = report;
-        JsonRun { outcome, not_measured, notes }
+        JsonRun { outcome, release, not_measured, notes }
     }
+}
+
+/// Which kernel exactly each of these is, as it calls itself (`uname -r`), by name.
+fn releases(kernels: &[Asked], args: &RunArgs) -> Result<BTreeMap<String, String>, Failure> {
+    let lab = (args.on == RunOn::Vm).then(Lab::open).transpose()?;
+    let of = |asked: &Asked| {
+        let release = match &lab {
+            Some(lab) => lab.kernel(&asked.name)?.origin.release,
+            None => own_release()?,
+        };
+        Ok((asked.name.clone(), release))
+    };
+    kernels.iter().map(of).collect()
+}
+
+fn own_release() -> anyhow::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
 }
 
 /// Whether a scenario is no longer what its expectations were written for.
@@ -176,8 +201,7 @@ fn kernels(args: &RunArgs) -> anyhow::Result<Vec<Asked>> {
     if chosen {
         bail!("--on host runs on the kernel that is there: leave --kernel out");
     }
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let version: Version = release.trim().parse()?;
+    let version: Version = own_release()?.parse()?;
     Ok(vec![Asked { name: version.to_string(), kernel: Kernel::of(version)? }])
 }
 
@@ -414,7 +438,7 @@ mod tests {
             trace: None,
         };
         let own = serde_json::to_value(&report.outcome).unwrap();
-        let json = serde_json::to_value(JsonRun::of(&report)).unwrap();
+        let json = serde_json::to_value(JsonRun::of(&report, "6.18.15+deb13-cloud-amd64")).unwrap();
         let added = json.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
         let document = include_str!("../../../../docs/json.md");
         let section = document.split("\n## Real kernels").nth(1).unwrap();
