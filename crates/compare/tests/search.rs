@@ -192,7 +192,8 @@ fn what_is_kept_is_confirmed() {
         assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond));
     }
     // The same, where what is shorter by half agrees.
-    let halves = |made: &Workload, case| made.duration_ns < workload(case, PLAN.level).duration_ns / 2;
+    let halves =
+        |made: &Workload, case| made.duration_ns < workload(case, PLAN.level).duration_ns / 2;
     let (_, found) = find_rare(&plan, halves);
     assert!(found.iter().all(|found| !halves(&found.workload, found.case)));
     assert!(found.iter().any(|found| found.workload != workload(found.case, PLAN.level)));

@@ -84,15 +84,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 struct JsonRun<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
-    release: &'a str,
+    kernel_release: &'a str,
     not_measured: &'a [String],
     notes: &'a [String],
 }
 
 impl JsonRun<'_> {
-    fn of<'a>(report: &'a Report, release: &'a str) -> JsonRun<'a> {
+    fn of<'a>(report: &'a Report, kernel_release: &'a str) -> JsonRun<'a> {
         let Report { outcome, not_measured, notes, .. } = report;
-        JsonRun { outcome, release, not_measured, notes }
+        JsonRun { outcome, kernel_release, not_measured, notes }
     }
 }
 
