@@ -281,9 +281,11 @@ impl Task {
         let world = self.world;
         let ns = self.work(span);
         call.work_ns += ns;
-        let (rest, whole) = world.speed.read_parts(ns);
-        if rest > 0 {
-            call.add(AIO_PREAD, world.files.random, world.scratch as u64, rest);
+        let (mut rest, whole) = world.speed.read_parts(ns);
+        while rest > 0 {
+            let some = rest.min(SCRATCH_BYTES);
+            call.add(AIO_PREAD, world.files.random, world.scratch as u64, some);
+            rest -= some;
         }
         // SAFETY: this is the task of the slot, and only the first element ever changes.
         let whole_buffers = unsafe { &raw const (*self.slot.own.get()).vector[1] } as u64;

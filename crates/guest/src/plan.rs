@@ -229,7 +229,7 @@ fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
             Op::Done | Op::Send { .. } => 2,
             Op::Kernel(_) => {
                 time_has_passed = true;
-                2
+                3
             }
             Op::Recv { n, .. } if n > MAX_CALL_TOKENS => {
                 return Err(format!(

@@ -181,10 +181,15 @@ impl Task {
         let ns = self.work(span);
         self.set(Phase::Ready, ns);
         let world = self.world;
-        let mut left = world.speed.read_bytes(ns);
+        let (mut left, in_several) = world.speed.read_bytes(ns);
         while left > 0 {
-            let got = if left <= SCRATCH_BYTES {
+            let got = if !in_several {
                 sys::read(world.files.random, world.scratch, left)
+            } else if left <= SCRATCH_BYTES {
+                // With an empty one these are several, too.
+                let of = |iov_len| libc::iovec { iov_base: world.scratch.cast(), iov_len };
+                let two = [of(left), of(0)];
+                sys::readv(world.files.random, two.as_ptr(), two.len())
             } else {
                 let (vector, n) = self.vector(left);
                 sys::readv(world.files.random, vector, n)

@@ -128,26 +128,28 @@ impl Speed {
         self.turn.count(ns)
     }
 
-    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in it.
-    pub fn read_bytes(&self, ns: u64) -> usize {
+    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in it, and whether it is one
+    /// with several buffers. Some lengths are between those of a whole buffer alone and of as many bytes in several.
+    pub fn read_bytes(&self, ns: u64) -> (usize, bool) {
         let ns = ns.saturating_sub(self.read_call_ns);
         let bytes = self.read_byte.count(ns) as usize;
         if bytes <= SCRATCH_BYTES {
-            bytes
+            (bytes, false)
         } else {
-            (self.readv_byte.count(ns) as usize).max(SCRATCH_BYTES)
+            (self.readv_byte.count(ns) as usize, true)
         }
     }
 
-    /// The same as two calls: bytes of the one, and whole buffers of the other.
+    /// The same as several calls: bytes of those with one buffer, and whole buffers of one more.
     pub fn read_parts(&self, ns: u64) -> (usize, usize) {
         let bytes = self.read_byte.count(ns) as usize;
-        let whole = match bytes / SCRATCH_BYTES {
-            alone @ 0..=1 => return (bytes % SCRATCH_BYTES, alone),
-            _ => (self.readv_byte.count(ns) as usize / SCRATCH_BYTES).max(2),
-        };
+        let whole = self.readv_byte.count(ns) as usize / SCRATCH_BYTES;
+        if whole <= 1 {
+            let alone = (bytes / SCRATCH_BYTES).min(1);
+            return (bytes - alone * SCRATCH_BYTES, alone);
+        }
         let rest_ns = ns.saturating_sub(self.readv_byte.ns((whole * SCRATCH_BYTES) as u64));
-        ((self.read_byte.count(rest_ns) as usize).min(SCRATCH_BYTES), whole)
+        (self.read_byte.count(rest_ns) as usize, whole)
     }
 
     /// Bytes to write to hold an inode's lock for this long.
@@ -398,11 +400,12 @@ mod tests {
             let (rest, whole) = speed.read_parts(ns);
             let rate = if whole > 1 { several } else { one };
             let as_parts_ns = one.ns(rest as u64) + rate.ns((whole * SCRATCH_BYTES) as u64);
-            let bytes = speed.read_bytes(ns);
-            let rate = if bytes > SCRATCH_BYTES { several } else { one };
+            let (bytes, in_several) = speed.read_bytes(ns);
+            assert!(in_several || bytes <= SCRATCH_BYTES);
+            let rate = if in_several { several } else { one };
             let at_once_ns = rate.ns(bytes as u64);
             for took_ns in [as_parts_ns, at_once_ns] {
-                assert!(took_ns.abs_diff(ns) <= 3 * buffer_ns / 100, "{took_ns} for {ns}");
+                assert!(took_ns.abs_diff(ns) <= 200, "{took_ns} for {ns}");
             }
         }
     }
