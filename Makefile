@@ -41,7 +41,7 @@ conformance: guest ## Hold the model against all real kernels again: docs/confor
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
 		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
 	$(CARGO) run --quiet --release -p cpumax -- compare $(sort $(wildcard scenarios/found/*.toml)) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --markdown docs/conformance-found.md || [ $$? = 1 ]
+		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance-found.md || [ $$? = 1 ]
 	cat docs/conformance.md docs/conformance-found.md
 
 # The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots; and scenarios for
