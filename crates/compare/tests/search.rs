@@ -70,6 +70,20 @@ fn what_is_found_is_small_and_can_be_run_again() {
     assert!(leak, "a group's use differs");
 }
 
+#[test]
+fn what_needs_limits_is_not_hidden_by_what_differs_more() {
+    let kinds = |limits_only: bool| {
+        let plan = Plan { first: 30, cases: 20, kept_of_kind: 0, limits_only, ..PLAN };
+        let mut log = Log::none();
+        find(&plan, &mut log, "7.3", "6.18");
+        let kinds = log.lines().iter().filter_map(|line| Some((line.case, line.kind?)));
+        kinds.filter(|(_, kind)| kind.needs_limits).map(|(case, _)| case).collect::<Vec<_>>()
+    };
+    let (worst, worst_of_these) = (kinds(false), kinds(true));
+    assert!(worst.iter().all(|case| worst_of_these.contains(case)), "{worst:?}");
+    assert!(worst.len() < worst_of_these.len(), "{worst:?} {worst_of_these:?}");
+}
+
 /// A world that counts how often it is asked, as if it were slow.
 struct Counted(Model, usize);
 

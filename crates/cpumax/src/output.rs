@@ -3,6 +3,7 @@
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
+use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -54,6 +55,18 @@ impl Drop for ResultFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// How a bar of progress looks; `{left}` in the template is how long it will still take, once that can be told.
+pub fn bar_style(template: &str) -> ProgressStyle {
+    let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        if state.pos() > 0 {
+            // What cannot be shown is not.
+            let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
+        }
+    };
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
 }
 
 /// Text in a style, for `write!`.

@@ -3,6 +3,7 @@
 use crate::args::Running;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::output;
 use anyhow::{Context, anyhow};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
@@ -11,7 +12,7 @@ use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::TraceSink;
 use cpumax_report::ChromeTrace;
 use cpumax_workload::{GroupIx, Workload};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -181,10 +182,8 @@ impl Progress {
         let total_ns = jobs.iter().map(Job::duration_ns).fold(0, u64::saturating_add);
         let bar = ProgressBar::with_draw_target(Some(total_ns), ProgressDrawTarget::hidden());
         let runs = if jobs.len() == 1 { "run" } else { "runs" };
-        let template = format!("{{bar:40}} {{percent:>3}}% of {} {runs}, {{eta}} left", jobs.len());
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
-        }
+        let template = format!("{{bar:40}} {{percent:>3}}% of {} {runs}{{left}}", jobs.len());
+        bar.set_style(output::bar_style(&template));
         Progress { bar, started: Instant::now(), shown: AtomicBool::new(false) }
     }
 

@@ -17,7 +17,7 @@ use cpumax_compare::parting::{beside, parting};
 use cpumax_compare::{Cell, Verdict};
 use cpumax_report::{Matrix, MatrixCell};
 use cpumax_workload::{Workload, random};
-use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::ProgressBar;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -310,25 +310,11 @@ fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> 
 }
 
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    fs::write(path, text).with_context(|| {
-        // Half of it would pass for all.
-        let _ = fs::remove_file(path);
-        format!("cannot write {}", path.display())
-    })
+    ResultFile::create(path)?.write(|out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// Draws nothing when standard error is not a terminal.
 fn progress(cells: usize) -> ProgressBar {
-    let bar = ProgressBar::new(cells as u64);
     let template = "{bar:40} {pos} of {len} comparisons, now on {msg}{left}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            if state.pos() > 0 {
-                // What cannot be shown is not.
-                let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
-            }
-        };
-        bar.set_style(style.with_key("left", left));
-    }
-    bar
+    ProgressBar::new(cells as u64).with_style(output::bar_style(template))
 }

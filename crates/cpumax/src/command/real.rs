@@ -19,7 +19,7 @@ use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::{Tolerances, compare};
 use cpumax_workload::{Expectation, Workload, print};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -307,8 +307,7 @@ struct Progress {
 impl Progress {
     fn new(jobs: &[Planned<'_>]) -> Progress {
         let all = MultiProgress::new();
-        let total =
-            all.add(styled_bar(jobs.len() as u64, "{bar:40} {pos} of {len} runs, {eta} left"));
+        let total = all.add(styled_bar(jobs.len() as u64, "{bar:40} {pos} of {len} runs{left}"));
         let names = jobs.iter().map(Planned::name).collect();
         Progress { all, total, names, bars: Mutex::new(vec![None; jobs.len()]) }
     }
@@ -349,11 +348,7 @@ impl Drop for Progress {
 }
 
 fn styled_bar(length: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
+    ProgressBar::new(length).with_style(output::bar_style(template))
 }
 
 fn write(

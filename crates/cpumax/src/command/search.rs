@@ -10,7 +10,7 @@ use cpumax_compare::cell::Mode;
 use cpumax_compare::search::{Between, Event, Found, Line, Log, Plan, search as run};
 use cpumax_compare::{World, found};
 use cpumax_workload::Preempt;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -113,11 +113,8 @@ impl<'a> Telling<'a> {
         let against = against.map_or(String::new(), |other| format!(" --against {}", other.name));
         let on = if args.on == WorldName::Vm { "" } else { " --on model" };
         let kernels = format!("--kernel {}{against}{on}", asked.name);
-        let bar = ProgressBar::new(args.cases);
-        let template = "{bar:40} {pos} of {len} cases, {msg}{eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let style = output::bar_style("{bar:40} {pos} of {len} cases{msg}{left}");
+        let bar = ProgressBar::new(args.cases).with_style(style);
         Telling {
             args,
             kernels,
@@ -134,7 +131,7 @@ impl<'a> Telling<'a> {
         match event {
             Event::Case(line) => self.case(line),
             Event::Shrinking(attempts) => {
-                self.bar.set_message(format!("shrinking one for the {attempts}th time, "));
+                self.bar.set_message(format!(", shrinking one for the {attempts}th time"));
             }
             // It is noted first.
             Event::Found(found) => return self.found(found),
@@ -146,7 +143,7 @@ impl<'a> Telling<'a> {
         self.cases += 1;
         self.bar.inc(1);
         self.disagreed += u64::from(line.kind.is_some());
-        self.bar.set_message(format!("{} disagree, ", self.disagreed));
+        self.bar.set_message(format!(", {} disagree", self.disagreed));
         if let Some(reason) = &line.reason {
             let counts = if line.refused { &mut self.refused } else { &mut self.failed };
             *counts.entry(reason.clone()).or_default() += 1;
@@ -205,4 +202,21 @@ fn write(path: &Path, text: &str) -> Result<(), cpumax_compare::Error> {
     fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
         cpumax_compare::Error::File { path: path.display().to_string(), reason: error.to_string() }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_kernels_run_with_a_preemption_that_both_have() {
+        let of = |list: &str| {
+            let kernels = worlds::kernels(list, WorldName::Vm).unwrap();
+            preemption_of_both(&kernels[0], &kernels[1])
+        };
+        assert_eq!(of("6.1,6.12"), Preempt::Voluntary);
+        assert_eq!(of("6.18,7.3"), Preempt::Lazy);
+        assert_eq!(of("6.12,6.18"), Preempt::Full);
+        assert_eq!(of("6.12,6.12-rt"), Preempt::Full);
+    }
 }
