@@ -24,7 +24,13 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
     if is_recording(path) {
         bail!("{argument} is a recording, not a scenario: use `cpumax replay {argument}`");
     }
-    Ok(cpumax_workload::load(path)?)
+    let workload = cpumax_workload::load(path)?;
+    if workload.tasks.is_empty() {
+        bail!(
+            "{argument}: it has no tasks, so nothing would run; give it a `[[task]]` (docs/scenarios.md)"
+        );
+    }
+    Ok(workload)
 }
 
 /// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or `case-1-of-2` for two CPUs.

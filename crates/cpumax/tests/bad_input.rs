@@ -46,6 +46,13 @@ fn scenario_is_refused(contents: &str, says: &[&str]) {
 }
 
 #[test]
+fn a_scenario_without_tasks() {
+    for contents in ["", "duration = \"1s\"\n[[group]]\npath = \"/web\"\n"] {
+        scenario_is_refused(contents, &["no tasks", "[[task]]"]);
+    }
+}
+
+#[test]
 fn locks_taken_in_a_circle() {
     let scenario = r#"
 duration = "1s"
