@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::guest::Guest;
+use crate::others::MachineUse;
 use crate::runner::{Job, Watch, answer};
 use cpumax_guest::protocol::{self, FromGuest, MAX_LINE_BYTES, Report};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -41,6 +42,15 @@ impl Host {
     /// [`Error::Refused`] when the scenario asks for what this machine does not have, [`Error::Guest`] for
     /// want of rights, [`Error::Hung`], an interruption.
     pub fn run(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
+        let before = MachineUse::now();
+        let mut report = self.run_guest(job, index, watch)?;
+        let note = before.and_then(|before| MachineUse::now()?.note_since(before));
+        report.notes.extend(note);
+        Ok(report)
+    }
+
+    /// The guest has ended behind it, so its time is among that of this process's children.
+    fn run_guest(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
         let mut process = Process::start(&self.guest)?;
         process.send(job)?;
         let deadline = Instant::now() + job.patience;

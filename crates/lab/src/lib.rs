@@ -16,6 +16,7 @@ pub mod initramfs;
 mod kept;
 mod kvm;
 mod lock;
+mod others;
 mod qemu;
 mod qmp;
 mod runner;
