@@ -6,7 +6,8 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Other, Question, explain, run};
 use cpumax_outcome::trace::{Recorded, TraceSink};
 use cpumax_outcome::{Conditions, Outcome};
-use cpumax_workload::{Domain, Stream, Workload};
+use cpumax_workload::{Class, Domain, Stream, TaskSpec, Workload};
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 
@@ -126,6 +127,8 @@ impl Model {
     }
 
     fn answer(&self, job: &Job<'_>) -> Result<Answer, Error> {
+        let workload = in_user_space(job);
+        let job = &Job { workload: &workload, ..*job };
         let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
         let mut trace = job.trace.then(Recorded::default);
         let outcome = match self.outcome(job, &conditions, None, trace.as_mut())? {
@@ -238,6 +241,20 @@ impl Model {
     }
 }
 
+/// What a real run was of: nothing in user space is a kernel thread, so a process stood for each, which comes back from every
+/// call, and makes way there where preemption is lazy.
+fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
+    let is_kthread = |kind: &TaskSpec| kind.class == Class::Kthread;
+    if job.observed.is_none() || !job.workload.tasks.iter().any(is_kthread) {
+        return Cow::Borrowed(job.workload);
+    }
+    let mut workload = job.workload.clone();
+    for kind in workload.tasks.iter_mut().filter(|kind| is_kthread(kind)) {
+        kind.class = Class::Fair;
+    }
+    Cow::Owned(workload)
+}
+
 /// Phases of the period timers, by chance on every kernel: two models are compared with the same ones.
 fn phases(workload: &Workload, seed: u64) -> Conditions {
     let mut conditions = Conditions::default();
@@ -272,6 +289,8 @@ impl World for Model {
         ratio: &dyn Fn(&Outcome) -> f64,
     ) -> Result<Option<Led>, Error> {
         let Some(followed) = job.follow else { return Ok(None) };
+        let workload = in_user_space(job);
+        let job = &Job { workload: &workload, ..*job };
         let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
         let mut run = |microseconds: &Microseconds| {
             let mut trace = Recorded::default();
@@ -282,5 +301,40 @@ impl World for Model {
         let noise = Some(&led.microseconds);
         led.parted = self.parted(job, (&conditions, noise), followed, &led.trace);
         Ok(Some(led))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL_THREAD: &str = r#"
+duration = "1s"
+[[task]]
+name = "kernel thread"
+class = "kthread"
+program = [ { forever = [ { sleep = "9ms" }, { kernel = "1300us" }, { done = true } ] } ]
+[[task]]
+name = "hog"
+program = [ { forever = [ { user = "5300us" } ] } ]
+"#;
+
+    #[test]
+    fn a_process_stands_for_a_kernel_thread_where_a_real_run_is_held_against() {
+        let kernel = cpumax_machine::kernel::parse_kernels("6.18").unwrap()[0];
+        let as_one = cpumax_workload::parse(KERNEL_THREAD, "a.toml").unwrap();
+        let text = KERNEL_THREAD.replace("kthread", "fair");
+        let as_process = cpumax_workload::parse(&text, "a.toml").unwrap();
+        let run = |workload: &Workload, observed: Option<&Conditions>| {
+            let (seed, run) = (1, 0);
+            let job = Job { workload, seed, run, observed, trace: false, follow: None, noisy: 0 };
+            match Model::new(kernel, || false).answer(&job).unwrap() {
+                Answer::Done(run) => run.outcome,
+                other => panic!("{other:?}"),
+            }
+        };
+        let seen = Conditions::default();
+        assert_eq!(run(&as_one, Some(&seen)), run(&as_process, Some(&seen)));
+        assert_ne!(run(&as_one, None), run(&as_process, None));
     }
 }
