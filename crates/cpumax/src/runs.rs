@@ -3,7 +3,7 @@
 use crate::args::Running;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output;
+use crate::output::{self, ResultFile};
 use anyhow::{Context, anyhow};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
@@ -16,7 +16,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
@@ -139,24 +138,22 @@ fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|_| text)
 }
 
-/// A trace and the file it will be in, opened before the run so that a wrong path is told at once.
-pub struct Trace<'a> {
+/// A trace and the file it will be in.
+pub struct Trace {
     /// Takes the events.
     pub events: ChromeTrace,
-    path: &'a Path,
-    file: File,
+    file: ResultFile,
 }
 
-impl<'a> Trace<'a> {
-    /// Opens the file.
+impl Trace {
+    /// Sees that the file can be written.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn create(path: &'a Path) -> anyhow::Result<Trace<'a>> {
-        let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    /// It cannot.
+    pub fn create(path: &Path) -> anyhow::Result<Trace> {
+        let file = ResultFile::create(path)?;
         let events = ChromeTrace::new().context("cannot make a temporary file for the trace")?;
-        Ok(Trace { events, path, file })
+        Ok(Trace { events, file })
     }
 
     /// Writes what it took.
@@ -164,9 +161,8 @@ impl<'a> Trace<'a> {
     /// # Errors
     /// It cannot be written.
     pub fn write(self) -> anyhow::Result<()> {
-        let written = self.events.write(BufWriter::new(self.file));
-        written.with_context(|| format!("cannot write {}", self.path.display()))?;
-        Ok(())
+        let Trace { events, file } = self;
+        file.write(|out| events.write(BufWriter::new(out)).map(drop).map_err(Into::into))
     }
 }
 
