@@ -308,6 +308,11 @@ pub enum KernelError {
     /// A range whose end is before its start.
     #[error("kernel range '{0}' is empty: its end is before its start")]
     EmptyRange(String),
+    /// A real-time flavour, which the model takes from the scenario.
+    #[error(
+        "kernel '{0}': whether the model's kernel is a real-time one is for the scenario to say, by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3"
+    )]
+    RealTime(String),
 }
 
 impl FromStr for Version {
@@ -367,6 +372,9 @@ fn one(text: &str) -> Result<Kernel, KernelError> {
     }
     match Generation::ALL.iter().find(|g| g.to_string().eq_ignore_ascii_case(text)) {
         Some(generation) => Kernel::of(generation.representative()),
+        None if text.split('-').any(|part| part == "rt") => {
+            Err(KernelError::RealTime(text.to_owned()))
+        }
         None => Kernel::of(text.parse()?),
     }
 }
