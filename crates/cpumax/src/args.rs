@@ -154,7 +154,8 @@ pub enum Command {
 /// How to run, whatever is run.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a
+    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a; of real ones, versions and ranges of those
+    /// that `cpumax lab list` shows (and, if none are named, 6.1,6.12,6.18,7.2,7.3)
     #[arg(short, long, value_name = "LIST", default_value = DEFAULT_KERNELS)]
     pub kernel: String,
     /// Seed of every random choice; the same seed gives the same result to the byte
@@ -438,7 +439,7 @@ pub struct CompareArgs {
     /// Also the random cases from A to B, as `cpumax search` numbers them; with --parallel, those for 2 to 8 CPUs
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub cases: Option<Seeds>,
-    /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3
+    /// Kernels, the columns of the matrix: versions and ranges, of real ones those that have been fetched, e.g. 6.1,6.12..7.3
     #[arg(short, long, value_name = "LIST", default_value = COMPARED_KERNELS)]
     pub kernel: String,
     /// Where these kernels are run
@@ -456,7 +457,8 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// Run each real kernel so many times, some microseconds apart, and compare the median of each number; 1 to 99
+    /// With --parallel: run each real kernel so many times, some microseconds apart, and compare the median of each number;
+    /// 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
@@ -477,8 +479,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = Noisy::MOST, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub noisy: u32,
 
-    /// Write who ran when in both, as text, and both side by side around the place where they part: three files for each
-    /// comparison. Where the two differ, the model is led along the kernel's run, microsecond by microsecond
+    /// Write who ran when in both, as text, and, where they part, both side by side around that place: two or three files for
+    /// each comparison. Where the two differ, the model is led along the kernel's run, microsecond by microsecond
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
 

@@ -7,6 +7,7 @@ use anyhow::bail;
 use cpumax_compare::cell::Mode;
 use cpumax_compare::world::Each;
 use cpumax_compare::{Answer, Error, Job, Run, World};
+use cpumax_lab::cache::Cache;
 use cpumax_lab::{Lab, Watch, catalog};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Workload, print};
@@ -163,7 +164,8 @@ impl Watch for Keyboard {
     }
 }
 
-/// The kernels of `kernels.toml` that a list names; a range is of those without a flavour of their own.
+/// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their own that have been fetched;
+/// the others of it are told.
 pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
     let mut names: Vec<&str> = Vec::new();
     for part in list.split(',').map(str::trim) {
@@ -171,21 +173,18 @@ pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
             names.push(&catalog::find(part)?.name);
             continue;
         };
-        let place = |name: &str, otherwise: usize| -> anyhow::Result<usize> {
-            if name.is_empty() {
-                return Ok(otherwise);
-            }
-            let found = catalog::find(name)?;
-            Ok(catalog::all()
-                .iter()
-                .position(|entry| entry.name == found.name)
-                .unwrap_or(otherwise))
-        };
-        let (low, high) = (place(low, 0)?, place(high, catalog::all().len().saturating_sub(1))?);
-        let Some(range) = catalog::all().get(low..=high).filter(|range| !range.is_empty()) else {
-            bail!("kernel range '{part}' is empty: its end is before its start");
-        };
-        names.extend(range.iter().filter(|e| !e.name.contains('-')).map(|e| e.name.as_str()));
+        let (here, absent) = range(part, (low, high))?.into_iter().partition(|name| is_here(name));
+        let (mut here, absent): (Vec<&str>, Vec<&str>) = (here, absent);
+        let left_out = absent.join(", ");
+        if here.is_empty() {
+            bail!("no kernel of {part} is here: `cpumax lab fetch {}` gets them", absent.join(" "));
+        }
+        if !absent.is_empty() {
+            anstream::eprintln!(
+                "left out of {part}, as `cpumax lab fetch` has not got them: {left_out}"
+            );
+        }
+        names.append(&mut here);
     }
     let mut kernels: Vec<Asked> = Vec::new();
     for name in names {
@@ -195,6 +194,30 @@ pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
         }
     }
     Ok(kernels)
+}
+
+/// The kernels from one to another, without those of a flavour of their own.
+fn range(part: &str, (low, high): (&str, &str)) -> anyhow::Result<Vec<&'static str>> {
+    let all = catalog::all();
+    let place = |name: &str, otherwise: usize| -> anyhow::Result<usize> {
+        if name.is_empty() {
+            return Ok(otherwise);
+        }
+        let found = catalog::find(name)?;
+        Ok(all.iter().position(|entry| entry.name == found.name).unwrap_or(otherwise))
+    };
+    let (low, high) = (place(low, 0)?, place(high, all.len().saturating_sub(1))?);
+    let Some(range) = all.get(low..=high).filter(|range| !range.is_empty()) else {
+        bail!("kernel range '{part}' is empty: its end is before its start");
+    };
+    let names = range.iter().map(|entry| entry.name.as_str());
+    Ok(names.filter(|name| !name.contains('-')).collect())
+}
+
+/// Whether it has been fetched. What is wrong with one that has been is told by who runs it.
+fn is_here(name: &str) -> bool {
+    let kernel = Cache::of_user().and_then(|cache| cache.kernel(name));
+    !matches!(kernel, Err(cpumax_lab::Error::NotFetched { .. }))
 }
 
 #[cfg(test)]
@@ -228,8 +251,8 @@ mod tests {
     #[test]
     fn lists_and_ranges_are_of_kernels_that_there_are() {
         assert_eq!(names("6.12,6.12-rt, 6.12"), ["6.12", "6.12-rt"]);
-        assert_eq!(names("7.1..7.3"), ["7.1", "7.2", "7.3"]);
-        assert!(names("..").len() > 5);
+        assert_eq!(range("7.1..7.3", ("7.1", "7.3")).unwrap(), ["7.1", "7.2", "7.3"]);
+        assert!(range("..", ("", "")).unwrap().len() > 5);
         for list in ["", "5.4", "7.3..7.1", "6.1,"] {
             assert!(kernels(list).is_err(), "{list}");
         }
