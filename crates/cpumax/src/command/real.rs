@@ -378,13 +378,12 @@ fn write(
         {
             writeln!(out, "{table}")?;
         }
-        let not_measured: BTreeSet<&str> =
-            reports.iter().flat_map(|report| &report.not_measured).map(String::as_str).collect();
+        let not_measured = not_measured(&reports);
         let notes: BTreeSet<&str> =
             reports.iter().flat_map(|report| &report.notes).map(String::as_str).collect();
         if !not_measured.is_empty() {
-            let list = not_measured.into_iter().collect::<Vec<_>>().join(", ");
-            writeln!(out, "{}", output::styled(DIM, format!("Not measured: {list}")))?;
+            let list = format!("Not measured: {}", not_measured.join(", "));
+            writeln!(out, "{}", output::styled(DIM, output::wrapped(&list)))?;
         }
         for note in notes {
             writeln!(out, "{}", output::styled(DIM, note))?;
@@ -393,6 +392,26 @@ fn write(
         write_verdicts(&mut out, workload, verdicts, changed)?;
     }
     Ok(out.flush()?)
+}
+
+/// Numbers that were not measured, with the kernels on which they were not, where they were on others.
+fn not_measured(reports: &[&Report]) -> Vec<String> {
+    let mut kernels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for report in reports {
+        for path in &report.not_measured {
+            kernels.entry(path).or_default().insert(&report.outcome.kernel);
+        }
+    }
+    let all: BTreeSet<&str> = reports.iter().map(|report| report.outcome.kernel.as_str()).collect();
+    let told = kernels.into_iter().map(|(path, on)| {
+        let on: Vec<&str> = on.into_iter().collect();
+        if on.len() == all.len() {
+            path.to_owned()
+        } else {
+            format!("{path} (on {})", on.join(", "))
+        }
+    });
+    told.collect()
 }
 
 /// Tells what could not be run. A refusal is no failure unless there is nothing else.
