@@ -236,13 +236,15 @@ impl Machine<'_> {
         let (cpu, group) = (self.cfs_rqs[leaf].cpu, self.cfs_rqs[leaf].group);
         let was_delayed = self.ses[se].delayed;
         self.touch(cpu, false);
-        self.charge_for_dequeue(leaf);
+        self.charge_running(cpu);
+        self.charge(self.timeline_of(leaf));
         self.expect_no_use(task, why);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
             self.delay(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);
             return false;
         }
+        self.charge_for_dequeue(leaf);
         self.count_queued(group, -1);
         let mut child = se;
         let mut q = leaf;
@@ -439,7 +441,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On a flat queue who comes onto it has the group charged that the running task is in (kernel: `update_curr_eevdf()`).
+    /// On a flat queue who comes onto it, or stays there delayed, has the group charged that the running task is in, and none
+    /// above (kernel: `update_curr_eevdf()`).
     pub(crate) fn charge_running(&mut self, cpu: CpuId) {
         if self.is_flat() {
             let curr = self.cfs_rqs[self.root(cpu)].curr;

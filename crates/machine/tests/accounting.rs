@@ -462,3 +462,41 @@ fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
     let used = ["7.2", "7.3"].map(|version| outcome(text, version).groups["/first"].usage_usec);
     assert!(used[0] == 2_850 && (2_500..2_510).contains(&used[1]), "{used:?} us");
 }
+
+#[test]
+fn a_delayed_sleep_on_a_flat_queue_charges_the_tasks_own_group_only() {
+    // The first task has used 6 ms where 5 are allowed when it goes to sleep, and the other one none, so that the sleep is
+    // delayed. A limit of their own group is found passed right there, and one of the group above at the tick, 4 ms later.
+    let text = |own: &str, above: &str| {
+        format!(
+            r#"
+            duration = "50ms"
+            [machine]
+            cpus = 1
+            hz = 100
+            hrtick = false
+            timer_phase = "0ms"
+            [[group]]
+            path = "/above"
+            {above}
+            [[group]]
+            path = "/above/own"
+            {own}
+            [[task]]
+            name = "first"
+            group = "/above/own"
+            program = [{{ user = "6ms" }}, {{ sleep = "10ms" }}, {{ user = "1s" }}]
+            [[task]]
+            name = "second"
+            group = "/above/own"
+            start = "1us"
+            program = [{{ user = "1s" }}]
+            "#
+        )
+    };
+    let limit = r#"max = "5000 100000""#;
+    for (own, above, used) in [(limit, "", 6_000), ("", limit, 10_000)] {
+        let outcome = outcome(&text(own, above), "7.3");
+        assert_eq!(outcome.groups["/above"].usage_usec, used, "{own:?} {above:?}");
+    }
+}
