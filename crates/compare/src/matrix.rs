@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, LedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
-use cpumax_outcome::{Conditions, Outcome, worst};
+use cpumax_outcome::{Outcome, worst};
 use cpumax_workload::Workload;
 use std::mem;
 use std::ops::ControlFlow;
@@ -120,8 +120,8 @@ pub fn column<'a>(
 
 /// The same job in the other world; what the reference did not run need not be run there.
 fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
-    let (observed, follow): (Option<&Conditions>, _) = match answer {
-        Answer::Done(run) => (Some(&run.conditions), run.trace.as_ref()),
+    let (observed, follow) = match answer {
+        Answer::Done(run) => (Some(&**run), run.trace.as_ref()),
         Answer::Refused(reason) | Answer::Failed(reason) => {
             return Ok(Answer::Refused(reason.clone()));
         }
@@ -147,7 +147,7 @@ fn lead(
     let ratio = |outcome: &Outcome| {
         worst(&deviations(job.workload, mode, run, &[outcome])).map_or(0.0, |worst| worst.ratio)
     };
-    let job = Job { observed: Some(&run.conditions), follow: Some(follow), ..*job };
+    let job = Job { observed: Some(&**run), follow: Some(follow), ..*job };
     let Some(led) = against.lead(&job, &ratio)? else { return Ok(()) };
     cell.led = Some(LedCell {
         places: led.microseconds.from.len(),

@@ -20,8 +20,8 @@ pub struct Job<'a> {
     pub seed: u64,
     /// Of several runs of the same job, which one: 0 and following. A real kernel's differ by microseconds.
     pub run: u16,
-    /// What the run that this one will be held against found; a real kernel cannot be told.
-    pub observed: Option<&'a Conditions>,
+    /// The run that this one will be held against; a real kernel cannot be told what it found.
+    pub observed: Option<&'a Run>,
     /// Whether to record what happens when.
     pub trace: bool,
     /// What is known to have happened when: of all runs under noise the one is recorded that parts from it last.
@@ -129,7 +129,7 @@ impl Model {
     fn answer(&self, job: &Job<'_>) -> Result<Answer, Error> {
         let workload = in_user_space(job);
         let job = &Job { workload: &workload, ..*job };
-        let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
+        let conditions = conditions(job);
         let mut trace = job.trace.then(Recorded::default);
         let outcome = match self.outcome(job, &conditions, None, trace.as_mut())? {
             Ok(outcome) => outcome,
@@ -245,7 +245,8 @@ impl Model {
 /// call, and makes way there where preemption is lazy.
 fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
     let is_kthread = |kind: &TaskSpec| kind.class == Class::Kthread;
-    if job.observed.is_none() || !job.workload.tasks.iter().any(is_kthread) {
+    let is_real = job.observed.is_some_and(|run| run.outcome.world != "model");
+    if !is_real || !job.workload.tasks.iter().any(is_kthread) {
         return Cow::Borrowed(job.workload);
     }
     let mut workload = job.workload.clone();
@@ -253,6 +254,12 @@ fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
         kind.class = Class::Fair;
     }
     Cow::Owned(workload)
+}
+
+/// What the run was under that this one will be held against, or what is chosen for both.
+fn conditions(job: &Job<'_>) -> Conditions {
+    let found = job.observed.map(|run| run.conditions.clone());
+    found.unwrap_or_else(|| phases(job.workload, job.seed))
 }
 
 /// Phases of the period timers, by chance on every kernel: two models are compared with the same ones.
@@ -291,7 +298,7 @@ impl World for Model {
         let Some(followed) = job.follow else { return Ok(None) };
         let workload = in_user_space(job);
         let job = &Job { workload: &workload, ..*job };
-        let conditions = job.observed.cloned().unwrap_or_else(|| phases(job.workload, job.seed));
+        let conditions = conditions(job);
         let mut run = |microseconds: &Microseconds| {
             let mut trace = Recorded::default();
             let outcome = self.outcome(job, &conditions, Some(microseconds), Some(&mut trace))?;
@@ -325,16 +332,20 @@ program = [ { forever = [ { user = "5300us" } ] } ]
         let as_one = cpumax_workload::parse(KERNEL_THREAD, "a.toml").unwrap();
         let text = KERNEL_THREAD.replace("kthread", "fair");
         let as_process = cpumax_workload::parse(&text, "a.toml").unwrap();
-        let run = |workload: &Workload, observed: Option<&Conditions>| {
+        let run = |workload: &Workload, observed: Option<&Run>| {
             let (seed, run) = (1, 0);
             let job = Job { workload, seed, run, observed, trace: false, follow: None, noisy: 0 };
             match Model::new(kernel, || false).answer(&job).unwrap() {
-                Answer::Done(run) => run.outcome,
+                Answer::Done(run) => *run,
                 other => panic!("{other:?}"),
             }
         };
-        let seen = Conditions::default();
-        assert_eq!(run(&as_one, Some(&seen)), run(&as_process, Some(&seen)));
-        assert_ne!(run(&as_one, None), run(&as_process, None));
+        let model = run(&as_one, None);
+        let mut real = model.clone();
+        real.outcome.world = "vm".to_owned();
+        let process = run(&as_process, None);
+        assert_ne!(model.outcome, process.outcome);
+        assert_eq!(run(&as_one, Some(&real)).outcome, process.outcome);
+        assert_eq!(run(&as_one, Some(&model)).outcome, model.outcome);
     }
 }
