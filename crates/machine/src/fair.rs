@@ -244,7 +244,9 @@ impl Machine<'_> {
             self.count_runnable(leaf, -1);
             return false;
         }
-        self.charge_for_dequeue(leaf);
+        if self.is_flat() {
+            self.charge_path(leaf);
+        }
         self.count_queued(group, -1);
         let mut child = se;
         let mut q = leaf;
@@ -432,8 +434,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On a flat queue a dequeue charges every level, on the others each level as it is reached.
-    pub(crate) fn charge_for_dequeue(&mut self, leaf: CfsRqId) {
+    /// Charges whoever runs in this group: on a flat queue every level, on the others this one (kernel: `update_curr_fair()`).
+    pub(crate) fn charge_leaf(&mut self, leaf: CfsRqId) {
         if self.is_flat() {
             self.charge_path(leaf);
         } else {

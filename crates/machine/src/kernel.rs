@@ -508,6 +508,9 @@ mod tests {
         {
             assert!(parse_kernels(text).is_err(), "{text}");
         }
+        for text in ["7.3-rt", "6.12.117+deb13-rt-amd64"] {
+            assert!(matches!(parse_kernels(text), Err(KernelError::RealTime(_))), "{text}");
+        }
     }
 
     #[test]

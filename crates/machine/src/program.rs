@@ -149,7 +149,7 @@ impl Machine<'_> {
         if !self.tasks[task].is_fair() {
             return false;
         }
-        self.charge_for_dequeue(self.ses[self.tasks[task].se].q);
+        self.charge_leaf(self.ses[self.tasks[task].se].q);
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
             if t.pc == 0 {
