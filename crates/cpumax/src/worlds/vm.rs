@@ -167,22 +167,24 @@ impl Watch for Keyboard {
 /// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their own that have been fetched;
 /// the others of it are told.
 pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
+    kernels_of(list, is_here)
+}
+
+fn kernels_of(list: &str, is_here: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Asked>> {
     let mut names: Vec<&str> = Vec::new();
     for part in list.split(',').map(str::trim) {
         let Some((low, high)) = part.split_once("..") else {
             names.push(&catalog::find(part)?.name);
             continue;
         };
-        let (here, absent) = range(part, (low, high))?.into_iter().partition(|name| is_here(name));
-        let (mut here, absent): (Vec<&str>, Vec<&str>) = (here, absent);
-        let left_out = absent.join(", ");
+        let (mut here, absent): (Vec<&str>, Vec<&str>) =
+            range(part, (low, high))?.into_iter().partition(|name| is_here(name));
+        let fetched = format!("`cpumax lab fetch {}` gets them", absent.join(" "));
         if here.is_empty() {
-            bail!("no kernel of {part} is here: `cpumax lab fetch {}` gets them", absent.join(" "));
+            bail!("no kernel of {part} is here: {fetched}");
         }
         if !absent.is_empty() {
-            anstream::eprintln!(
-                "left out of {part}, as `cpumax lab fetch` has not got them: {left_out}"
-            );
+            anstream::eprintln!("{} of {part} left out: {fetched}", absent.join(", "));
         }
         names.append(&mut here);
     }
@@ -224,8 +226,10 @@ fn is_here(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// As if 7.2 had not been fetched.
     fn names(list: &str) -> Vec<String> {
-        kernels(list).unwrap().into_iter().map(|kernel| kernel.name).collect()
+        let kernels = kernels_of(list, |name| name != "7.2").unwrap();
+        kernels.into_iter().map(|kernel| kernel.name).collect()
     }
 
     #[test]
@@ -251,8 +255,11 @@ mod tests {
     #[test]
     fn lists_and_ranges_are_of_kernels_that_there_are() {
         assert_eq!(names("6.12,6.12-rt, 6.12"), ["6.12", "6.12-rt"]);
-        assert_eq!(range("7.1..7.3", ("7.1", "7.3")).unwrap(), ["7.1", "7.2", "7.3"]);
-        assert!(range("..", ("", "")).unwrap().len() > 5);
+        assert_eq!(names("7.1..7.3"), ["7.1", "7.3"]);
+        assert_eq!(names("7.2"), ["7.2"], "who runs it tells that it is not here");
+        assert!(names("..").len() > 5);
+        let told = kernels_of("7.2..7.2", |name| name != "7.2").unwrap_err().to_string();
+        assert!(told.contains("lab fetch 7.2"), "{told}");
         for list in ["", "5.4", "7.3..7.1", "6.1,"] {
             assert!(kernels(list).is_err(), "{list}");
         }
