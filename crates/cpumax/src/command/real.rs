@@ -386,7 +386,7 @@ fn write(
             writeln!(out, "{}", output::styled(DIM, output::wrapped(&list)))?;
         }
         for note in notes {
-            writeln!(out, "{}", output::styled(DIM, note))?;
+            writeln!(out, "{}", output::styled(DIM, output::wrapped(note)))?;
         }
         writeln!(out)?;
         write_verdicts(&mut out, workload, verdicts, changed)?;
@@ -437,6 +437,28 @@ fn failures(done: &[Ended<'_>]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_measured_on_some_kernels_is_told_with_them() {
+        let report = |version: &str, not_measured: &[&str]| {
+            let kernel = cpumax_machine::kernel::parse_kernels(version).unwrap()[0];
+            let nested =
+                cpumax_workload::parse(builtin::find("nested").unwrap().text, "a").unwrap();
+            let options = cpumax_machine::Options::new(kernel, 1);
+            Report {
+                outcome: cpumax_machine::run(&nested, &options, None, None).unwrap(),
+                conditions: cpumax_outcome::Conditions::default(),
+                locks: std::collections::BTreeMap::new(),
+                not_measured: not_measured.iter().map(|&path| path.to_owned()).collect(),
+                notes: Vec::new(),
+                trace: None,
+            }
+        };
+        let old = report("6.1", &["events", "local"]);
+        let new = report("6.18", &["events"]);
+        assert_eq!(not_measured(&[&old, &new]), ["events", "local (on 6.1)"]);
+        assert_eq!(not_measured(&[&old]), ["events", "local"]);
+    }
 
     #[test]
     fn json_tells_what_was_not_measured_and_what_is_to_be_noted() {
