@@ -124,10 +124,12 @@ fn machines_end_with_whoever_started_them() {
     let Some(cache) = cache() else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("long.toml"), SCENARIO).unwrap();
+    let trace = folder.path().join("trace.json");
+    fs::write(&trace, "of before").unwrap();
     let one = tempfile::tempdir().unwrap();
     let keep = one.path().join("found");
     let commands: [&[&str]; 4] = [
-        &["run", "long.toml", "--on", "vm", "--kernel", KERNEL],
+        &["run", "long.toml", "--on", "vm", "--kernel", KERNEL, "--trace", "trace.json"],
         &["compare", "long.toml", "--kernel", KERNEL],
         &["search", "--kernel", KERNEL, "--cases", "1000", "--keep", keep.to_str().unwrap()],
         &["lab", "run", KERNEL, "--", env!("CARGO_BIN_EXE_cpumax")],
@@ -149,7 +151,8 @@ fn machines_end_with_whoever_started_them() {
     let of_ours = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "copy");
     assert_eq!(left.iter().find(of_ours), None);
     let left: Vec<PathBuf> = files(folder.path()).into_iter().collect();
-    assert_eq!(left, [folder.path().join("long.toml")]);
+    assert_eq!(left, [folder.path().join("long.toml"), trace.clone()]);
+    assert_eq!(fs::read_to_string(trace).unwrap(), "of before");
 }
 
 #[test]
