@@ -154,8 +154,7 @@ pub enum Command {
 /// How to run, whatever is run.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a; of real ones, versions and ranges of those
-    /// that `cpumax lab list` shows (and, if none are named, 6.1,6.12,6.18,7.2,7.3)
+    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a
     #[arg(short, long, value_name = "LIST", default_value = DEFAULT_KERNELS)]
     pub kernel: String,
     /// Seed of every random choice; the same seed gives the same result to the byte
@@ -203,7 +202,8 @@ pub struct RunArgs {
     pub all: bool,
     #[command(flatten)]
     pub running: Running,
-    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root)
+    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root). For virtual machines
+    /// --kernel is of versions and ranges of those that `cpumax lab list` shows [default there: 6.1,6.12,6.18,7.2,7.3]
     #[arg(long, value_enum, default_value_t = RunOn::Model)]
     pub on: RunOn,
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
