@@ -1,9 +1,10 @@
-//! Event queues and a plain M/M/1: cpumax beside SimCore, the engine of DSLab. `peers.py` does the same with
-//! SimPy, `run` runs both.
+//! Event queues and a plain M/M/1: cpumax beside SimCore, the engine of DSLab. `peers.py` does the
+//! same with SimPy, `run` runs both.
 //!
-//! Hold model: as many events pending as said; each that comes puts one in, a mean of 1 later. M/M/1: arrivals
-//! 0.8, service 1, so that a customer stays 5 on the average; two events a customer. Times are exponential,
-//! drawn by the same generator everywhere; CPU time, the best of three runs.
+//! Hold model: as many events pending as said; each that comes puts one in, a mean of 1 later.
+//! M/M/1: arrivals 0.8, service 1, so that a customer stays 5 on the average; two events a
+//! customer. Times are exponential, drawn by the same generator everywhere; CPU time, the best of
+//! three runs.
 
 mod model;
 mod ours;
@@ -43,7 +44,8 @@ fn main() {
     row("cpumax", "M/M/1, whole model", 2 * CUSTOMERS, || model::mm1(CUSTOMERS));
 }
 
-/// Runs three times; `of` yields what must come out alike for all: the mean time between holds, or in the system.
+/// Runs three times; `of` yields what must come out alike for all: the mean time between holds, or
+/// in the system.
 fn row(who: &str, what: &str, events: u64, mut of: impl FnMut() -> f64) {
     let mut best_ns = u128::MAX;
     let mut mean = 0.0;

@@ -1,7 +1,8 @@
 //! Groups and kinds of tasks that differ in nothing but their names.
 //!
-//! Which of sixteen equal siblings gets nothing is decided by microseconds; that one does not is a matter of the rules. So
-//! what one of them does in a run the others might have done as well: a run stands for all in which they change places.
+//! Which of sixteen equal siblings gets nothing is decided by microseconds; that one does not is a
+//! matter of the rules. So what one of them does in a run the others might have done as well: a run
+//! stands for all in which they change places.
 
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Action, GroupSpec, Op, Span, Target, TaskSpec, Workload};
@@ -58,7 +59,8 @@ impl Alike {
         alike
     }
 
-    /// In how many ways they change places by [`Alike::turned`], staying where they are included: of many, some.
+    /// In how many ways they change places by [`Alike::turned`], staying where they are included:
+    /// of many, some.
     pub fn turns(&self) -> usize {
         const MOST: usize = 32;
         self.groups.iter().chain(&self.tasks).map(Vec::len).max().unwrap_or(1).min(MOST)
@@ -88,8 +90,9 @@ fn nameless(workload: &Workload, kind: usize) -> TaskSpec {
     TaskSpec { name: String::new(), group: 0, ..workload.tasks[kind].clone() }
 }
 
-/// What is like nothing else: by index, groups that have others below them, that something is done to or somebody is
-/// moved to, and kinds that something names or that do what is drawn, which differs from kind to kind.
+/// What is like nothing else: by index, groups that have others below them, that something is done
+/// to or somebody is moved to, and kinds that something names or that do what is drawn, which
+/// differs from kind to kind.
 struct Bound {
     groups: Vec<bool>,
     kinds: Vec<bool>,

@@ -27,7 +27,8 @@ pub struct Cell {
     pub strict: f64,
     /// What the two were compared by, worst first; empty unless both were run.
     pub deviations: Vec<Deviation>,
-    /// The same of each run, if the reference ran several times; each number above is then the median of these.
+    /// The same of each run, if the reference ran several times; each number above is then the
+    /// median of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_runs: Vec<Vec<Deviation>>,
     /// What the reference found.
@@ -37,7 +38,8 @@ pub struct Cell {
     /// Where the two part, if that was recorded.
     #[serde(default)]
     pub parted: Option<String>,
-    /// What came of a run of the model that was led along the reference's, if they differ and that was recorded.
+    /// What came of a run of the model that was led along the reference's, if they differ and that
+    /// was recorded.
     #[serde(default)]
     pub led: Option<LedCell>,
     /// Both outcomes, the reference first.
@@ -163,9 +165,9 @@ impl Cell {
         self.deviations = deviations;
     }
 
-    /// Several runs of the same as one: of each number the median, by how far the reference is off and to which side.
-    /// Everything else is that of the run whose worst number is the median of the worst ones. If one was not compared,
-    /// that one; `None` of none.
+    /// Several runs of the same as one: of each number the median, by how far the reference is off
+    /// and to which side. Everything else is that of the run whose worst number is the median of
+    /// the worst ones. If one was not compared, that one; `None` of none.
     pub fn median(mut runs: Vec<Cell>) -> Option<Cell> {
         if let Some(odd) = runs.iter().position(|run| run.verdict.ratio().is_none()) {
             return Some(runs.swap_remove(odd));
@@ -201,7 +203,8 @@ impl Cell {
     }
 }
 
-/// Every number that a run measured, held against the same in others, in which those who are alike may change places.
+/// Every number that a run measured, held against the same in others, in which those who are alike
+/// may change places.
 pub(crate) fn deviations(
     workload: &Workload,
     mode: Mode,
@@ -233,8 +236,8 @@ fn measured(run: &Run, deviation: &Deviation) -> bool {
     !run.not_measured.iter().any(|name| names(name, &deviation.path))
 }
 
-/// Every number of a run held against the same in others: as far off as the nearest of these, and not at all where it
-/// lies between two of them.
+/// Every number of a run held against the same in others: as far off as the nearest of these, and
+/// not at all where it lies between two of them.
 fn compare_all(
     reference: &Outcome,
     mut others: impl Iterator<Item = Outcome>,
@@ -258,8 +261,8 @@ fn compare_all(
     nearest
 }
 
-/// Whether a name that a world gives for what it does not measure means this number: the path itself, the path of
-/// what it is in, or either with `*` for one group or kind of task.
+/// Whether a name that a world gives for what it does not measure means this number: the path
+/// itself, the path of what it is in, or either with `*` for one group or kind of task.
 pub fn names(name: &str, path: &str) -> bool {
     let Some((before, after)) = name.split_once('*') else {
         return path

@@ -1,9 +1,10 @@
 //! A run of the model led along what a real kernel did.
 //!
-//! Where two tasks are equal, microseconds decide who comes first. A run has many such places, and of a thousand runs with
-//! microseconds drawn at random none may take all the turns that the kernel took. So a run is led: where it parts from the
-//! kernel's, the microseconds from shortly before there on are drawn anew, again and again, and those that stay together
-//! for longest are gone on with. If one comes to the end with every number within its tolerance, then nothing but
+//! Where two tasks are equal, microseconds decide who comes first. A run has many such places, and
+//! of a thousand runs with microseconds drawn at random none may take all the turns that the kernel
+//! took. So a run is led: where it parts from the kernel's, the microseconds from shortly before
+//! there on are drawn anew, again and again, and those that stay together for longest are gone on
+//! with. If one comes to the end with every number within its tolerance, then nothing but
 //! microseconds stood between the two.
 
 use crate::parting::parting_by;
@@ -11,7 +12,8 @@ use crate::world::Error;
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
 
-/// Which microseconds a run has: the seed that draws them from the start, and from when on (ns, ascending) another one does.
+/// Which microseconds a run has: the seed that draws them from the start, and from when on (ns,
+/// ascending) another one does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Microseconds {
     /// From the start.
@@ -36,7 +38,8 @@ pub struct Led {
     pub outcome: Outcome,
     /// What happened in it.
     pub trace: Recorded,
-    /// Up to when tasks took the same turns as in what it followed, or had as much CPU time, ns; [`u64::MAX`]: to the end.
+    /// Up to when tasks took the same turns as in what it followed, or had as much CPU time, ns;
+    /// [`u64::MAX`]: to the end.
     pub together_ns: u64,
     /// Its worst number: difference over tolerance.
     pub ratio: f64,
@@ -54,7 +57,8 @@ const EACH: u64 = 48;
 const IN_VAIN: u32 = 6;
 /// Rounds in all.
 const ROUNDS: u32 = 200;
-/// How much more CPU time any task may have had in one of the two, ns, where turns alone do not lead to the end.
+/// How much more CPU time any task may have had in one of the two, ns, where turns alone do not
+/// lead to the end.
 const APART_BY_NS: [i64; 3] = [400_000, 200_000, 100_000];
 /// How long before it parts a run is drawn anew, ns: twice as long each time.
 const NEAR_NS: u64 = 250_000;
@@ -64,10 +68,12 @@ const DOUBLINGS: u64 = 12;
 pub(crate) type Try<'a> =
     &'a mut dyn FnMut(&Microseconds) -> Result<Result<(Outcome, Recorded), String>, Error>;
 
-/// The run that goes with `followed` for longest, or the first whose numbers all agree; `None` where the model fails.
+/// The run that goes with `followed` for longest, or the first whose numbers all agree; `None`
+/// where the model fails.
 ///
-/// Tasks may take the same turns, and yet some are a little longer, which shows only much later. So where turns do not lead
-/// to numbers that agree, it is tried again by CPU time, which must stay closer and closer ([`APART_BY_NS`]).
+/// Tasks may take the same turns, and yet some are a little longer, which shows only much later. So
+/// where turns do not lead to numbers that agree, it is tried again by CPU time, which must stay
+/// closer and closer ([`APART_BY_NS`]).
 pub(crate) fn lead(
     followed: &Recorded,
     ratio: &dyn Fn(&Outcome) -> f64,
@@ -297,7 +303,8 @@ mod tests {
         (outcome(first), run(&turns))
     }
 
-    /// A run in which, every 10 ms, the same two take turns, and the first one's is drawn longer or not.
+    /// A run in which, every 10 ms, the same two take turns, and the first one's is drawn longer or
+    /// not.
     fn long_or_short(microseconds: &Microseconds) -> (Outcome, Recorded) {
         let mut turns = Vec::new();
         let mut long = 0;

@@ -8,8 +8,8 @@ use std::fmt::Write;
 /// Numbers beyond their tolerance that are named at the head of a file.
 const NAMED: usize = 6;
 
-/// The text of a scenario file, exactly as it was run, with what was found as a comment before it. `command` is what found it,
-/// `again` what shows it again.
+/// The text of a scenario file, exactly as it was run, with what was found as a comment before it.
+/// `command` is what found it, `again` what shows it again.
 pub fn text(found: &Found, command: &str, again: &str) -> String {
     let cell = &found.cell;
     let mut text = String::new();

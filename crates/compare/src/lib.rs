@@ -1,8 +1,9 @@
-//! The same workloads in two worlds, held against each other ([`matrix`]), and the search for workloads on which
-//! the two differ ([`search`]).
+//! The same workloads in two worlds, held against each other ([`matrix`]), and the search for
+//! workloads on which the two differ ([`search`]).
 //!
-//! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real one. The first
-//! of two is the reference; what it found about itself (phases, tick, preemption) the other is told.
+//! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real
+//! one. The first of two is the reference; what it found about itself (phases, tick, preemption)
+//! the other is told.
 
 pub mod alike;
 pub mod cell;

@@ -18,7 +18,8 @@ pub struct Pair<'a> {
     pub trace: bool,
     /// How often the other world, if it is a model, is run under microsecond noise.
     pub noisy: Noisy,
-    /// How often the reference runs it, if no run of that is like another; the median counts ([`Cell::median`]).
+    /// How often the reference runs it, if no run of that is like another; the median counts
+    /// ([`Cell::median`]).
     pub runs: u16,
 }
 
@@ -49,14 +50,15 @@ impl Noisy {
         Noisy { few, beyond: 1.0, most: few }
     }
 
-    /// A few, and as many as a comparison makes where a number is then more than `beyond` times its tolerance off.
+    /// A few, and as many as a comparison makes where a number is then more than `beyond` times its
+    /// tolerance off.
     pub fn confirmed(few: u32, beyond: f64) -> Noisy {
         Noisy { few, beyond, most: Noisy::MOST }
     }
 }
 
-/// Runs every pair in the reference, then in the other world under the conditions that the reference
-/// found; `each` is given the cells in order, as they are finished.
+/// Runs every pair in the reference, then in the other world under the conditions that the
+/// reference found; `each` is given the cells in order, as they are finished.
 ///
 /// # Errors
 /// When one of the worlds can do no more jobs, or was interrupted.

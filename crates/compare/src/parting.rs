@@ -1,10 +1,11 @@
-//! Where two runs of the same workload part: for how long every task has had the same CPU time in both.
+//! Where two runs of the same workload part: for how long every task has had the same CPU time in
+//! both.
 
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use std::collections::BTreeMap;
 
-/// Two runs part where a task has had so much more CPU time in one of them, ns: half the tick of most kernels. What
-/// microseconds add up to is less, what one turn more or less makes is more.
+/// Two runs part where a task has had so much more CPU time in one of them, ns: half the tick of
+/// most kernels. What microseconds add up to is less, what one turn more or less makes is more.
 const APART_NS: i64 = 2_000_000;
 /// From here on a task is on its way there, ns.
 const LEANING_NS: i64 = 300_000;
@@ -90,7 +91,8 @@ pub struct Rivals {
     pub other: Option<String>,
 }
 
-/// Who had the first CPU on each side right after both had last done the same for more than a moment.
+/// Who had the first CPU on each side right after both had last done the same for more than a
+/// moment.
 pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Parting) -> Option<Rivals> {
     /// Shorter stretches on one side only are switches that came a little later.
     const MOMENT_NS: u64 = 100_000;

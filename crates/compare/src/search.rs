@@ -1,8 +1,8 @@
-//! The search for workloads on which two worlds differ: small random ones are run in both, and what disagrees
-//! is made as small as it can be.
+//! The search for workloads on which two worlds differ: small random ones are run in both, and what
+//! disagrees is made as small as it can be.
 //!
-//! Cases are numbered; a number, a kernel and a version of the program make a run. What was tried stands in a
-//! log, one line for each case, so that a search that was stopped goes on where it was.
+//! Cases are numbered; a number, a kernel and a version of the program make a run. What was tried
+//! stands in a log, one line for each case, so that a search that was stopped goes on where it was.
 
 mod log;
 
@@ -18,8 +18,8 @@ use cpumax_workload::{Action, Domain, Intervention, Preempt, Stream, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of a model under noise by which it is judged whether two worlds may differ; what they do not tell alike is judged by as
-/// many as a comparison makes.
+/// Runs of a model under noise by which it is judged whether two worlds may differ; what they do
+/// not tell alike is judged by as many as a comparison makes.
 const NOISY: u32 = 50;
 /// The same while something is made small in models, thousands of times: there it need not be so.
 const NOISY_MODELS: u32 = 10;
@@ -29,8 +29,8 @@ const PHASE_NS: u64 = 100_000_000;
 
 /// Cases run in one go: a virtual machine boots once for them.
 const BATCH: usize = 16;
-/// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as large
-/// as it was.
+/// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as
+/// large as it was.
 const STRONG: f64 = 5.0;
 
 /// What is searched.
@@ -48,8 +48,8 @@ pub struct Plan {
     pub attempts: u64,
     /// Only what goes away with all limits is shrunk and kept.
     pub limits_only: bool,
-    /// For two kernels, whose own differ: both run with this preemption, the same phase of period timers and without a
-    /// high-resolution tick.
+    /// For two kernels, whose own differ: both run with this preemption, the same phase of period
+    /// timers and without a high-resolution tick.
     pub level: Option<Preempt>,
 }
 
@@ -59,8 +59,8 @@ pub struct Between<'a> {
     pub reference: &'a mut dyn World,
     /// Gets the conditions that the reference found.
     pub against: &'a mut dyn World,
-    /// Where both are real kernels: models of them, which are a thousand times as fast. What they disagree on in the same way is
-    /// made small there first.
+    /// Where both are real kernels: models of them, which are a thousand times as fast. What they
+    /// disagree on in the same way is made small there first.
     pub models: Option<[&'a mut dyn World; 2]>,
 }
 
@@ -111,8 +111,9 @@ pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
 /// Runs all cases that the log does not have yet.
 ///
 /// # Errors
-/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then has all cases that
-/// were done; of the last few that were run those that disagree may not have been looked into yet.
+/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then
+/// has all cases that were done; of the last few that were run those that disagree may not have
+/// been looked into yet.
 pub fn search(
     plan: &Plan,
     log: &mut Log,
@@ -166,7 +167,8 @@ fn note(
     log.lines().last().map_or(Ok(()), |line| event(Event::Case(line)))
 }
 
-/// Runs cases in both worlds; `each` is given them in order, as they are finished, up to its first error.
+/// Runs cases in both worlds; `each` is given them in order, as they are finished, up to its first
+/// error.
 fn batch(
     plan: &Plan,
     cases: &[u64],
@@ -196,8 +198,9 @@ fn far_off<'a>(plan: &Plan, cell: &'a Cell) -> Option<&'a Deviation> {
     cell.worst().filter(|worst| worst.ratio > plan.beyond)
 }
 
-/// The kind of a cell's disagreement, if it is far enough off: that of its worst number, or if only what needs limits is looked for
-/// of the worst that does. What is served later without limits, too, may hide who has had more than its quota.
+/// The kind of a cell's disagreement, if it is far enough off: that of its worst number, or if only
+/// what needs limits is looked for of the worst that does. What is served later without limits,
+/// too, may hide who has had more than its quota.
 fn kind(
     plan: &Plan,
     case: u64,
@@ -260,8 +263,8 @@ fn one(
     })
 }
 
-/// Leaves out one thing after the other as long as the two disagree in the same way, by few runs. Of these steps the last one is
-/// kept that is confirmed by as many as a comparison makes.
+/// Leaves out one thing after the other as long as the two disagree in the same way, by few runs.
+/// Of these steps the last one is kept that is confirmed by as many as a comparison makes.
 fn shrink(
     plan: &Plan,
     case: u64,

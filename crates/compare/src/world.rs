@@ -1,4 +1,5 @@
-//! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and the model.
+//! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and
+//! the model.
 
 use crate::follow::{Led, Microseconds, lead};
 use crate::parting::{parting, rivals};
@@ -18,15 +19,18 @@ pub struct Job<'a> {
     pub workload: &'a Workload,
     /// Seed of every random stream.
     pub seed: u64,
-    /// Of several runs of the same job, which one: 0 and following. A real kernel's differ by microseconds.
+    /// Of several runs of the same job, which one: 0 and following. A real kernel's differ by
+    /// microseconds.
     pub run: u16,
     /// The run that this one will be held against; a real kernel cannot be told what it found.
     pub observed: Option<&'a Run>,
     /// Whether to record what happens when.
     pub trace: bool,
-    /// What is known to have happened when: of all runs under noise the one is recorded that parts from it last.
+    /// What is known to have happened when: of all runs under noise the one is recorded that parts
+    /// from it last.
     pub follow: Option<&'a Recorded>,
-    /// How many more runs under microsecond noise, to see how far each number moves; a real kernel has its own.
+    /// How many more runs under microsecond noise, to see how far each number moves; a real kernel
+    /// has its own.
     pub noisy: u32,
 }
 
@@ -48,7 +52,8 @@ pub struct Run {
     pub outcome: Outcome,
     /// What it found.
     pub conditions: Conditions,
-    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their last parts.
+    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their
+    /// last parts.
     pub not_measured: Vec<String>,
     /// Where it is not quite what the workload says.
     pub notes: Vec<String>,
@@ -99,8 +104,9 @@ pub trait World {
     /// When it was interrupted, by `each` or otherwise, and when it can do no more jobs.
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error>;
 
-    /// A run of this world led along one of another (`job.follow`), microsecond by microsecond, until `ratio`, which says how
-    /// far off the worst number of one is, is at most 1, or as far as it goes; `None` where microseconds cannot be chosen.
+    /// A run of this world led along one of another (`job.follow`), microsecond by microsecond,
+    /// until `ratio`, which says how far off the worst number of one is, is at most 1, or as far as
+    /// it goes; `None` where microseconds cannot be chosen.
     ///
     /// # Errors
     /// When it was interrupted.
@@ -167,7 +173,8 @@ impl Model {
         Ok(Answer::Done(Box::new(run)))
     }
 
-    /// Where a run under this noise parts from what it was to follow, and how far apart the two were that came first there.
+    /// Where a run under this noise parts from what it was to follow, and how far apart the two
+    /// were that came first there.
     fn parted(
         &self,
         job: &Job<'_>,
@@ -231,7 +238,8 @@ impl Model {
         let mut progress = |_| self.go_on();
         let sink = trace.map(|trace| trace as &mut dyn TraceSink);
         let run = || run(job.workload, &options, sink, Some(&mut progress));
-        // The model's assertions are always on; one that fails is a finding, not the end of a search.
+        // The model's assertions are always on; one that fails is a finding, not the end of a
+        // search.
         match panic::catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(outcome)) => Ok(Ok(outcome)),
             Ok(Err(cpumax_machine::Error::Interrupted(_))) => Err(Error::Interrupted),
@@ -241,8 +249,8 @@ impl Model {
     }
 }
 
-/// What a real run was of: nothing in user space is a kernel thread, so a process stood for each, which comes back from every
-/// call, and makes way there where preemption is lazy.
+/// What a real run was of: nothing in user space is a kernel thread, so a process stood for each,
+/// which comes back from every call, and makes way there where preemption is lazy.
 fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
     let is_kthread = |kind: &TaskSpec| kind.class == Class::Kthread;
     let is_real = job.observed.is_some_and(|run| run.outcome.world != "model");
@@ -262,7 +270,8 @@ fn conditions(job: &Job<'_>) -> Conditions {
     found.unwrap_or_else(|| phases(job.workload, job.seed))
 }
 
-/// Phases of the period timers, by chance on every kernel: two models are compared with the same ones.
+/// Phases of the period timers, by chance on every kernel: two models are compared with the same
+/// ones.
 fn phases(workload: &Workload, seed: u64) -> Conditions {
     let mut conditions = Conditions::default();
     for (index, group) in workload.groups.iter().enumerate().skip(1) {

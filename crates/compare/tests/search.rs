@@ -139,8 +139,8 @@ fn a_search_that_was_stopped_goes_on() {
     assert_eq!(open().lines(), whole.lines(), "as if it had not been stopped");
 }
 
-/// The model of 7.2, which among as many runs under noise as a comparison makes has one that does as 6.18 does, if `agrees`
-/// says so of the workload.
+/// The model of 7.2, which among as many runs under noise as a comparison makes has one that does
+/// as 6.18 does, if `agrees` says so of the workload.
 struct Rare(fn(&Workload, u64) -> bool);
 
 impl World for Rare {

@@ -96,9 +96,10 @@ Examples:
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
-/// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in every
-/// generation from 4.18 to 7.3. It runs scenarios, and recordings of real services, and tells what each
-/// kernel would have done: CPU used, periods throttled, latencies, who stalled and for how long.
+/// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in
+/// every generation from 4.18 to 7.3. It runs scenarios, and recordings of real services, and tells
+/// what each kernel would have done: CPU used, periods throttled, latencies, who stalled and for
+/// how long.
 #[derive(Debug, Parser)]
 #[command(name = "cpumax", version, after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {
@@ -127,7 +128,8 @@ pub enum Command {
     Weigh(WeighArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
-        /// Print this scenario's file, a start for one of your own, or that of a random case, e.g. `case-1000340`
+        /// Print this scenario's file, a start for one of your own, or that of a random case, e.g.
+        /// `case-1000340`
         name: Option<String>,
     },
     /// List the kernels that are modelled and what changed between them
@@ -166,7 +168,8 @@ pub struct Running {
     /// Verify every invariant of the model after every event (slow)
     #[arg(long)]
     pub check: bool,
-    /// Let interrupts, switches, sleeps and work take microseconds more or fewer, drawn by this seed
+    /// Let interrupts, switches, sleeps and work take microseconds more or fewer, drawn by this
+    /// seed
     #[arg(long, value_name = "N")]
     pub noise: Option<u64>,
     /// Threads to use; results do not depend on it [default: one for each CPU]
@@ -202,8 +205,9 @@ pub struct RunArgs {
     pub all: bool,
     #[command(flatten)]
     pub running: Running,
-    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root). For virtual machines
-    /// --kernel is of versions and ranges of those that `cpumax lab list` shows [default there: 6.1,6.12,6.18,7.2,7.3]
+    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root).
+    /// For virtual machines --kernel is of versions and ranges of those that `cpumax lab list`
+    /// shows [default there: 6.1,6.12,6.18,7.2,7.3]
     #[arg(long, value_enum, default_value_t = RunOn::Model)]
     pub on: RunOn,
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
@@ -235,7 +239,8 @@ impl RunArgs {
 
 #[derive(Debug, Args)]
 pub struct WeighArgs {
-    /// Names of built-in scenarios, scenario files, or recordings [default: all built-in scenarios but those of 384 CPUs]
+    /// Names of built-in scenarios, scenario files, or recordings [default: all built-in scenarios
+    /// but those of 384 CPUs]
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
     /// The limit that recordings get, e.g. '50000 100000'
@@ -274,8 +279,9 @@ pub enum RunOn {
 pub enum VmMode {
     /// By instructions executed, on one CPU: the same result to the byte in every run
     Exact,
-    /// With as many CPUs as the scenario has: by the host's clock where its own CPUs can run them (KVM), else emulated, by
-    /// instructions executed, in turns of 2 us: the same result to the byte in every run
+    /// With as many CPUs as the scenario has: by the host's clock where its own CPUs can run them
+    /// (KVM), else emulated, by instructions executed, in turns of 2 us: the same result to the
+    /// byte in every run
     Parallel,
 }
 
@@ -436,10 +442,12 @@ pub struct CompareArgs {
     /// Every built-in scenario
     #[arg(long, conflicts_with = "scenarios")]
     pub all: bool,
-    /// Also the random cases from A to B, as `cpumax search` numbers them; with --parallel, those for 2 to 8 CPUs
+    /// Also the random cases from A to B, as `cpumax search` numbers them; with --parallel, those
+    /// for 2 to 8 CPUs
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub cases: Option<Seeds>,
-    /// Kernels, the columns of the matrix: versions and ranges, of real ones those that have been fetched, e.g. 6.1,6.12..7.3
+    /// Kernels, the columns of the matrix: versions and ranges, of real ones those that have been
+    /// fetched, e.g. 6.1,6.12..7.3
     #[arg(short, long, value_name = "LIST", default_value = COMPARED_KERNELS)]
     pub kernel: String,
     /// Where these kernels are run
@@ -457,8 +465,8 @@ pub struct CompareArgs {
     /// Several CPUs side by side, and wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// With --parallel: run each real kernel so many times, some microseconds apart, and compare the median of each number;
-    /// 1 to 99
+    /// With --parallel: run each real kernel so many times, some microseconds apart, and compare
+    /// the median of each number; 1 to 99
     #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
     pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
@@ -474,19 +482,21 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
 
-    /// How often at most the model is run under microsecond noise, to see how far each number moves;
-    /// 0 to 10000
+    /// How often at most the model is run under microsecond noise, to see how far each number
+    /// moves; 0 to 10000
     #[arg(long, value_name = "N", default_value_t = Noisy::MOST, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub noisy: u32,
 
-    /// Write who ran when in both, as text, and, where they part, both side by side around that place: two or three files for
-    /// each comparison. Where the two differ, the model is led along the kernel's run, microsecond by microsecond
+    /// Write who ran when in both, as text, and, where they part, both side by side around that
+    /// place: two or three files for each comparison. Where the two differ, the model is led along
+    /// the kernel's run, microsecond by microsecond
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
 
-    /// Keep each real kernel's run in this folder, and take from it what was run before: a comparison that was stopped
-    /// goes on, and a changed model is held against the same runs in a fraction of the time. What the host's CPUs ran
-    /// (KVM) is what they did that day: no other run is like it
+    /// Keep each real kernel's run in this folder, and take from it what was run before: a
+    /// comparison that was stopped goes on, and a changed model is held against the same runs in a
+    /// fraction of the time. What the host's CPUs ran (KVM) is what they did that day: no other run
+    /// is like it
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
@@ -526,7 +536,8 @@ pub struct SearchArgs {
     /// Folder for what is found
     #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
     pub keep: PathBuf,
-    /// Note every case here; the same search with the same log goes on where it was. A file with anything else in it is refused
+    /// Note every case here; the same search with the same log goes on where it was. A file with
+    /// anything else in it is refused
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
 }

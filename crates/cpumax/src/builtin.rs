@@ -1,4 +1,5 @@
-//! The scenarios that come with the program: every file of the folder `scenarios/`, embedded when it is built.
+//! The scenarios that come with the program: every file of the folder `scenarios/`, embedded when
+//! it is built.
 
 /// A scenario file that is part of the program.
 #[derive(Debug, Clone, Copy)]

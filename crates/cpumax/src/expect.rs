@@ -1,7 +1,7 @@
 //! What a scenario expects of its runs, checked and told.
 //!
-//! An expectation names the kernels it holds on, a metric, perhaps what it is divided by (another metric of
-//! the same run, or the same on another kernel), and the bounds. Docs: docs/scenarios.md.
+//! An expectation names the kernels it holds on, a metric, perhaps what it is divided by (another
+//! metric of the same run, or the same on another kernel), and the bounds. Docs: docs/scenarios.md.
 
 use crate::output::{self, BAD, DIM, GOOD};
 use anyhow::{Context, anyhow};
@@ -68,8 +68,8 @@ fn place(workload: &Workload, index: usize) -> String {
     )
 }
 
-/// Checks every expectation on the runs of the kernels that were asked for. `runs` holds those of the
-/// reference kernels too.
+/// Checks every expectation on the runs of the kernels that were asked for. `runs` holds those of
+/// the reference kernels too.
 ///
 /// # Errors
 /// When a metric names nothing, or a list of kernels cannot be read.
@@ -81,8 +81,8 @@ pub fn check<'a>(
     check_some(workload, asked, runs, |_| true, &|_, _, _| 0.0)
 }
 
-/// How far beyond its bounds a number of a run may be: takes the run, the path of the number (empty when it is divided
-/// by another), and the number.
+/// How far beyond its bounds a number of a run may be: takes the run, the path of the number (empty
+/// when it is divided by another), and the number.
 pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
 /// As [`check`], of those expectations only that are wanted, and with slack.
@@ -110,8 +110,8 @@ pub fn check_some<'a>(
     all.filter(|(_, expectation)| wanted(expectation)).map(verdict).collect()
 }
 
-/// Whether a run can be held to this that does not measure some numbers, where only the kernels asked for can be run:
-/// each of its numbers is measured, and what it is divided by is there.
+/// Whether a run can be held to this that does not measure some numbers, where only the kernels
+/// asked for can be run: each of its numbers is measured, and what it is divided by is there.
 pub fn can_be_checked(
     expectation: &Expectation,
     asked: &[Kernel],
@@ -224,7 +224,8 @@ fn claim(expectation: &Expectation) -> String {
     format!("{metric}{per}{over} {bounds}{on}")
 }
 
-/// Whole numbers in full, others with up to four digits after the point or as many as a small one needs.
+/// Whole numbers in full, others with up to four digits after the point or as many as a small one
+/// needs.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || !value.is_finite() {
         return format!("{value}");

@@ -53,7 +53,8 @@ impl Failure {
     }
 }
 
-/// An error and its causes on one line; a cause that the error before it has told already is left out.
+/// An error and its causes on one line; a cause that the error before it has told already is left
+/// out.
 fn chain(error: &anyhow::Error) -> String {
     let mut told = error.to_string();
     for cause in error.chain().skip(1) {

@@ -18,8 +18,9 @@ pub fn stdout() -> impl Write {
     anstream::AutoStream::auto(io::stdout()).lock()
 }
 
-/// A file for results, opened before anything is run so that a wrong path is told at once. What was in it stays there until
-/// there is something to write; if there never is, or it cannot be written, one that is new is removed.
+/// A file for results, opened before anything is run so that a wrong path is told at once. What was
+/// in it stays there until there is something to write; if there never is, or it cannot be written,
+/// one that is new is removed.
 #[derive(Debug)]
 pub struct ResultFile {
     path: PathBuf,
@@ -57,7 +58,8 @@ impl Drop for ResultFile {
     }
 }
 
-/// How a bar of progress looks; `{left}` in the template is how long it will still take, once that can be told.
+/// How a bar of progress looks; `{left}` in the template is how long it will still take, once that
+/// can be told.
 pub fn bar_style(template: &str) -> ProgressStyle {
     let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         if state.pos() > 0 {

@@ -78,8 +78,8 @@ fn self_and_parents(path: &str) -> impl Iterator<Item = &str> {
     ends.filter(|&end| end > 0).map(|end| &path[..end])
 }
 
-/// The group that is limited when nothing else is said: of those directly used by threads, the one whose
-/// threads used most CPU time.
+/// The group that is limited when nothing else is said: of those directly used by threads, the one
+/// whose threads used most CPU time.
 pub fn busiest_group(summary: &Summary) -> anyhow::Result<String> {
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();
     for thread in summary.threads.iter().filter(|thread| !thread.kernel) {
@@ -127,8 +127,8 @@ pub fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     workload.tasks.iter().filter(within).collect()
 }
 
-/// Gives the threads of one kind one name, so that a run tells of kinds: `srv-00/4711` becomes `srv-`. A
-/// kind that occurs within the limited group and outside is two.
+/// Gives the threads of one kind one name, so that a run tells of kinds: `srv-00/4711` becomes
+/// `srv-`. A kind that occurs within the limited group and outside is two.
 pub fn name_by_kind(workload: &mut Workload, group: GroupIx) {
     let inside: BTreeSet<String> =
         tasks_in(workload, group).iter().map(|task| task.name.clone()).collect();

@@ -33,7 +33,8 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
     Ok(workload)
 }
 
-/// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or `case-1-of-2` for two CPUs.
+/// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or
+/// `case-1-of-2` for two CPUs.
 pub fn case(name: &str) -> Option<Workload> {
     case_of_number(name).filter(|workload| workload.name == name)
 }

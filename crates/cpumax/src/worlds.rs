@@ -1,4 +1,5 @@
-//! The worlds that workloads can be compared in: the model of a kernel, or the kernel itself in a virtual machine.
+//! The worlds that workloads can be compared in: the model of a kernel, or the kernel itself in a
+//! virtual machine.
 
 mod vm;
 

@@ -311,8 +311,8 @@ fn the_text_of_perf_script_comes_in_by_a_pipe() {
     assert!(stdout(&output).starts_with("standard input: "), "{output:?}");
 }
 
-/// The README shows a command and, as the next block, the table it prints. Its numbers move when the model
-/// gets better; its form must be what a reader will see.
+/// The README shows a command and, as the next block, the table it prints. Its numbers move when
+/// the model gets better; its form must be what a reader will see.
 #[test]
 fn the_readme_shows_a_table_of_the_form_that_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,6 +1,6 @@
-//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md, and real-time kernels do
-//! what `rt-deadlock` says. Where there is no QEMU, no guest (`make guest`) or none of the kernels (`cpumax lab fetch`), that
-//! is said and nothing is tested.
+//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md,
+//! and real-time kernels do what `rt-deadlock` says. Where there is no QEMU, no guest (`make
+//! guest`) or none of the kernels (`cpumax lab fetch`), that is said and nothing is tested.
 
 use std::io::Write as _;
 use std::process::{Command, Output};
@@ -34,8 +34,8 @@ fn the_model_agrees_with_real_kernels() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The deadlock of real-time kernels, and that it is gone: what the scenario expects, of kernels that cannot be waited for to
-/// go on by themselves.
+/// The deadlock of real-time kernels, and that it is gone: what the scenario expects, of kernels
+/// that cannot be waited for to go on by themselves.
 #[test]
 fn a_real_time_kernel_is_stopped_by_a_limit_to_6_17() {
     let args = ["run", "rt-deadlock", "--on", "vm", "--kernel", "6.12-rt,7.3-rt"];

@@ -1,5 +1,5 @@
-//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. Where there is no QEMU, no
-//! guest (`make guest`) or no kernel, that is said and nothing is tested.
+//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. Where
+//! there is no QEMU, no guest (`make guest`) or no kernel, that is said and nothing is tested.
 
 use std::collections::BTreeSet;
 use std::fs;

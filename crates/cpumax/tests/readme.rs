@@ -1,4 +1,5 @@
-//! The commands in the documents a newcomer reads first are accepted as they stand there, and print what is shown below them.
+//! The commands in the documents a newcomer reads first are accepted as they stand there, and print
+//! what is shown below them.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Every shipped scenario shows what it says it shows, on every kernel that is modelled, and the model keeps
-//! its invariants while it does.
+//! Every shipped scenario shows what it says it shows, on every kernel that is modelled, and the
+//! model keeps its invariants while it does.
 
 use std::path::PathBuf;
 use std::process::Command;

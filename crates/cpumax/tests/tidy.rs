@@ -91,7 +91,8 @@ fn crates_import_only_what_the_architecture_allows() {
                 wrong.push(format!("{path}: may not import {import}, by ARCHITECTURE.md"));
             }
         }
-        // The scheduler runs inside a GPL kernel; it is a program of its own, which nothing here links.
+        // The scheduler runs inside a GPL kernel; it is a program of its own, which nothing here
+        // links.
         let license = if folder == "scx_cpumax" {
             "license = \"GPL-2.0-only\""
         } else {

@@ -1,4 +1,5 @@
-//! What can be changed of a task, by itself or from outside: its group, nice value, class, slice and CPUs.
+//! What can be changed of a task, by itself or from outside: its group, nice value, class, slice
+//! and CPUs.
 
 use crate::sys;
 use crate::world::{Fault, Slot, World};

@@ -1,9 +1,9 @@
-//! One system call that does several things: a list of requests that `io_submit(2)` executes one after the
-//! other, each to its end, without leaving the kernel.
+//! One system call that does several things: a list of requests that `io_submit(2)` executes one
+//! after the other, each to its end, without leaving the kernel.
 //!
-//! Kernel time is a read of random bytes, a lock a byte taken out of a pipe, a sleep a read of a timer, a moment
-//! a read of `/proc/timer_list`, whose first line tells the time. What was measured on the way is put
-//! into the books when the call has returned.
+//! Kernel time is a read of random bytes, a lock a byte taken out of a pipe, a sleep a read of a
+//! timer, a moment a read of `/proc/timer_list`, whose first line tells the time. What was measured
+//! on the way is put into the books when the call has returned.
 
 use crate::channel::{TOKEN_BYTES, token_of_text};
 use crate::owner;
@@ -322,7 +322,8 @@ impl Task {
                 if bytes <= SCRATCH_BYTES {
                     call.add(AIO_PWRITE, made.file, scratch as u64, bytes.max(1));
                 } else {
-                    // One such write in a list at a time has the vector's first element for its rest.
+                    // One such write in a list at a time has the vector's first element for its
+                    // rest.
                     let (vector, n) = self.vector(bytes);
                     call.add(AIO_PWRITEV, made.file, vector as u64, n);
                 }
@@ -403,8 +404,8 @@ impl Task {
         if locks {
             self.tell_locking(false);
         }
-        // SAFETY: the context's number is the address of its ring, which the kernel has mapped for us; the
-        // indices in it stay within its events.
+        // SAFETY: the context's number is the address of its ring, which the kernel has mapped for
+        // us; the indices in it stay within its events.
         unsafe {
             let ring = call.context as *mut Ring;
             let events = (call.context + u64::from((*ring).header_bytes)) as *mut Event;

@@ -1,7 +1,8 @@
-//! The workload's groups as control groups: version 2, or version 1 where the `cpu` controller is there.
+//! The workload's groups as control groups: version 2, or version 1 where the `cpu` controller is
+//! there.
 //!
-//! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group of our own,
-//! and everything below it is removed in any case.
+//! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group
+//! of our own, and everything below it is removed in any case.
 
 use crate::lending::{self, has_cpu};
 use cpumax_limit::{CpuStat, File, Limit, LocalStat};
@@ -68,8 +69,8 @@ impl Hierarchy {
         1 + u32::from(self.v2)
     }
 
-    /// Makes all groups of the workload, without limits. `inner` says that tasks will be in groups that
-    /// have groups below them.
+    /// Makes all groups of the workload, without limits. `inner` says that tasks will be in groups
+    /// that have groups below them.
     ///
     /// # Errors
     /// What could not be made.
@@ -191,7 +192,8 @@ impl Hierarchy {
         (group.dir.join("cpu.shares"), shares.to_string())
     }
 
-    /// Usage and counters of a group, and its local throttled time, ns, where the kernel shows that.
+    /// Usage and counters of a group, and its local throttled time, ns, where the kernel shows
+    /// that.
     ///
     /// # Errors
     /// They cannot be read.
@@ -279,7 +281,8 @@ impl Drop for Group {
     }
 }
 
-/// Whether tasks of this workload can be in groups that have groups below them, which only the root of a hierarchy may.
+/// Whether tasks of this workload can be in groups that have groups below them, which only the root
+/// of a hierarchy may.
 pub fn has_inner_tasks(
     workload: &Workload,
     root_is_root: bool,
@@ -293,7 +296,8 @@ fn is_own(name: &str) -> bool {
     owner(name).is_some()
 }
 
-/// The number of the guest whose group has this name, if it is one of ours: its own, or the one that tells what it was lent.
+/// The number of the guest whose group has this name, if it is one of ours: its own, or the one
+/// that tells what it was lent.
 pub fn owner(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(OWN_PREFIX)?;
     let pid = rest.strip_suffix(lending::SUFFIX).unwrap_or(rest);

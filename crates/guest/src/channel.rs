@@ -1,7 +1,7 @@
 //! Channels: pipes in which a token is eight bytes that tell when it was sent.
 //!
-//! A bounded channel has a second pipe of credits, which a sender takes and a receiver gives back. Whoever
-//! wants several tokens passes a gate first, so that two of them never hold a part each.
+//! A bounded channel has a second pipe of credits, which a sender takes and a receiver gives back.
+//! Whoever wants several tokens passes a gate first, so that two of them never hold a part each.
 
 use crate::lock::open_pipe;
 use crate::sys;
@@ -10,7 +10,8 @@ use cpumax_workload::{ChannelSpec, Op, Workload};
 
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 8;
-/// Set in a token that was sent from inside a system call: the rest is the address of the text that tells when.
+/// Set in a token that was sent from inside a system call: the rest is the address of the text that
+/// tells when.
 const IS_TEXT: u64 = 1 << 63;
 /// How many tokens fit in a pipe, if the kernel lets us.
 const ROOM: usize = 1 << 17;
@@ -113,7 +114,8 @@ impl Channel {
     }
 }
 
-/// The token of a sender inside a system call, who will have had the time written to `text` by then.
+/// The token of a sender inside a system call, who will have had the time written to `text` by
+/// then.
 pub fn token_of_text(text: *const u8) -> u64 {
     text as u64 | IS_TEXT
 }
@@ -124,8 +126,8 @@ pub fn token_ns(token: u64, clock: &Header, start_ns: u64) -> u64 {
         return token;
     }
     let text = (token & !IS_TEXT) as *const u8;
-    // SAFETY: tokens with this bit come from `token_of_text`, whose texts are in slots that live as long as the
-    // run and have room for a whole header.
+    // SAFETY: tokens with this bit come from `token_of_text`, whose texts are in slots that live as
+    // long as the run and have room for a whole header.
     let text = unsafe { std::slice::from_raw_parts(text, clock.bytes) };
     clock.time_ns(text).saturating_sub(start_ns)
 }

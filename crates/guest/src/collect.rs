@@ -142,8 +142,8 @@ fn conditions(run: &mut Run) -> Conditions {
     }
 }
 
-/// Where those began that did; of whom a limit has kept from it, where they are at the end, which is where they came to wait
-/// unless they were moved.
+/// Where those began that did; of whom a limit has kept from it, where they are at the end, which
+/// is where they came to wait unless they were moved.
 fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
     for slot in world.slots.iter().filter(|slot| slot.go.load(Relaxed) == Cue::Begin as u32) {
         let firsts = &world.tallies[slot.kind.load(Relaxed) as usize].first_cpus;

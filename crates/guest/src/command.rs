@@ -1,4 +1,5 @@
-//! A program of the user's own in a virtual machine, in place of scenarios: what it writes is handed on as it comes.
+//! A program of the user's own in a virtual machine, in place of scenarios: what it writes is
+//! handed on as it comes.
 
 use crate::protocol::{Command, FromGuest};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The guest itself: takes jobs, gives each to a process of its own, and hands the answers on.
 //!
-//! That process may hang or die without harm: what it leaves is killed and removed here, also when whoever gives
-//! the jobs goes away in the middle of one.
+//! That process may hang or die without harm: what it leaves is killed and removed here, also when
+//! whoever gives the jobs goes away in the middle of one.
 
 use crate::cgroup::Hierarchy;
 use crate::command;

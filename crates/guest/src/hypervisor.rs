@@ -1,13 +1,13 @@
 //! What the guest and QEMU do with each other beside the serial line.
 //!
-//! Jobs come through the firmware configuration device (`fw_cfg`, ports 0x510 and 0x511), because a read
-//! from it is over before the next instruction: it takes the same time in every run, which a message on a
-//! serial line does not. The `ib700` watchdog (ports 0x441 and 0x443) stops the machine while it idles; the
-//! lab then saves its state, and every later run begins there.
+//! Jobs come through the firmware configuration device (`fw_cfg`, ports 0x510 and 0x511), because a
+//! read from it is over before the next instruction: it takes the same time in every run, which a
+//! message on a serial line does not. The `ib700` watchdog (ports 0x441 and 0x443) stops the
+//! machine while it idles; the lab then saves its state, and every later run begins there.
 //!
-//! A machine that stops itself in the middle of its work, as with `pvpanic`, races with QEMU: its processor
-//! counts as idle for a moment, and sometimes the clock skips to the next timer. In a machine that is idle it
-//! does that anyway.
+//! A machine that stops itself in the middle of its work, as with `pvpanic`, races with QEMU: its
+//! processor counts as idle for a moment, and sometimes the clock skips to the next timer. In a
+//! machine that is idle it does that anyway.
 
 use crate::sys;
 use std::io;
@@ -19,8 +19,8 @@ pub const JOBS: &str = "opt/cpumax/jobs";
 /// What stands there instead while the lab wants to save the state of the machine.
 pub const PAUSE: &str = "pause";
 
-/// Environment variable (set on the kernel's command line) with the seconds to sleep before anything is
-/// measured: a kernel works on long after it has started its first process.
+/// Environment variable (set on the kernel's command line) with the seconds to sleep before
+/// anything is measured: a kernel works on long after it has started its first process.
 pub const SETTLE: &str = "CPUMAX_SETTLE_S";
 
 const SELECTOR: u16 = 0x510;
@@ -42,9 +42,9 @@ pub fn settle() {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// The lines of the jobs; `None` when QEMU was given none, and they come by the serial line. When the lab
-/// wants the machine's state first, this idles while the machine is stopped and saved (and restored, perhaps
-/// days later), and returns at a whole second of the monotonic clock.
+/// The lines of the jobs; `None` when QEMU was given none, and they come by the serial line. When
+/// the lab wants the machine's state first, this idles while the machine is stopped and saved (and
+/// restored, perhaps days later), and returns at a whole second of the monotonic clock.
 ///
 /// # Errors
 /// Without root, or when the device does not answer as it should.

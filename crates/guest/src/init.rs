@@ -1,5 +1,6 @@
-//! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs, quietens the kernel
-//! and powers off; on the host it does nothing of that. And the line it talks on.
+//! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs,
+//! quietens the kernel and powers off; on the host it does nothing of that. And the line it talks
+//! on.
 
 use crate::{hypervisor, kernel, sys};
 use std::ffi::CString;
@@ -7,7 +8,8 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Jobs that came with the initramfs, a line each: so that a run does not depend on when somebody types.
+/// Jobs that came with the initramfs, a line each: so that a run does not depend on when somebody
+/// types.
 const JOBS: &str = "/jobs";
 /// The line in a virtual machine.
 const PORT: &str = "/dev/ttyS1";
@@ -37,10 +39,11 @@ extern "C" fn on_terminate(_: libc::c_int) {
     TERMINATED.store(true, Relaxed);
 }
 
-/// On the host: an interrupt is for whoever gives the jobs, who then goes away; a request to end is heeded when
-/// everything has been removed.
+/// On the host: an interrupt is for whoever gives the jobs, who then goes away; a request to end is
+/// heeded when everything has been removed.
 pub fn heed_signals() {
-    // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it has run.
+    // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it
+    // has run.
     unsafe {
         for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
             libc::signal(signal, libc::SIG_IGN);
@@ -67,8 +70,8 @@ impl Line {
         Line { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
-    /// In a virtual machine: takes the jobs that came with it, if any did, in place of those that would come by the
-    /// line. Before that the machine may be saved, to begin here again.
+    /// In a virtual machine: takes the jobs that came with it, if any did, in place of those that
+    /// would come by the line. Before that the machine may be saved, to begin here again.
     ///
     /// # Errors
     /// They are there and cannot be read.
@@ -90,7 +93,8 @@ impl Line {
         unsafe { libc::tcdrain(self.output) };
     }
 
-    /// The next line, without its end. `None`: there are no more, or one is longer than `most_bytes`.
+    /// The next line, without its end. `None`: there are no more, or one is longer than
+    /// `most_bytes`.
     pub fn next(&mut self, most_bytes: u64) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
@@ -196,8 +200,9 @@ pub fn start() -> Result<Line, String> {
     Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
 }
 
-/// Keeps the kernel's own threads of the fair class out of the competition: with one CPU they run at once, as interrupts
-/// do, and the record of switches tells when; with several they run where nobody else would.
+/// Keeps the kernel's own threads of the fair class out of the competition: with one CPU they run
+/// at once, as interrupts do, and the record of switches tells when; with several they run where
+/// nobody else would.
 fn set_kernel_threads_apart() {
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return };
@@ -214,7 +219,8 @@ fn set_kernel_threads_apart() {
         let alone = kernel::cpus() == 1;
         let class = if alone { libc::SCHED_FIFO } else { libc::SCHED_IDLE };
         let param = libc::sched_param { sched_priority: i32::from(alone) };
-        // SAFETY: the calls take a number and a value. A thread that has ended, or may not be changed, stays as it is.
+        // SAFETY: the calls take a number and a value. A thread that has ended, or may not be
+        // changed, stays as it is.
         unsafe {
             if libc::sched_getscheduler(pid) == libc::SCHED_OTHER {
                 libc::sched_setscheduler(pid, class, &raw const param);

@@ -1,5 +1,6 @@
-//! A sleeping process in every group that tasks are ever in, from before the run: the first one in would have a worker of
-//! the kernel told, and what is decided by what groups did before is the same for all of them.
+//! A sleeping process in every group that tasks are ever in, from before the run: the first one in
+//! would have a worker of the kernel told, and what is decided by what groups did before is the
+//! same for all of them.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::plan::lives_in;
@@ -22,8 +23,9 @@ pub(crate) fn make(
     groups: &[Group],
     inner: bool,
 ) -> Result<Vec<i32>, String> {
-    // CFS puts a group that slept for long a fixed time before the others, one that slept for less where it was. When another
-    // one below the same parent has run last, all of them have slept for long.
+    // CFS puts a group that slept for long a fixed time before the others, one that slept for less
+    // where it was. When another one below the same parent has run last, all of them have slept for
+    // long.
     let is_cfs = kernel::version(&kernel::release()) < EEVDF_FROM;
     let spin_ns = if is_cfs { ALONE_NS } else { 0 };
     let mut keepers = Vec::new();
@@ -72,8 +74,8 @@ fn keep(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
     // One that cannot be there changes nothing that would be measured.
     // SAFETY: the text is there while it is written.
     unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
-    // It goes to sleep before there is another, and once more when its parent, too, has left the queue for good, so
-    // that no group owes or is owed anything.
+    // It goes to sleep before there is another, and once more when its parent, too, has left the
+    // queue for good, so that no group owes or is owed anything.
     sys::sleep_for(ALONE_NS + spin_ns);
     Some(pid)
 }

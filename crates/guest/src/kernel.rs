@@ -78,7 +78,8 @@ pub fn base_slice_ns() -> Option<u64> {
     read(&format!("{DEBUG}/base_slice_ns")).parse().ok()
 }
 
-/// Whether a task may be stopped in the middle of a system call (to 6.17); else it parks on its way out.
+/// Whether a task may be stopped in the middle of a system call (to 6.17); else it parks on its way
+/// out.
 pub fn stops_anywhere() -> bool {
     version(&release()) < RETURN_TO_USER
 }
@@ -137,8 +138,8 @@ impl Knobs {
         Knobs { preempt: preemption(), hrtick: hrtick(), base_slice_ns: base_slice_ns() }
     }
 
-    /// Turns them as a scenario asks for, and back where it does not ask. In a virtual machine everything may be
-    /// turned; on the host only what already stands right is accepted.
+    /// Turns them as a scenario asks for, and back where it does not ask. In a virtual machine
+    /// everything may be turned; on the host only what already stands right is accepted.
     ///
     /// # Errors
     /// What cannot be had here.

@@ -1,4 +1,5 @@
-//! How late sleeps end where time is the host's: an emulated machine takes some tens of microseconds to notice a timer.
+//! How late sleeps end where time is the host's: an emulated machine takes some tens of
+//! microseconds to notice a timer.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +32,8 @@ impl Lateness {
         self.0.iter().for_each(|count| count.store(0, Relaxed));
     }
 
-    /// What a tenth of those that need not have waited for their CPU stayed below, ns: those that surely had not to.
+    /// What a tenth of those that need not have waited for their CPU stayed below, ns: those that
+    /// surely had not to.
     pub fn tenth_ns(&self) -> Option<u64> {
         let soon = &self.0[..MOST];
         let all: u32 = soon.iter().map(|count| count.load(Relaxed)).sum();

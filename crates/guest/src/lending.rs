@@ -1,5 +1,6 @@
-//! The `cpu` controller in a group of cgroup v2 that does not pass it on to groups below: a guest has it do so while it needs
-//! that, and a group beside its own, which is empty, tells so whoever comes later, also when the guest has been killed.
+//! The `cpu` controller in a group of cgroup v2 that does not pass it on to groups below: a guest
+//! has it do so while it needs that, and a group beside its own, which is empty, tells so whoever
+//! comes later, also when the guest has been killed.
 
 use crate::cgroup::{PASSED_ON, owner};
 use std::fs::{self, File};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// What the group's name has more than that of its guest's own.
 pub const SUFFIX: &str = "-lent";
 
-/// Has `above` pass the controller on to a guest's `base`, if it does not, or does for other guests only.
+/// Has `above` pass the controller on to a guest's `base`, if it does not, or does for other guests
+/// only.
 ///
 /// # Errors
 /// What the kernel refused.
@@ -37,7 +39,8 @@ pub fn lend(above: &Path, base: &Path) -> Result<(), String> {
     })
 }
 
-/// Takes that back, if it was done for this base; but not from other guests, nor from whoever else uses it by now.
+/// Takes that back, if it was done for this base; but not from other guests, nor from whoever else
+/// uses it by now.
 pub fn take_back(above: &Path, base: &Path) {
     let note = note_of(base);
     let Some(_locked) = note.exists().then(|| lock(above).ok()).flatten() else { return };
@@ -61,7 +64,8 @@ fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
 }
 
-/// Whether a group below passes the controller on itself, or has a limit or a weight of its own: the kernel would take these away.
+/// Whether a group below passes the controller on itself, or has a limit or a weight of its own:
+/// the kernel would take these away.
 fn is_used(above: &Path) -> bool {
     let usual = |file: PathBuf, value: &str| {
         fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().next() != Some(value))

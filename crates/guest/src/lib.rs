@@ -1,7 +1,8 @@
 //! Runs a workload with real processes in real cgroups, and returns the same outcome as the model.
 //!
-//! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It speaks
-//! the [`protocol`]: one line of JSON for each message. Everything but that is for Linux on x86-64 only.
+//! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It
+//! speaks the [`protocol`]: one line of JSON for each message. Everything but that is for Linux on
+//! x86-64 only.
 
 pub mod hypervisor;
 pub mod protocol;

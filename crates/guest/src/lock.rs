@@ -1,7 +1,9 @@
-//! Locks that real tasks take: the inode of a file in memory, tokens in a pipe, or a queue in user space.
+//! Locks that real tasks take: the inode of a file in memory, tokens in a pipe, or a queue in user
+//! space.
 //!
-//! The queue serves in order of arrival, as the model's locks of user space do; a reader that is served lets the next in
-//! line go on, a writer waits until the readers inside have left. The kernel's own locks have their own order.
+//! The queue serves in order of arrival, as the model's locks of user space do; a reader that is
+//! served lets the next in line go on, a writer waits until the readers inside have left. The
+//! kernel's own locks have their own order.
 
 use crate::plan::LockMade;
 use crate::sys;
@@ -31,8 +33,8 @@ struct Queue {
     readers: AtomicU32,
 }
 
-/// So often a file is written from end to end before a page of it costs no more than the next time: the kernel notes
-/// that it is in use (kernel: `folio_mark_accessed()`).
+/// So often a file is written from end to end before a page of it costs no more than the next time:
+/// the kernel notes that it is in use (kernel: `folio_mark_accessed()`).
 const WRITES_TO_SETTLE: usize = 3;
 
 impl Lock {

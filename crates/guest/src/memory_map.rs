@@ -1,12 +1,15 @@
-//! The lock of the memory map that all tasks share (kernel: `mmap_lock`, an rwsem), held for as long as is asked for.
+//! The lock of the memory map that all tasks share (kernel: `mmap_lock`, an rwsem), held for as
+//! long as is asked for.
 //!
-//! mprotect(2) holds it for writing while it goes through the pages that it protects, madvise(2) with
-//! `MADV_POPULATE_READ` for reading while it looks whether they are there. All are the kernel's one page of zeroes, so they
-//! cost no more than their entries in the page table, eight bytes each.
+//! mprotect(2) holds it for writing while it goes through the pages that it protects, madvise(2)
+//! with `MADV_POPULATE_READ` for reading while it looks whether they are there. All are the
+//! kernel's one page of zeroes, so they cost no more than their entries in the page table, eight
+//! bytes each.
 //!
-//! To protect what is protected like that already takes no time, so tasks go through the pages one behind the other, which
-//! become writable the first time, read-only the second, and so on. That takes more time one way than the other, on 6.12 by
-//! a third. A hold that comes to the end of the pages is two, one there and one at their beginning.
+//! To protect what is protected like that already takes no time, so tasks go through the pages one
+//! behind the other, which become writable the first time, read-only the second, and so on. That
+//! takes more time one way than the other, on 6.12 by a third. A hold that comes to the end of the
+//! pages is two, one there and one at their beginning.
 
 use crate::plan::{LockMade, longest_hold_ns, writers};
 use crate::sys;
@@ -69,7 +72,8 @@ impl Cost {
     }
 }
 
-/// Makes the one whose lock tasks take, if any do, when this process has locked what memory it wants to.
+/// Makes the one whose lock tasks take, if any do, when this process has locked what memory it
+/// wants to.
 ///
 /// # Errors
 /// See [`MemoryMap::new`].
@@ -82,9 +86,10 @@ pub fn make(world: &World) -> Result<(), String> {
 }
 
 impl MemoryMap {
-    /// Enough pages for all holds of that lock that can be under way at a time: nobody comes to pages that another one, who waits for
-    /// the lock, is still to go through. The caller should be one whom nobody preempts, and have locked what memory
-    /// it wants to: locked pages that become writable are no longer the page of zeroes.
+    /// Enough pages for all holds of that lock that can be under way at a time: nobody comes to
+    /// pages that another one, who waits for the lock, is still to go through. The caller should be
+    /// one whom nobody preempts, and have locked what memory it wants to: locked pages that become
+    /// writable are no longer the page of zeroes.
     ///
     /// # Errors
     /// There is no such memory, the kernel is older than 5.14, or a hold is too long.

@@ -1,8 +1,9 @@
-//! When the process that does what is done from outside was on its CPU, and what it did later than it was to.
+//! When the process that does what is done from outside was on its CPU, and what it did later than
+//! it was to.
 //!
-//! It is a real-time one and so mostly on time; but where a kernel is preempted only at certain points it waits for one,
-//! and it sleeps where a birth or a move has to wait for a task that is about to move itself (kernel:
-//! `cgroup_threadgroup_rwsem`). The record of switches tells when.
+//! It is a real-time one and so mostly on time; but where a kernel is preempted only at certain
+//! points it waits for one, and it sleeps where a birth or a move has to wait for a task that is
+//! about to move itself (kernel: `cgroup_threadgroup_rwsem`). The record of switches tells when.
 
 /// Two visits with less between them are one, ns.
 const BETWEEN_NS: u64 = 3_000;
@@ -42,11 +43,13 @@ impl Outside {
         self.steps.push((at_ns, done_ns));
     }
 
-    /// The visits without the times when it was off its CPU, from when to when, in order; and what came late by that,
-    /// with the time at which it went on. Of what is to be done at one time the first counts.
+    /// The visits without the times when it was off its CPU, from when to when, in order; and what
+    /// came late by that, with the time at which it went on. Of what is to be done at one time the
+    /// first counts.
     ///
-    /// Real-time threads of the kernel, `others`, are visits as well. They tell nothing, but are known to have come to their
-    /// CPU and to have left it: from that what it takes to come and go is left out, as it is in what is told.
+    /// Real-time threads of the kernel, `others`, are visits as well. They tell nothing, but are
+    /// known to have come to their CPU and to have left it: from that what it takes to come and go
+    /// is left out, as it is in what is told.
     pub fn awake(self, off_ns: &[(u64, u64)], others: &[Visit]) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             let waited = move |out_ns: u64, back_ns: u64| {
@@ -98,8 +101,8 @@ impl Outside {
     }
 }
 
-/// Visits in order of time, from when and how long; one that was woken before another had left follows that at once, and
-/// both are one.
+/// Visits in order of time, from when and how long; one that was woken before another had left
+/// follows that at once, and both are one.
 fn joined(mut visits: Vec<Visit>) -> Pairs {
     visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
     let mut joined: Pairs = Vec::new();

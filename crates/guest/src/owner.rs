@@ -1,9 +1,11 @@
-//! A lock that the timer thread of a real-time kernel takes: that of the owner of `/dev/rtc0`, an `rwlock_t`.
+//! A lock that the timer thread of a real-time kernel takes: that of the owner of `/dev/rtc0`, an
+//! `rwlock_t`.
 //!
-//! Periodic interrupts of that clock are a timer, which on `PREEMPT_RT` is work of the CPU's timer thread, as period timers
-//! are. It looks under the lock for whom to tell (kernel: `rtc_pie_update_irq()`, `kill_fasync()`, `send_sigio()`).
-//! fcntl(2) reads the owner, or sets it, under the same lock. For how long it is held cannot be chosen: it is part of a
-//! microsecond. Only in a virtual machine of our own, as this stops a kernel to 6.17.
+//! Periodic interrupts of that clock are a timer, which on `PREEMPT_RT` is work of the CPU's timer
+//! thread, as period timers are. It looks under the lock for whom to tell (kernel:
+//! `rtc_pie_update_irq()`, `kill_fasync()`, `send_sigio()`). fcntl(2) reads the owner, or sets it,
+//! under the same lock. For how long it is held cannot be chosen: it is part of a microsecond. Only
+//! in a virtual machine of our own, as this stops a kernel to 6.17.
 
 use crate::plan::{Facts, call_end};
 use crate::sys;
@@ -25,7 +27,8 @@ pub fn is_it(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
 }
 
-/// What a call is that takes such a lock once: which one, how, and the kernel time in it, ns; `None` if it does anything else.
+/// What a call is that takes such a lock once: which one, how, and the kernel time in it, ns;
+/// `None` if it does anything else.
 pub fn question(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     let (mut taken, mut is_held, mut sum_ns) = (None, false, 0u64);
     for op in ops {
@@ -156,8 +159,8 @@ impl Clock {
         }
     }
 
-    /// No more interrupts. For that the kernel waits, without sleeping, for one that is under way: so it is asked by
-    /// somebody who does not keep the timer thread from its work.
+    /// No more interrupts. For that the kernel waits, without sleeping, for one that is under way:
+    /// so it is asked by somebody who does not keep the timer thread from its work.
     pub fn stop(&self) {
         // SAFETY: this process has no other threads; the child makes system calls only.
         match unsafe { libc::fork() } {

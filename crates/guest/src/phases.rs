@@ -1,8 +1,9 @@
 //! Gives groups their limits, with the edges of their periods where the scenario wants them.
 //!
-//! The kernel chooses the phase of a period timer: aligned to the boot to 6.3, at random from 6.4. But a timer that
-//! finds its group without a limit moves on by the period that is set then, and sleeps; the next limit starts it
-//! from there. So a group that has a period of the right length once, and no limit, ends up with any phase.
+//! The kernel chooses the phase of a period timer: aligned to the boot to 6.3, at random from 6.4.
+//! But a timer that finds its group without a limit moves on by the period that is set then, and
+//! sleeps; the next limit starts it from there. So a group that has a period of the right length
+//! once, and no limit, ends up with any phase.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
@@ -29,8 +30,8 @@ struct Steered {
     edge_ns: u64,
 }
 
-/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two periods,
-/// and 2 ms for each group whose edge is near.
+/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two
+/// periods, and 2 ms for each group whose edge is near.
 ///
 /// # Errors
 /// A limit is refused by the kernel.
@@ -88,8 +89,8 @@ pub fn write_limits(
     Ok(edges)
 }
 
-/// The edge, or the next one if it is so near that the timer could fire before it is told how far to step; then this one
-/// has passed.
+/// The edge, or the next one if it is so near that the timer could fire before it is told how far
+/// to step; then this one has passed.
 fn not_at_once(edge_ns: u64, period_ns: u64) -> u64 {
     const NEAR_NS: u64 = 2_000_000;
     const PASSED_NS: u64 = 100_000;
@@ -100,8 +101,8 @@ fn not_at_once(edge_ns: u64, period_ns: u64) -> u64 {
     edge_ns + period_ns
 }
 
-/// When a timer that fires then has its first edge, ns since the start. Tasks are woken before the start, so what they have
-/// taken from the pool then is there again after an edge that falls on it.
+/// When a timer that fires then has its first edge, ns since the start. Tasks are woken before the
+/// start, so what they have taken from the pool then is there again after an edge that falls on it.
 fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
     const SAME_NS: u64 = 2_000;
     let first_ns = at_or_after(start_ns, edge_ns, period_ns) - start_ns;
@@ -135,8 +136,8 @@ fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     [Some(own), later].into_iter().flatten().find(|limit| limit.quota_ns().is_some())
 }
 
-/// How far the timer must step from its next edge to fall on `wanted_ns` and its multiples, in whole us; `None` when
-/// it does already, or no period is that long.
+/// How far the timer must step from its next edge to fall on `wanted_ns` and its multiples, in
+/// whole us; `None` when it does already, or no period is that long.
 fn step(group: &Steered, wanted_ns: u64) -> Option<u64> {
     let ahead_ns = at_or_after(group.edge_ns, wanted_ns, group.period_ns) - group.edge_ns;
     let ahead_ns = (ahead_ns + US / 2) / US * US;

@@ -1,9 +1,10 @@
 //! How a workload is to be executed by real system calls, or why it cannot be.
 //!
-//! What stands in a `syscall` must be one real system call where a kernel stops tasks at their return to user
-//! mode (6.18 and later): a read or a write of calibrated length where that is all, else a list of requests that
-//! `io_submit(2)` executes one after the other without leaving the kernel. On kernels that stop tasks
-//! anywhere it may as well be several calls, and what has no place in such a list is allowed there.
+//! What stands in a `syscall` must be one real system call where a kernel stops tasks at their
+//! return to user mode (6.18 and later): a read or a write of calibrated length where that is all,
+//! else a list of requests that `io_submit(2)` executes one after the other without leaving the
+//! kernel. On kernels that stop tasks anywhere it may as well be several calls, and what has no
+//! place in such a list is allowed there.
 
 use crate::owner;
 use cpumax_workload::{
@@ -31,7 +32,8 @@ pub struct Facts {
     pub timer_requests: bool,
     /// CPUs on line.
     pub cpus: u32,
-    /// Timers are work of a thread (`PREEMPT_RT`), which may be made to wait, as the machine is ours.
+    /// Timers are work of a thread (`PREEMPT_RT`), which may be made to wait, as the machine is
+    /// ours.
     pub timer_thread: bool,
     /// The workload's root is that of the hierarchy, not a group of ours in it.
     pub root_is_root: bool,
@@ -287,7 +289,8 @@ fn name_of(op: Op) -> &'static str {
     }
 }
 
-/// A stretch `lock`, kernel time, `unlock` that begins at `at`, all in one call: the index of its `unlock`.
+/// A stretch `lock`, kernel time, `unlock` that begins at `at`, all in one call: the index of its
+/// `unlock`.
 pub fn held_stretch(program: &[Op], at: usize) -> Option<usize> {
     let Op::Lock { lock, .. } = *program.get(at)? else { return None };
     let rest = &program[at + 1..];
@@ -356,7 +359,8 @@ fn lock_made(
     })
 }
 
-/// A killed process leaves what user space has locked as it was; the kernel's own locks it releases.
+/// A killed process leaves what user space has locked as it was; the kernel's own locks it
+/// releases.
 fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };

@@ -1,8 +1,8 @@
 //! What the guest and whoever started it say to each other: one line of JSON for each message.
 //!
-//! The guest speaks first, with [`FromGuest::Ready`]. Each [`ToGuest::Job`] is answered by any number of
-//! [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job may follow in the
-//! same boot. The end of the input means the same as [`ToGuest::Quit`].
+//! The guest speaks first, with [`FromGuest::Ready`]. Each [`ToGuest::Job`] is answered by any
+//! number of [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job
+//! may follow in the same boot. The end of the input means the same as [`ToGuest::Quit`].
 
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Outcome, Preemption};
@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 /// Version of this protocol, raised whenever one side would misunderstand the other.
 pub const VERSION: u32 = 2;
 
-/// Longest line either side accepts, bytes: a scenario of the largest size, each byte of it escaped.
+/// Longest line either side accepts, bytes: a scenario of the largest size, each byte of it
+/// escaped.
 pub const MAX_LINE_BYTES: u64 = 32 << 20;
 
 /// What the guest is told.
@@ -41,8 +42,8 @@ pub struct Job {
     pub scenario: String,
     /// Seed of every random stream; the same numbers as in the model.
     pub seed: u64,
-    /// Time is counted in instructions (`-icount`): what a call takes was measured at boot and is always that. Otherwise
-    /// each task asks the kernel after each call what it has used.
+    /// Time is counted in instructions (`-icount`): what a call takes was measured at boot and is
+    /// always that. Otherwise each task asks the kernel after each call what it has used.
     #[serde(default)]
     pub exact: bool,
     /// Whether to look at each limited group's usage at the end of each of its periods, for
@@ -142,13 +143,14 @@ pub struct Progress {
 /// What came of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// `kernel` is the kernel's release and `generation` is empty; `release` and `events` are zero, as no
-    /// real kernel shows them. What else is zero for want of a measurement is in `not_measured`.
+    /// `kernel` is the kernel's release and `generation` is empty; `release` and `events` are zero,
+    /// as no real kernel shows them. What else is zero for want of a measurement is in
+    /// `not_measured`.
     pub outcome: Outcome,
     /// What the model must be told to be held against this run.
     pub conditions: Conditions,
-    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (tokens taken and put back
-    /// inside a system call) or `futex` (in user space).
+    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (tokens taken and put
+    /// back inside a system call) or `futex` (in user space).
     pub locks: BTreeMap<String, String>,
     /// Fields of the outcome that are zero because they were not measured.
     pub not_measured: Vec<String>,

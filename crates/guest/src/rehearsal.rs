@@ -1,9 +1,11 @@
-//! What tasks do before a run that is not exact, so that it takes in the run what it takes from then on: an emulator
-//! translates their code, and the kernel's for them, when they first come there, which takes it 2 to 6 ms.
+//! What tasks do before a run that is not exact, so that it takes in the run what it takes from
+//! then on: an emulator translates their code, and the kernel's for them, when they first come
+//! there, which takes it 2 to 6 ms.
 //!
-//! They do so twice: before there are limits, as nobody can be stopped at it then; and again when there are, and when what
-//! is recorded is, as a kernel writes its own code anew for both. Who is stopped then gets to the end of it with more quota.
-//! What all that takes of a pool is there again at the start.
+//! They do so twice: before there are limits, as nobody can be stopped at it then; and again when
+//! there are, and when what is recorded is, as a kernel writes its own code anew for both. Who is
+//! stopped then gets to the end of it with more quota. What all that takes of a pool is there again
+//! at the start.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
@@ -26,7 +28,8 @@ static SHORT: [Op; 5] = [
     Op::Yield,
 ];
 
-/// Has all tasks there are rehearse before there are limits; what is to be said, if that takes too long.
+/// Has all tasks there are rehearse before there are limits; what is to be said, if that takes too
+/// long.
 pub fn rehearse_all(world: &World) -> Option<String> {
     const MOST_NS: u64 = 2_000_000_000;
     if world.is_exact {
@@ -39,9 +42,10 @@ pub fn rehearse_all(world: &World) -> Option<String> {
     (left > 0).then(|| format!("{left} tasks were not ready when the run began"))
 }
 
-/// The same when there are. Whom a limit stops before the end of it gets there with a quota that stops nobody, as one who
-/// rehearses when the run has begun uses up what others are to have, and holds what they wait for. Where a quota like that is
-/// refused, as groups above ours have less (the first hierarchy), nobody gets more. It is over so long before the start.
+/// The same when there are. Whom a limit stops before the end of it gets there with a quota that
+/// stops nobody, as one who rehearses when the run has begun uses up what others are to have, and
+/// holds what they wait for. Where a quota like that is refused, as groups above ours have less
+/// (the first hierarchy), nobody gets more. It is over so long before the start.
 ///
 /// # Errors
 /// A limit that a group has had already is refused by the kernel.
@@ -65,7 +69,8 @@ pub fn rehearse_again(
             return Ok(());
         }
         let from_ns = sys::monotonic_ns();
-        // The first hierarchy lets no group have more than its parent: that gets more first, and less last.
+        // The first hierarchy lets no group have more than its parent: that gets more first, and
+        // less last.
         let mut raised = Vec::new();
         for (group, spec) in limited {
             if hierarchy.write_limit(group, spec.limit, ample(spec.limit)?).is_err() {
@@ -84,7 +89,8 @@ pub fn rehearse_again(
     })
 }
 
-/// A limit with the same period, whose timer goes on as it does, and a quota of more CPUs than there are.
+/// A limit with the same period, whose timer goes on as it does, and a quota of more CPUs than
+/// there are.
 fn ample(limit: Limit) -> Result<Limit, String> {
     const CPUS: u64 = 1024;
     let period_ns = limit.period_ns();
@@ -119,7 +125,8 @@ fn wait_for_all(world: &World, most_ns: u64) -> usize {
     left()
 }
 
-/// Does each of the short things, and moves to the first group that its program moves it to, and back.
+/// Does each of the short things, and moves to the first group that its program moves it to, and
+/// back.
 pub fn rehearse(world: &'static World, slot: &'static Slot) {
     let mut task = Task::new(world, slot, world.now_ns());
     let own = slot.group.load(Relaxed);

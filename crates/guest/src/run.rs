@@ -1,9 +1,9 @@
-//! One run, from the scenario's text to the report: makes groups and tasks, starts them at a tick, does what is
-//! done from outside at its times, and collects.
+//! One run, from the scenario's text to the report: makes groups and tasks, starts them at a tick,
+//! does what is done from outside at its times, and collects.
 //!
-//! Whoever does this is a real-time process in the root group, so that nothing keeps it from being on time.
-//! On one CPU its tasks are born in their groups just before the start, as they cannot run before it
-//! lets them; on several they are made beforehand and woken.
+//! Whoever does this is a real-time process in the root group, so that nothing keeps it from being
+//! on time. On one CPU its tasks are born in their groups just before the start, as they cannot run
+//! before it lets them; on several they are made beforehand and woken.
 
 use crate::attributes::{apply_attributes, attributes, move_task};
 use crate::cgroup::{Group, Hierarchy};
@@ -91,8 +91,8 @@ pub(crate) struct Run {
     pub outside: Outside,
 }
 
-/// Runs a job in this process, which must have no other threads. What it starts is gone when it returns; its groups
-/// are left to the caller.
+/// Runs a job in this process, which must have no other threads. What it starts is gone when it
+/// returns; its groups are left to the caller.
 ///
 /// # Errors
 /// See [`Error`].
@@ -253,9 +253,9 @@ fn become_real_time(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a child make the caller real-time while it waits for that: one that is on a queue when its class changes keeps
-/// the rest of its slice for when it comes back, and some kernels (6.18) hand that on to all its children, who then
-/// are not placed like new tasks.
+/// Has a child make the caller real-time while it waits for that: one that is on a queue when its
+/// class changes keeps the rest of its slice for when it comes back, and some kernels (6.18) hand
+/// that on to all its children, who then are not placed like new tasks.
 fn made_real_time_asleep() -> bool {
     /// Until it is asleep, and delayed no longer.
     const ASLEEP_NS: u64 = 20_000_000;
@@ -340,7 +340,8 @@ impl Run {
         )))
     }
 
-    /// Begins to record what was asked for, and in a machine of our own in any case what stalls are known from.
+    /// Begins to record what was asked for, and in a machine of our own in any case what stalls are
+    /// known from.
     fn trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
         let in_vm = self.place.in_vm;
         if !whole && !in_vm {
@@ -362,7 +363,8 @@ impl Run {
     /// The start is at a tick, after everything that has to be done before.
     fn choose_start(&mut self) -> Result<(), String> {
         const REST_NS: u64 = 300_000_000;
-        /// The record of switches takes 24 ms for each CPU to get its 8 MiB, in an emulated machine, a rehearsal 5 ms.
+        /// The record of switches takes 24 ms for each CPU to get its 8 MiB, in an emulated
+        /// machine, a rehearsal 5 ms.
         const REST_OF_EACH_NS: u64 = 35_000_000;
         /// For which there is rest enough.
         const FEW_CPUS: u16 = 16;
@@ -385,8 +387,9 @@ impl Run {
         Ok(())
     }
 
-    /// Puts the start off by some ticks, so that no period ends between its preparations and the start: who is queued
-    /// then has taken a slice from the pool, which such an edge would fill again. Where a phase is wanted, it stays.
+    /// Puts the start off by some ticks, so that no period ends between its preparations and the
+    /// start: who is queued then has taken a slice from the pool, which such an edge would fill
+    /// again. Where a phase is wanted, it stays.
     fn start_clear_of_edges(&mut self) {
         const MOST_TICKS: u64 = 64;
         let workload = &self.world.workload;
@@ -461,7 +464,8 @@ impl Run {
         }
     }
 
-    /// Lets everybody go on who waits for a timer thread that waits for whom a limit has stopped: without limits, nobody is.
+    /// Lets everybody go on who waits for a timer thread that waits for whom a limit has stopped:
+    /// without limits, nobody is.
     fn stop_interrupts(&self) -> Result<(), String> {
         const REST_NS: u64 = 50_000_000;
         let Some(clock) = &self.world.clock_device else { return Ok(()) };
@@ -527,16 +531,17 @@ impl Run {
 /// The least quota there is, ns.
 const LEAST_NS: u64 = 1_000_000;
 
-/// What is in a pool with a burst once it was filled so, and again by an edge between that and the start or not, ns.
+/// What is in a pool with a burst once it was filled so, and again by an edge between that and the
+/// start or not, ns.
 fn filled_ns(limit: Limit, again: bool) -> u64 {
     let quota_ns = limit.quota_ns().unwrap_or(0);
     let refills = 1 + u64::from(again);
     (LEAST_NS + refills * quota_ns).min(quota_ns + limit.burst_ns())
 }
 
-/// Writes a limit again, as the workload's limits are written when it begins: that fills the pool and arms the timer.
-/// A pool with a burst may have saved some by now, which it must not have; what is left of that is 1 ms, the least
-/// quota there is: see [`filled_ns`].
+/// Writes a limit again, as the workload's limits are written when it begins: that fills the pool
+/// and arms the timer. A pool with a burst may have saved some by now, which it must not have; what
+/// is left of that is 1 ms, the least quota there is: see [`filled_ns`].
 fn fill_pool(hierarchy: &Hierarchy, group: &Group, limit: Limit) -> Result<(), String> {
     let mut now = limit;
     if limit.burst_ns() > 0 {
@@ -559,7 +564,8 @@ pub(crate) struct Start {
     pub instance: u32,
 }
 
-/// The stalls that a record of switches does not show where tasks park: of who yields as soon as it has the CPU.
+/// The stalls that a record of switches does not show where tasks park: of who yields as soon as it
+/// has the CPU.
 fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
     let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
     yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.name))
@@ -570,7 +576,8 @@ fn starting(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     initial(workload).take_while(|start| start.at_ns == 0)
 }
 
-/// All tasks that are there from the start or come by themselves, in order of time and then of the workload.
+/// All tasks that are there from the start or come by themselves, in order of time and then of the
+/// workload.
 pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     let mut starts = Vec::new();
     for (kind, spec) in workload.tasks.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the end.
+//! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the
+//! end.
 
 use crate::attributes::{move_task, set_affinity, set_class, set_nice};
 use crate::cgroup::open_write;

@@ -1,9 +1,11 @@
-//! The longest time that each task wanted to go on and could not, from what the kernel tells of switches and wakeups.
+//! The longest time that each task wanted to go on and could not, from what the kernel tells of
+//! switches and wakeups.
 //!
-//! A task cannot see that itself where it is stopped in the middle of a system call: it only sees how long the whole
-//! took. Who waits for a lock wants to go on: in the kernel's own locks a task sleeps uninterruptibly; in the pipes that
-//! stand for locks it sleeps as in any pipe, but then it has told so, and another task wakes it, not a timer. Who gets the
-//! processor only to find the lock taken again, or from 6.18 on only to park, has not gone on and is still kept from it.
+//! A task cannot see that itself where it is stopped in the middle of a system call: it only sees
+//! how long the whole took. Who waits for a lock wants to go on: in the kernel's own locks a task
+//! sleeps uninterruptibly; in the pipes that stand for locks it sleeps as in any pipe, but then it
+//! has told so, and another task wakes it, not a timer. Who gets the processor only to find the
+//! lock taken again, or from 6.18 on only to park, has not gone on and is still kept from it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ const PARKS_NS: u64 = 25_000;
 pub(crate) struct Stalls {
     parks: bool,
     tasks: BTreeMap<u32, Task>,
-    /// When a task went into a call in which it takes locks, and out of it, ns since the start; in order of time.
+    /// When a task went into a call in which it takes locks, and out of it, ns since the start; in
+    /// order of time.
     locking: BTreeMap<u32, Vec<(u64, bool)>>,
 }
 

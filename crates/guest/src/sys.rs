@@ -1,12 +1,15 @@
-//! System calls as the tasks make them: straight to the kernel, with nothing of the C library in between.
+//! System calls as the tasks make them: straight to the kernel, with nothing of the C library in
+//! between.
 //!
-//! A task shares the memory of the program that started it, thread-local storage included, so what it calls
-//! may not touch `errno`, the heap or a lock of the library. Results are the kernel's: negative is `-errno`.
+//! A task shares the memory of the program that started it, thread-local storage included, so what
+//! it calls may not touch `errno`, the heap or a lock of the library. Results are the kernel's:
+//! negative is `-errno`.
 
 use libc::{c_int, timespec};
 use syscalls::{Sysno, raw};
 
-/// What a thread starts with, as clone3(2) takes it (`struct clone_args`, version 2 with its cgroup).
+/// What a thread starts with, as clone3(2) takes it (`struct clone_args`, version 2 with its
+/// cgroup).
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -40,7 +43,8 @@ pub struct SchedAttr {
 }
 
 impl SchedAttr {
-    /// `SCHED_OTHER` or `SCHED_IDLE` with this nice value and slice request, ns; 0: the kernel's own.
+    /// `SCHED_OTHER` or `SCHED_IDLE` with this nice value and slice request, ns; 0: the kernel's
+    /// own.
     pub fn fair(policy: c_int, nice: i32, slice_ns: u64) -> SchedAttr {
         SchedAttr { policy: policy as u32, nice, runtime: slice_ns, ..SchedAttr::sized() }
     }
@@ -75,8 +79,8 @@ pub struct Iocb {
 }
 
 impl Iocb {
-    /// One of the operations below on this descriptor, from its beginning: address and length of the buffer in
-    /// bytes, or of the vector in elements.
+    /// One of the operations below on this descriptor, from its beginning: address and length of
+    /// the buffer in bytes, or of the vector in elements.
     pub fn new(opcode: u16, fd: c_int, buf: u64, length: usize) -> Iocb {
         let fd = fd.cast_unsigned();
         Iocb { opcode, fd, buf, bytes: length as u64, ..Iocb::default() }
@@ -94,8 +98,8 @@ pub const AIO_PWRITEV: u16 = 8;
 
 fn call(nr: Sysno, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the functions below pass what each call documents; pointers among it are from references or from
-    // memory that lives as long as the program.
+    // SAFETY: the functions below pass what each call documents; pointers among it are from
+    // references or from memory that lives as long as the program.
     unsafe { raw::syscall6(nr as usize, a, b, c, d, e, f).cast_signed() }
 }
 
@@ -242,7 +246,8 @@ pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
 }
 
-/// Raises how many files this process may have open, where it may: each group has up to three, each pipe two.
+/// Raises how many files this process may have open, where it may: each group has up to three, each
+/// pipe two.
 pub fn allow_many_files() {
     /// As many as kernels let anybody have, unless they are told otherwise.
     const MOST: u64 = 1 << 20;
@@ -287,19 +292,20 @@ pub fn aio_setup(events: u32, context: &mut u64) -> isize {
     call(Sysno::io_setup, [events as usize, std::ptr::from_mut(context) as usize, 0, 0, 0, 0])
 }
 
-/// `io_submit(2)`: does them one after the other, in this one call, where the files have no other way.
+/// `io_submit(2)`: does them one after the other, in this one call, where the files have no other
+/// way.
 pub fn aio_submit(context: u64, requests: &[*const Iocb]) -> isize {
     let args = [context as usize, requests.len(), requests.as_ptr() as usize, 0, 0, 0];
     call(Sysno::io_submit, args)
 }
 
-/// Starts a process that shares memory and open files with this one and runs `body(argument)` on a stack that
-/// ends at `stack`: its pid, which `tid` shows before it begins. Into a cgroup by the descriptor of
-/// its directory, or else the caller's.
+/// Starts a process that shares memory and open files with this one and runs `body(argument)` on a
+/// stack that ends at `stack`: its pid, which `tid` shows before it begins. Into a cgroup by the
+/// descriptor of its directory, or else the caller's.
 ///
 /// # Safety
-/// `stack` is the end of memory that nothing else uses until the process has been waited for, and `body` never returns and obeys
-/// the head of this module.
+/// `stack` is the end of memory that nothing else uses until the process has been waited for, and
+/// `body` never returns and obeys the head of this module.
 pub unsafe fn start(
     stack: *mut u8,
     cgroup: Option<c_int>,
@@ -320,8 +326,8 @@ pub unsafe fn start(
         ..CloneArgs::default()
     };
     let result: isize;
-    // SAFETY: clone3 returns twice. The parent goes on behind the block; the child has a stack of its own, on
-    // which nothing stands yet, and leaves by a call that never returns.
+    // SAFETY: clone3 returns twice. The parent goes on behind the block; the child has a stack of
+    // its own, on which nothing stands yet, and leaves by a call that never returns.
     unsafe {
         std::arch::asm!(
             "syscall",

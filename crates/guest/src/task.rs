@@ -1,7 +1,8 @@
 //! A task: executes the program of its kind with real work and real system calls.
 //!
-//! It runs in a process of its own that shares memory with all others (see `sys`), looks at the counter where
-//! the workload measures, and makes no system call that the workload does not ask for.
+//! It runs in a process of its own that shares memory with all others (see `sys`), looks at the
+//! counter where the workload measures, and makes no system call that the workload does not ask
+//! for.
 
 use crate::attributes::{
     apply_attributes, attributes_of, move_task, set_affinity, set_class, set_nice,
@@ -81,8 +82,8 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
 }
 
 impl Task {
-    /// The task of a slot, which begins so long after the start of the run. It is not inlined, nor are those below, so
-    /// that the code of the run is that of the rehearsal.
+    /// The task of a slot, which begins so long after the start of the run. It is not inlined, nor
+    /// are those below, so that the code of the run is that of the rehearsal.
     #[inline(never)]
     pub fn new(world: &'static World, slot: &'static Slot, started_ns: u64) -> Task {
         let kind = slot.kind.load(Relaxed) as usize;
@@ -435,7 +436,8 @@ impl Task {
         left_ns
     }
 
-    /// The length of work under a lock. Where nobody else works it takes what it says, and is as long as that.
+    /// The length of work under a lock. Where nobody else works it takes what it says, and is as
+    /// long as that.
     pub fn locked_work(&mut self, span: Span) -> u64 {
         if self.world.is_exact { self.draw(span) } else { self.work(span) }
     }
@@ -479,8 +481,8 @@ impl Task {
         self.slot.needs_ns.store(needs_ns, Relaxed);
     }
 
-    /// Looks at the clock after something that needed `needed_ns`: time far beyond that was a wait for the
-    /// processor. Returns the time that was worked.
+    /// Looks at the clock after something that needed `needed_ns`: time far beyond that was a wait
+    /// for the processor. Returns the time that was worked.
     #[inline(never)]
     pub fn settle(&mut self, needed_ns: u64) -> u64 {
         let now = stamp();

@@ -1,8 +1,8 @@
 //! When the kernel's own timers fire: the tick, and the edges of limited groups' periods.
 //!
 //! `/proc/timer_list` shows every armed timer with the name of its function and its expiry, ns of
-//! `CLOCK_MONOTONIC`. A period timer keeps its phase while it sleeps, and moves on by the period that is
-//! set when it fires: that is how it can be put where a scenario wants it.
+//! `CLOCK_MONOTONIC`. A period timer keeps its phase while it sleeps, and moves on by the period
+//! that is set when it fires: that is how it can be put where a scenario wants it.
 
 use crate::sys;
 use std::fs::File;
@@ -12,8 +12,8 @@ const FILE: &str = "/proc/timer_list";
 /// What follows the timers of the last CPU.
 const END: &str = "\nTick Device:";
 
-/// The CPU that the caller is on, and stays on for as long as it has this: a period timer that it starts by writing a limit is
-/// one of that CPU's.
+/// The CPU that the caller is on, and stays on for as long as it has this: a period timer that it
+/// starts by writing a limit is one of that CPU's.
 pub struct Here {
     cpu: u32,
     before: sys::Cpus,
@@ -34,8 +34,8 @@ impl Here {
         Here { cpu, before }
     }
 
-    /// This CPU's timers as they are now. The kernel counts through them anew for each line of the file, so one that fires
-    /// meanwhile makes it leave out another; then they are read again.
+    /// This CPU's timers as they are now. The kernel counts through them anew for each line of the
+    /// file, so one that fires meanwhile makes it leave out another; then they are read again.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.
@@ -61,7 +61,8 @@ impl Drop for Here {
     }
 }
 
-/// The file up to that, or whole: with many CPUs it takes so long to read that a timer of some CPU fires meanwhile.
+/// The file up to that, or whole: with many CPUs it takes so long to read that a timer of some CPU
+/// fires meanwhile.
 fn text_up_to(end: &str) -> Result<String, String> {
     const SOME: usize = 4096;
     let read = || -> io::Result<String> {
@@ -79,8 +80,8 @@ fn text_up_to(end: &str) -> Result<String, String> {
     read().map_err(|error| format!("{FILE}: {error}"))
 }
 
-/// A tick to come of some CPU, ns: all tick at the same time. The first one that has a tick is asked, as one that runs a
-/// single task may have none (`nohz_full`).
+/// A tick to come of some CPU, ns: all tick at the same time. The first one that has a tick is
+/// asked, as one that runs a single task may have none (`nohz_full`).
 ///
 /// # Errors
 /// `/proc/timer_list` cannot be read; only root may.
@@ -132,8 +133,9 @@ impl Timers {
         (Timers { edges_ns }, set().map(|(_, ns)| ns).min())
     }
 
-    /// The one edge that is here and not in `before`. One that was there may have fired in between: it is a multiple of one
-    /// of `periods_ns` further on now; or it is gone, if it is one of `last_ns`.
+    /// The one edge that is here and not in `before`. One that was there may have fired in between:
+    /// it is a multiple of one of `periods_ns` further on now; or it is gone, if it is one of
+    /// `last_ns`.
     pub fn new_edge(&self, before: &Timers, periods_ns: &[u64], last_ns: &[u64]) -> Option<u64> {
         let mut old = before.edges_ns.clone();
         let mut new = self.edges_ns.clone();
@@ -162,8 +164,9 @@ impl Timers {
     }
 }
 
-/// What a reader of `/proc/timer_list` sees of the clock: the first record alone, with the time it was
-/// read at. A system call that reads it from within a list of requests learns the time in kernel mode.
+/// What a reader of `/proc/timer_list` sees of the clock: the first record alone, with the time it
+/// was read at. A system call that reads it from within a list of requests learns the time in
+/// kernel mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Bytes to read: the first record is longer, so that nothing else is put together for it.
@@ -263,7 +266,8 @@ active timers:
         assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50], &[]), Some(9_000));
         assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000], &[]), Some(1_500));
         assert_eq!(of(&[1_300, 2_007]).new_edge(&before, &[1_000], &[]), None);
-        // Of two that have the same phase either will do; one that went to sleep is not there any more.
+        // Of two that have the same phase either will do; one that went to sleep is not there any
+        // more.
         assert_eq!(of(&[1_300, 2_007, 3_007]).new_edge(&before, &[1_000], &[]), Some(3_007));
         assert_eq!(of(&[1_300, 1_400]).new_edge(&before, &[1_000], &[]), Some(1_400));
         // One that fired and stopped, beside a new one a period later.

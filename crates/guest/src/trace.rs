@@ -1,8 +1,8 @@
-//! Records what the kernel's own trace points tell of a run: switches and wakeups, from which stalls are known, and for
-//! traces exits and the edges of periods too.
+//! Records what the kernel's own trace points tell of a run: switches and wakeups, from which
+//! stalls are known, and for traces exits and the edges of periods too.
 //!
-//! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are timed by; the
-//! kernel shows microseconds. Each event costs the CPU a microsecond or so.
+//! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are
+//! timed by; the kernel shows microseconds. Each event costs the CPU a microsecond or so.
 
 use crate::init;
 use crate::kernel;
@@ -40,7 +40,8 @@ pub(crate) struct Traced {
     pub stalls_ns: Vec<u64>,
     /// How many of the first events there was no room for.
     pub lost: u64,
-    /// When the process that does what is done from outside left its CPU, and came back, ns since the start.
+    /// When the process that does what is done from outside left its CPU, and came back, ns since
+    /// the start.
     pub asleep_ns: Vec<(u64, u64)>,
     /// Visits of threads of the kernel.
     pub others_ns: Vec<Visit>,
@@ -72,7 +73,8 @@ impl Tracing {
             }
             kib /= 2;
         }
-        // What a real-time kernel's timer thread comes for says whether the workload has brought it.
+        // What a real-time kernel's timer thread comes for says whether the workload has brought
+        // it.
         let timers = (whole || kernel::is_real_time()).then_some(TIMERS);
         for event in EVENTS.into_iter().chain(timers).chain(whole.then_some(EXITS)) {
             write(&format!("events/{event}/enable"), "1").map_err(no)?;
@@ -133,7 +135,8 @@ struct Other {
     /// Since when it is ready, and since when it runs.
     woken_ns: Option<u64>,
     came_ns: Option<u64>,
-    /// It is a real-time kernel's timer thread, which wakes a task or begins a period: no outsider does that.
+    /// It is a real-time kernel's timer thread, which wakes a task or begins a period: no outsider
+    /// does that.
     serves: bool,
 }
 
@@ -214,7 +217,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`. Others are passed over.
+    /// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`. Others are passed
+    /// over.
     fn line(&mut self, line: &str) {
         if let Some((_, counts)) = line.split_once("entries-in-buffer/entries-written: ") {
             self.lost = lost(counts);
@@ -238,7 +242,8 @@ impl<'a> Reader<'a> {
         if at_ns > self.end_ns {
             return;
         }
-        // What was before the start is no event of the run; but who was born then waits from the start on.
+        // What was before the start is no event of the run; but who was born then waits from the
+        // start on.
         let early = at_ns + NS_PER_US < self.start_ns;
         let time_ns = at_ns.saturating_sub(self.start_ns);
         let push = |events: &mut Vec<TraceEvent>, what| {
@@ -323,8 +328,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Who (`comm-pid`) wakes a task or has a timer of a group expire, or an interrupt on top of that one, which is none
-    /// of its work: the third flag tells.
+    /// Who (`comm-pid`) wakes a task or has a timer of a group expire, or an interrupt on top of
+    /// that one, which is none of its work: the third flag tells.
     fn serves(&mut self, who: &str, flags: &str) {
         if matches!(flags.as_bytes().get(2), Some(b'h' | b'H')) {
             return;
@@ -466,8 +471,8 @@ mod tests {
             ]
         );
         assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)", "(ktimers/0)"]);
-        // What the timer thread comes for is the workload's own, also where it goes on after it had to make way, but not
-        // what an interrupt does meanwhile.
+        // What the timer thread comes for is the workload's own, also where it goes on after it had
+        // to make way, but not what an interrupt does meanwhile.
         let alone = [(70_000_000, 70_005_000, 70_015_000), (95_000_000, 95_000_000, 95_005_000)];
         assert_eq!(reader.others_ns, alone);
         // Born before the start, it waited for 20 us.

@@ -1,8 +1,8 @@
 //! Work of a known length, and the clock it is measured with.
 //!
-//! User time is a loop of instructions that do nothing, which a simulator with a counted clock translates to
-//! nearly nothing. The clock is the time-stamp counter: to read it is no system call, so that a task can look at
-//! it without passing the place where it may be throttled.
+//! User time is a loop of instructions that do nothing, which a simulator with a counted clock
+//! translates to nearly nothing. The clock is the time-stamp counter: to read it is no system call,
+//! so that a task can look at it without passing the place where it may be throttled.
 
 use crate::protocol::Calibration;
 use crate::sys;
@@ -49,8 +49,8 @@ pub fn turn(turns: u64) {
 pub struct Speed {
     stamp: Rate,
     turn: Rate,
-    /// A byte of kernel time in a call with one buffer, one in a call with several, which takes a little longer, and what
-    /// a call costs beside, ns.
+    /// A byte of kernel time in a call with one buffer, one in a call with several, which takes a
+    /// little longer, and what a call costs beside, ns.
     read_byte: Rate,
     readv_byte: Rate,
     read_call_ns: u64,
@@ -71,7 +71,8 @@ pub struct Speed {
 
 const FS_PER_NS: u64 = 1_000_000;
 
-/// How long one of many equal things takes; both ways without a division, which tasks have no time for.
+/// How long one of many equal things takes; both ways without a division, which tasks have no time
+/// for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rate {
     fs: u64,
@@ -116,8 +117,8 @@ impl Speed {
         self.stamp.count(ns)
     }
 
-    /// The stamp at a moment of the monotonic clock, ns, which may be over: a busy machine wakes us late. By a
-    /// [`pair`] of now.
+    /// The stamp at a moment of the monotonic clock, ns, which may be over: a busy machine wakes us
+    /// late. By a [`pair`] of now.
     pub fn stamp_at(&self, at_ns: u64, (now_ns, now): (u64, u64)) -> u64 {
         let distance = self.stamps(at_ns.abs_diff(now_ns));
         if at_ns >= now_ns { now + distance } else { now.saturating_sub(distance) }
@@ -128,8 +129,9 @@ impl Speed {
         self.turn.count(ns)
     }
 
-    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in it, and whether it is one
-    /// with several buffers. Some lengths are between those of a whole buffer alone and of as many bytes in several.
+    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in
+    /// it, and whether it is one with several buffers. Some lengths are between those of a whole
+    /// buffer alone and of as many bytes in several.
     pub fn read_bytes(&self, ns: u64) -> (usize, bool) {
         let ns = ns.saturating_sub(self.read_call_ns);
         let bytes = self.read_byte.count(ns) as usize;
@@ -212,8 +214,9 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
     let turns = |n: u64| shortest(&speed, || turn(n));
     let many = 20_000;
-    // The first estimate says how many turns make two milliseconds. What is beside the turns is taken from a try
-    // of one, not from a difference of two long ones: on a machine that now and then is slow, that can be nothing.
+    // The first estimate says how many turns make two milliseconds. What is beside the turns is
+    // taken from a try of one, not from a difference of two long ones: on a machine that now and
+    // then is slow, that can be nothing.
     let beside_ns = turns(1);
     let n = (many * 2_000_000 / turns(many).max(1)).max(2);
     speed.turn = Rate::new(turns(n).saturating_sub(beside_ns) * FS_PER_NS / (n - 1));
@@ -390,7 +393,8 @@ mod tests {
         assert_eq!(speed.stamp_at(4_000, now), 998_000);
     }
 
-    /// A byte of several buffers takes 1.4 % longer than one of a single buffer, as on emulated kernels.
+    /// A byte of several buffers takes 1.4 % longer than one of a single buffer, as on emulated
+    /// kernels.
     #[test]
     fn work_in_the_kernel_is_as_long_as_it_says_where_it_needs_another_buffer() {
         let (one, several) = (Rate::new(45_800_000), Rate::new(46_440_000));

@@ -1,7 +1,7 @@
 //! What the tasks of a run and their controller share: all of it is in the memory that they share.
 //!
-//! It is made before the first task starts and lives as long as the process. What changes is atomic, or
-//! belongs to one task alone.
+//! It is made before the first task starts and lives as long as the process. What changes is
+//! atomic, or belongs to one task alone.
 
 use crate::lateness::Lateness;
 use crate::memory_map::MemoryMap;
@@ -30,7 +30,8 @@ pub struct World {
     pub plan: Plan,
     /// Seed of every stream.
     pub seed: u64,
-    /// Time is counted in instructions: what is measured once stays so. Otherwise tasks ask the kernel what they have used.
+    /// Time is counted in instructions: what is measured once stays so. Otherwise tasks ask the
+    /// kernel what they have used.
     pub is_exact: bool,
     /// How fast this machine works.
     pub speed: Speed,
@@ -52,8 +53,8 @@ pub struct World {
     pub channels: Vec<crate::channel::Channel>,
     /// By group: descriptors that a pid is written to, to move it; -1: none.
     pub procs_fds: Vec<[i32; 2]>,
-    /// Processes that sleep in groups so that these are never empty: the first to come into one would have the kernel
-    /// tell that to a worker, who would then compete with it.
+    /// Processes that sleep in groups so that these are never empty: the first to come into one
+    /// would have the kernel tell that to a worker, who would then compete with it.
     pub keepers: Vec<i32>,
     /// Tasks, there or to come.
     pub slots: Vec<Slot>,
@@ -63,9 +64,11 @@ pub struct World {
     pub log: Log,
     /// Tasks that were started: pid, kind, number.
     pub births: Log,
-    /// When tasks went into calls in which they wait for locks that are pipes, and out of them: pid, 1 or 0, ns.
+    /// When tasks went into calls in which they wait for locks that are pipes, and out of them:
+    /// pid, 1 or 0, ns.
     pub locking: Log,
-    /// The kernel records who runs when, so that tasks need not find out how long they were kept from it.
+    /// The kernel records who runs when, so that tasks need not find out how long they were kept
+    /// from it.
     pub traced: AtomicBool,
     /// Number of the next task.
     pub next_number: AtomicU64,
@@ -83,8 +86,8 @@ pub struct World {
     pub die_with_parent: bool,
 }
 
-// SAFETY: what is shared is atomic; `Own` is touched by the task in its slot, and before that task starts by
-// whoever starts it.
+// SAFETY: what is shared is atomic; `Own` is touched by the task in its slot, and before that task
+// starts by whoever starts it.
 unsafe impl Sync for World {}
 
 /// What can go wrong in a task.
@@ -125,8 +128,9 @@ impl World {
         self.speed.ns(at.saturating_sub(self.start_stamp.load(Relaxed)))
     }
 
-    /// Whether a task can tell itself how long it was kept from going on, in that phase of so much work: always for waits that
-    /// are nothing else, otherwise only where the kernel's records do not tell it better.
+    /// Whether a task can tell itself how long it was kept from going on, in that phase of so much
+    /// work: always for waits that are nothing else, otherwise only where the kernel's records do
+    /// not tell it better.
     pub fn sees_stall(&self, phase: u32, needs_ns: u64) -> bool {
         !self.traced.load(Relaxed) || phase == Phase::Blocked as u32 && needs_ns == 0
     }
@@ -168,8 +172,8 @@ impl World {
         slot.phase.store(Phase::Ready as u32, Relaxed);
         slot.needs_ns.store(0, Relaxed);
         let ix = slot.ix;
-        // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body obeys the head
-        // of `sys`.
+        // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body
+        // obeys the head of `sys`.
         let pid = unsafe {
             sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::body, ix)
         };
@@ -310,7 +314,8 @@ pub struct Tally {
     pub exited: AtomicU64,
     /// When the last one did, ns since the start of the run.
     pub last_exit_ns: AtomicU64,
-    /// The CPU that each of those began on that were started from outside, and one, if the run is not exact; 0: none yet.
+    /// The CPU that each of those began on that were started from outside, and one, if the run is
+    /// not exact; 0: none yet.
     pub first_cpus: Box<[AtomicU32]>,
 }
 
@@ -348,11 +353,13 @@ impl Log {
     pub const REQUESTS: u64 = 4 << 20;
     /// Room for all births, or for all calls that take locks.
     pub const OTHERS: u64 = 1 << 18;
-    /// Entries whose memory is there in earnest before a run, which may not wait for it; a page of others is asked for once in
-    /// 256 of them. To clear it all would be most of what a run takes in an emulated machine.
+    /// Entries whose memory is there in earnest before a run, which may not wait for it; a page of
+    /// others is asked for once in 256 of them. To clear it all would be most of what a run takes
+    /// in an emulated machine.
     const AT_HAND: u64 = 1 << 15;
 
-    /// An empty one, with room for so many entries, at least as many as are at hand. [`Log::open`] opens the rest.
+    /// An empty one, with room for so many entries, at least as many as are at hand. [`Log::open`]
+    /// opens the rest.
     ///
     /// # Errors
     /// There is no memory.

@@ -1,6 +1,8 @@
-//! How long a write to a file in memory takes, by its length: it holds the inode's lock for as long.
+//! How long a write to a file in memory takes, by its length: it holds the inode's lock for as
+//! long.
 //!
-//! Not each byte costs the same: on 6.12 a page of the first 256 KiB of a file is written in 10 us, the next in 11 to 12.
+//! Not each byte costs the same: on 6.12 a page of the first 256 KiB of a file is written in 10 us,
+//! the next in 11 to 12.
 
 use crate::work::Rate;
 
@@ -22,7 +24,8 @@ struct Line {
 }
 
 impl Writes {
-    /// From how long a write of each of the [`SIZES`] takes, ns, without what a call costs beside its bytes.
+    /// From how long a write of each of the [`SIZES`] takes, ns, without what a call costs beside
+    /// its bytes.
     pub fn new(times_ns: [u64; SIZES.len()]) -> Writes {
         let mut writes = Writes::default();
         let (mut from_bytes, mut from_ns) = (0, 0);

@@ -1,5 +1,5 @@
-//! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing behind. Where
-//! there are no control groups that we may make, there is nothing to be seen.
+//! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing
+//! behind. Where there are no control groups that we may make, there is nothing to be seen.
 
 use cpumax_guest::protocol::{FromGuest, Job, Report, ToGuest};
 use std::io::{BufRead, BufReader, Write};
@@ -117,7 +117,8 @@ fn a_limit_holds_real_tasks_back() {
     let Some(mut guest) = Guest::start() else { return };
     let report = guest.run(LIMITED);
     let limited = &report.outcome.groups["/limited"];
-    // A quota for each period that begins, and what two CPUs overrun; less where the machine is busy.
+    // A quota for each period that begins, and what two CPUs overrun; less where the machine is
+    // busy.
     assert!((20_000..=130_000).contains(&limited.usage_usec), "{limited:?}");
     assert!((4..=5).contains(&limited.nr_periods) && limited.nr_throttled >= 1, "{limited:?}");
     assert_eq!(report.outcome.tasks["hog"].count, 2);
@@ -243,9 +244,9 @@ fn work_is_as_long_as_it_says_wherever_it_stands() {
         "{ syscall = [{ begin = true }, { kernel = \"1ms\" }, { done = true }] }",
         "{ syscall = [{ kernel = \"500us\" }, { done = true }, { kernel = \"500us\" }] }",
     ];
-    // Beside a busy neighbour on the same core work takes up to 1.8 times as long, now or when the guest measured
-    // this world. Where the processor is lent to others meanwhile, the time that they take is counted as ours:
-    // then another guest measures anew and tries.
+    // Beside a busy neighbour on the same core work takes up to 1.8 times as long, now or when the
+    // guest measured this world. Where the processor is lent to others meanwhile, the time that
+    // they take is counted as ours: then another guest measures anew and tries.
     let fits = |used_us: &u64| (50_000..200_000).contains(used_us);
     let Some(mut guest) = Guest::start() else { return };
     for way in ways {

@@ -1,5 +1,5 @@
-//! The machine's own apt, asked about other suites: with a configuration and folders of the lab's, so
-//! that the system's lists and packages stay as they are. Signatures are verified as always. The
+//! The machine's own apt, asked about other suites: with a configuration and folders of the lab's,
+//! so that the system's lists and packages stay as they are. Signatures are verified as always. The
 //! mirrors are those that the machine uses; proxies and passwords it has for them stay in force.
 
 use crate::Error;
@@ -89,7 +89,8 @@ impl<'a> Apt<'a> {
     /// Fetches the indices and verifies their signatures.
     ///
     /// # Errors
-    /// What apt complains about; [`Error::UnknownKey`] when a key is missing; [`Error::Full`]; an interruption.
+    /// What apt complains about; [`Error::UnknownKey`] when a key is missing; [`Error::Full`]; an
+    /// interruption.
     pub fn update(&self) -> Result<(), Error> {
         let result = self.run("apt-get", &["update", "-q"], None, "read the lists of packages");
         match result {
@@ -114,7 +115,8 @@ impl<'a> Apt<'a> {
     /// Fetches packages into a folder.
     ///
     /// # Errors
-    /// What apt complains about: no network, a file that is not what was signed; [`Error::Full`]; an interruption.
+    /// What apt complains about: no network, a file that is not what was signed; [`Error::Full`];
+    /// an interruption.
     pub fn download(&self, packages: &[&Package], folder: &Path) -> Result<(), Error> {
         let wanted: Vec<String> = packages
             .iter()
@@ -145,8 +147,8 @@ impl<'a> Apt<'a> {
         Err(Error::Apt { what: what.to_owned(), said: complaints(&complained) })
     }
 
-    /// Whether it succeeded, and what it wrote. It ends with us, and early when we are to stop or the disk is full:
-    /// apt itself then waits for ever for one of its own processes.
+    /// Whether it succeeded, and what it wrote. It ends with us, and early when we are to stop or
+    /// the disk is full: apt itself then waits for ever for one of its own processes.
     fn finish(
         &self,
         mut command: Command,
@@ -167,7 +169,8 @@ impl<'a> Apt<'a> {
                 Err(io::Error::other("cpumax has ended"))
             }
         };
-        // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no lock.
+        // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and
+        // no lock.
         let command = unsafe { command.pre_exec(prepare) };
         let mut child = command.spawn().map_err(Error::start(program, "apt"))?;
         let pipes = [child.stdout.take().map(reader), child.stderr.take().map(reader)];

@@ -1,4 +1,5 @@
-//! A program of the user's own on a real kernel: booted with it in the first file system, run, and gone.
+//! A program of the user's own on a real kernel: booted with it in the first file system, run, and
+//! gone.
 
 use crate::Error;
 use crate::guest::is_static;
@@ -37,11 +38,12 @@ pub struct Command {
 }
 
 impl Lab {
-    /// Runs it, hands on what it writes (to its standard error: `true`), and gives its exit status as shells tell it.
+    /// Runs it, hands on what it writes (to its standard error: `true`), and gives its exit status
+    /// as shells tell it.
     ///
     /// # Errors
-    /// A file that cannot be read, a program that needs what is not there, a kernel that is not here; a panic, a
-    /// machine that takes too long, an interruption.
+    /// A file that cannot be read, a program that needs what is not there, a kernel that is not
+    /// here; a panic, a machine that takes too long, an interruption.
     pub fn run_command(
         &self,
         command: &Command,

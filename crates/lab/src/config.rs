@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub struct Config {
     /// Ticks in a second.
     pub hz: u32,
-    /// Preemption unless the command line says otherwise: `none`, `voluntary`, `lazy`, `full`, `rt` or `rt-lazy`.
+    /// Preemption unless the command line says otherwise: `none`, `voluntary`, `lazy`, `full`, `rt`
+    /// or `rt-lazy`.
     pub preempt: String,
     /// Whether preemption can be chosen when it boots (`PREEMPT_DYNAMIC`).
     pub preempt_dynamic: bool,

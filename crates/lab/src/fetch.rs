@@ -29,12 +29,12 @@ pub enum Step<'a> {
 
 /// Gets kernels into the cache, and tells each step.
 ///
-/// With `newest`, the newest package of each version is taken, even if `kernels.toml` names another or one is
-/// here already.
+/// With `newest`, the newest package of each version is taken, even if `kernels.toml` names another
+/// or one is here already.
 ///
 /// # Errors
-/// What apt complains about, a version that is gone altogether, a disk that is full, an interruption. What was
-/// fetched before the error stays.
+/// What apt complains about, a version that is gone altogether, a disk that is full, an
+/// interruption. What was fetched before the error stays.
 pub fn fetch(
     cache: &Cache,
     source: &Source,
@@ -129,8 +129,8 @@ fn order(version: &str) -> Vec<u64> {
     numbers.filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
-/// The image's package and those that newer kernels keep the image itself and its configuration in. The
-/// latter is not signed and may be gone already.
+/// The image's package and those that newer kernels keep the image itself and its configuration in.
+/// The latter is not signed and may be gone already.
 fn parts<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
     let release = image.name.trim_start_matches("linux-image-");
     let others = ["linux-binary-", "linux-base-"].map(|part| format!("{part}{release}"));

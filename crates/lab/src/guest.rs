@@ -43,7 +43,8 @@ impl Guest {
     }
 }
 
-/// Beside this program, and in the folders of a build of either kind; a test is one folder further down.
+/// Beside this program, and in the folders of a build of either kind; a test is one folder further
+/// down.
 fn candidates(folder: &Path) -> Vec<PathBuf> {
     let places = ["", "../guest/release", "../../guest/release", "../release", "../../release"];
     places.iter().map(|place| folder.join(place).join(NAME)).collect()

@@ -1,8 +1,9 @@
-//! The machine itself as a world: the guest is a subprocess, and talks over its standard input and output.
+//! The machine itself as a world: the guest is a subprocess, and talks over its standard input and
+//! output.
 //!
-//! The end of its input tells it to kill its tasks and to remove its groups, so that nothing is left when we
-//! end, by whatever cause. Therefore it is not killed before it has had time for that. What one leaves that is killed all the
-//! same, the next one removes when it begins.
+//! The end of its input tells it to kill its tasks and to remove its groups, so that nothing is
+//! left when we end, by whatever cause. Therefore it is not killed before it has had time for that.
+//! What one leaves that is killed all the same, the next one removes when it begins.
 
 use crate::Error;
 use crate::guest::Guest;
@@ -39,8 +40,8 @@ impl Host {
     /// Runs a job here, which needs root and disturbs whatever else runs. `index` is for `watch`.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the scenario asks for what this machine does not have, [`Error::Guest`] for
-    /// want of rights, [`Error::Hung`], an interruption.
+    /// [`Error::Refused`] when the scenario asks for what this machine does not have,
+    /// [`Error::Guest`] for want of rights, [`Error::Hung`], an interruption.
     pub fn run(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
         let before = MachineUse::now();
         let mut report = self.run_guest(job, index, watch)?;
@@ -134,7 +135,8 @@ impl Drop for Process {
         drop(self.input.take());
         let ended = end(&mut self.child, || while self.said.try_recv().is_ok() {});
         if ended.is_none_or(|status| status.code().is_none()) {
-            // It had no time to clean up. Another one, which has nothing else to do, does so in its place.
+            // It had no time to clean up. Another one, which has nothing else to do, does so in its
+            // place.
             let mut command = Command::new(&self.program);
             command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
             if let Ok(mut next) = command.spawn() {
@@ -144,8 +146,8 @@ impl Drop for Process {
     }
 }
 
-/// Waits until a guest whose input has ended does so, too, and kills it if it takes too long. It must not wait for a reader
-/// either.
+/// Waits until a guest whose input has ended does so, too, and kills it if it takes too long. It
+/// must not wait for a reader either.
 fn end(child: &mut Child, mut read: impl FnMut()) -> Option<ExitStatus> {
     let deadline = Instant::now() + CLEANING_TIME;
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {

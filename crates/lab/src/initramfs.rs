@@ -1,13 +1,14 @@
-//! An initial file system for a kernel, as the kernel's own documentation calls it a "newc" cpio archive
-//! (Documentation/driver-api/early-userspace/buffer-format.rst): `/init` and whatever else is wanted.
+//! An initial file system for a kernel, as the kernel's own documentation calls it a "newc" cpio
+//! archive (Documentation/driver-api/early-userspace/buffer-format.rst): `/init` and whatever else
+//! is wanted.
 
 use std::collections::BTreeSet;
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Builds the archive from files by their path, e.g. `init` or `usr/bin/tool`; folders on the way are made. All files
-/// can be executed.
+/// Builds the archive from files by their path, e.g. `init` or `usr/bin/tool`; folders on the way
+/// are made. All files can be executed.
 pub fn build<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut archive = Archive::default();
     let mut folders = BTreeSet::new();

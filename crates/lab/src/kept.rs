@@ -1,6 +1,6 @@
-//! Answers of runs, kept as files. The same job on the same emulated machine gives the same answer, to the byte, so what is kept
-//! need not be run again; a file's name has a digest of the machine and the job. A run by the host's CPUs is like no other, and
-//! what is kept is that of its day.
+//! Answers of runs, kept as files. The same job on the same emulated machine gives the same answer,
+//! to the byte, so what is kept need not be run again; a file's name has a digest of the machine
+//! and the job. A run by the host's CPUs is like no other, and what is kept is that of its day.
 
 use crate::Error;
 use crate::snapshot::{Boot, link};
@@ -30,7 +30,8 @@ impl Kept {
         Ok(Kept { folder: folder.to_owned() })
     }
 
-    /// The answer to that job, which the guest reads as `line`: the one that is kept, or that of `run`, which is then kept.
+    /// The answer to that job, which the guest reads as `line`: the one that is kept, or that of
+    /// `run`, which is then kept.
     pub fn answer(
         &self,
         boot: &Boot<'_>,

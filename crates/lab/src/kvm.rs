@@ -1,6 +1,7 @@
-//! Whether the host's kernel can execute our machines (KVM). Its device is in some virtual machines too, and starts nothing
-//! there, or takes minutes to boot. So the device is only a hint and a kernel that has booted is the proof. Both that and a
-//! boot that failed count until the host itself boots again, as its kernel and its CPUs may be others then.
+//! Whether the host's kernel can execute our machines (KVM). Its device is in some virtual machines
+//! too, and starts nothing there, or takes minutes to boot. So the device is only a hint and a
+//! kernel that has booted is the proof. Both that and a boot that failed count until the host
+//! itself boots again, as its kernel and its CPUs may be others then.
 
 use crate::Error;
 use crate::cache::Cache;

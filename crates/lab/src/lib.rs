@@ -1,7 +1,9 @@
-//! The lab: real kernels, fetched once and kept, booted in virtual machines, and scenarios run on them.
+//! The lab: real kernels, fetched once and kept, booted in virtual machines, and scenarios run on
+//! them.
 //!
 //! `kernels.toml` at the top of the tree says which kernels there are ([`catalog`]); [`fetch`] gets
-//! them through the machine's own apt into the user's cache ([`cache`]). [`Lab`] runs [`Job`]s on them.
+//! them through the machine's own apt into the user's cache ([`cache`]). [`Lab`] runs [`Job`]s on
+//! them.
 
 pub mod apt;
 pub mod cache;

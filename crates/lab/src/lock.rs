@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Nobody else has it while it lives. A process that is killed leaves the file, which then is nobody's.
+/// Nobody else has it while it lives. A process that is killed leaves the file, which then is
+/// nobody's.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,

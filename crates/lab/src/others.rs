@@ -1,4 +1,5 @@
-//! How much of this machine's CPU time others used while a scenario ran on it: they take it from the scenario's tasks.
+//! How much of this machine's CPU time others used while a scenario ran on it: they take it from
+//! the scenario's tasks.
 
 use std::fs;
 use std::ops::Range;
@@ -35,8 +36,8 @@ impl MachineUse {
     }
 }
 
-/// Fields as proc(5) counts them: of `/proc/stat` behind `cpu` user, nice, system, idle, iowait, irq, softirq, steal; of
-/// `/proc/PID/stat` utime, stime, cutime and cstime at 14 to 17.
+/// Fields as proc(5) counts them: of `/proc/stat` behind `cpu` user, nice, system, idle, iowait,
+/// irq, softirq, steal; of `/proc/PID/stat` utime, stime, cutime and cstime at 14 to 17.
 fn parse(machine: &str, process: &str) -> Option<MachineUse> {
     let cpus = machine.lines().next()?.strip_prefix("cpu ")?;
     // A name may have spaces in it; the third field is the first behind it.

@@ -1,8 +1,8 @@
-//! The program that makes virtual machines: which arguments make the machine we want, and how to start it so
-//! that it never outlives us.
+//! The program that makes virtual machines: which arguments make the machine we want, and how to
+//! start it so that it never outlives us.
 //!
-//! Everything it reads it gets as open files (the initial file system and the jobs are in memory only), so
-//! that a killed cpumax leaves no file behind either.
+//! Everything it reads it gets as open files (the initial file system and the jobs are in memory
+//! only), so that a killed cpumax leaves no file behind either.
 
 use crate::Error;
 use crate::seat::Seat;
@@ -24,11 +24,12 @@ const FEW_CPUS: u16 = 16;
 /// How time passes in a machine, and with how many CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// One CPU, and time is the number of instructions it has executed: what is measured does not depend on the
-    /// host, and is the same to the byte in every run. Idle time costs nothing.
+    /// One CPU, and time is the number of instructions it has executed: what is measured does not
+    /// depend on the host, and is the same to the byte in every run. Idle time costs nothing.
     Exact,
-    /// This many CPUs. Where the host's CPUs can execute them (KVM), each is on a thread of the host and time is the host's;
-    /// else they are emulated in turns, and the same holds as for [`Mode::Exact`].
+    /// This many CPUs. Where the host's CPUs can execute them (KVM), each is on a thread of the
+    /// host and time is the host's; else they are emulated in turns, and the same holds as for
+    /// [`Mode::Exact`].
     Parallel {
         /// 1 to 255.
         cpus: u16,
@@ -101,8 +102,9 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
             "-seed",
             "42",
             "-cpu",
-            // An interrupt right after `cmpxchg16b` brings QEMU 7.2 nonsense for flags (see `TRAPPED` of `runner.rs`), and many
-            // CPUs have many interrupts: 6.12 with 64 died of it as it booted. Without it kernels take a lock of their own.
+            // An interrupt right after `cmpxchg16b` brings QEMU 7.2 nonsense for flags (see
+            // `TRAPPED` of `runner.rs`), and many CPUs have many interrupts: 6.12 with 64 died of
+            // it as it booted. Without it kernels take a lock of their own.
             if mode.cpus() > FEW_CPUS {
                 "max,-rdrand,-rdseed,-cx16"
             } else {
@@ -127,9 +129,10 @@ pub fn kernel_arguments(mode: Mode, accelerator: Accelerator) -> String {
         // All clocks of the machine are one; the watchdog would measure them against each other.
         text.push_str(" tsc=reliable");
         if mode.cpus() > FEW_CPUS {
-            // Else each CPU but the first spins for 80 ms until it knows how long a loop of `udelay()` takes, one CPU after the
-            // other. The time-stamp counter, by which all of them do that, goes by 1 GHz, and all kernels have 250 ticks a
-            // second; with more than that, delays are longer than they need be.
+            // Else each CPU but the first spins for 80 ms until it knows how long a loop of
+            // `udelay()` takes, one CPU after the other. The time-stamp counter, by which all of
+            // them do that, goes by 1 GHz, and all kernels have 250 ticks a second; with more than
+            // that, delays are longer than they need be.
             text.push_str(" lpj=4000000");
         }
     }
@@ -156,8 +159,8 @@ pub fn path_of(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Starts a machine that dies with this thread, and passes it the files, under their own numbers; on that CPU alone if
-/// there is one.
+/// Starts a machine that dies with this thread, and passes it the files, under their own numbers;
+/// on that CPU alone if there is one.
 ///
 /// # Errors
 /// [`Error::Missing`] when the program is not installed.
@@ -179,21 +182,24 @@ pub fn start(
         if getppid() != Some(parent) {
             return Err(std::io::Error::other("cpumax has ended"));
         }
-        // Where it is forbidden the machine works as well, only its results may differ by some nanoseconds.
+        // Where it is forbidden the machine works as well, only its results may differ by some
+        // nanoseconds.
         let _ = cpu.map(Seat::sit);
         for file in &passed {
             rustix::io::fcntl_setfd(file, FdFlags::empty())?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no lock.
+    // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no
+    // lock.
     let command = unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(Error::start(PROGRAM, PACKAGE))
 }
 
-/// Has the thread that serves a machine's timers, the first of the process, come to a CPU as soon as it wants to, although
-/// those that are the machine's CPUs are busy there: by the wish for a short slice (Linux 6.12 and later). Without it a timer
-/// is up to a slice of the host late, 3 ms, where the last idle CPU begins to work.
+/// Has the thread that serves a machine's timers, the first of the process, come to a CPU as soon
+/// as it wants to, although those that are the machine's CPUs are busy there: by the wish for a
+/// short slice (Linux 6.12 and later). Without it a timer is up to a slice of the host late, 3 ms,
+/// where the last idle CPU begins to work.
 pub(crate) fn serve_timers_promptly(pid: u32) {
     /// The shortest there is.
     const SLICE_NS: u64 = 100_000;
@@ -208,7 +214,8 @@ pub(crate) fn serve_timers_promptly(pid: u32) {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the pointer is to a value that lives on this stack. Where it is refused, or means nothing, timers are late.
+    // SAFETY: the pointer is to a value that lives on this stack. Where it is refused, or means
+    // nothing, timers are late.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, pid, &raw const attr, 0) };
 }
 

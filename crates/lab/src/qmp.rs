@@ -37,7 +37,8 @@ impl Monitor {
         writeln!(self.socket, "{message}")
     }
 
-    /// Hands an open file over, under a name by which later commands know it; answered as a command.
+    /// Hands an open file over, under a name by which later commands know it; answered as a
+    /// command.
     pub fn pass(&mut self, file: &impl AsFd, name: &str) -> io::Result<()> {
         let message = json!({ "execute": "getfd", "arguments": { "fdname": name } });
         let text = format!("{message}\n");

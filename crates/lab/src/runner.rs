@@ -1,4 +1,5 @@
-//! Running scenarios on real kernels: one job in one machine, or many jobs in several machines at a time.
+//! Running scenarios on real kernels: one job in one machine, or many jobs in several machines at a
+//! time.
 //!
 //! ```no_run
 //! use cpumax_lab::{Job, Lab, Mode, Quiet};
@@ -37,8 +38,9 @@ pub struct Job {
     pub scenario: String,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Of several runs of the same, which one: 0 and following. Each begins some microseconds after the one before it, as
-    /// the guest has more to read; otherwise emulated machines would do the same in all of them.
+    /// Of several runs of the same, which one: 0 and following. Each begins some microseconds after
+    /// the one before it, as the guest has more to read; otherwise emulated machines would do the
+    /// same in all of them.
     pub run: u16,
     /// As in [`protocol::Job`].
     pub sample_periods: bool,
@@ -78,7 +80,8 @@ impl Job {
     }
 }
 
-/// How long to wait for a result. Emulated, each CPU that works takes several times as long as it would alone.
+/// How long to wait for a result. Emulated, each CPU that works takes several times as long as it
+/// would alone.
 fn patience(mode: Mode, duration_ns: u64) -> Duration {
     Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30 * u32::from(mode.cpus())
 }
@@ -120,8 +123,9 @@ impl Watch for Quiet {}
 
 /// How much more the guest has to read in the next run of the same.
 const RUNS_APART_BYTES: usize = 256;
-/// Where a kernel dies whose emulated CPU was interrupted right after a `cmpxchg16b` and got nonsense for its flags back, the
-/// trap flag among it, which was seen once in 500 runs. It is nothing that the scenario has brought about.
+/// Where a kernel dies whose emulated CPU was interrupted right after a `cmpxchg16b` and got
+/// nonsense for its flags back, the trap flag among it, which was seen once in 500 runs. It is
+/// nothing that the scenario has brought about.
 const TRAPPED: &str = "exc_debug_kernel";
 /// Or it dies of what others among them bring about, and tells them: there are none but these.
 const FLAGS: &str = "EFLAGS: ";
@@ -135,8 +139,8 @@ fn lost_its_flags(console: &str) -> bool {
     };
     console.contains(TRAPPED) || console.split(FLAGS).skip(1).any(are_nonsense)
 }
-/// How often a job is run that ends like that, and how much more the guest has to read each time: the next few bytes may end in
-/// the same place.
+/// How often a job is run that ends like that, and how much more the guest has to read each time:
+/// the next few bytes may end in the same place.
 const TRIES: usize = 4;
 const RETRIES_APART_BYTES: usize = 61;
 
@@ -197,14 +201,15 @@ impl Lab {
     /// The outcome's `kernel` is the job's; its `generation` is empty.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the scenario asks for what this world does not have; a kernel that is not
-    /// here; a panic, a guest that hangs (which some scenarios bring about), an interruption.
+    /// [`Error::Refused`] when the scenario asks for what this world does not have; a kernel that
+    /// is not here; a panic, a guest that hangs (which some scenarios bring about), an
+    /// interruption.
     pub fn run(&self, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
         self.run_as(0, job, watch)
     }
 
-    /// Runs jobs, `side_by_side` at a time (at least one). The results are in the order of the jobs; that of one
-    /// does not depend on the others.
+    /// Runs jobs, `side_by_side` at a time (at least one). The results are in the order of the
+    /// jobs; that of one does not depend on the others.
     pub fn run_all(
         &self,
         jobs: &[Job],
@@ -214,8 +219,8 @@ impl Lab {
         all(jobs, side_by_side, watch, |index, job| self.run_as(index, job, watch))
     }
 
-    /// Boots kernels, `side_by_side` at a time, so that their first jobs need not; those that have been booted take no
-    /// time, nor do those that cannot be, as no machine has so many CPUs.
+    /// Boots kernels, `side_by_side` at a time, so that their first jobs need not; those that have
+    /// been booted take no time, nor do those that cannot be, as no machine has so many CPUs.
     ///
     /// # Errors
     /// What keeps the first of them from booting.
@@ -333,7 +338,8 @@ impl Lab {
         }
     }
 
-    /// The state to begin in. Where it cannot be reached by KVM the machine is an emulated one from there on.
+    /// The state to begin in. Where it cannot be reached by KVM the machine is an emulated one from
+    /// there on.
     fn snapshot(
         &self,
         boot: &mut Boot<'_>,

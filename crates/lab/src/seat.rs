@@ -1,9 +1,10 @@
 //! Which CPU of the host a machine runs on that must be repeatable to the byte.
 //!
-//! QEMU moves the clock of an idle machine in another thread than the one that counts instructions. When both run at
-//! once, the first now and then sees the processor halted before the second has counted its last instructions, and the
-//! clock ends up some nanoseconds off (seen in one boot of twenty). On one CPU, and with no thread preempting
-//! another when it wakes, one of them rests whenever the other works; it is faster, too.
+//! QEMU moves the clock of an idle machine in another thread than the one that counts instructions.
+//! When both run at once, the first now and then sees the processor halted before the second has
+//! counted its last instructions, and the clock ends up some nanoseconds off (seen in one boot of
+//! twenty). On one CPU, and with no thread preempting another when it wakes, one of them rests
+//! whenever the other works; it is faster, too.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// A CPU that the fewest of our machines are on; `None` where the kernel does not tell which there are.
+    /// A CPU that the fewest of our machines are on; `None` where the kernel does not tell which
+    /// there are.
     pub fn take() -> Option<Seat> {
         let allowed = sched_getaffinity(None).ok()?;
         let here = sched_getcpu();

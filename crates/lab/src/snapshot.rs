@@ -1,8 +1,9 @@
-//! Machines that have booted, kept as files: every run begins in the same state, and a boot is paid once.
+//! Machines that have booted, kept as files: every run begins in the same state, and a boot is paid
+//! once.
 //!
-//! A file is good for one kernel, one guest and one QEMU; its name has a digest of all that. The guest stops
-//! itself where it waits for jobs (`hypervisor.rs` of the guest), so the state is that between two
-//! instructions, and not one of some moment of the host.
+//! A file is good for one kernel, one guest and one QEMU; its name has a digest of all that. The
+//! guest stops itself where it waits for jobs (`hypervisor.rs` of the guest), so the state is that
+//! between two instructions, and not one of some moment of the host.
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
@@ -27,7 +28,8 @@ use std::time::{Duration, Instant};
 const SETTLE_S: u64 = 16;
 /// A crash before `/init` was seen once in many boots.
 const BOOT_ATTEMPTS: usize = 3;
-/// How much longer the kernel's command line is each time, by blanks: an emulated machine that boots the same does the same.
+/// How much longer the kernel's command line is each time, by blanks: an emulated machine that
+/// boots the same does the same.
 const ATTEMPTS_APART_BYTES: usize = 61;
 /// Files kept for one kernel and mode: several guests may be in use at a time.
 const KEPT: usize = 3;
@@ -190,13 +192,15 @@ impl Boot<'_> {
         let arguments = self.arguments();
         let machine = self.machine(&[], &arguments, jobs);
         let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
-        // It ends when the state is read or the machine is gone; a machine that got half of it says so.
+        // It ends when the state is read or the machine is gone; a machine that got half of it says
+        // so.
         thread::spawn(move || io::copy(&mut state, &mut writer));
         vm.resume(stop)?;
         Ok(vm)
     }
 
-    /// Boots and saves; a boot that fails before the guest speaks is tried again. Of one that fails `console` has what it said.
+    /// Boots and saves; a boot that fails before the guest speaks is tried again. Of one that fails
+    /// `console` has what it said.
     fn make(
         &self,
         folder: &Path,
@@ -242,7 +246,8 @@ impl Boot<'_> {
         vm.wait_until_stopped(patience()).inspect_err(|_| *console = vm.console())?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
-            // It takes the reader with it, also when the disk is full: else the machine would wait for it for ever.
+            // It takes the reader with it, also when the disk is full: else the machine would wait
+            // for it for ever.
             let copy = scope.spawn(move || io::copy(&mut reader, file));
             let saved = vm.save(writer, stop);
             // Closes the pipe, which ends the copy.
@@ -256,7 +261,8 @@ impl Boot<'_> {
         let state_again = partial.seek(SeekFrom::Start(0)).and_then(|_| partial.try_clone());
         let state_again = state_again.map_err(Error::file("read in", folder))?;
         let mut again = self.restore(state_again, PAUSE, stop)?;
-        // Where the host is busy the boot may have taken longer than it was given, for which this machine did not wait.
+        // Where the host is busy the boot may have taken longer than it was given, for which this
+        // machine did not wait.
         let ready = greeting(&mut again, patience()).inspect_err(|_| *console = again.console())?;
         // What is there is not whole.
         remove(state, &["vm"]);
@@ -299,12 +305,14 @@ fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
     }
 }
 
-/// Several times what a boot takes, 10 s with one CPU and 40 s with 64. What a machine waits for a CPU of the host does not count.
+/// Several times what a boot takes, 10 s with one CPU and 40 s with 64. What a machine waits for a
+/// CPU of the host does not count.
 pub fn boot_time(mode: Mode) -> Duration {
     Duration::from_secs(90 + 4 * u64::from(mode.cpus()))
 }
 
-/// Removes all but the newest states of a kernel and mode. One that is in use stays open for its user.
+/// Removes all but the newest states of a kernel and mode. One that is in use stays open for its
+/// user.
 fn prune(folder: &Path, stem: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let is_state = |path: &PathBuf| {

@@ -1,10 +1,12 @@
-//! Emulated machines with several CPUs whose time is the number of instructions that they execute, in turns of two
-//! microseconds: what is measured in them does not depend on the host, and is the same to the byte in every run; they may
-//! have more CPUs than the host; and idle time costs nothing.
+//! Emulated machines with several CPUs whose time is the number of instructions that they execute,
+//! in turns of two microseconds: what is measured in them does not depend on the host, and is the
+//! same to the byte in every run; they may have more CPUs than the host; and idle time costs
+//! nothing.
 //!
-//! QEMU itself can do that for one CPU only (`-icount`), as all CPUs share one number of instructions there: each is slower
-//! the more of them work. Here every CPU has its own, and time goes by the round, in which each has one turn. A small
-//! library does that (`preload/turns.c`), which QEMU loads before its own and as a plugin.
+//! QEMU itself can do that for one CPU only (`-icount`), as all CPUs share one number of
+//! instructions there: each is slower the more of them work. Here every CPU has its own, and time
+//! goes by the round, in which each has one turn. A small library does that (`preload/turns.c`),
+//! which QEMU loads before its own and as a plugin.
 
 use crate::Error;
 use crate::qemu;

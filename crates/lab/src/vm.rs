@@ -1,7 +1,8 @@
-//! A running virtual machine: its console, the lines its guest says, and its end, by whatever cause.
+//! A running virtual machine: its console, the lines its guest says, and its end, by whatever
+//! cause.
 //!
-//! It dies with the thread that started it, so it stays on that thread. What it says is read by threads
-//! of its own, which end when it does.
+//! It dies with the thread that started it, so it stays on that thread. What it says is read by
+//! threads of its own, which end when it does.
 
 use crate::Error;
 use crate::qemu::{self, Accelerator, Mode};
@@ -47,7 +48,8 @@ pub struct Machine<'a> {
     pub image: &'a Path,
     /// Its first file system, as [`crate::initramfs::build`] makes it.
     pub initramfs: &'a [u8],
-    /// More for the kernel's command line; what the kernel does not know becomes environment of `/init`.
+    /// More for the kernel's command line; what the kernel does not know becomes environment of
+    /// `/init`.
     pub kernel_arguments: &'a str,
     /// Memory, MiB, where the usual is not enough.
     pub memory_mib: Option<u32>,
@@ -92,7 +94,8 @@ pub struct Vm {
     complaints: Arc<Mutex<Tail>>,
     events: Vec<String>,
     started: Instant,
-    /// For which deadline something is waited for, and how long it had waited for a CPU before that.
+    /// For which deadline something is waited for, and how long it had waited for a CPU before
+    /// that.
     waited: (Option<Instant>, Duration),
     /// A machine dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
@@ -323,8 +326,8 @@ impl Vm {
         }
     }
 
-    /// How long is left until then. On a host that is busy with other things a machine gets the time back for which it
-    /// waited for a CPU.
+    /// How long is left until then. On a host that is busy with other things a machine gets the
+    /// time back for which it waited for a CPU.
     fn left_until(&mut self, deadline: Instant) -> Duration {
         if self.waited.0 != Some(deadline) {
             self.waited = (Some(deadline), waited_for_cpu(self.child.id()));
@@ -376,8 +379,8 @@ impl Vm {
     }
 }
 
-/// How long those threads of a process that still live waited for a CPU; of all, the one that waited longest. None, if
-/// this kernel does not say.
+/// How long those threads of a process that still live waited for a CPU; of all, the one that
+/// waited longest. None, if this kernel does not say.
 fn waited_for_cpu(process: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let waited = threads.filter_map(|thread| {
@@ -395,9 +398,9 @@ impl Drop for Vm {
     }
 }
 
-/// A pipe that takes all a guest says even when nobody reads for a while: a serial line that has to wait for its
-/// reader would wait as long as the host does, and no run would be like another. (A socket takes no more than a few
-/// hundred bytes that come one by one.)
+/// A pipe that takes all a guest says even when nobody reads for a while: a serial line that has to
+/// wait for its reader would wait as long as the host does, and no run would be like another. (A
+/// socket takes no more than a few hundred bytes that come one by one.)
 fn pipe() -> Result<(io::PipeReader, io::PipeWriter), Error> {
     let (reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
     // Without it, it takes 64 KiB.
@@ -450,7 +453,8 @@ impl Tail {
         tail
     }
 
-    /// Waits until all of what a machine said that has ended is read, which takes no time unless this one is busy.
+    /// Waits until all of what a machine said that has ended is read, which takes no time unless
+    /// this one is busy.
     fn wait_for_all(tail: &Mutex<Tail>) {
         const AT_MOST: Duration = Duration::from_secs(5);
         let since = Instant::now();

@@ -1,6 +1,6 @@
-//! What goes wrong in real machines is told with the last lines of their console, and a program of one's own says what
-//! it says there. Where there is no QEMU, no guest (`make guest`) or no kernel (`cpumax lab fetch 6.12`), that is
-//! said and nothing is tested.
+//! What goes wrong in real machines is told with the last lines of their console, and a program of
+//! one's own says what it says there. Where there is no QEMU, no guest (`make guest`) or no kernel
+//! (`cpumax lab fetch 6.12`), that is said and nothing is tested.
 
 use cpumax_lab::{Command, Error, Job, Lab, Mode, Quiet};
 use std::io::Write as _;

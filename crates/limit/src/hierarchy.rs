@@ -2,8 +2,8 @@
 //! `tg_cfs_schedulable_down()`.
 //!
 //! The effective ratio found here only decides whether a v1 write is refused and whether a task is
-//! limited at all (which a CPU without a tick asks). Enforcement never uses it: a task pays at every
-//! level that has a quota.
+//! limited at all (which a CPU without a tick asks). Enforcement never uses it: a task pays at
+//! every level that has a quota.
 
 use crate::{Limit, LimitError, NS_PER_US, Rules};
 

@@ -1,4 +1,5 @@
-//! The limit itself: quota, period and burst of one group, as the kernel reads, checks and prints them.
+//! The limit itself: quota, period and burst of one group, as the kernel reads, checks and prints
+//! them.
 //!
 //! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c; from 6.17 `tg_set_bandwidth()`)
 //! and to the cgroup files `cpu.max`, `cpu.max.burst`, `cpu.cfs_quota_us`, `cpu.cfs_period_us`,
@@ -122,9 +123,10 @@ impl Limit {
         self.burst_ns
     }
 
-    /// The limit after each of the writes that make this one of `old`: each file takes its part, and each write refills
-    /// (kernel: `tg_set_cfs_bandwidth()`). A burst above the quota is refused, so it shrinks first and grows last. A write
-    /// that changes nothing is one to `cpu.max`.
+    /// The limit after each of the writes that make this one of `old`: each file takes its part,
+    /// and each write refills (kernel: `tg_set_cfs_bandwidth()`). A burst above the quota is
+    /// refused, so it shrinks first and grows last. A write that changes nothing is one to
+    /// `cpu.max`.
     pub fn steps_from(self, old: Limit) -> impl Iterator<Item = Limit> {
         let between = match self.burst_ns.cmp(&old.burst_ns) {
             Ordering::Less => Limit { burst_ns: self.burst_ns, ..old },

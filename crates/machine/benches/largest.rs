@@ -1,7 +1,9 @@
-//! How long the largest scenario takes: `cargo bench -p cpumax-machine --bench largest -- [KERNEL]`.
+//! How long the largest scenario takes: `cargo bench -p cpumax-machine --bench largest --
+//! [KERNEL]`.
 //!
-//! A minute of scenarios/profile-384.toml for each kernel, one thread, the best of a few runs, each a process of its own; and
-//! instructions for each second simulated, counted by callgrind between two points of it.
+//! A minute of scenarios/profile-384.toml for each kernel, one thread, the best of a few runs, each
+//! a process of its own; and instructions for each second simulated, counted by callgrind between
+//! two points of it.
 
 #[path = "shared/measure.rs"]
 mod measure;

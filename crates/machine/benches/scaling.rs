@@ -1,8 +1,10 @@
-//! How time and memory grow with CPUs, groups and tasks: `cargo bench -p cpumax-machine --bench scaling`.
+//! How time and memory grow with CPUs, groups and tasks: `cargo bench -p cpumax-machine --bench
+//! scaling`.
 //!
-//! Each point is a process of its own, which runs one workload and tells its CPU time and its largest
-//! resident size; and, where valgrind is installed, two under callgrind, for the instructions between two points of it. The
-//! table goes to standard output, the curves into target/scaling.svg.
+//! Each point is a process of its own, which runs one workload and tells its CPU time and its
+//! largest resident size; and, where valgrind is installed, two under callgrind, for the
+//! instructions between two points of it. The table goes to standard output, the curves into
+//! target/scaling.svg.
 
 #[path = "shared/measure.rs"]
 mod measure;
@@ -81,7 +83,8 @@ fn point(ms: &str, kernel: &str, size: [&str; 3]) -> Result<(), String> {
     Ok(())
 }
 
-/// Time, ms, instructions counted, in thousands (0: not), resident size, KiB, and events of one point.
+/// Time, ms, instructions counted, in thousands (0: not), resident size, KiB, and events of one
+/// point.
 type Measured = [u64; 4];
 
 fn measure(kernel: &str, size: [u32; 3]) -> Result<Measured, String> {

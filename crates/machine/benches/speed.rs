@@ -1,8 +1,10 @@
-//! How fast the model is: `make bench`, or `cargo bench -p cpumax-machine --bench speed -- [FILTER]`.
+//! How fast the model is: `make bench`, or `cargo bench -p cpumax-machine --bench speed --
+//! [FILTER]`.
 //!
-//! For each workload and kernel: events a second of CPU time, the best of a few runs, and instructions an
-//! event, which do not depend on what else the machine does. Instructions are counted by callgrind, on runs
-//! of two lengths whose difference leaves the start out; without valgrind that column is empty.
+//! For each workload and kernel: events a second of CPU time, the best of a few runs, and
+//! instructions an event, which do not depend on what else the machine does. Instructions are
+//! counted by callgrind, on runs of two lengths whose difference leaves the start out; without
+//! valgrind that column is empty.
 
 #[path = "shared/measure.rs"]
 mod measure;
@@ -15,7 +17,8 @@ use std::process::ExitCode;
 
 const SEED: u64 = 1;
 const KERNELS: &str = "4.19,6.1,6.18,7.3";
-/// File, simulated time for timing, and for counting (of the longer run; the other is half of it), ms.
+/// File, simulated time for timing, and for counting (of the longer run; the other is half of it),
+/// ms.
 const WORKLOADS: [(&str, u64, u64); 3] = [
     ("../../scenarios/fibtest.toml", 60_000, 4_000),
     ("benches/mix.toml", 3_000, 200),

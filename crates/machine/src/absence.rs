@@ -1,6 +1,7 @@
-//! What a task takes for work although it did not run, under noise. The guest tells the two apart by its clock: who
-//! finds that a piece of work took a little longer than it needed counts all of it. So an interrupt, or a short visit,
-//! leaves as much less to do in user mode; what a call of the kernel has to do stays, and the work after it is shorter.
+//! What a task takes for work although it did not run, under noise. The guest tells the two apart
+//! by its clock: who finds that a piece of work took a little longer than it needed counts all of
+//! it. So an interrupt, or a short visit, leaves as much less to do in user mode; what a call of
+//! the kernel has to do stays, and the work after it is shorter.
 
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};
@@ -9,7 +10,8 @@ use crate::task::{Code, Mode, Segment, State, Task};
 
 /// The longest absence that is not told from work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
-/// Work in user mode between two looks at the clock, ns (guest: `CHUNK_NS`); half of it is left, in the mean.
+/// Work in user mode between two looks at the clock, ns (guest: `CHUNK_NS`); half of it is left, in
+/// the mean.
 const CHUNK_NS: u64 = 20_000;
 
 /// When a task did not run in the piece of work under way.
@@ -42,7 +44,8 @@ impl Task {
         if unseen { absent_ns.min(self.left_ns - CHUNK_NS / 2) } else { 0 }
     }
 
-    /// How long the work in hand will take once it goes on, if it is away for so long from now on, ns.
+    /// How long the work in hand will take once it goes on, if it is away for so long from now on,
+    /// ns.
     pub fn left_after_ns(&self, away_ns: u64) -> u64 {
         self.left_ns - self.worked_away_ns(self.absence.ns + away_ns)
     }

@@ -1,7 +1,7 @@
 //! CPU bandwidth control: pools, silos, throttling, and what differs between kernels.
 //!
-//! A group's *silo* is its bandwidth state on one CPU (kernel: the bandwidth fields of `cfs_rq`). Time is
-//! charged to silos, silos take from the group's pool, the pool is refilled each period.
+//! A group's *silo* is its bandwidth state on one CPU (kernel: the bandwidth fields of `cfs_rq`).
+//! Time is charged to silos, silos take from the group's pool, the pool is refilled each period.
 
 pub(crate) mod account;
 pub(crate) mod distribute;

@@ -1,5 +1,6 @@
-//! What calls take beside what they are for, under noise: to go to sleep, to wait for a token, to ask for a lock, to change
-//! how important a task is, to move it, to end it, to let others have a lock.
+//! What calls take beside what they are for, under noise: to go to sleep, to wait for a token, to
+//! ask for a lock, to change how important a task is, to move it, to end it, to let others have a
+//! lock.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
@@ -26,8 +27,9 @@ impl Machine<'_> {
         true
     }
 
-    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards: always where it asks what it has
-    /// used, or the guest knows what the call takes, elsewhere as its clock shows it.
+    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards:
+    /// always where it asks what it has used, or the guest knows what the call takes, elsewhere as
+    /// its clock shows it.
     pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
@@ -44,8 +46,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// A task is in a call that needs some time before it does what it is for: true if it goes on for now, and comes to it
-    /// again.
+    /// A task is in a call that needs some time before it does what it is for: true if it goes on
+    /// for now, and comes to it again.
     pub(crate) fn comes_again(&mut self, task: TaskId, kind: Kind) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -75,7 +77,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task has changed how important it is itself, and is on its way out of the kernel, where the CPU chooses anew.
+    /// A task has changed how important it is itself, and is on its way out of the kernel, where
+    /// the CPU chooses anew.
     pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
@@ -89,8 +92,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task is at the end of a call. If its CPU is to choose anew, that takes some time there, as it does at the end of an
-    /// interrupt (kernel: `exit_to_user_mode_loop()`).
+    /// A task is at the end of a call. If its CPU is to choose anew, that takes some time there, as
+    /// it does at the end of an interrupt (kernel: `exit_to_user_mode_loop()`).
     pub(crate) fn returns(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
@@ -99,7 +102,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The CPU is to choose anew when some time has passed, and so much more, in which nobody makes progress: how much, ns.
+    /// The CPU is to choose anew when some time has passed, and so much more, in which nobody makes
+    /// progress: how much, ns.
     fn chooses_later(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
         let ns = self.noise_ns(kind) + more_ns;
         let c = &mut self.cpus[cpu];
@@ -109,8 +113,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// Who lets in several readers wakes one after the other, and does nothing else meanwhile (kernel: `wake_up_q()`): true for
-    /// one whose turn comes later.
+    /// Who lets in several readers wakes one after the other, and does nothing else meanwhile
+    /// (kernel: `wake_up_q()`): true for one whose turn comes later.
     pub(crate) fn wakes_later(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.cpus.len() > 1 {
             return false;
@@ -125,8 +129,8 @@ impl Machine<'_> {
         true
     }
 
-    /// The work that a task begins in the kernel is one request of a list, where a lock is a token: to take it and put it
-    /// back is in no length.
+    /// The work that a task begins in the kernel is one request of a list, where a lock is a token:
+    /// to take it and put it back is in no length.
     pub(crate) fn goes_down_list(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = &self.workload.tasks[t.kind as usize].program;
@@ -147,14 +151,14 @@ impl Machine<'_> {
 
     pub(crate) fn build_move_lock(&mut self) {
         if self.noise.is_some() {
-            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask for it again, and so
-            // would not begin to move.
+            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask
+            // for it again, and so would not begin to move.
             self.locks.push(Lock::new(LockKind::Rwsem, true, false));
         }
     }
 
-    /// A task that moves itself needs some time for that, and nobody else moves in it: true where this does all that
-    /// has to be done, step by step.
+    /// A task that moves itself needs some time for that, and nobody else moves in it: true where
+    /// this does all that has to be done, step by step.
     pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
         if self.noise.is_none() {
             return false;
@@ -206,8 +210,9 @@ impl Machine<'_> {
         true
     }
 
-    /// A task that ends needs some time for that: true if it goes on for now. On the way it leaves its autogroup, and so is
-    /// charged, and its CPU is to choose anew (kernel: `do_exit()`, `sched_autogroup_exit_task()`, `sched_move_task()`).
+    /// A task that ends needs some time for that: true if it goes on for now. On the way it leaves
+    /// its autogroup, and so is charged, and its CPU is to choose anew (kernel: `do_exit()`,
+    /// `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let (cpu, moves) = (t.cpu, t.exiting && !t.left_autogroup);

@@ -5,8 +5,9 @@ use crate::fair::timeline::Timeline;
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
 use smallvec::SmallVec;
 
-/// Large machines have tens of thousands of these and are as fast as their memory: what queueing touches
-/// comes first, and what is touched together shares cache lines. On a flat queue a group needs the first two.
+/// Large machines have tens of thousands of these and are as fast as their memory: what queueing
+/// touches comes first, and what is touched together shares cache lines. On a flat queue a group
+/// needs the first two.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct CfsRq {
@@ -29,7 +30,8 @@ pub(crate) struct CfsRq {
     pub exec_start_ns: u64,
     /// Sum of the weights of the entities queued directly, running included.
     pub load: u64,
-    /// The same of what is parked, and of the groups that hold some and are not queued (pull rules).
+    /// The same of what is parked, and of the groups that hold some and are not queued (pull
+    /// rules).
     pub load_parked: u64,
     pub pelt: Pelt,
 
@@ -42,7 +44,8 @@ pub(crate) struct CfsRq {
     pub next: SeId,
     /// EEVDF: zero of the sums. CFS: minimum vruntime.
     pub base_vruntime: i64,
-    /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime - base).
+    /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime -
+    /// base).
     pub sum_weight: i64,
     pub sum_weighted_vruntime: i128,
     pub timeline: Timeline,

@@ -1,4 +1,5 @@
-//! The invariants, verified after every event when asked for. Each message says what was found where.
+//! The invariants, verified after every event when asked for. Each message says what was found
+//! where.
 
 use crate::Error;
 use crate::bandwidth::rules::{Queue, Unit};

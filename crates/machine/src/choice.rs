@@ -35,8 +35,8 @@ pub enum Other {
     Throttled,
     /// It runs on another CPU, or waits for that.
     Elsewhere,
-    /// It waits for the CPU, and would have come with so much less CPU time behind it, or the one that came with so much more:
-    /// whichever is less, ns.
+    /// It waits for the CPU, and would have come with so much less CPU time behind it, or the one
+    /// that came with so much more: whichever is less, ns.
     Queued(u64),
 }
 
@@ -112,7 +112,8 @@ mod tests {
     use super::*;
     use crate::{Options, explain, kernel};
 
-    /// Of two equal tasks `b` starts 3 ms before `a` and so is first where vruntime decides; `c` sleeps, `d` is throttled.
+    /// Of two equal tasks `b` starts 3 ms before `a` and so is first where vruntime decides; `c`
+    /// sleeps, `d` is throttled.
     const TEXT: &str = r#"
         duration = "100ms"
         [machine]

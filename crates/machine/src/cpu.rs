@@ -36,8 +36,8 @@ pub(crate) struct Cpu {
     pub online: bool,
     /// What runs; none: idle.
     pub curr: TaskId,
-    /// Runnable fair tasks, those in a throttled hierarchy left out as the generation does; delayed ones
-    /// are left out too.
+    /// Runnable fair tasks, those in a throttled hierarchy left out as the generation does; delayed
+    /// ones are left out too.
     pub nr_running: u32,
     /// Real-time tasks that wait, in order.
     pub rt_queue: VecDeque<TaskId>,
@@ -51,8 +51,8 @@ pub(crate) struct Cpu {
     /// Interrupts are off until then, ns.
     pub irqs_off_until_ns: u64,
 
-    /// When the work of `curr` is done, when a tick matters, when its slice is over (hrtick), when an
-    /// interrupt sent by another CPU arrives; ns or [`NEVER`].
+    /// When the work of `curr` is done, when a tick matters, when its slice is over (hrtick), when
+    /// an interrupt sent by another CPU arrives; ns or [`NEVER`].
     pub work_done_ns: u64,
     pub tick_ns: u64,
     pub hrtick_ns: u64,
@@ -70,27 +70,32 @@ pub(crate) struct Cpu {
 
     /// Ticks are at this plus multiples of the tick, ns.
     pub tick_phase_ns: u64,
-    /// So much later is the first of the ticks that it has while one task runs there without (`nohz_full`), ns.
+    /// So much later is the first of the ticks that it has while one task runs there without
+    /// (`nohz_full`), ns.
     pub remote_tick_ns: u64,
     /// Time between ticks since the CPU last settled, ns.
     pub tick_every_ns: u64,
     /// The real-time kernel's timer thread and its work.
     pub ktimers: TaskId,
     pub softirqs: VecDeque<SoftirqWork>,
-    /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes on (under noise).
+    /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes
+    /// on (under noise).
     pub leaves_irq_ns: u64,
     /// When it was switched to another task last, ns (under noise).
     pub switched_ns: u64,
     /// When the last timer of that interrupt wakes somebody, ns.
     pub woke_ns: u64,
     pub balancing: Rhythm,
-    /// What became of looking for something to run when it was about to go idle: in its cache, and everywhere.
+    /// What became of looking for something to run when it was about to go idle: in its cache, and
+    /// everywhere.
     pub newidle: [Newidle; 2],
     pub random: Stream,
     pub busy: Busy,
-    /// What the tasks that can run there are expected to use together (kernel: `util_est` of the root `cfs_rq`).
+    /// What the tasks that can run there are expected to use together (kernel: `util_est` of the
+    /// root `cfs_rq`).
     pub expected: u64,
-    /// How many CPUs of the cache that begins with this one a waking task looks at, and until when that stands, ns.
+    /// How many CPUs of the cache that begins with this one a waking task looks at, and until when
+    /// that stands, ns.
     pub idle_search: (u32, u64),
     /// Whom it woke while it was idle.
     pub wakees: Wakees,
@@ -98,10 +103,11 @@ pub(crate) struct Cpu {
     pub tick_took_ns: u64,
     /// How long it is to last after its charge, ns.
     pub tick_over_ns: u64,
-    /// Who is to go is in a call until then, where a kernel that preempts only at points comes to the next one.
+    /// Who is to go is in a call until then, where a kernel that preempts only at points comes to
+    /// the next one.
     pub point_ns: u64,
-    /// The run queue's clock when a wake-up asked for a reschedule, which does not read it again, ns; [`NEVER`]: the
-    /// next one reads it (kernel: `rq_clock_skip_update()`).
+    /// The run queue's clock when a wake-up asked for a reschedule, which does not read it again,
+    /// ns; [`NEVER`]: the next one reads it (kernel: `rq_clock_skip_update()`).
     pub kept_clock_ns: u64,
     /// A tick that is due comes at the end of the interrupt (under noise).
     pub tick_is_late: bool,
@@ -163,8 +169,8 @@ impl Cpu {
 }
 
 impl Machine<'_> {
-    /// Something happened that this CPU must react to before time goes on. `entered`: it is itself in the
-    /// kernel because of it (its own interrupt), so it may reschedule on the way out.
+    /// Something happened that this CPU must react to before time goes on. `entered`: it is itself
+    /// in the kernel because of it (its own interrupt), so it may reschedule on the way out.
     pub(crate) fn touch(&mut self, cpu: CpuId, entered: bool) {
         let c = &mut self.cpus[cpu];
         c.entered |= entered;
@@ -174,7 +180,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Asks a CPU to choose again (kernel: `resched_curr()`). Another CPU learns of it by an interrupt.
+    /// Asks a CPU to choose again (kernel: `resched_curr()`). Another CPU learns of it by an
+    /// interrupt.
     pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
         let lazy_kernel = self.preempt.is_lazy();
         let now = self.now;
@@ -324,7 +331,8 @@ impl Machine<'_> {
                 _ if self.tasks[curr].parking => (c.accounted_ns + c.stolen_ns).max(self.now),
                 Segment::Run | Segment::IrqOff => self.work_ends_ns(cpu),
                 Segment::Spin | Segment::SpinOnOwner => NEVER,
-                // Its work was found done while another CPU looked, or the switch to it takes its time.
+                // Its work was found done while another CPU looked, or the switch to it takes its
+                // time.
                 Segment::None => (c.accounted_ns + c.stolen_ns).max(self.now),
             }
         };
@@ -335,7 +343,8 @@ impl Machine<'_> {
         let late = self.cpus[cpu].tick_is_late;
         let leaves_irq_ns = self.cpus[cpu].leaves_irq_ns;
         let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
-        // Who has used up what there was cannot go before an interrupt, or the switch to it, is over.
+        // Who has used up what there was cannot go before an interrupt, or the switch to it, is
+        // over.
         let c = &self.cpus[cpu];
         let switches = self.noise.is_some() && c.stolen_ns > 0;
         let busy_ns = if switches { c.accounted_ns + c.stolen_ns } else { 0 };

@@ -1,8 +1,9 @@
 //! What happens next.
 //!
-//! Two structures for two kinds of events. [`Heap`] holds events that fire once (a wake-up, an arrival).
-//! [`Timers`] holds one time for each CPU and each group's timers, re-armed at nearly every event: a
-//! winner tree, where setting a time costs one walk to the root and nothing is ever cancelled lazily.
+//! Two structures for two kinds of events. [`Heap`] holds events that fire once (a wake-up, an
+//! arrival). [`Timers`] holds one time for each CPU and each group's timers, re-armed at nearly
+//! every event: a winner tree, where setting a time costs one walk to the root and nothing is ever
+//! cancelled lazily.
 
 /// No time: later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -83,9 +84,10 @@ impl<E: Copy> Heap<E> {
     }
 }
 
-/// One re-armable time per slot; the earliest is known. The first slots, which are seldom set, have a tree of their own, so
-/// that the way to the root is short for the others. Of equal times there the one that was set first goes first, as with a
-/// kernel's timers (`timerqueue_add()`); of the others that of the lowest slot.
+/// One re-armable time per slot; the earliest is known. The first slots, which are seldom set, have
+/// a tree of their own, so that the way to the root is short for the others. Of equal times there
+/// the one that was set first goes first, as with a kernel's timers (`timerqueue_add()`); of the
+/// others that of the lowest slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     seldom: Tree,
@@ -132,8 +134,9 @@ impl Timers {
 
 #[derive(Debug, Clone)]
 struct Tree {
-    /// Binary: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves + slot]` are the slots; each
-    /// inner node is a copy of the earlier of its children, of the left one if they are equal.
+    /// Binary: node 1 is the root, the children of `n` are `2n` and `2n + 1`. `nodes[leaves +
+    /// slot]` are the slots; each inner node is a copy of the earlier of its children, of the left
+    /// one if they are equal.
     nodes: Vec<Timer>,
     leaves: usize,
 }

@@ -1,8 +1,8 @@
 //! The fair class: queueing tasks at every level of the group tree, and charging what runs.
 //!
-//! Answers to `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of kernel/sched/fair.c,
-//! 4.18 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's root queue; group levels keep
-//! counts, load and bandwidth.
+//! Answers to `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of
+//! kernel/sched/fair.c, 4.18 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's
+//! root queue; group levels keep counts, load and bandwidth.
 
 pub(crate) mod balance;
 pub(crate) mod buddies;
@@ -103,8 +103,9 @@ impl Machine<'_> {
         id
     }
 
-    /// Between which children of its parent a group's queue comes: walks meet the newest group first (kernel:
-    /// `list_add_rcu()` in `sched_online_group()`), whichever of them was used first.
+    /// Between which children of its parent a group's queue comes: walks meet the newest group
+    /// first (kernel: `list_add_rcu()` in `sched_online_group()`), whichever of them was used
+    /// first.
     fn siblings_of_new(&self, group: GroupId, parent: CfsRqId) -> (CfsRqId, CfsRqId) {
         let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].first_child);
         while after.is_some() && self.cfs_rqs[after].group.0 > group.0 {
@@ -114,8 +115,8 @@ impl Machine<'_> {
         (before, after)
     }
 
-    /// Room for a run queue and its entity. Each CPU gets its own in runs of a few, so that what a CPU uses
-    /// lies together.
+    /// Room for a run queue and its entity. Each CPU gets its own in runs of a few, so that what a
+    /// CPU uses lies together.
     fn vacant_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
         if self.vacant[cpu.ix()].left == 0 {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
@@ -176,7 +177,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task, which is on no queue, on that of its group and CPU (kernel: `enqueue_task_fair()`).
+    /// Puts a task, which is on no queue, on that of its group and CPU (kernel:
+    /// `enqueue_task_fair()`).
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
@@ -294,8 +296,8 @@ impl Machine<'_> {
         true
     }
 
-    /// A group that was only delayed is picked: it leaves its parent's queue, and so on upwards (kernel: `dequeue_entities()`
-    /// with `DEQUEUE_DELAYED`).
+    /// A group that was only delayed is picked: it leaves its parent's queue, and so on upwards
+    /// (kernel: `dequeue_entities()` with `DEQUEUE_DELAYED`).
     pub(crate) fn dequeue_delayed_group(&mut self, mut se: SeId) {
         loop {
             let q = self.ses[se].q;
@@ -434,7 +436,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges whoever runs in this group: on a flat queue every level, on the others this one (kernel: `update_curr_fair()`).
+    /// Charges whoever runs in this group: on a flat queue every level, on the others this one
+    /// (kernel: `update_curr_fair()`).
     pub(crate) fn charge_leaf(&mut self, leaf: CfsRqId) {
         if self.is_flat() {
             self.charge_path(leaf);
@@ -443,8 +446,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On a flat queue who comes onto it, or stays there delayed, has the group charged that the running task is in, and none
-    /// above (kernel: `update_curr_eevdf()`).
+    /// On a flat queue who comes onto it, or stays there delayed, has the group charged that the
+    /// running task is in, and none above (kernel: `update_curr_eevdf()`).
     pub(crate) fn charge_running(&mut self, cpu: CpuId) {
         if self.is_flat() {
             let curr = self.cfs_rqs[self.root(cpu)].curr;

@@ -42,8 +42,8 @@ impl Machine<'_> {
         }
     }
 
-    /// By name; kinds that share one are added up, so that a recording with a kind for each thread can
-    /// be told of by kinds of thread.
+    /// By name; kinds that share one are added up, so that a recording with a kind for each thread
+    /// can be told of by kinds of thread.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
         let mut usage_ns = vec![0; self.workload.tasks.len()];
         for (_, task) in self.tasks.iter() {

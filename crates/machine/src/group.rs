@@ -36,8 +36,8 @@ pub(crate) struct Group {
     pub latencies: Latencies,
 }
 
-/// CPU time used in each window of a period, windows starting at 0. CPUs are charged at different times,
-/// so the last windows are open; the oldest is closed when there are too many.
+/// CPU time used in each window of a period, windows starting at 0. CPUs are charged at different
+/// times, so the last windows are open; the oldest is closed when there are too many.
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     period_ns: u64,
@@ -116,8 +116,8 @@ pub(crate) struct Pool {
     pub runtime_snap_ns: u64,
     /// Nobody took any since the period timer last fired.
     pub idle: bool,
-    /// The period timer is armed (kernel: `period_active`), on the CPU that armed it. Its expiry, ns, is
-    /// kept while it is not: the phase of a group never changes.
+    /// The period timer is armed (kernel: `period_active`), on the CPU that armed it. Its expiry,
+    /// ns, is kept while it is not: the phase of a group never changes.
     pub active: bool,
     pub expiry_ns: u64,
     pub timer_cpu: CpuId,
@@ -135,13 +135,13 @@ pub(crate) struct Pool {
     /// When the runtime expires, ns, and a count of refills (4.18 to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
-    /// For the conservation check, ns: all that refills added, all that caps, expiry and limit writes
-    /// destroyed, all that silos were charged.
+    /// For the conservation check, ns: all that refills added, all that caps, expiry and limit
+    /// writes destroyed, all that silos were charged.
     pub refilled_ns: i128,
     pub discarded_ns: i128,
     pub charged_ns: i128,
-    /// Pull rules: raised whenever the pool gets something, so that a silo that was turned down knows by one
-    /// comparison whether asking again can help.
+    /// Pull rules: raised whenever the pool gets something, so that a silo that was turned down
+    /// knows by one comparison whether asking again can help.
     pub epoch: u64,
     /// Pull rules: what ran without runtime, mostly in the kernel, and is not paid back yet, ns.
     pub debt_ns: u64,
@@ -205,7 +205,8 @@ impl Machine<'_> {
             let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
             self.groups[group].pool.expiry_ns = phase_ns;
             if workload.machine.cost_timing {
-                // Whoever writes them goes from CPU to CPU, so that timers need not wait for each other's work.
+                // Whoever writes them goes from CPU to CPU, so that timers need not wait for each
+                // other's work.
                 self.here = CpuId(written % self.cpus.len() as u32);
             }
             written += u32::from(spec.limit.quota_ns().is_some());

@@ -1,7 +1,7 @@
 //! Typed indices and the arenas they index.
 //!
-//! An id costs four bytes; [`NONE`](TaskId::NONE) stands for "no such thing", so that the structures that
-//! are walked at every event stay small.
+//! An id costs four bytes; [`NONE`](TaskId::NONE) stands for "no such thing", so that the
+//! structures that are walked at every event stay small.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};

@@ -1,10 +1,10 @@
 //! Every order in which nearly simultaneous events can come, tried on small workloads.
 //!
-//! A run of the model takes events in order of time. Real CPUs are late now and then: an interrupt waits for
-//! a section that has interrupts off, a thread for its own cache misses. [`explore`] runs a workload once
-//! for every way in which events due within a window of each other can overtake each other, up to a number
-//! of overtakings, and verifies every invariant after every event. What it does not find within these
-//! bounds does not exist within them.
+//! A run of the model takes events in order of time. Real CPUs are late now and then: an interrupt
+//! waits for a section that has interrupts off, a thread for its own cache misses. [`explore`] runs
+//! a workload once for every way in which events due within a window of each other can overtake
+//! each other, up to a number of overtakings, and verifies every invariant after every event. What
+//! it does not find within these bounds does not exist within them.
 
 use crate::events::NEVER;
 use crate::machine::Machine;
@@ -40,14 +40,15 @@ pub struct Explored {
 pub struct Found {
     /// Number of the run, from 0.
     pub run: u64,
-    /// Which of the events that could come did, at each event that had a choice; trailing zeros left out.
+    /// Which of the events that could come did, at each event that had a choice; trailing zeros
+    /// left out.
     pub choices: Vec<u32>,
     /// What broke.
     pub error: Error,
 }
 
-/// Runs a workload in every order within the bounds. `verify` looks at each outcome and says what is wrong
-/// with it, if anything.
+/// Runs a workload in every order within the bounds. `verify` looks at each outcome and says what
+/// is wrong with it, if anything.
 ///
 /// # Errors
 /// The first order that breaks an invariant or displeases `verify`.

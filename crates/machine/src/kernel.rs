@@ -1,7 +1,8 @@
 //! Which kernel version has which rules.
 //!
-//! [`RELEASES`] is the history of bandwidth control as the model tells it; `--kernel` texts are looked up
-//! in it. Distribution kernels that carry back-ports are not listed: name the version they behave like.
+//! [`RELEASES`] is the history of bandwidth control as the model tells it; `--kernel` texts are
+//! looked up in it. Distribution kernels that carry back-ports are not listed: name the version
+//! they behave like.
 
 use crate::bandwidth::rules::{self, Rules};
 use std::fmt;
@@ -379,8 +380,8 @@ fn one(text: &str) -> Result<Kernel, KernelError> {
     }
 }
 
-/// The kernels a list such as `4.19,6.12..7.3,G2a` names, in its order, each once. A range stands for its
-/// two ends and every entry of [`RELEASES`] between them.
+/// The kernels a list such as `4.19,6.12..7.3,G2a` names, in its order, each once. A range stands
+/// for its two ends and every entry of [`RELEASES`] between them.
 ///
 /// # Errors
 /// When a part of it cannot be read, or names a kernel that is not modelled.
@@ -416,8 +417,8 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
     Ok(kernels)
 }
 
-/// Whether a list as for [`parse_kernels`] covers this kernel: as a version, within a range, or by its
-/// generation. An empty list covers all.
+/// Whether a list as for [`parse_kernels`] covers this kernel: as a version, within a range, or by
+/// its generation. An empty list covers all.
 ///
 /// # Errors
 /// When the list cannot be read.

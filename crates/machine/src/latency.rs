@@ -1,4 +1,5 @@
-//! Latencies of requests: exact while there are few, a histogram with three significant digits after.
+//! Latencies of requests: exact while there are few, a histogram with three significant digits
+//! after.
 
 use cpumax_outcome::Percentiles;
 use hdrhistogram::Histogram;

@@ -1,5 +1,5 @@
-//! The model: a deterministic, executable model of the Linux fair class with every generation of CPU
-//! bandwidth control. A pure function of a workload, a kernel and a seed.
+//! The model: a deterministic, executable model of the Linux fair class with every generation of
+//! CPU bandwidth control. A pure function of a workload, a kernel and a seed.
 
 mod absence;
 pub mod bandwidth;
@@ -51,14 +51,15 @@ pub struct Options<'a> {
     pub check: bool,
     /// Process every tick, also those that change nothing. Slow; the result is the same.
     pub step_every_tick: bool,
-    /// What a run on a real kernel found, to be held against that run: goes before what the workload, the
-    /// kernel's rules and chance say.
+    /// What a run on a real kernel found, to be held against that run: goes before what the
+    /// workload, the kernel's rules and chance say.
     pub observed: Option<&'a Conditions>,
-    /// Interrupts come some microseconds late, switches take some, and work takes some more or fewer than it says, as on
-    /// any real machine; how many is drawn by this seed. What a workload's numbers are worth shows in how far they move.
+    /// Interrupts come some microseconds late, switches take some, and work takes some more or
+    /// fewer than it says, as on any real machine; how many is drawn by this seed. What a
+    /// workload's numbers are worth shows in how far they move.
     pub noise: Option<u64>,
-    /// From these times on, ns, ascending, another seed draws the microseconds: of two runs that are the same up to there
-    /// each goes on in its own way. Nothing without [`Options::noise`].
+    /// From these times on, ns, ascending, another seed draws the microseconds: of two runs that
+    /// are the same up to there each goes on in its own way. Nothing without [`Options::noise`].
     pub noise_from: &'a [(u64, u64)],
 }
 

@@ -1,14 +1,16 @@
 //! Locks and channels: what tasks wait for each other at.
 //!
-//! A kernel's mutex or rwsem is free once it is released: the first who waits is woken to take it, and whoever comes by
-//! before that one runs has it first. Who has come too late is handed it at the next release (kernel:
-//! `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an
-//! rwsem are let in where they wait, all together. Other locks are handed over in order of arrival: those of user space,
-//! percpu rwsems, and all on `PREEMPT_RT`.
+//! A kernel's mutex or rwsem is free once it is released: the first who waits is woken to take it,
+//! and whoever comes by before that one runs has it first. Who has come too late is handed it at
+//! the next release (kernel: `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for
+//! 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an rwsem are let in where they wait, all
+//! together. Other locks are handed over in order of arrival: those of user space, percpu rwsems,
+//! and all on `PREEMPT_RT`.
 //!
-//! A channel carries tokens with the time each came, as a pipe does (kernel: `pipe_read()`, `pipe_write()`): who waits is
-//! woken to take one, and may find that somebody took it who came by meanwhile. Where somebody wants several at once, there
-//! is a gate before the pipe, and tokens are given in order.
+//! A channel carries tokens with the time each came, as a pipe does (kernel: `pipe_read()`,
+//! `pipe_write()`): who waits is woken to take one, and may find that somebody took it who came by
+//! meanwhile. Where somebody wants several at once, there is a gate before the pipe, and tokens are
+//! given in order.
 
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
@@ -19,8 +21,9 @@ use cpumax_outcome::trace::What;
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 use std::collections::VecDeque;
 
-/// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to the tick after these (kernel:
-/// `RWSEM_WAIT_TIMEOUT`, `time_after()`): for 4 to 8 ms with 250 ticks a second.
+/// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to
+/// the tick after these (kernel: `RWSEM_WAIT_TIMEOUT`, `time_after()`): for 4 to 8 ms with 250
+/// ticks a second.
 const PATIENCE_NS: u64 = 4_000_000;
 
 #[derive(Debug, Clone)]
@@ -57,12 +60,14 @@ impl Lock {
         }
     }
 
-    /// Whether somebody who comes, or has come back from his place among those who wait, may have it now.
+    /// Whether somebody who comes, or has come back from his place among those who wait, may have
+    /// it now.
     fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
         if !self.admits(mode) || self.waiters.is_empty() {
             return self.admits(mode);
         }
-        // Others wait. Readers go past them only where no reader is inside, or writers would never come.
+        // Others wait. Readers go past them only where no reader is inside, or writers would never
+        // come.
         let comes_past = match mode {
             LockMode::Write => !self.handoff || place == Some(0),
             LockMode::Read => !self.handoff && self.holders.is_empty(),
@@ -78,7 +83,8 @@ impl Lock {
     }
 }
 
-/// Whether that lock is one of the kernel's that others may take first: a mutex or rwsem that is taken in system calls.
+/// Whether that lock is one of the kernel's that others may take first: a mutex or rwsem that is
+/// taken in system calls.
 pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) -> bool {
     let kind = workload.locks[lock as usize].kind;
     matches!(kind, LockKind::Mutex | LockKind::Rwsem)
@@ -86,8 +92,8 @@ pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) ->
         && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
 }
 
-/// Whether work under that lock is one with taking it, beside a real kernel: a write to a file, where it has one reader at
-/// most, or a call that goes through the memory map.
+/// Whether work under that lock is one with taking it, beside a real kernel: a write to a file,
+/// where it has one reader at most, or a call that goes through the memory map.
 pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
     if workload.is_memory_map(lock) {
         return true;
@@ -123,8 +129,8 @@ pub(crate) struct Channel {
     pub receivers: VecDeque<TaskId>,
     /// Who comes by may take a token for which another one was woken.
     pub barging: bool,
-    /// A token wakes somebody even where there are some already: so do those of who looks first whether there is room
-    /// (kernel: `poll_usage`).
+    /// A token wakes somebody even where there are some already: so do those of who looks first
+    /// whether there is room (kernel: `poll_usage`).
     pub polled: bool,
     pub senders: VecDeque<TaskId>,
 }
@@ -190,8 +196,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes a lock, or begins to wait for it; or it was woken to take it, and does, or has come too
-    /// late.
+    /// The running task takes a lock, or begins to wait for it; or it was woken to take it, and
+    /// does, or has come too late.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
         let (now, cpu) = (self.now, self.tasks[task].cpu);
         self.tasks[task].retries = false;
@@ -322,7 +328,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The first who waits is woken to take a lock that is free, or gets it if others have been before it.
+    /// The first who waits is woken to take a lock that is free, or gets it if others have been
+    /// before it.
     fn call_next(&mut self, lock: LockId) {
         self.admit_readers(lock);
         let l = &mut self.locks[lock];
@@ -361,8 +368,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On `PREEMPT_RT` the holder of an exclusive lock inherits the priority of a real-time waiter; readers
-    /// do not.
+    /// On `PREEMPT_RT` the holder of an exclusive lock inherits the priority of a real-time waiter;
+    /// readers do not.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks[lock];
         if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !l.held_for_writing {
@@ -441,7 +448,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes tokens out, or waits for them; or it was woken to take one, and does, or has come too late.
+    /// The running task takes tokens out, or waits for them; or it was woken to take one, and does,
+    /// or has come too late.
     pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];

@@ -77,8 +77,8 @@ pub(crate) struct Machine<'a> {
     pub step_every_tick: bool,
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
-    /// Tasks ask the kernel after each call how much CPU time they have used, as the guest's do where time is the host's, and
-    /// so are charged (kernel: `task_sched_runtime()`).
+    /// Tasks ask the kernel after each call how much CPU time they have used, as the guest's do
+    /// where time is the host's, and so are charged (kernel: `task_sched_runtime()`).
     pub asks_for_use: bool,
     pub noise: Option<Noise>,
     /// From when on which seed draws it, of those times that are still to come.
@@ -89,12 +89,15 @@ pub(crate) struct Machine<'a> {
     pub question: Option<(Question, Option<Choice>)>,
 
     pub now: u64,
-    /// The timer slot whose event is being processed; events of the heap come after those of all slots.
+    /// The timer slot whose event is being processed; events of the heap come after those of all
+    /// slots.
     pub slot: usize,
-    /// The CPU whose interrupt, system call or scheduler is being executed; none: the world outside.
+    /// The CPU whose interrupt, system call or scheduler is being executed; none: the world
+    /// outside.
     pub here: CpuId,
     pub cpus: Arena<CpuId, Cpu>,
-    /// Each CPU's `nr_running` once more, side by side: balancing and placement look at those of many.
+    /// Each CPU's `nr_running` once more, side by side: balancing and placement look at those of
+    /// many.
     pub nr_running: Vec<u32>,
     pub groups: Arena<GroupId, Group>,
     pub cfs_rqs: Arena<CfsRqId, CfsRq>,
@@ -136,7 +139,8 @@ pub(crate) struct Machine<'a> {
     pub scaling: u64,
     pub release: Release,
     pub events: u64,
-    /// Ticks that were events, and those of them that found nothing and had no other reason to come.
+    /// Ticks that were events, and those of them that found nothing and had no other reason to
+    /// come.
     #[cfg(test)]
     pub ticks: (u64, u64),
     /// What is done wrong on purpose.
@@ -158,7 +162,8 @@ pub(crate) struct Machine<'a> {
     pub balancing: Balancing,
 }
 
-/// What was seen on a real kernel, else what the scenario asks for, else what the kernel does by itself.
+/// What was seen on a real kernel, else what the scenario asks for, else what the kernel does by
+/// itself.
 fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
     seen.or(asked).unwrap_or(own)
 }
@@ -338,7 +343,8 @@ impl<'a> Machine<'a> {
         CfsRqId(cpu.0)
     }
 
-    /// Slots of the timers: groups first, so that at one instant a period's edge comes before ticks.
+    /// Slots of the timers: groups first, so that at one instant a period's edge comes before
+    /// ticks.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn period_slot(&self, group: GroupId) -> usize {
         group.ix()
@@ -388,7 +394,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Lets one event happen: that of a timer's slot, or the first of the heap, whose slot is the largest.
+    /// Lets one event happen: that of a timer's slot, or the first of the heap, whose slot is the
+    /// largest.
     #[inline]
     pub fn process(&mut self, slot: usize) {
         self.events += 1;
@@ -408,8 +415,9 @@ impl<'a> Machine<'a> {
         self.settle_touched();
     }
 
-    /// What happens at the same moment has happened before anybody is rescheduled: timers that expire together do so in one
-    /// interrupt, and what starts together is made by one that nobody preempts.
+    /// What happens at the same moment has happened before anybody is rescheduled: timers that
+    /// expire together do so in one interrupt, and what starts together is made by one that nobody
+    /// preempts.
     fn fire_others(&mut self) {
         while self.heap.next_ns() == self.now
             && let Some((_, event)) = self.heap.pop()

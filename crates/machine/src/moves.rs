@@ -1,5 +1,5 @@
-//! Changing a task while it runs, waits or is parked: its group, CPUs, nice, class
-//! (kernel: `sched_move_task()`, `set_cpus_allowed_ptr()`, `set_user_nice()`, `__sched_setscheduler()`).
+//! Changing a task while it runs, waits or is parked: its group, CPUs, nice, class (kernel:
+//! `sched_move_task()`, `set_cpus_allowed_ptr()`, `set_user_nice()`, `__sched_setscheduler()`).
 
 use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
 use crate::cpu::Resched;
@@ -148,15 +148,17 @@ impl Machine<'_> {
             self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_alone && waits;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
-        // Who runs on has to stand its ground in the new group; one that moves itself, as soon as it has run there.
+        // Who runs on has to stand its ground in the new group; one that moves itself, as soon as
+        // it has run there.
         if before.running && t.class != Class::Rt && t.moving == Moving::No {
             self.resched(cpu, Resched::Now);
         }
         self.touch(cpu, false);
     }
 
-    /// What was not yet charged when a running task moved: the old group pays for it, but the new one has used it, as the
-    /// control group changes first (kernel: `cgroup_migrate_execute()`, `cgroup_account_cputime()`).
+    /// What was not yet charged when a running task moved: the old group pays for it, but the new
+    /// one has used it, as the control group changes first (kernel: `cgroup_migrate_execute()`,
+    /// `cgroup_account_cputime()`).
     fn account_late_usage(&mut self, mut old: GroupId, mut new: GroupId, ns: u64) {
         while old.ix() != 0 {
             self.groups[old].usage_ns -= ns;
@@ -226,7 +228,8 @@ impl Machine<'_> {
         if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
             return;
         }
-        // Who has become less important may have to go, another may have to come (kernel: `prio_changed_fair()`).
+        // Who has become less important may have to go, another may have to come (kernel:
+        // `prio_changed_fair()`).
         if self.cpus[cpu].curr != task {
             self.check_preempt(task);
         } else if nice > was && self.cpus[cpu].nr_running > 1 {
@@ -234,9 +237,9 @@ impl Machine<'_> {
         }
     }
 
-    /// What a task weighs changes. It leaves its queue for that and joins it anew (kernel: `set_user_nice()`,
-    /// `__sched_setscheduler()`).
-    /// Its queue may move on meanwhile, `moves`, or not.
+    /// What a task weighs changes. It leaves its queue for that and joins it anew (kernel:
+    /// `set_user_nice()`, `__sched_setscheduler()`). Its queue may move on meanwhile, `moves`, or
+    /// not.
     fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
             change(&mut self.tasks[task]);
@@ -253,7 +256,8 @@ impl Machine<'_> {
             self.rescale_load(task, q, old, self.nominal_weight(task));
         }
         let se = self.tasks[task].se;
-        // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is back.
+        // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is
+        // back.
         if !self.is_flat() || self.ses[se].on_rq {
             self.reweight(se, self.nominal_weight(task));
         }
@@ -261,8 +265,8 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Class, of the fair ones, and nice value at once, of one that has just been born (kernel: `sched_setattr()`,
-    /// which says that a task may move where its priority changes).
+    /// Class, of the fair ones, and nice value at once, of one that has just been born (kernel:
+    /// `sched_setattr()`, which says that a task may move where its priority changes).
     pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
         let t = &self.tasks[task];
         if t.class == class && t.nice == nice {

@@ -1,8 +1,10 @@
-//! Microseconds: what a real kernel needs for an interrupt, a switch, a system call, an exit, and no workload speaks of.
+//! Microseconds: what a real kernel needs for an interrupt, a switch, a system call, an exit, and
+//! no workload speaks of.
 //!
-//! Where two tasks are equal, or a debt is just paid, they decide what comes next. How many there are depends on the
-//! kernel, its compiler and the machine, so a run draws them by a seed: for each kind of thing a length that is typical in
-//! this run, and around that as much chance as this run has, which may be nearly none.
+//! Where two tasks are equal, or a debt is just paid, they decide what comes next. How many there
+//! are depends on the kernel, its compiler and the machine, so a run draws them by a seed: for each
+//! kind of thing a length that is typical in this run, and around that as much chance as this run
+//! has, which may be nearly none.
 
 use crate::bandwidth::rules::Queue;
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
@@ -20,29 +22,31 @@ pub(crate) enum Kind {
     Slice,
     /// From a sleep's end until the woken is chosen.
     Wake,
-    /// The same of another one that ends in the same interrupt, or in the timer thread's same visit.
+    /// The same of another one that ends in the same interrupt, or in the timer thread's same
+    /// visit.
     WakeToo,
     /// The same of a period's end.
     Period,
-    /// From when whoever starts tasks and intervenes is to come to when it does; from when it has told that it is done to its
-    /// sleep. The same of the timer thread of real-time kernels.
+    /// From when whoever starts tasks and intervenes is to come to when it does; from when it has
+    /// told that it is done to its sleep. The same of the timer thread of real-time kernels.
     Come,
     Go,
     /// To a task: from none, from one that goes to sleep, from one that has to go.
     SwitchFromIdle,
     SwitchFromSleeper,
     SwitchFromReady,
-    /// In the kernel, where that is preempted only where it says so: to the next such point, if that is not known.
+    /// In the kernel, where that is preempted only where it says so: to the next such point, if
+    /// that is not known.
     Point,
     /// The same in a write under a lock, where there is one after each page.
     WritePoint,
-    /// There is one after each page that is read: what a page takes, in a call for one buffer and for several, and what
-    /// comes before the first one.
+    /// There is one after each page that is read: what a page takes, in a call for one buffer and
+    /// for several, and what comes before the first one.
     Page,
     LaterPage,
     Read,
-    /// On the way back to user mode, off the queue because the group is throttled (6.18+), beside what its levels add; and from
-    /// there to the switch.
+    /// On the way back to user mode, off the queue because the group is throttled (6.18+), beside
+    /// what its levels add; and from there to the switch.
     Park,
     Parked,
     /// Back to the queue, in an interrupt.
@@ -52,13 +56,14 @@ pub(crate) enum Kind {
     /// A call that sends something, and one that yields the CPU.
     Send,
     Yield,
-    /// A call that moves who makes it to another group: up to its lock, to the move, from there until the CPU is to choose
-    /// anew beside what its levels add, and to its end.
+    /// A call that moves who makes it to another group: up to its lock, to the move, from there
+    /// until the CPU is to choose anew beside what its levels add, and to its end.
     MoveEnter,
     Move,
     Moved,
     MoveOver,
-    /// A call that changes how important who makes it is, up to the change, and from there until the CPU is to choose anew.
+    /// A call that changes how important who makes it is, up to the change, and from there until
+    /// the CPU is to choose anew.
     Change,
     Changed,
     /// Beyond, or short of, the length that work should have.
@@ -66,12 +71,13 @@ pub(crate) enum Kind {
     /// The end of a task: until it leaves its autogroup, and from there on.
     ExitMove,
     Exit,
-    /// From user mode to where a call does what it is for, and asks for its locks. As long as that it takes to have one
-    /// and let go of it where work under it is one request of a list.
+    /// From user mode to where a call does what it is for, and asks for its locks. As long as that
+    /// it takes to have one and let go of it where work under it is one request of a list.
     Enter,
     /// From the end of a call, where somebody else is to have the CPU, to the switch.
     Return,
-    /// From the charge of a tick, or at the end of a slice by its timer, to the switch, where the task is in no group.
+    /// From the charge of a tick, or at the end of a slice by its timer, to the switch, where the
+    /// task is in no group.
     TickOver,
     SliceOver,
     /// So much more for each level of groups, and so to park.
@@ -117,7 +123,8 @@ const KINDS: [Kind; 35] = [
 ];
 
 impl Kind {
-    /// The least and the most that are seen in emulated kernels, ns: in no group they switch 13 to 15 us after a tick is due.
+    /// The least and the most that are seen in emulated kernels, ns: in no group they switch 13 to
+    /// 15 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick | Kind::Moved => (6_000, 11_000),
@@ -156,7 +163,8 @@ impl Kind {
     }
 }
 
-/// The longest that a page takes that is read, and one that is written under a lock, where instructions are counted, ns.
+/// The longest that a page takes that is read, and one that is written under a lock, where
+/// instructions are counted, ns.
 const READ_PAGE_NS: u64 = 205_000;
 const WRITE_PAGE_NS: u64 = 12_000;
 /// Work that is read into one buffer of 64 pages; for more the guest needs several.
@@ -169,7 +177,8 @@ const PLAIN_TICK_NS: u64 = 7_000;
 const LEVEL_NS: u64 = 1_950;
 /// What it takes longer to wake a task for each level of groups, ns.
 const WAKE_LEVEL_NS: u64 = 2_000;
-/// What a park takes longer for each level of groups, until its task is off the queue and from there on, ns.
+/// What a park takes longer for each level of groups, until its task is off the queue and from
+/// there on, ns.
 const PARK_LEVEL_NS: u64 = 300;
 const PARKED_LEVEL_NS: u64 = 550;
 /// From a sleep's end until the task is in user mode, with what noise has for that, ns.
@@ -201,7 +210,8 @@ impl Noise {
         noise
     }
 
-    /// Percent of a kind's range that is left to chance: where in a page a tick falls is nothing but that.
+    /// Percent of a kind's range that is left to chance: where in a page a tick falls is nothing
+    /// but that.
     fn chance_of(&self, kind: Kind) -> u64 {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
@@ -236,14 +246,15 @@ impl Machine<'_> {
         Some(noise)
     }
 
-    /// How much later than it was to end a sleep ends where the machine is slow, beyond what noise has for an interrupt and a
-    /// switch, ns.
+    /// How much later than it was to end a sleep ends where the machine is slow, beyond what noise
+    /// has for an interrupt and a switch, ns.
     pub(crate) fn wakes_late_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
         late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
     }
 
-    /// An interrupt takes some time. What else comes in that time is seen to before anybody is chosen.
+    /// An interrupt takes some time. What else comes in that time is seen to before anybody is
+    /// chosen.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
@@ -265,7 +276,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU is in: then.
+    /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU
+    /// is in: then.
     pub(crate) fn wakes_others_until(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
@@ -283,7 +295,8 @@ impl Machine<'_> {
         Some(c.woke_ns)
     }
 
-    /// The running task makes no progress in an interrupt. Work is as long as it says with the ticks in it.
+    /// The running task makes no progress in an interrupt. Work is as long as it says with the
+    /// ticks in it.
     pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
             // Up to now it did.
@@ -292,8 +305,9 @@ impl Machine<'_> {
         }
     }
 
-    /// A call is left for another task only where the kernel looks whether it should: there is such a point after each
-    /// page that the guest's kernel work reads, where it asks for a lock, and at its end.
+    /// A call is left for another task only where the kernel looks whether it should: there is such
+    /// a point after each page that the guest's kernel work reads, where it asks for a lock, and at
+    /// its end.
     pub(crate) fn goes_on_to_a_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
@@ -346,8 +360,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What the running task needs for the rest of the page that it reads, and for interrupts, if it is known where that
-    /// began, ns.
+    /// What the running task needs for the rest of the page that it reads, and for interrupts, if
+    /// it is known where that began, ns.
     fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
@@ -364,7 +378,8 @@ impl Machine<'_> {
         Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
     }
 
-    /// The task begins to work in the kernel. What the guest does for that reads pages, but for a write under a lock.
+    /// The task begins to work in the kernel. What the guest does for that reads pages, but for a
+    /// write under a lock.
     pub(crate) fn begins_pages(&mut self, task: TaskId) {
         if self.noise.is_none() || self.preempt != Preempt::Voluntary {
             return;
@@ -382,7 +397,8 @@ impl Machine<'_> {
         if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
     }
 
-    /// When a CPU's ticks charge, modulo the time between them, ns: of those that are no events, as in most.
+    /// When a CPU's ticks charge, modulo the time between them, ns: of those that are no events, as
+    /// in most.
     pub(crate) fn tick_charge_phase_ns(&self, cpu: CpuId) -> u64 {
         let typical_ns = self.noise.as_ref().map_or(0, |n| n.typical_ns[Kind::Tick as usize]);
         self.cpus[cpu].tick_phase_ns + typical_ns
@@ -415,9 +431,9 @@ impl Machine<'_> {
         late
     }
 
-    /// The tick charges, now, and lasts on until somebody is chosen. What a task uses meanwhile is charged at the switch: to
-    /// the slice that began with the charge, where that was the end of one (kernel: `update_deadline()`, then
-    /// `put_prev_entity()`).
+    /// The tick charges, now, and lasts on until somebody is chosen. What a task uses meanwhile is
+    /// charged at the switch: to the slice that began with the charge, where that was the end of
+    /// one (kernel: `update_deadline()`, then `put_prev_entity()`).
     fn tick_lasts_on(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
@@ -452,7 +468,8 @@ impl Machine<'_> {
         (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
     }
 
-    /// How much longer work in the kernel takes than it says, which is as long as it takes in no group with the ticks in it, ns.
+    /// How much longer work in the kernel takes than it says, which is as long as it takes in no
+    /// group with the ticks in it, ns.
     fn deep_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
         if self.asks_for_use {
             return 0;
@@ -460,7 +477,8 @@ impl Machine<'_> {
         (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
     }
 
-    /// Another timer expires while the CPU is in a tick, which has charged by the time that this one's turn comes.
+    /// Another timer expires while the CPU is in a tick, which has charged by the time that this
+    /// one's turn comes.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
             self.tick_lasts_on(cpu);
@@ -472,8 +490,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A switch from that task takes some time, in which nobody makes progress; nor did the task that a tick took the CPU
-    /// from, while that lasted.
+    /// A switch from that task takes some time, in which nobody makes progress; nor did the task
+    /// that a tick took the CPU from, while that lasted.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
         if self.noise.is_none() {
             return;
@@ -509,8 +527,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Work takes some microseconds more or fewer than it should. What the task owes is left out of it, as the guest
-    /// does, and so may be all of it; but for a write under a lock, which nobody makes shorter.
+    /// Work takes some microseconds more or fewer than it should. What the task owes is left out of
+    /// it, as the guest does, and so may be all of it; but for a write under a lock, which nobody
+    /// makes shorter.
     pub(crate) fn inexact(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
         if self.noise.is_none() {
             return ns;
@@ -529,8 +548,9 @@ impl Machine<'_> {
         left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
-    /// A task that parks needs some time for that: true if it has not done so for now. From when it is off the queue to the
-    /// switch nobody pays, but groups above that others are left in (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
+    /// A task that parks needs some time for that: true if it has not done so for now. From when it
+    /// is off the queue to the switch nobody pays, but groups above that others are left in
+    /// (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn still_parks(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;

@@ -1,6 +1,7 @@
-//! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run on a real kernel, which
-//! this run is held against. It is a real-time one on CPU 0, or, as nobody has told on which one of several it was, under
-//! noise on any; what it does is done when it comes, whatever it takes.
+//! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run
+//! on a real kernel, which this run is held against. It is a real-time one on CPU 0, or, as nobody
+//! has told on which one of several it was, under noise on any; what it does is done when it comes,
+//! whatever it takes.
 
 use crate::ids::{CpuId, GroupId, SeId, TaskId};
 use crate::machine::{Event, Machine};
@@ -8,7 +9,8 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Preempt, Stream};
 
-/// From the last birth to when whoever starts tasks sleeps again, ns: 9 to 19 us in emulated kernels.
+/// From the last birth to when whoever starts tasks sleeps again, ns: 9 to 19 us in emulated
+/// kernels.
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
@@ -28,8 +30,8 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
-    /// Which CPU whoever does this is on, where that is one of several: others than that learn of it by an interrupt, or at
-    /// their next tick.
+    /// Which CPU whoever does this is on, where that is one of several: others than that learn of
+    /// it by an interrupt, or at their next tick.
     pub(crate) fn outside_cpu(&self) -> CpuId {
         if self.outside.is_none() || self.cpus.len() == 1 {
             return CpuId::NONE;
@@ -37,8 +39,9 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
-    /// When the run ends, and with that its counters are read: whoever does this comes at the end of the workload, and has
-    /// read half of them when it says. Under noise all are read at one time somewhere between the first and the last.
+    /// When the run ends, and with that its counters are read: whoever does this comes at the end
+    /// of the workload, and has read half of them when it says. Under noise all are read at one
+    /// time somewhere between the first and the last.
     pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());
@@ -64,7 +67,8 @@ impl Machine<'_> {
         late.iter().any(|&(_, done_ns)| done_ns == self.now)
     }
 
-    /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does it.
+    /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does
+    /// it.
     pub(crate) fn outside_comes_at(&self) -> Option<u64> {
         self.noise.as_ref().filter(|_| self.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.outside].cpu];
@@ -72,8 +76,9 @@ impl Machine<'_> {
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// From when to when whoever starts those tasks is there whose start begins now, one after the other, ns; `None`: they
-    /// are there at once. At the beginning a single CPU is not theirs before all of them are there.
+    /// From when to when whoever starts those tasks is there whose start begins now, one after the
+    /// other, ns; `None`: they are there at once. At the beginning a single CPU is not theirs
+    /// before all of them are there.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let matters = self.now > 0 || self.cpus.len() > 1;
         let visits = &self.observed.filter(|_| matters)?.outside_ns;
@@ -83,7 +88,8 @@ impl Machine<'_> {
         (until_ns >= self.now).then_some((from_ns, until_ns))
     }
 
-    /// When who comes now was woken, if it is known to have waited since for the kernel to be preempted.
+    /// When who comes now was woken, if it is known to have waited since for the kernel to be
+    /// preempted.
     pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
         if self.preempt != Preempt::Voluntary {
             return None;
@@ -116,7 +122,8 @@ impl Machine<'_> {
         }
         t.pc += 1;
         if took_ns > 0 {
-            // It has told when it was done, counted from when it was to come; then it goes to sleep.
+            // It has told when it was done, counted from when it was to come; then it goes to
+            // sleep.
             let goes_ns = self.noise_ns(Kind::Go);
             let left_ns = (from_ns + took_ns).saturating_sub(self.now) + goes_ns;
             let t = &mut self.tasks[task];

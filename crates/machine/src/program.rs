@@ -21,8 +21,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the next instruction of the running task. Takes no time itself; what takes time becomes
-    /// the task's segment.
+    /// Executes the next instruction of the running task. Takes no time itself; what takes time
+    /// becomes the task's segment.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         match t.code {
@@ -126,7 +126,8 @@ impl Machine<'_> {
 
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
-        // Who is to die goes round no more: its work in the kernel takes no time, so that would never end.
+        // Who is to die goes round no more: its work in the kernel takes no time, so that would
+        // never end.
         let is_last = t.in_syscall && t.kill_pending;
         let Some(rounds) = t.loops.last_mut() else { return };
         if is_last {
@@ -141,10 +142,10 @@ impl Machine<'_> {
         }
     }
 
-    /// A task asks what CPU time it has used, as the guest's do when they begin and after each call where time is the host's,
-    /// and is charged for that. Under noise its next work is shorter by what that is beyond all that was asked for since it
-    /// began: interrupts, switches, what calls take. True: its slice is found to be over, and it may have to go before it goes
-    /// on.
+    /// A task asks what CPU time it has used, as the guest's do when they begin and after each call
+    /// where time is the host's, and is charged for that. Under noise its next work is shorter by
+    /// what that is beyond all that was asked for since it began: interrupts, switches, what calls
+    /// take. True: its slice is found to be over, and it may have to go before it goes on.
     fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
@@ -257,7 +258,8 @@ impl Machine<'_> {
         self.block(task, Wait::Timer);
     }
 
-    /// A sleep's timer fires, on the CPU the task went to sleep on; or its turn comes in the interrupt of another one.
+    /// A sleep's timer fires, on the CPU the task went to sleep on; or its turn comes in the
+    /// interrupt of another one.
     pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32, in_turn: bool) {
         let t = &self.tasks[task];
         if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
@@ -290,7 +292,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Starts a task from outside. A real one is born as any other, and gets its class and nice value right after.
+    /// Starts a task from outside. A real one is born as any other, and gets its class and nice
+    /// value right after.
     fn bring(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
         if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
@@ -329,8 +332,9 @@ impl Machine<'_> {
         }
     }
 
-    /// When an instance is there whose start begins now, in a visit that lasts from then to then, ns: its share of all that
-    /// start in it is over, in order of when they were to. What was to start while another one was started comes right after it.
+    /// When an instance is there whose start begins now, in a visit that lasts from then to then,
+    /// ns: its share of all that start in it is over, in order of when they were to. What was to
+    /// start while another one was started comes right after it.
     fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
         let own = (self.start_of(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
@@ -458,7 +462,8 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// A source's token arrives: where whoever brings it is, or, if nobody is known to, at the CPU of whoever waits for it.
+    /// A source's token arrives: where whoever brings it is, or, if nobody is known to, at the CPU
+    /// of whoever waits for it.
     pub(crate) fn arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);

@@ -1,6 +1,6 @@
-//! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: period and slack timers run in a
-//! real-time thread per CPU (kernel: `ktimers/N`), which also wakes who sleeps, does the workload's regular sections, and
-//! may wait there for a lock whose holder is throttled.
+//! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: period and slack timers
+//! run in a real-time thread per CPU (kernel: `ktimers/N`), which also wakes who sleeps, does the
+//! workload's regular sections, and may wait there for a lock whose holder is throttled.
 
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
@@ -10,7 +10,8 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Stream};
 
-/// How far the timer thread is (`pc`), under noise: woken, ready to do what it came for, done with that, about to sleep.
+/// How far the timer thread is (`pc`), under noise: woken, ready to do what it came for, done with
+/// that, about to sleep.
 const WOKEN: u32 = 0;
 const READY: u32 = 1;
 const DONE: u32 = 2;
@@ -58,8 +59,8 @@ impl Machine<'_> {
         true
     }
 
-    /// So is the timer of a sleep there, but for those of real-time tasks (kernel: `hrtimer_setup_sleeper_on_stack()`). True:
-    /// it was handed over.
+    /// So is the timer of a sleep there, but for those of real-time tasks (kernel:
+    /// `hrtimer_setup_sleeper_on_stack()`). True: it was handed over.
     pub(crate) fn defer_wake_up(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
         if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
@@ -113,7 +114,8 @@ impl Machine<'_> {
         }
     }
 
-    /// It needs some time until it does what it came for, and until it sleeps: true if it does so for now.
+    /// It needs some time until it does what it came for, and until it sleeps: true if it does so
+    /// for now.
     fn still_prepares(&mut self, task: TaskId, nothing_left: bool) -> bool {
         let (next, kind) = match (self.tasks[task].pc, nothing_left) {
             (GOES, true) | (READY, false) => {

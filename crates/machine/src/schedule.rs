@@ -1,8 +1,9 @@
 //! Choosing what runs next on a CPU (kernel: `__schedule()`, `pick_next_task_fair()`,
 //! `put_prev_task_fair()`, `set_next_task_fair()`).
 //!
-//! The previous task is put back on all levels and the next one set on all levels; where the kernel stops
-//! at the level that both share, that level is computed, since what is *not* looked at matters in 7.2.
+//! The previous task is put back on all levels and the next one set on all levels; where the kernel
+//! stops at the level that both share, that level is computed, since what is *not* looked at
+//! matters in 7.2.
 
 use crate::bandwidth::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::cpu::Resched;
@@ -79,8 +80,9 @@ impl Machine<'_> {
         self.end_wait(self.cpus[cpu].curr);
     }
 
-    /// A wake-up that asks for a reschedule has just read the clock of the run queue, and the reschedule takes that for the
-    /// time that it is, however late it comes (kernel: `wakeup_preempt()`).
+    /// A wake-up that asks for a reschedule has just read the clock of the run queue, and the
+    /// reschedule takes that for the time that it is, however late it comes (kernel:
+    /// `wakeup_preempt()`).
     pub(crate) fn keep_clock(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         let keeps = c.resched == Resched::Now && c.curr.is_some() && !self.rules.pull;
@@ -97,8 +99,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What runs is to be charged only up to the clock that a reschedule goes by: that clock, ns. What it ran since then is
-    /// taken out of its next charge.
+    /// What runs is to be charged only up to the clock that a reschedule goes by: that clock, ns.
+    /// What it ran since then is taken out of its next charge.
     fn leave_out_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
         self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
@@ -110,7 +112,8 @@ impl Machine<'_> {
         let mut clock_ns = kept_ns;
         let mut q = leaf;
         while q.is_some() {
-            // Ticks that were no events charged when they were due. Nobody is charged for time twice.
+            // Ticks that were no events charged when they were due. Nobody is charged for time
+            // twice.
             self.charge_to_last_tick(q);
             clock_ns = clock_ns.max(self.cfs_rqs[q].exec_start_ns);
             q = self.cfs_rqs[q].parent;
@@ -147,8 +150,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task is put back among those that wait, if it still wants to run. True if it or a group of
-    /// it was queued again.
+    /// The running task is put back among those that wait, if it still wants to run. True if it or
+    /// a group of it was queued again.
     fn put_prev(&mut self, prev: TaskId) -> bool {
         let (class, state, se) =
             (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
@@ -185,7 +188,8 @@ impl Machine<'_> {
             self.check_runtime_at_put(q);
             let rq = &mut self.cfs_rqs[q];
             let (group_se, parent) = (rq.se, rq.parent);
-            // The check may have taken this queue's entity off its parent; its own child stays on it.
+            // The check may have taken this queue's entity off its parent; its own child stays on
+            // it.
             if rq.curr == child || flat {
                 rq.curr = SeId::NONE;
                 let on_timeline = !flat || q == root;
@@ -202,8 +206,9 @@ impl Machine<'_> {
         queued
     }
 
-    /// Before the previous task is put back, the pick has gone down from the root and looked at each level: where there is
-    /// only one way that is the task's own, and a group is throttled before those below it. False: it ends here.
+    /// Before the previous task is put back, the pick has gone down from the root and looked at
+    /// each level: where there is only one way that is the task's own, and a group is throttled
+    /// before those below it. False: it ends here.
     fn check_runtime_from_above(&mut self, q: CfsRqId) -> bool {
         let parent = self.cfs_rqs[q].parent;
         if parent.is_none() {
@@ -313,8 +318,9 @@ impl Machine<'_> {
         false
     }
 
-    /// The next task is set as running on every level of its path. Levels above the one on which both tasks compete are the
-    /// same as before and not set anew: neither their slice nor their protection begins again.
+    /// The next task is set as running on every level of its path. Levels above the one on which
+    /// both tasks compete are the same as before and not set anew: neither their slice nor their
+    /// protection begins again.
     pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
         if prev != next && self.question.is_some() {
             self.answer_question(cpu, next);
@@ -345,8 +351,8 @@ impl Machine<'_> {
         let mut q = leaf;
         while q.is_some() {
             if !self.ses[child].on_rq {
-                // A task moved while it ran into a group whose entity is throttled: it goes at the next
-                // chance, and is charged up to here until then.
+                // A task moved while it ran into a group whose entity is throttled: it goes at the
+                // next chance, and is charged up to here until then.
                 break;
             }
             if anew && self.counts_turns {
@@ -379,11 +385,13 @@ impl Machine<'_> {
         }
     }
 
-    /// 7.2+: each level that is newly set is looked at, and the task gets work if one is out of runtime.
+    /// 7.2+: each level that is newly set is looked at, and the task gets work if one is out of
+    /// runtime.
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
         let stop = match self.rules.work_test {
             WorkTest::Never | WorkTest::EveryPick => return,
-            // Levels strictly above the deepest common one still have a running child and are skipped.
+            // Levels strictly above the deepest common one still have a running child and are
+            // skipped.
             WorkTest::UpToCommon if prev.is_some() && self.tasks[prev].is_fair() => {
                 let same_cpu = self.tasks[prev].cpu == self.tasks[next].cpu;
                 if same_cpu { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE }
@@ -406,8 +414,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What a task meets on its way to user mode (kernel: `exit_to_user_mode_loop()`). True: something
-    /// happened, look again.
+    /// What a task meets on its way to user mode (kernel: `exit_to_user_mode_loop()`). True:
+    /// something happened, look again.
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
@@ -459,7 +467,8 @@ impl Machine<'_> {
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }
         }
-        // Who is alone is chosen again, unless that finds its group out of runtime (kernel: `do_sched_yield()`).
+        // Who is alone is chosen again, unless that finds its group out of runtime (kernel:
+        // `do_sched_yield()`).
         self.cpus[cpu].resched = Resched::Now;
         self.yield_now(cpu);
     }

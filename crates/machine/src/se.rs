@@ -1,8 +1,10 @@
-//! Scheduling entities: what competes on a run queue, a task or a whole group (kernel: `sched_entity`).
+//! Scheduling entities: what competes on a run queue, a task or a whole group (kernel:
+//! `sched_entity`).
 
 use crate::ids::{CfsRqId, TaskId};
 
-/// Weight of nice 0 and of a group with weight 100, in the resolution used here (kernel: 1024 << 10).
+/// Weight of nice 0 and of a group with weight 100, in the resolution used here (kernel: 1024 <<
+/// 10).
 pub(crate) const NICE_0_WEIGHT: u64 = 1 << 20;
 
 /// Whose entity it is.
@@ -17,7 +19,8 @@ pub(crate) enum Owner {
 #[repr(C, align(64))]
 pub(crate) struct Se {
     owner: PackedOwner,
-    /// The queue whose share it uses. In a flat queue a task competes on its CPU's root queue all the same.
+    /// The queue whose share it uses. In a flat queue a task competes on its CPU's root queue all
+    /// the same.
     pub q: CfsRqId,
     /// Slice request, ns.
     slice_ns: u32,
@@ -28,10 +31,11 @@ pub(crate) struct Se {
     /// `deadline` is relative to vruntime: it was moved while runnable.
     pub deadline_is_relative: bool,
     pub weight: u64,
-    /// Virtual runtime, ns of a nice-0 task. While off a CFS queue by migration: relative to its minimum.
+    /// Virtual runtime, ns of a nice-0 task. While off a CFS queue by migration: relative to its
+    /// minimum.
     pub vruntime: i64,
-    /// What division left over of the last charge, in units of 1/weight virtual ns; so that charging in
-    /// two steps is the same as in one.
+    /// What division left over of the last charge, in units of 1/weight virtual ns; so that
+    /// charging in two steps is the same as in one.
     pub vruntime_rest: u64,
     pub deadline: i64,
     /// V - vruntime when it left the queue.
@@ -105,9 +109,10 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). To 7.0 a kernel multiplies by a
-    /// reciprocal that it has rounded down, so that this may be a nanosecond less than it should be: a group of twice the
-    /// weight of a new task, whose first deadline is after half a slice, comes first for that. From 7.1 on it `divides`.
+    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). To 7.0
+    /// a kernel multiplies by a reciprocal that it has rounded down, so that this may be a
+    /// nanosecond less than it should be: a group of twice the weight of a new task, whose first
+    /// deadline is after half a slice, comes first for that. From 7.1 on it `divides`.
     pub fn virtual_ns(&self, ns: u64, divides: bool) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;

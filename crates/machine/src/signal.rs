@@ -76,8 +76,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What is long in the kernel looks now and then whether the task is to die, and then goes back at once (kernel:
-    /// `fatal_signal_pending()`).
+    /// What is long in the kernel looks now and then whether the task is to die, and then goes back
+    /// at once (kernel: `fatal_signal_pending()`).
     fn cut_short(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
@@ -122,7 +122,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// A CPU goes off line: limits are opened as the generation does, and everything on it moves away.
+    /// A CPU goes off line: limits are opened as the generation does, and everything on it moves
+    /// away.
     fn cpu_offline(&mut self, cpu: CpuId) {
         let online = self.cpus.ids().filter(|&c| self.cpus[c].online).count();
         if !self.cpus[cpu].online || online == 1 {
@@ -179,7 +180,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Every silo of a CPU gets 1 ns and is released; none is enforced until limits are enabled again.
+    /// Every silo of a CPU gets 1 ns and is released; none is enforced until limits are enabled
+    /// again.
     fn open_limits(&mut self, cpu: CpuId) {
         for q in self.silos_of(cpu) {
             self.charge(q);

@@ -1,10 +1,12 @@
-//! Optimistic spinning: who comes to a kernel's mutex or rwsem that another has alone does not sleep while that one runs, and
-//! has it as soon as it is released, before who sleeps and is woken then (kernel: `mutex_optimistic_spin()`,
-//! `rwsem_optimistic_spin()`, 5.11 and later: only writers).
+//! Optimistic spinning: who comes to a kernel's mutex or rwsem that another has alone does not
+//! sleep while that one runs, and has it as soon as it is released, before who sleeps and is woken
+//! then (kernel: `mutex_optimistic_spin()`, `rwsem_optimistic_spin()`, 5.11 and later: only
+//! writers).
 //!
-//! Who spins stops when the other one runs no longer, or when its own CPU is to choose anew. It then looks once more, and
-//! waits asleep; at a mutex it lets others run first. At an rwsem that is released and kept for the first who waits it spins
-//! too, for nobody (kernel: `OWNER_NULL`, `RWSEM_FLAG_HANDOFF`): up to the end of its slice, if that one waits for its CPU.
+//! Who spins stops when the other one runs no longer, or when its own CPU is to choose anew. It
+//! then looks once more, and waits asleep; at a mutex it lets others run first. At an rwsem that is
+//! released and kept for the first who waits it spins too, for nobody (kernel: `OWNER_NULL`,
+//! `RWSEM_FLAG_HANDOFF`): up to the end of its slice, if that one waits for its CPU.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, Id, LockId, TaskId};
@@ -21,8 +23,9 @@ pub(crate) struct Spinner {
 }
 
 impl Machine<'_> {
-    /// Whether the running task spins, from now on, for a lock that it cannot have. Of those who have waited asleep (at that
-    /// `place`) only the first one does, once nobody is let in before it.
+    /// Whether the running task spins, from now on, for a lock that it cannot have. Of those who
+    /// have waited asleep (at that `place`) only the first one does, once nobody is let in before
+    /// it.
     pub(crate) fn spins(
         &self,
         task: TaskId,
@@ -39,7 +42,8 @@ impl Machine<'_> {
         };
         // That of moves is no workload's.
         let is_kernels = l.barging && lock.ix() < self.workload.locks.len();
-        // An rwsem that is free may be kept for the first who waits, who may not have come to a CPU yet.
+        // An rwsem that is free may be kept for the first who waits, who may not have come to a CPU
+        // yet.
         let is_kept = l.kind == LockKind::Rwsem && l.holders.is_empty();
         may && is_kernels
             && mode == LockMode::Write
@@ -76,7 +80,8 @@ impl Machine<'_> {
         t.retries = true;
     }
 
-    /// What runs there is to go. True if it spins at an rwsem, and so has to look once more before it does.
+    /// What runs there is to go. True if it spins at an rwsem, and so has to look once more before
+    /// it does.
     pub(crate) fn leaves_spin(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
         let found = self.spinners.iter().find(|spinner| spinner.task == task);
@@ -98,8 +103,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The lock was released, or given to somebody. The first who spins has it, if it is free; if who has it does not run,
-    /// nobody spins.
+    /// The lock was released, or given to somebody. The first who spins has it, if it is free; if
+    /// who has it does not run, nobody spins.
     pub(crate) fn spinners_see(&mut self, lock: LockId) {
         let first = |m: &Self| m.spinners.iter().find(|spinner| spinner.lock == lock).copied();
         let l = &self.locks[lock];

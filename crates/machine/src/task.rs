@@ -34,8 +34,9 @@ pub(crate) enum Wait {
     Softirq,
 }
 
-/// A move of oneself to another group, where that takes time (kernel: `cgroup_procs_write()`): it holds `cgroup_mutex`,
-/// and the second half of it is done in the new group, where the CPU chooses anew very soon.
+/// A move of oneself to another group, where that takes time (kernel: `cgroup_procs_write()`): it
+/// holds `cgroup_mutex`, and the second half of it is done in the new group, where the CPU chooses
+/// anew very soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moving {
     No,
@@ -108,7 +109,8 @@ pub(crate) struct Task {
     pub retries: bool,
     /// It is in a call, and comes to what that is for again when it goes on.
     pub again: bool,
-    /// It is on its way to a sleep that ends at `request_start_ns`, or so much later if that is a span; else 0.
+    /// It is on its way to a sleep that ends at `request_start_ns`, or so much later if that is a
+    /// span; else 0.
     pub going_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
@@ -121,10 +123,11 @@ pub(crate) struct Task {
     pub spinning: u16,
     /// That far it has come in its exit (under noise).
     pub left_autogroup: bool,
-    /// How long it will take, where it parks, from when it is off the queue to the switch, ns (under noise).
+    /// How long it will take, where it parks, from when it is off the queue to the switch, ns
+    /// (under noise).
     pub parked_ns: u16,
-    /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if it worked less than it
-    /// should have.
+    /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if
+    /// it worked less than it should have.
     pub owes_ns: i64,
     /// What of its next work in the kernel it has done on its way to a lock, ns.
     pub entered_ns: u32,
@@ -132,9 +135,11 @@ pub(crate) struct Task {
     pub asked_ns: u64,
     /// It has asked what CPU time it has used, after its last call.
     pub has_asked: bool,
-    /// Since when it is in calls after which it does not look at the clock before it has worked again, ns, or [`NEVER`].
+    /// Since when it is in calls after which it does not look at the clock before it has worked
+    /// again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
-    /// What is left of its work in the kernel when it begins with the first page, ns, if it reads pages (under noise).
+    /// What is left of its work in the kernel when it begins with the first page, ns, if it reads
+    /// pages (under noise).
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not what a call needs beside (under noise).
     pub works: bool,
@@ -165,7 +170,8 @@ pub(crate) struct Task {
     pub parent: TaskId,
     pub children: u32,
     pub random: Stream,
-    /// How much of the last time it wanted to run, averaged; [`WHOLE`] is all of it. And up to when that is true, ns.
+    /// How much of the last time it wanted to run, averaged; [`WHOLE`] is all of it. And up to when
+    /// that is true, ns.
     pub wanted: u64,
     /// See there.
     pub wanted_ns: u64,

@@ -1,9 +1,10 @@
-//! Ticks: where a running task is charged, and where its slice or its group's runtime is found used up
-//! (kernel: `task_tick_fair()`, `entity_tick()`, `hrtick()`).
+//! Ticks: where a running task is charged, and where its slice or its group's runtime is found used
+//! up (kernel: `task_tick_fair()`, `entity_tick()`, `hrtick()`).
 //!
-//! A tick that would change nothing is not an event: the first one that matters is computed and armed. On several CPUs with
-//! groups each one beside others is an event, as it may find that these have other shares.
-//! With `step_every_tick` every tick is one; the result is the same, which a test proves.
+//! A tick that would change nothing is not an event: the first one that matters is computed and
+//! armed. On several CPUs with groups each one beside others is an event, as it may find that these
+//! have other shares. With `step_every_tick` every tick is one; the result is the same, which a
+//! test proves.
 
 use crate::bandwidth::rules::{Hrtick, Queue, Unprotected};
 use crate::cpu::Resched;
@@ -33,7 +34,8 @@ impl Machine<'_> {
         if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
     }
 
-    /// Where ticks become rarer or more frequent, what ran is charged: the ticks up to here had the old interval.
+    /// Where ticks become rarer or more frequent, what ran is charged: the ticks up to here had the
+    /// old interval.
     #[inline]
     pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
         if self.workload.machine.nohz_full.is_some() {
@@ -50,7 +52,8 @@ impl Machine<'_> {
         if curr.is_some() && self.tasks[curr].is_fair() {
             self.charge_path(self.ses[self.tasks[curr].se].q);
         }
-        // One of the old interval that is due in this very instant comes, whether it was worth an event before or not.
+        // One of the old interval that is due in this very instant comes, whether it was worth an
+        // event before or not.
         if self.tick_at_or_after(cpu, self.now, self.cpus[cpu].tick_every_ns) == self.now {
             self.cpus[cpu].tick_ns = self.now;
         }
@@ -62,8 +65,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Under noise: at which tick of each second others tick for a `nohz_full` CPU, as they have since it came on line (kernel:
-    /// `sched_tick_start()`).
+    /// Under noise: at which tick of each second others tick for a `nohz_full` CPU, as they have
+    /// since it came on line (kernel: `sched_tick_start()`).
     pub(crate) fn draw_remote_ticks(&mut self) {
         let Some(noise) = self.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
         else {
@@ -86,8 +89,8 @@ impl Machine<'_> {
             return c.tick_ns;
         }
         let every_ns = c.tick_every_ns;
-        // A tick that falls where interrupts are off comes when they are on again, off its grid: there it
-        // finds what one on the grid would not.
+        // A tick that falls where interrupts are off comes when they are on again, off its grid:
+        // there it finds what one on the grid would not.
         let first_ns = self.tick_at_or_after(cpu, self.now, every_ns);
         if first_ns <= c.irqs_off_until_ns {
             return first_ns;
@@ -190,7 +193,8 @@ impl Machine<'_> {
     pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.tick_charge_phase_ns(cpu);
-        // One that is armed has not happened yet, even if it is due and waits for interrupts to be on.
+        // One that is armed has not happened yet, even if it is due and waits for interrupts to be
+        // on.
         let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
         let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
@@ -209,9 +213,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). From 6.12 on that is done when
-    /// a task is put in place of another, not when the same is picked again: who is runs on unwatched, mostly up to the next
-    /// tick. And a timer that was set for one task may fire for another. Who came after idling gets some microseconds more.
+    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). From
+    /// 6.12 on that is done when a task is put in place of another, not when the same is picked
+    /// again: who is runs on unwatched, mostly up to the next tick. And a timer that was set for
+    /// one task may fire for another. Who came after idling gets some microseconds more.
     pub(crate) fn start_hrtick(&mut self, cpu: CpuId, idled: bool) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
@@ -242,7 +247,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What is left of the running task's slice, ns, and whether it is over; where a timer is to watch it.
+    /// What is left of the running task's slice, ns, and whether it is over; where a timer is to
+    /// watch it.
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;
         let competitors = self.cfs_rqs[self.root(cpu)].h_nr;
@@ -337,7 +343,8 @@ mod tests {
                 let version = kernel.version;
                 assert!(ticks > 0, "{file} on {version}");
                 let events = machine.events;
-                // To 6.16 a running task that got another weight is looked at in each tick: it may be ahead by then.
+                // To 6.16 a running task that got another weight is looked at in each tick: it may
+                // be ahead by then.
                 assert!(idle * 250 < events, "{file} on {version}: {idle} of {events} events");
             }
         }

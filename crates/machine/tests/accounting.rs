@@ -1,5 +1,6 @@
-//! Who is charged for what, and from when on it counts: reschedules that go by the clock of the wake-up which asked for them,
-//! weights written while a group is throttled, moves, and which of two groups is throttled or comes first.
+//! Who is charged for what, and from when on it counts: reschedules that go by the clock of the
+//! wake-up which asked for them, weights written while a group is throttled, moves, and which of
+//! two groups is throttled or comes first.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
@@ -21,8 +22,9 @@ fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded
 
 #[test]
 fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
-    // 49 times a real-time task wakes 2 ms into a call of 10 ms. Up to the end of the call the clock is read at the
-    // ticks, 4 and 8 ms into it; the last 2 ms count as use of who was woken. Where the call is left at once, nothing is lost.
+    // 49 times a real-time task wakes 2 ms into a call of 10 ms. Up to the end of the call the
+    // clock is read at the ticks, 4 and 8 ms into it; the last 2 ms count as use of who was woken.
+    // Where the call is left at once, nothing is lost.
     let text = |preempt: &str| {
         format!(
             r#"
@@ -58,8 +60,8 @@ fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
 
 #[test]
 fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
-    // Both groups have had 12 ms when the limit stops them. `b` weighs ten times as much from then on, and would come
-    // first for that.
+    // Both groups have had 12 ms when the limit stops them. `b` weighs ten times as much from then
+    // on, and would come first for that.
     let text = r#"
         duration = "200ms"
         [machine]
@@ -99,7 +101,8 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
 
 #[test]
 fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
-    // The clock is read at the ticks at 4 and 8 ms; of the 5 ms before the move the last one counts in the new group.
+    // The clock is read at the ticks at 4 and 8 ms; of the 5 ms before the move the last one counts
+    // in the new group.
     let text = r#"
         duration = "100ms"
         [machine]
@@ -124,8 +127,9 @@ fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
 
 #[test]
 fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
-    // The new group is put where it owes nothing and is owed nothing: as soon as anybody has run there it is the other's turn.
-    // So the first has to go at 7 ms, before it lets go of the lock of moves, and the other, 0.3 ms later, has to wait for that.
+    // The new group is put where it owes nothing and is owed nothing: as soon as anybody has run
+    // there it is the other's turn. So the first has to go at 7 ms, before it lets go of the lock
+    // of moves, and the other, 0.3 ms later, has to wait for that.
     let text = r#"
         duration = "50ms"
         [machine]
@@ -159,8 +163,8 @@ fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
 
 #[test]
 fn a_group_of_twice_the_weight_comes_before_new_tasks() {
-    // Its first deadline is after a slice at twice the speed, theirs after half a slice: the same, but for the reciprocal that a
-    // kernel multiplies by.
+    // Its first deadline is after a slice at twice the speed, theirs after half a slice: the same,
+    // but for the reciprocal that a kernel multiplies by.
     let text = r#"
         duration = "10ms"
         [machine]
@@ -209,7 +213,8 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
             "#
         )
     };
-    // From each wake-up to the switch that it asks for, the longest; and how much more than it worked `visit` used.
+    // From each wake-up to the switch that it asks for, the longest; and how much more than it
+    // worked `visit` used.
     let longest_and_more = |call: &str| {
         let (mut longest_ns, mut more_usec) = (0, 0);
         for seed in 0..12 {
@@ -241,8 +246,8 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
 
 #[test]
 fn what_is_charged_late_arms_no_timer_in_the_past() {
-    // The slice of 5 ms is used up between the wake-up at 6.3 ms and the end of the call; the period's timer, which
-    // has stopped by then, is started again.
+    // The slice of 5 ms is used up between the wake-up at 6.3 ms and the end of the call; the
+    // period's timer, which has stopped by then, is started again.
     let text = r#"
         duration = "100ms"
         [machine]
@@ -271,8 +276,8 @@ fn what_is_charged_late_arms_no_timer_in_the_past() {
 
 #[test]
 fn a_group_that_ends_with_its_child_is_throttled_before_it() {
-    // Both are out of runtime at the tick at 20 ms. Time counts as throttled only while something is queued, which the
-    // child no longer is once it is throttled itself.
+    // Both are out of runtime at the tick at 20 ms. Time counts as throttled only while something
+    // is queued, which the child no longer is once it is throttled itself.
     let text = r#"
         duration = "110ms"
         [machine]
@@ -301,8 +306,9 @@ fn a_group_that_ends_with_its_child_is_throttled_before_it() {
 
 #[test]
 fn where_a_task_goes_to_sleep_the_outer_group_is_throttled_before_the_inner() {
-    // Both are out of runtime at 5.5 ms, which is found when one of two tasks goes to sleep at 6 ms. The other one is still
-    // in the outer group then, so that its clock starts at once; both stay throttled to the edge at 60 ms.
+    // Both are out of runtime at 5.5 ms, which is found when one of two tasks goes to sleep at 6
+    // ms. The other one is still in the outer group then, so that its clock starts at once; both
+    // stay throttled to the edge at 60 ms.
     let text = r#"
         duration = "70ms"
         [machine]
@@ -350,8 +356,9 @@ fn who_yields_alone_may_find_its_group_throttled() {
 
 #[test]
 fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
-    // At the tick at 8 ms 2 ms of the parent's 10 are left. Who comes at 11 ms to the child that runs, too weak to preempt
-    // anybody, makes a kernel to 6.5 look at the parent's runtime; later ones come to that at the tick at 12 ms.
+    // At the tick at 8 ms 2 ms of the parent's 10 are left. Who comes at 11 ms to the child that
+    // runs, too weak to preempt anybody, makes a kernel to 6.5 look at the parent's runtime; later
+    // ones come to that at the tick at 12 ms.
     let text = r#"
         duration = "100ms"
         [machine]
@@ -383,7 +390,8 @@ fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
 
 #[test]
 fn a_tick_that_takes_the_cpu_away_is_no_work() {
-    // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a switch for each turn.
+    // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a
+    // switch for each turn.
     let text = r#"
         duration = "5s"
         [machine]
@@ -440,8 +448,9 @@ fn microseconds_drawn_anew_change_nothing_before() {
 
 #[test]
 fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
-    // A new task preempts nobody. When it comes the other one's group has used 2.5 ms of 1, which on 7.3 is found right there;
-    // on 7.2 a slice has to end first, half a one or a whole one later.
+    // A new task preempts nobody. When it comes the other one's group has used 2.5 ms of 1, which
+    // on 7.3 is found right there; on 7.2 a slice has to end first, half a one or a whole one
+    // later.
     let text = r#"
         duration = "50ms"
         [machine]
@@ -465,8 +474,9 @@ fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
 
 #[test]
 fn a_delayed_sleep_on_a_flat_queue_charges_the_tasks_own_group_only() {
-    // The first task has used 6 ms where 5 are allowed when it goes to sleep, and the other one none, so that the sleep is
-    // delayed. A limit of their own group is found passed right there, and one of the group above at the tick, 4 ms later.
+    // The first task has used 6 ms where 5 are allowed when it goes to sleep, and the other one
+    // none, so that the sleep is delayed. A limit of their own group is found passed right there,
+    // and one of the group above at the tick, 4 ms later.
     let text = |own: &str, above: &str| {
         format!(
             r#"

@@ -5,8 +5,8 @@ use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 use std::collections::BTreeMap;
 
-/// CPU time of each kind of task, ms. With noise, as without it tasks are changed at the very ticks at which CPUs are
-/// balanced, and it can be the same one that waits then each time.
+/// CPU time of each kind of task, ms. With noise, as without it tasks are changed at the very ticks
+/// at which CPUs are balanced, and it can be the same one that waits then each time.
 fn used_ms(kernel: &str, text: &str) -> BTreeMap<String, u64> {
     used_under_noise_ms(kernel, text, 1)
 }
@@ -26,7 +26,8 @@ fn three_busy_tasks_share_two_cpus() {
     let hog = |name| format!("[[task]]\nname = \"{name}\"\nprogram = [{{ user = \"1min\" }}]\n");
     let text = ["duration = \"10s\"\n[machine]\ncpus = 2\n", &hog("a"), &hog("b"), &hog("c")];
     for kernel in KERNELS {
-        // Where nobody is moved, two get 5 s and one 10. (Six real runs of 6.12 and 6.18 gave 6.2 to 7.1 s.)
+        // Where nobody is moved, two get 5 s and one 10. (Six real runs of 6.12 and 6.18 gave 6.2
+        // to 7.1 s.)
         let runs: Vec<_> =
             (1..=15).map(|noise| used_under_noise_ms(kernel, &text.concat(), noise)).collect();
         for name in ["a", "b", "c"] {
@@ -43,8 +44,8 @@ fn three_busy_tasks_share_two_cpus() {
 
 #[test]
 fn loads_are_evened_out_and_not_numbers() {
-    // One of nice -5 weighs as much as three of nice 0, so it gets a CPU of its own. With two tasks on each it would get three
-    // quarters of one.
+    // One of nice -5 weighs as much as three of nice 0, so it gets a CPU of its own. With two tasks
+    // on each it would get three quarters of one.
     let text = "duration = \"10s\"\n[machine]\ncpus = 2\n\
                 [[task]]\nname = \"heavy\"\nnice = -5\nprogram = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"light\"\ncount = 3\nprogram = [{ user = \"1min\" }]\n";
@@ -113,9 +114,9 @@ fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     assert!(little("6.1") * 5 > little("5.19") * 4, "{} {}", little("6.1"), little("5.19"));
 }
 
-/// A task takes along how busy it made its CPU, so that the one it leaves has room for a while, and takes nobody back. (A
-/// real 6.12 moves one of three every 132 ms, with the odd 128 or 136, 72 times in ten seconds; one that leaves its use behind
-/// is taken back at once, and 137 are moved.)
+/// A task takes along how busy it made its CPU, so that the one it leaves has room for a while, and
+/// takes nobody back. (A real 6.12 moves one of three every 132 ms, with the odd 128 or 136, 72
+/// times in ten seconds; one that leaves its use behind is taken back at once, and 137 are moved.)
 #[test]
 fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
     let text = "duration = \"10s\"\n[machine]\ncpus = 2\n\
@@ -126,8 +127,8 @@ fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
     }
 }
 
-/// The sleeper may go to the other CPU only when it is about to sleep, where it stays queued for a while as it used more than
-/// its share. It is where it was taken that it wakes up.
+/// The sleeper may go to the other CPU only when it is about to sleep, where it stays queued for a
+/// while as it used more than its share. It is where it was taken that it wakes up.
 #[test]
 fn one_that_is_only_delayed_is_moved_for_its_load() {
     let text = "duration = \"2s\"\n[machine]\ncpus = 2\n\
@@ -140,9 +141,10 @@ fn one_that_is_only_delayed_is_moved_for_its_load() {
     }
 }
 
-/// Who parks is expected to use as much as before when it comes back, so a CPU is found busy from the start of a period on,
-/// and gives a task away. Where groups are throttled as a whole nobody comes back, and it has to become busy first. (Random
-/// case 22 of 2 from 0.43 s on; on real kernels: 505 and 503 ms on 6.12, 708 and 420 on 6.18.)
+/// Who parks is expected to use as much as before when it comes back, so a CPU is found busy from
+/// the start of a period on, and gives a task away. Where groups are throttled as a whole nobody
+/// comes back, and it has to become busy first. (Random case 22 of 2 from 0.43 s on; on real
+/// kernels: 505 and 503 ms on 6.12, 708 and 420 on 6.18.)
 #[test]
 fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
     let text = "duration = \"3s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\nmax = \"95515 100000\"\n\
@@ -163,7 +165,8 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
 
 #[test]
 fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
-    // CPU 0 has the most to run, and nothing that may go. Two of CPU 1 began there before CPU 2 had nothing to do.
+    // CPU 0 has the most to run, and nothing that may go. Two of CPU 1 began there before CPU 2 had
+    // nothing to do.
     let text = "duration = \"2s\"\n[machine]\ncpus = 3\n\
                 [[task]]\nname = \"pinned\"\ncount = 5\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"free\"\ncount = 2\ncpus = \"1\"\nstart = \"1ms\"\n\
@@ -187,8 +190,9 @@ fn a_cpu_that_went_while_it_ran_something_runs_again_when_it_is_back() {
     }
 }
 
-/// On CPU 0 the heavy one runs at nearly every tick and who waits may not go: so the heavy one has to. (Random case 18 of 2 on
-/// 6.12: a thread of CPU 0 was seen to give the one that ran there to CPU 1 after its fourth look in vain, thirteen times in 2.2 s.)
+/// On CPU 0 the heavy one runs at nearly every tick and who waits may not go: so the heavy one has
+/// to. (Random case 18 of 2 on 6.12: a thread of CPU 0 was seen to give the one that ran there to
+/// CPU 1 after its fourth look in vain, thirteen times in 2.2 s.)
 #[test]
 fn an_idle_cpu_takes_who_runs_where_all_that_wait_are_pinned() {
     let text = "duration = \"1s\"\n[machine]\ncpus = 2\n\

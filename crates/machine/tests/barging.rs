@@ -77,7 +77,8 @@ fn a_frozen_waiter_is_handed_what_is_handed_over_in_order() {
 
 #[test]
 fn who_came_too_late_is_not_left_out_for_long() {
-    // Without a limit the waiter competes with two who release and take the lock again while it wakes up.
+    // Without a limit the waiter competes with two who release and take the lock again while it
+    // wakes up.
     for (lock, longest_ns) in [("mutex", 20_000_000), ("rwsem", 30_000_000)] {
         for version in ["6.12", "6.18", "7.3"] {
             let outcome = outcome(lock, true, version, "");

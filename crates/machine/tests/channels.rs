@@ -1,9 +1,11 @@
-//! A token is taken by whoever comes to it first, as from a pipe: who is woken for one may find it gone.
+//! A token is taken by whoever comes to it first, as from a pipe: who is woken for one may find it
+//! gone.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
 
-/// A frozen receiver in a group out of quota, one outside who is busy when the token comes, and one token every 100 ms.
+/// A frozen receiver in a group out of quota, one outside who is busy when the token comes, and one
+/// token every 100 ms.
 fn outcome(version: &str, wanted: u32) -> Outcome {
     let text = format!(
         r#"
@@ -45,8 +47,9 @@ fn outcome(version: &str, wanted: u32) -> Outcome {
 
 #[test]
 fn who_comes_by_takes_the_token_of_one_who_is_frozen() {
-    // To 6.17 the one who waited first is woken at 350 ms and does not get to the pipe before its group has runtime again; the
-    // other comes by at 380 ms. From 6.18 on the first takes the token at once, and parks behind it.
+    // To 6.17 the one who waited first is woken at 350 ms and does not get to the pipe before its
+    // group has runtime again; the other comes by at 380 ms. From 6.18 on the first takes the token
+    // at once, and parks behind it.
     for (version, after_ns) in [("6.17", 30_200_000), ("6.18", 100_000)] {
         let outcome = outcome(version, 1);
         let [frozen, late] = ["frozen", "late"].map(|name| &outcome.tasks[name]);

@@ -1,4 +1,5 @@
-//! Tasks of class idle: whom they preempt under CFS (to 6.5), and what their group weighs when it has run empty (to 6.11).
+//! Tasks of class idle: whom they preempt under CFS (to 6.5), and what their group weighs when it
+//! has run empty (to 6.11).
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};

@@ -1,5 +1,6 @@
-//! Small machines, every order of events: two CPUs, a few groups and tasks, all combinations of what tasks
-//! do, and every way in which events that are due close together can overtake each other.
+//! Small machines, every order of events: two CPUs, a few groups and tasks, all combinations of
+//! what tasks do, and every way in which events that are due close together can overtake each
+//! other.
 //!
 //! `CPUMAX_OVERTAKINGS=N` allows more overtakings in a run than every test run can afford, and
 //! `CPUMAX_KERNEL=NAME` tries one kernel only.

@@ -1,4 +1,5 @@
-//! Where releases take time, one that comes to a CPU whose run queues another one has locked waits for it.
+//! Where releases take time, one that comes to a CPU whose run queues another one has locked waits
+//! for it.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;

@@ -1,4 +1,5 @@
-//! Where a real kernel's microseconds go, as runs under noise have it: what was measured in traces of emulated kernels.
+//! Where a real kernel's microseconds go, as runs under noise have it: what was measured in traces
+//! of emulated kernels.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -63,8 +64,8 @@ fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
 
 #[test]
 fn a_call_gives_way_after_a_page() {
-    // It is woken in the middle of a page of the call that begins at once. Beside pages there are the way into the call and
-    // the interrupt of the wake-up.
+    // It is woken in the middle of a page of the call that begins at once. Beside pages there are
+    // the way into the call and the interrupt of the wake-up.
     for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
         let tasks = format!(
             "[[task]]\nname = \"a\"\nprogram = [{{ kernel = \"{kernel_us}us\" }}, {{ user = \"1s\" }}]\n\
@@ -217,8 +218,9 @@ fn what_arrives_comes_with_who_brings_it() {
 
 #[test]
 fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
-    // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool is filled again. The other
-    // way round the rest is lost, and the end of 11.5 ms is seen at 12 and not the end of 13 at 16.
+    // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool is
+    // filled again. The other way round the rest is lost, and the end of 11.5 ms is seen at 12 and
+    // not the end of 13 at 16.
     let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"6500 20000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
     let observed = Conditions {
@@ -235,8 +237,8 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
 
 #[test]
 fn what_an_interrupt_lasts_beyond_its_charge_is_charged_to_the_next_slice() {
-    // The first slice of a new task is half a one, and whole. The later ones have begun where the timer charged.
-    // Each level of groups adds to that.
+    // The first slice of a new task is half a one, and whole. The later ones have begun where the
+    // timer charged. Each level of groups adds to that.
     for (levels, over_ns) in [(0, 2_100..3_200), (4, 6_000..8_600)] {
         let tasks = in_groups(levels, "count = 5\nprogram = [{ user = \"1s\" }]\n");
         for kernel in ["7.1", "7.2", "7.3"] {
@@ -328,8 +330,8 @@ fn what_calls_take_counts_as_work_up_to_the_50_us_that_a_clock_does_not_tell() {
 
 #[test]
 fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
-    // A tick in its second call asks each task to make way, which it does where that call ends: 5 ms after it came, and what
-    // the switches take.
+    // A tick in its second call asks each task to make way, which it does where that call ends: 5
+    // ms after it came, and what the switches take.
     let tasks =
         "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"2500us\" }] }]\n";
     for kernel in ["6.18", "7.0"] {

@@ -84,7 +84,8 @@ fn whoever_starts_the_tasks_takes_its_time() {
 
 #[test]
 fn counters_are_read_when_whoever_reads_them_comes_to_it() {
-    // 60 ms are up 40 us before the period ends; it is one more in counters that are read 90 us later.
+    // 60 ms are up 40 us before the period ends; it is one more in counters that are read 90 us
+    // later.
     let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 60_040_000)]);
     let of = |outside_ns| Conditions {
         outside_ns,
@@ -99,8 +100,9 @@ fn counters_are_read_when_whoever_reads_them_comes_to_it() {
 
 #[test]
 fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
-    // The edge right after the start fills the pool anew. What was taken before goes on top of that, to 6.17; later a
-    // CPU begins with 1 ns, asks for nothing when the thread is queued, and has one quota in all.
+    // The edge right after the start fills the pool anew. What was taken before goes on top of
+    // that, to 6.17; later a CPU begins with 1 ns, asks for nothing when the thread is queued, and
+    // has one quota in all.
     let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 1_000)]);
     let observed = Conditions { hz: Some(1000), first_edge_ns, ..Conditions::default() };
     let used = |kernel| hog_on(kernel, 50, Some(&observed)).usage_usec;
@@ -142,8 +144,9 @@ fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
     for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
         assert!(switches(kernel, "0") > 1_200, "{kernel}");
     }
-    // Of two that are not the heavier is often picked again. Its slice does not begin anew, so no timer is set for it: it
-    // runs up to the next tick, and slices that should be of 0.7 ms are of 4 ms.
+    // Of two that are not the heavier is often picked again. Its slice does not begin anew, so no
+    // timer is set for it: it runs up to the next tick, and slices that should be of 0.7 ms are of
+    // 4 ms.
     for kernel in ["6.6", "6.12", "7.3"] {
         assert!((100..400).contains(&switches(kernel, "5")), "{kernel}");
     }
@@ -182,7 +185,8 @@ fn a_pool_with_a_burst_begins_with_what_was_found_in_it() {
     assert_eq!(used_usec(20, 3), 10_000);
 }
 
-/// What a thread of this program in a group of 12/100 uses in 90 ms on 6.18, in us, with this done after 50 ms.
+/// What a thread of this program in a group of 12/100 uses in 90 ms on 6.18, in us, with this done
+/// after 50 ms.
 fn used_with(step: cpumax_workload::step::Step, act: Act) -> u64 {
     let limit = Limit::new(Some(12_000_000), 100_000_000, 0).expect("is a limit");
     let workload = Workload::builder("changed")
@@ -246,8 +250,9 @@ fn a_kernel_thread_takes_no_signal() {
     }
 }
 
-/// A real thread is born with nice 0 and gets its own right after. As long as it is off its queue for that its group is
-/// too, and the queue above moves on to the first of those that are left there, so that the group comes later.
+/// A real thread is born with nice 0 and gets its own right after. As long as it is off its queue
+/// for that its group is too, and the queue above moves on to the first of those that are left
+/// there, so that the group comes later.
 #[test]
 fn a_queue_moves_on_when_a_group_leaves_it_for_a_moment() {
     let text = r#"
@@ -391,8 +396,8 @@ fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
         let mut events = recorded.events.iter().filter(|event| event.time_ns >= 10_000_000);
         events.find(|event| event.what == to_late).map(|event| event.time_ns / 1000)
     };
-    // Whoever brings it is on CPU 0, takes 8 us to start a task, and sends an interrupt that takes 2 us, or none where
-    // preemption is lazy.
+    // Whoever brings it is on CPU 0, takes 8 us to start a task, and sends an interrupt that takes
+    // 2 us, or none where preemption is lazy.
     for (text, takes_us) in [(starts, 8), (receives, 0)] {
         assert_eq!(came_us(&text, "6.12", Some(&observed)), Some(10_002 + takes_us));
         assert_eq!(came_us(&text, "6.18", Some(&observed)), Some(12_000));

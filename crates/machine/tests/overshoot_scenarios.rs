@@ -1,5 +1,5 @@
-//! What the pull rules promise about every period, held against every shipped scenario: a group uses no more than its quota,
-//! its burst and one slice for each CPU that it ran on in that period.
+//! What the pull rules promise about every period, held against every shipped scenario: a group
+//! uses no more than its quota, its burst and one slice for each CPU that it ran on in that period.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -8,7 +8,8 @@ use cpumax_workload::{Workload, parse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where a group has more: all that is beyond is time in the kernel, which no limit ends, and which the group owes.
+/// Where a group has more: all that is beyond is time in the kernel, which no limit ends, and which
+/// the group owes.
 const IN_THE_KERNEL: [&str; 6] = [
     "balance-throttled",
     "boundary-skip",
@@ -18,8 +19,8 @@ const IN_THE_KERNEL: [&str; 6] = [
     "partial-throttle",
 ];
 
-/// Where a write refills the pool each millisecond, or a thread leaves its group: what runs at the end is not under the limit it
-/// began with.
+/// Where a write refills the pool each millisecond, or a thread leaves its group: what runs at the
+/// end is not under the limit it began with.
 const CHANGED: [&str; 2] = ["group-move", "limit-rewrite"];
 
 /// A group's use of one period, ns, and the CPUs it ran on.
@@ -102,7 +103,8 @@ fn count(
     }
 }
 
-/// The most that a group used in a period beyond quota and burst, in slices for each CPU it ran on then.
+/// The most that a group used in a period beyond quota and burst, in slices for each CPU it ran on
+/// then.
 fn overshoot(workload: &Workload, kernel: &str) -> f64 {
     let slice_ns = workload.machine.bandwidth_slice_ns;
     let beyond = periods(workload, kernel).into_iter().map(|((group, _), (used_ns, cpus))| {

@@ -1,5 +1,5 @@
-//! Properties that hold for every workload, tried on random ones: no invariant breaks, the same seed gives
-//! the same result, and ticks that are no events change nothing.
+//! Properties that hold for every workload, tried on random ones: no invariant breaks, the same
+//! seed gives the same result, and ticks that are no events change nothing.
 //!
 //! `CPUMAX_SEEDS=FROM..TO` tries those seeds instead of the few that every test run can afford, and
 //! `CPUMAX_KERNEL=NAME` one kernel instead of all.
@@ -65,7 +65,8 @@ fn a_tick_that_is_no_event_changes_nothing() {
     assert!(saved > 10_000, "only {saved} events were saved: nothing was compared");
 }
 
-/// Random machines are small. On larger ones whose ticks are spread, the first tick of the 17th CPU refreshes shares.
+/// Random machines are small. On larger ones whose ticks are spread, the first tick of the 17th CPU
+/// refreshes shares.
 #[test]
 fn ticks_of_a_larger_machine_that_are_no_events_change_nothing() {
     let file = "../../scenarios/profile-small.toml";

@@ -13,8 +13,8 @@ fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded
     (outcome, recorded)
 }
 
-/// One task is in a call nearly all the time, another one, which comes before it, in the middle of that, 3 ms
-/// before a tick at the worst.
+/// One task is in a call nearly all the time, another one, which comes before it, in the middle of
+/// that, 3 ms before a tick at the worst.
 fn visited(class: &str, preempt: &str) -> String {
     format!(
         r#"
@@ -43,7 +43,8 @@ fn visited(class: &str, preempt: &str) -> String {
 #[test]
 fn fair_tasks_make_way_for_each_other_at_ticks_where_a_real_time_kernel_is_lazy_too() {
     for version in ["6.12", "6.17"] {
-        // Who sleeps is woken by the timer thread, after which anybody is chosen anew: so it is a channel that wakes here.
+        // Who sleeps is woken by the timer thread, after which anybody is chosen anew: so it is a
+        // channel that wakes here.
         let waited = |class: &str, preempt: &str| {
             let (outcome, _) = recorded(&visited(class, preempt), version, None);
             outcome.tasks["visit"].longest_stall_ns

@@ -13,8 +13,8 @@ fn recorded(text: &str, version: &str) -> (Outcome, Recorded) {
     (outcome, recorded)
 }
 
-/// One has the lock for the first millisecond on CPU 0, the other asks for it on CPU 1, 0.4 ms after the start; and a
-/// real-time task takes some CPU for 0.3 ms.
+/// One has the lock for the first millisecond on CPU 0, the other asks for it on CPU 1, 0.4 ms
+/// after the start; and a real-time task takes some CPU for 0.3 ms.
 fn text(lock: &str, mode: &str, preempt: &str, disturbed: &str, more: &str) -> String {
     format!(
         r#"
@@ -118,8 +118,8 @@ fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
     }
 }
 
-/// A third one has the lock again and again, and is off its CPU when the other asks for it, which has to wait asleep. Woken at a
-/// release, that one finds it taken again.
+/// A third one has the lock again and again, and is off its CPU when the other asks for it, which
+/// has to wait asleep. Woken at a release, that one finds it taken again.
 fn contended(lock: &str, mode: &str, more: &str) -> String {
     let again = format!(
         r#"
@@ -158,7 +158,8 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
 
 #[test]
 fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
-    // It is woken too late, and so is the next to have it, and spins; before that it has to go for a real-time task.
+    // It is woken too late, and so is the next to have it, and spins; before that it has to go for
+    // a real-time task.
     let second = r#"
         [[task]]
         name = "second"
@@ -179,7 +180,8 @@ fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
 
 #[test]
 fn who_comes_to_a_free_rwsem_that_is_kept_for_another_spins() {
-    // The other one is the next to have it, and a real-time task keeps it from its CPU for a millisecond.
+    // The other one is the next to have it, and a real-time task keeps it from its CPU for a
+    // millisecond.
     let second = r#"
         [[task]]
         name = "second"

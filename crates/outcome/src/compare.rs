@@ -1,8 +1,9 @@
 //! Two runs of the same workload held against each other, number by number.
 //!
-//! What is held to a tolerance, and how wide it is, depends on how the runs came about ([`Tolerances`]). A
-//! number whose tolerance is a share and an amount is within it when either suffices; the amounts are what
-//! no two machines can be expected to agree on: the length of a tick, one request cut off by the end.
+//! What is held to a tolerance, and how wide it is, depends on how the runs came about
+//! ([`Tolerances`]). A number whose tolerance is a share and an amount is within it when either
+//! suffices; the amounts are what no two machines can be expected to agree on: the length of a
+//! tick, one request cut off by the end.
 
 use crate::{GroupOutcome, Outcome, TaskOutcome};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,8 @@ pub enum Field {
     ThrottledPeriods,
     /// Throttled time of a group, us.
     ThrottledTime,
-    /// CPU time used by a kind of task, us. Never held to a tolerance: it says who got a group's time.
+    /// CPU time used by a kind of task, us. Never held to a tolerance: it says who got a group's
+    /// time.
     TaskUse,
     /// Requests completed by a kind of task.
     Completions,
@@ -58,16 +60,16 @@ enum Mode {
 impl Tolerances {
     /// For one CPU whose time depends on nothing outside; `tick_ns` is the length of a tick.
     ///
-    /// Use within 1 % or 2 ms, periods within 1, throttled periods within 2 % or 1, throttled time within 3 % or
-    /// 2 ms (it is the rest of what the use leaves of a period), completions within 2 % or one for each
-    /// task that the end may have cut off (the square root of their number: not all are cut the same way),
-    /// latencies and stalls within 5 % or a tick.
+    /// Use within 1 % or 2 ms, periods within 1, throttled periods within 2 % or 1, throttled time
+    /// within 3 % or 2 ms (it is the rest of what the use leaves of a period), completions within 2
+    /// % or one for each task that the end may have cut off (the square root of their number: not
+    /// all are cut the same way), latencies and stalls within 5 % or a tick.
     pub fn exact(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Exact, tick_ns }
     }
 
-    /// For several CPUs that run side by side: use within 3 % or 2 ms, throttled periods within 10 % or 1; the
-    /// rest is told and not held to anything.
+    /// For several CPUs that run side by side: use within 3 % or 2 ms, throttled periods within 10
+    /// % or 1; the rest is told and not held to anything.
     pub fn parallel(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
@@ -235,7 +237,8 @@ fn add(
 ) {
     for (&(field, reference), &(_, found)) in reference.iter().zip(found) {
         let difference = reference.abs_diff(found);
-        // A share of the larger of the two, so that it does not matter which is called the reference.
+        // A share of the larger of the two, so that it does not matter which is called the
+        // reference.
         let larger = reference.max(found);
         let tolerance = tolerances.width(field, tasks).map(|width| {
             let share = u128::from(larger) * u128::from(width.percent) / 100;

@@ -1,7 +1,8 @@
 //! One number of an [`Outcome`], found by its path in the JSON object of the run.
 //!
-//! `groups./limited.usage_usec` is the member `usage_usec` of the member `/limited` of `groups`. Names of
-//! groups and tasks may contain dots, so at each step the longest name that fits is taken first.
+//! `groups./limited.usage_usec` is the member `usage_usec` of the member `/limited` of `groups`.
+//! Names of groups and tasks may contain dots, so at each step the longest name that fits is taken
+//! first.
 
 use crate::Outcome;
 use serde_json::Value;
@@ -69,8 +70,8 @@ struct DeadEnd<'a> {
     rest: String,
 }
 
-/// Tries the longest member name first and takes a shorter one only if that leads nowhere; of several
-/// dead ends the deepest is reported.
+/// Tries the longest member name first and takes a shorter one only if that leads nowhere; of
+/// several dead ends the deepest is reported.
 fn follow<'a>(at: &'a Value, path: &str) -> Result<&'a Value, DeadEnd<'a>> {
     let mut deepest = DeadEnd { at, rest: path.to_owned() };
     let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);

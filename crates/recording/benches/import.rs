@@ -1,4 +1,5 @@
-//! How long a million events take, from either kind of file, and how long the workload takes that comes of them.
+//! How long a million events take, from either kind of file, and how long the workload takes that
+//! comes of them.
 //!
 //! The files are the small recording of the tests, again and again, each time later.
 

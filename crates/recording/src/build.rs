@@ -17,12 +17,13 @@ mod program;
 /// Which threads go where, and what is known better than the recording tells.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Threads that match one of these go into `group`; all others into the root group. With none, every thread
-    /// is in the control group it was recorded in.
+    /// Threads that match one of these go into `group`; all others into the root group. With none,
+    /// every thread is in the control group it was recorded in.
     pub limited: Vec<Selector>,
     /// Path of the group for the chosen ones, e.g. `/limited` (which is what an empty one means).
     pub group: String,
-    /// Threads whose timers are known to follow a clock or to be lengths of time. The first match counts.
+    /// Threads whose timers are known to follow a clock or to be lengths of time. The first match
+    /// counts.
     pub clocks: Vec<(Selector, Clock)>,
 }
 
@@ -51,7 +52,8 @@ struct Places {
 impl Recording {
     /// The recorded threads as tasks. No group has a limit yet.
     ///
-    /// A task exits where the recording ends; a selector that matches nothing leaves its group empty.
+    /// A task exits where the recording ends; a selector that matches nothing leaves its group
+    /// empty.
     pub fn workload(&self, selection: &Selection) -> Workload {
         let names = self.names();
         let included: Vec<usize> =
@@ -82,8 +84,8 @@ impl Recording {
         workload
     }
 
-    /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another program,
-    /// leaves forks without a child and children without a fork.
+    /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another
+    /// program, leaves forks without a child and children without a fork.
     fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.threads.len()];
         for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {

@@ -1,15 +1,18 @@
-//! What a wait becomes in the workload: a message from another task, an arrival at a fixed time, or a sleep of a
-//! fixed length. This decides whether a thread slows down when others do (closed loop) or not (open loop).
+//! What a wait becomes in the workload: a message from another task, an arrival at a fixed time, or
+//! a sleep of a fixed length. This decides whether a thread slows down when others do (closed loop)
+//! or not (open loop).
 //!
-//! A thread that woke it is certain. For timers the system call tells, where it was recorded; but programs
-//! compute relative sleeps from an absolute plan, and libraries do the reverse. So where a thread has enough
-//! such waits, their regularity decides: if the lengths of the waits vary less than the times between wakeups,
-//! it sleeps for a length of time; in the opposite case it follows a clock.
+//! A thread that woke it is certain. For timers the system call tells, where it was recorded; but
+//! programs compute relative sleeps from an absolute plan, and libraries do the reverse. So where a
+//! thread has enough such waits, their regularity decides: if the lengths of the waits vary less
+//! than the times between wakeups, it sleeps for a length of time; in the opposite case it follows
+//! a clock.
 //!
-//! Random times need another test. One who sends at random times, whatever the answers do, sleeps the shorter the
-//! longer he was busy; one who thinks for a random time after the answer does not. So if the lengths of the waits
-//! fall with the time between them, it is a clock; if they do not, and the thread waits for answers in between, it is
-//! a client that thinks. If it waits for no answers, the system call decides.
+//! Random times need another test. One who sends at random times, whatever the answers do, sleeps
+//! the shorter the longer he was busy; one who thinks for a random time after the answer does not.
+//! So if the lengths of the waits fall with the time between them, it is a clock; if they do not,
+//! and the thread waits for answers in between, it is a client that thinks. If it waits for no
+//! answers, the system call decides.
 
 use crate::build::Clock;
 use crate::event::Left;
@@ -42,11 +45,12 @@ const HRTIMER_SOFTIRQ: u32 = 8;
 const TIMER_WAITS_MIN: usize = 8;
 /// One kind of variation must be so many times the other.
 const CLEARLY: u64 = 2;
-/// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time: a poll that
-/// lasted its timeout and this is taken to have timed out.
+/// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time:
+/// a poll that lasted its timeout and this is taken to have timed out.
 const TIMEOUT_SLACK_NS: u64 = 1_500_000;
 
-/// One plan for each wait of a thread. `is_included` tells whether a waking thread is part of the workload.
+/// One plan for each wait of a thread. `is_included` tells whether a waking thread is part of the
+/// workload.
 pub(crate) fn plans(
     thread: &Thread,
     kernel: bool,
@@ -137,8 +141,8 @@ fn asks_between(guesses: &[Guess]) -> bool {
     guesses.windows(2).filter(after_answer).count() * 2 > timers
 }
 
-/// Whether waits are the shorter the longer the thread was busy before (rank correlation, certain to about one in a
-/// hundred), if there is enough to tell.
+/// Whether waits are the shorter the longer the thread was busy before (rank correlation, certain
+/// to about one in a hundred), if there is enough to tell.
 fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return asks_between.then_some(Plan::Sleep);
@@ -150,8 +154,8 @@ fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     let n = busy.len() as u128;
     let distances: u128 =
         busy.iter().zip(&waited).map(|(a, b)| u128::from(a.abs_diff(*b)).pow(2)).sum();
-    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)); it is below -2.33 / sqrt(n - 1) by chance once in a
-    // hundred times. All multiplied by 100 to stay in whole numbers.
+    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)); it is below -2.33 / sqrt(n - 1) by
+    // chance once in a hundred times. All multiplied by 100 to stay in whole numbers.
     let whole = n * (n * n - 1);
     let by_chance = 100 + (2330 * 2330 / 100 / (n - 1)).isqrt();
     if 600 * distances > whole * by_chance {
@@ -172,8 +176,8 @@ fn ranks(values: &[u64]) -> Vec<u64> {
     ranks
 }
 
-/// Median distance from the median; with `multiples`, from the nearest multiple of the median, because a clock whose
-/// tick was missed goes on with a later one.
+/// Median distance from the median; with `multiples`, from the nearest multiple of the median,
+/// because a clock whose tick was missed goes on with a later one.
 fn variation_ns(values: &[u64], multiples: bool) -> u64 {
     let middle = median(values.to_vec()).max(1);
     let distance = |value: u64| {
@@ -264,8 +268,8 @@ mod tests {
         (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
     }
 
-    /// A client: timer, answer, timer, answer … `think`: the time to the next question counts from the answer, else
-    /// from the last question.
+    /// A client: timer, answer, timer, answer … `think`: the time to the next question counts from
+    /// the answer, else from the last question.
     fn client(think: bool) -> Thread {
         let mut thread = thread([], None);
         let mut now = 0;

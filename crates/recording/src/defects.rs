@@ -6,21 +6,25 @@ use std::fmt;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Defects {
-    /// Events the kernel could not hand over in time, as far as perf noticed. What they told is missing.
+    /// Events the kernel could not hand over in time, as far as perf noticed. What they told is
+    /// missing.
     pub lost_events: u64,
     /// Events earlier than the one before them: taken to be at the same time as that.
     pub backwards_events: u64,
     /// The longest such step, ns.
     pub backwards_most_ns: u64,
-    /// A CPU went on with another thread than the one that had got on it: the change is taken to be at its
-    /// event before.
+    /// A CPU went on with another thread than the one that had got on it: the change is taken to be
+    /// at its event before.
     pub mismatched_switches: u64,
-    /// A CPU that was idle went on with a thread that had not got on it: it is taken to have got on it as long
-    /// before its first charge of CPU time as that says. (Some kernels record nothing in the idle task's context.)
+    /// A CPU that was idle went on with a thread that had not got on it: it is taken to have got on
+    /// it as long before its first charge of CPU time as that says. (Some kernels record nothing in
+    /// the idle task's context.)
     pub missing_idle_switches: u64,
-    /// A thread that slept ran again without a wakeup: taken to be woken, by an interrupt or at a fixed time, when it ran.
+    /// A thread that slept ran again without a wakeup: taken to be woken, by an interrupt or at a
+    /// fixed time, when it ran.
     pub unseen_wakeups: u64,
-    /// Two entries into or two exits from a system call in a row: the missing one is put in or the second left out.
+    /// Two entries into or two exits from a system call in a row: the missing one is put in or the
+    /// second left out.
     pub unpaired_syscalls: u64,
     /// CPU time charged to a thread that was not running: left out.
     pub stray_runtimes: u64,

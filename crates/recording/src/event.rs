@@ -1,8 +1,8 @@
 //! The events a recording consists of, whatever file they were read from.
 //!
-//! Both readers (`perf_data`, `perf_script`) translate into these and hand them, in the order of the
-//! file, to the [`Sink`] that assembles threads from them (`timeline`). Strings are borrowed: an event
-//! lives no longer than the record it was read from.
+//! Both readers (`perf_data`, `perf_script`) translate into these and hand them, in the order of
+//! the file, to the [`Sink`] that assembles threads from them (`timeline`). Strings are borrowed:
+//! an event lives no longer than the record it was read from.
 
 /// One event: when, where, in whose context, what.
 #[derive(Debug, Clone, Copy)]
@@ -108,8 +108,8 @@ pub(crate) enum Note<'a> {
     Task { pid: i32, tid: i32, parent_pid: i32 },
     /// Samples carrying this id are from threads in this group.
     Cgroup { id: u64, path: &'a str },
-    /// Events the kernel had no room for. Newer kernels count them in two ways: in the stream where they are
-    /// missing, and for each event when it is closed (`by_the_kernel`).
+    /// Events the kernel had no room for. Newer kernels count them in two ways: in the stream where
+    /// they are missing, and for each event when it is closed (`by_the_kernel`).
     Lost { events: u64, by_the_kernel: bool },
 }
 

@@ -1,10 +1,11 @@
 //! Scheduler recordings of real machines, read into workloads.
 //!
-//! A recording is a perf.data file with scheduler tracepoints, or the text that `perf script` prints of one.
-//! It is read in three steps: a reader turns the file into events ([`Recording::read`] finds out which reader),
-//! the timeline assembles from them what each thread executed and what it waited for, and
-//! [`Recording::workload`] turns threads into programs. Time spent waiting for a CPU, for whatever reason, is
-//! in none of them: the workload is what the threads wanted to do. docs/recordings.md tells the whole story.
+//! A recording is a perf.data file with scheduler tracepoints, or the text that `perf script`
+//! prints of one. It is read in three steps: a reader turns the file into events
+//! ([`Recording::read`] finds out which reader), the timeline assembles from them what each thread
+//! executed and what it waited for, and [`Recording::workload`] turns threads into programs. Time
+//! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
+//! threads wanted to do. docs/recordings.md tells the whole story.
 //!
 //! Memory grows with threads and what they did, not with the size of the file.
 

@@ -1,5 +1,6 @@
-//! perf.data files, through the `linux-perf-data` crate: it finds the records and sorts them by time;
-//! what is in a sample of a tracepoint is read here, by the descriptions of its fields in the file itself.
+//! perf.data files, through the `linux-perf-data` crate: it finds the records and sorts them by
+//! time; what is in a sample of a tracepoint is read here, by the descriptions of its fields in the
+//! file itself.
 //!
 //! The crate believes what the file says of its own sizes, so `guard` looks through it first.
 

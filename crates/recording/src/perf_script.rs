@@ -1,8 +1,8 @@
 //! The text that `perf script` prints: one event a line, in order of time.
 //!
-//! Columns that other choices of `-F` add or leave out are coped with as long as thread, CPU, time, event
-//! and its content are there. The text of `trace-cmd report` and of the kernel's own `trace` file is close enough
-//! to be read too, and its column of flags tells the context.
+//! Columns that other choices of `-F` add or leave out are coped with as long as thread, CPU, time,
+//! event and its content are there. The text of `trace-cmd report` and of the kernel's own `trace`
+//! file is close enough to be read too, and its column of flags tells the context.
 
 use crate::error::Error;
 use crate::event::{Machine, Sink};

@@ -46,7 +46,8 @@ impl Recording {
     /// Reads a file of either kind.
     ///
     /// # Errors
-    /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at all.
+    /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at
+    /// all.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| io_error(&name, e))?;

@@ -8,8 +8,8 @@ use wildmatch::WildMatch;
 /// Chooses threads: by process, by name, or by control group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selector {
-    /// `pid:N`: threads of this process and of those it started; where the file does not tell processes, the
-    /// thread with this id and those it started.
+    /// `pid:N`: threads of this process and of those it started; where the file does not tell
+    /// processes, the thread with this id and those it started.
     Pid(i32),
     /// `comm:PATTERN`: threads with such a name.
     Comm(WildMatch),

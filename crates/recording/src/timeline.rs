@@ -1,10 +1,11 @@
 //! Threads out of events: what each thread executed, what it waited for, and who ended the wait.
 //!
-//! Follows `sched_switch` on every CPU. A thread that is preempted, throttled or queued is simply not
-//! running: that time vanishes here. CPU time is what `sched_stat_runtime` says was charged (interrupts and
-//! stolen time are not), spread over the wall time between two such events; where none came while a thread
-//! was on a CPU, it is the wall time. Whether a wakeup was the work of the running thread or of an interrupt
-//! that hit it is decided in `waker`, from what the file knows of the context.
+//! Follows `sched_switch` on every CPU. A thread that is preempted, throttled or queued is simply
+//! not running: that time vanishes here. CPU time is what `sched_stat_runtime` says was charged
+//! (interrupts and stolen time are not), spread over the wall time between two such events; where
+//! none came while a thread was on a CPU, it is the wall time. Whether a wakeup was the work of the
+//! running thread or of an interrupt that hit it is decided in `waker`, from what the file knows of
+//! the context.
 
 use crate::Defect;
 use crate::defects::Defects;
@@ -21,14 +22,15 @@ use waker::Cpu;
 
 /// CPUs beyond this are taken for damage, not for hardware.
 const CPUS_MAX: u32 = 4096;
-/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it was
-/// on its way into the scheduler then.
+/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it
+/// was on its way into the scheduler then.
 const EARLY_WAKE_MAX_NS: u64 = 1_000_000;
 /// So many steps backwards are forgiven, and one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
 
-/// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows it.
+/// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventCost {
     /// For entry into and for exit from a system call, each.
@@ -153,7 +155,8 @@ impl Timeline {
         self.thread_of(named.tid).prio = named.prio;
     }
 
-    /// Takes a new name. What `perf` did before it became the program it was told to start is forgotten.
+    /// Takes a new name. What `perf` did before it became the program it was told to start is
+    /// forgotten.
     fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
         let first_ns = self.first_ns;
         let thread = self.thread_of(tid);
@@ -229,8 +232,8 @@ impl Timeline {
         self.live(tid).state = State::Running(on);
     }
 
-    /// A thread gets off its CPU; `left` says why, `None` that it is not known. `to_idle`: nothing else
-    /// wanted the CPU.
+    /// A thread gets off its CPU; `left` says why, `None` that it is not known. `to_idle`: nothing
+    /// else wanted the CPU.
     fn leave(&mut self, tid: i32, now_ns: u64, left: Option<Left>, to_idle: bool) {
         if tid <= 0 {
             return;
@@ -251,8 +254,8 @@ impl Timeline {
         }
     }
 
-    /// A sleeping thread runs again (or the recording ends: `guessed` is `None`): writes down what it waited
-    /// for. Returns the index of the wait.
+    /// A sleeping thread runs again (or the recording ends: `guessed` is `None`): writes down what
+    /// it waited for. Returns the index of the wait.
     fn settle_wait(&mut self, tid: i32, now_ns: u64, guessed: Option<bool>) -> Option<usize> {
         let lost = self.defects.lost_events > 0;
         let live = self.live(tid);
@@ -480,8 +483,8 @@ impl Timeline {
 /// What a thread that runs again without a wakeup waited for; `None`: it did not wait.
 fn unseen_wakeup(guessed: bool, to_idle: bool, lost: bool) -> Option<Cause> {
     if guessed || to_idle {
-        // Its CPU had nothing else to do, so it did sleep; and what happens in the idle task's context
-        // is what goes missing most often.
+        // Its CPU had nothing else to do, so it did sleep; and what happens in the idle task's
+        // context is what goes missing most often.
         Some(Cause::Interrupt(Interrupt::Unknown))
     } else if lost {
         Some(Cause::Unseen)

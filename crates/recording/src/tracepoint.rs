@@ -49,7 +49,8 @@ impl Tracepoint {
     }
 }
 
-/// What the letters of `prev_state` mean; the kernel joins several by `|` and marks preemption by `+`.
+/// What the letters of `prev_state` mean; the kernel joins several by `|` and marks preemption by
+/// `+`.
 pub(crate) fn left(letters: &str) -> Left {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {

@@ -1,10 +1,11 @@
 //! The events of a run as a file that the Perfetto UI and Chrome (`about:tracing`) open.
 //!
-//! Answers to the Trace Event Format ("JSON object format"): complete slices (`X`), instants (`i`), counters (`C`)
-//! and names (`M`). Names are known only when the run ends, so events wait in an unnamed temporary file until
-//! then: memory stays proportional to the number of CPUs, tasks and throttled groups, however long the run.
-//! Three processes hold the tracks: CPUs (who ran), tasks (running, ready, parked, waiting for a lock) and limits
-//! (where each group was throttled, on how many CPUs, and its periods).
+//! Answers to the Trace Event Format ("JSON object format"): complete slices (`X`), instants (`i`),
+//! counters (`C`) and names (`M`). Names are known only when the run ends, so events wait in an
+//! unnamed temporary file until then: memory stays proportional to the number of CPUs, tasks and
+//! throttled groups, however long the run. Three processes hold the tracks: CPUs (who ran), tasks
+//! (running, ready, parked, waiting for a lock) and limits (where each group was throttled, on how
+//! many CPUs, and its periods).
 
 mod spool;
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 /// Width of the longest bar.
 const BAR: u64 = 52;
 
-/// One line a bucket of `[low, high, count]`: its bounds, its count and a bar. Empty for no buckets.
+/// One line a bucket of `[low, high, count]`: its bounds, its count and a bar. Empty for no
+/// buckets.
 ///
 /// Bounds are written with the binary suffixes `K`, `M`, `G` where they are whole: 65536 is `64K`.
 pub fn histogram(buckets: &[[u64; 3]]) -> String {

@@ -1,7 +1,8 @@
-//! A matrix of workloads and kernels: in each cell how far two worlds are apart, as a table for a terminal,
-//! as Markdown, and as a picture ([`svg`]).
+//! A matrix of workloads and kernels: in each cell how far two worlds are apart, as a table for a
+//! terminal, as Markdown, and as a picture ([`svg`]).
 //!
-//! Numbers are multiples of the tolerance: 1 is its edge. What was not compared has its reason below.
+//! Numbers are multiples of the tolerance: 1 is its edge. What was not compared has its reason
+//! below.
 
 mod svg;
 

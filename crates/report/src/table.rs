@@ -1,6 +1,7 @@
 //! Tables of runs: one row for each kernel, in blocks for groups, kinds of task or limits.
 //!
-//! A table that does not fit the width it is given wraps its cells; without a width every cell keeps one line.
+//! A table that does not fit the width it is given wraps its cells; without a width every cell
+//! keeps one line.
 
 use crate::units::{cpus, duration, percent};
 use comfy_table::{
@@ -37,13 +38,13 @@ pub struct ReplayRow {
     pub group: Option<GroupOutcome>,
     /// Latency of the bursts of the limited threads, ns.
     pub latency_ns: Percentiles,
-    /// Time to do the recorded work, divided by the same without a limit; `None` when it was not done
-    /// by the end of the run.
+    /// Time to do the recorded work, divided by the same without a limit; `None` when it was not
+    /// done by the end of the run.
     pub slowdown: Option<f64>,
 }
 
-/// What the groups in `quotas` used and how often they were stopped; all groups when it has none of them. A
-/// quota of `None` is one that changes during the run. `None` when there are no groups.
+/// What the groups in `quotas` used and how often they were stopped; all groups when it has none of
+/// them. A quota of `None` is one that changes during the run. `None` when there are no groups.
 pub fn groups(
     runs: &[Outcome],
     quotas: &BTreeMap<String, Option<Quota>>,
@@ -173,7 +174,8 @@ pub fn list(
     text(&table)
 }
 
-/// The leading columns of a table over runs: what the block is about, kernel, and seed where seeds differ.
+/// The leading columns of a table over runs: what the block is about, kernel, and seed where seeds
+/// differ.
 struct Labels {
     subject: Option<&'static str>,
     seeds: bool,
@@ -206,8 +208,8 @@ impl Labels {
     }
 }
 
-/// A table without borders but for a line under the header; the first `labels` columns are names and stand
-/// left, the others are numbers and stand right. Column `name` may be broken into lines.
+/// A table without borders but for a line under the header; the first `labels` columns are names
+/// and stand left, the others are numbers and stand right. Column `name` may be broken into lines.
 fn new_table(header: &[&str], labels: usize, name: usize, width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);

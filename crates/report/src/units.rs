@@ -1,6 +1,7 @@
 //! Numbers with their units, short enough for a column.
 
-/// A length of time with three significant digits in the unit that suits it: `0`, `850ns`, `1.25ms`, `72.1s`.
+/// A length of time with three significant digits in the unit that suits it: `0`, `850ns`,
+/// `1.25ms`, `72.1s`.
 pub fn duration(ns: u64) -> String {
     // Each limit is where rounding to three digits would reach 1000 of the unit.
     let (value, unit) = match ns {

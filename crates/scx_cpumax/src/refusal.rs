@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what can be seen before it is loaded.
+//! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what
+//! can be seen before it is loaded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// `CBW_DEPTH_MAX`.
 const DEPTH_MAX: usize = 32;
 
-/// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then drops a reference to the
-/// group that it never took, and crashes when the group is removed.
+/// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then
+/// drops a reference to the group that it never took, and crashes when the group is removed.
 pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
     let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0)]);
     while let Some((group, level)) = found.pop() {

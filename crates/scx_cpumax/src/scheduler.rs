@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loads the BPF program, hands the machine over to it and takes it back.
 //!
-//! Whatever keeps it from loading is said in one message: no privileges, no `sched_ext`, no BTF, another scheduler, a kernel
-//! function that is missing, a cgroup that cannot be represented, or the verifier's last words.
+//! Whatever keeps it from loading is said in one message: no privileges, no `sched_ext`, no BTF,
+//! another scheduler, a kernel function that is missing, a cgroup that cannot be represented, or
+//! the verifier's last words.
 
 use std::ffi::CStr;
 use std::fs;
@@ -85,7 +86,8 @@ const EXIT_KIND_UNREGISTERED: i32 = 64;
 const EXIT_CODE_RESTART: i64 = 1 << 48;
 
 impl<'obj> Scheduler<'obj> {
-    /// Checks, loads and attaches. A CPU that came or went meanwhile is an ending at once: the kernel asks to start again.
+    /// Checks, loads and attaches. A CPU that came or went meanwhile is an ending at once: the
+    /// kernel asks to start again.
     pub fn load(options: &Options, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
         check_kernel()?;
         if let Some(refusal) = crate::refusal::of_hierarchy(Path::new(CGROUPS), options.groups_max)
@@ -93,7 +95,8 @@ impl<'obj> Scheduler<'obj> {
             bail!("{refusal}");
         }
         capture_libbpf_log(options.verbose);
-        // Before the CPUs are counted, so that the kernel sees whether they are still the same when it takes the scheduler.
+        // Before the CPUs are counted, so that the kernel sees whether they are still the same when
+        // it takes the scheduler.
         let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ).unwrap_or_default();
         let topology = Topology::read();
         let mut open =
@@ -117,7 +120,8 @@ impl<'obj> Scheduler<'obj> {
         Ok(this)
     }
 
-    /// Newer kernels attach first and enable then; what goes wrong there is only in the exit record.
+    /// Newer kernels attach first and enable then; what goes wrong there is only in the exit
+    /// record.
     fn wait_until_enabled(&self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -175,8 +179,9 @@ impl<'obj> Scheduler<'obj> {
         self.link = None;
     }
 
-    /// Ends all limits, and gives those who waited at the boundary time to be in user mode once: the kernel frees a program
-    /// only when each task that it preempted has been there, which under small limits would take minutes.
+    /// Ends all limits, and gives those who waited at the boundary time to be in user mode once:
+    /// the kernel frees a program only when each task that it preempted has been there, which under
+    /// small limits would take minutes.
     fn let_everybody_go(&mut self) {
         self.skel.maps.bss_data.as_deref_mut().expect("the program has data").cbw_in_charge = 0;
         let start = Instant::now();
@@ -196,8 +201,9 @@ impl<'obj> Scheduler<'obj> {
     /// The group of a cgroup, by its id.
     pub fn group(&self, id: u64) -> Option<Group> {
         let address = self.address_of(id)?;
-        // SAFETY: the program only hands out addresses inside the arena, which libbpf maps into this process for as long as
-        // the skeleton lives. A group that goes away meanwhile leaves readable memory, in which the id is another.
+        // SAFETY: the program only hands out addresses inside the arena, which libbpf maps into
+        // this process for as long as the skeleton lives. A group that goes away meanwhile leaves
+        // readable memory, in which the id is another.
         let group = unsafe { address.read_volatile() };
         (group.id == id).then_some(group)
     }
@@ -206,7 +212,8 @@ impl<'obj> Scheduler<'obj> {
     pub fn cpus(&self, id: u64) -> Vec<Cpu> {
         let rodata = self.skel.maps.rodata_data.as_ref().expect("the program has constants");
         let Some(address) = self.address_of(id) else { return Vec::new() };
-        // SAFETY: as above; the program has made room behind the group for as many CPUs as it was told there are.
+        // SAFETY: as above; the program has made room behind the group for as many CPUs as it was
+        // told there are.
         let cpu = |n| unsafe { address.add(1).cast::<Cpu>().add(n).read_volatile() };
         (0..rodata.nr_cpus as usize).map(cpu).collect()
     }
@@ -225,7 +232,8 @@ impl<'obj> Scheduler<'obj> {
         if value.len() < size_of::<Task>() {
             return None;
         }
-        // SAFETY: the bytes are a whole `struct cbw_task`, and every pattern of bits is a valid one.
+        // SAFETY: the bytes are a whole `struct cbw_task`, and every pattern of bits is a valid
+        // one.
         Some(unsafe { value.as_ptr().cast::<Task>().read_unaligned() })
     }
 }
@@ -275,7 +283,8 @@ fn configure(
     Ok(())
 }
 
-/// Whether the kernel itself sees to it that real-time tasks leave something to those of `sched_ext`.
+/// Whether the kernel itself sees to it that real-time tasks leave something to those of
+/// `sched_ext`.
 fn has_server() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let queue = btf.type_by_name::<Struct<'_>>("rq");
@@ -366,8 +375,8 @@ fn is_of_another_form(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
-/// Debian's 7.1.13 has the functions to which the kernel adds an argument, and leaves out of its type information what would
-/// say that it does.
+/// Debian's 7.1.13 has the functions to which the kernel adds an argument, and leaves out of its
+/// type information what would say that it does.
 fn explain_missing(name: &str, other_form: bool, release: &str) -> String {
     let why = if other_form {
         "; it has it with arguments that the kernel should add by itself, and the type information of this build lacks what \

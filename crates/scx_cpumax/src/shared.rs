@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The records that the BPF program keeps, as `bpf/intf.h` lays them out.
 //!
-//! The program says how large it thinks they are, and the loader refuses to go on if it thinks otherwise.
+//! The program says how large it thinks they are, and the loader refuses to go on if it thinks
+//! otherwise.
 
 /// `struct cbw_group` up to its per-CPU part. Times are in nanoseconds.
 #[repr(C)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The unix socket that answers for the scheduler: a line of JSON in, a line of JSON out.
 //!
-//! One client at a time, each with little time and a short request: nobody can hold up the scheduler's loader.
+//! One client at a time, each with little time and a short request: nobody can hold up the
+//! scheduler's loader.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};

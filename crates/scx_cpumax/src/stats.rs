@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a group and its tasks went through, under the names of `cpu.stat` where it has one.
 //!
-//! The kernel leaves `nr_periods`, `nr_throttled` and `throttled_usec` of `cpu.stat` at zero while a `sched_ext` scheduler is loaded;
-//! these are the numbers that would be there.
+//! The kernel leaves `nr_periods`, `nr_throttled` and `throttled_usec` of `cpu.stat` at zero while
+//! a `sched_ext` scheduler is loaded; these are the numbers that would be there.
 
 use std::fs;
 use std::io;
@@ -61,8 +61,9 @@ pub struct GroupStat {
     pub refused: u64,
     /// Charged to the group while it had a limit.
     pub charged_usec: u64,
-    /// What came into the pool or paid debt, less what was charged, is held by CPUs, in the pool, and plus what is owed: 0 where
-    /// none of its tasks runs, or the scheduler has lost or made runtime.
+    /// What came into the pool or paid debt, less what was charged, is held by CPUs, in the pool,
+    /// and plus what is owed: 0 where none of its tasks runs, or the scheduler has lost or made
+    /// runtime.
     pub unaccounted_nsec: i64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskStat>,

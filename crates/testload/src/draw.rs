@@ -1,7 +1,8 @@
 //! Lengths of time drawn from a seed: `2ms`, `uniform:1ms..3ms`, `exp:2ms`, `lognormal:2ms,0.5`.
 //!
 //! One generator for each connection or thread, so that what one of them draws does not depend on
-//! how fast the others are. Long tails are cut at twenty times the mean or median: a load is bounded.
+//! how fast the others are. Long tails are cut at twenty times the mean or median: a load is
+//! bounded.
 
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

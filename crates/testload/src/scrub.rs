@@ -1,9 +1,10 @@
 //! Takes out of a recording what it tells about the machine beyond scheduling, so that it can be
 //! given away: names of other programs, file names, host name, command line, build ids.
 //!
-//! It reads the file format described in the kernel's tools/perf/Documentation/perf.data-file-format.txt
-//! as far as this needs: header, attributes, records, feature sections. Records keep their lengths,
-//! so every event keeps its place and its time. Compressed recordings are refused.
+//! It reads the file format described in the kernel's
+//! tools/perf/Documentation/perf.data-file-format.txt as far as this needs: header, attributes,
+//! records, feature sections. Records keep their lengths, so every event keeps its place and its
+//! time. Compressed recordings are refused.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;

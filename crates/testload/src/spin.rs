@@ -2,8 +2,8 @@
 //! speed hardly depends on what runs on the core's other hyper-thread.
 //!
 //! The length is in CPU time, not in turns: the clock of a shared machine drifts by a tenth within
-//! minutes, and what is compared is scheduling, not the speed of the processor. The thread's CPU clock
-//! is read some five times for each piece of work, each time to aim at what is left of it.
+//! minutes, and what is compared is scheduling, not the speed of the processor. The thread's CPU
+//! clock is read some five times for each piece of work, each time to aim at what is left of it.
 
 use crate::clock::thread_cpu_ns;
 use std::hint::black_box;
@@ -13,8 +13,8 @@ const TURNS_PER_US: u64 = 100;
 /// What is left is done without looking at the clock again.
 const CLOSE_NS: u64 = 5_000;
 
-/// Uses that much CPU time of the calling thread, in user mode but for reading the clock. Nothing waits for it: it does
-/// not end early when the thread is stopped for a while.
+/// Uses that much CPU time of the calling thread, in user mode but for reading the clock. Nothing
+/// waits for it: it does not end early when the thread is stopped for a while.
 pub fn spin_ns(cpu_ns: u64) {
     let begin_ns = thread_cpu_ns();
     let (mut turns_done, mut used_ns) = (0_u64, 0_u64);

@@ -3,8 +3,8 @@
 //! beside each other. The steps leave files in one directory, so each can be done again alone.
 //!
 //! Needs root, perf and a cgroup v1 or v2 cpu controller. The load is in a group of its own, its
-//! client outside, as a service and its users are. Latency is taken where the model takes it: at the
-//! thread that does the work, from the time a request is due (a client's write, a timer's tick)
+//! client outside, as a service and its users are. Latency is taken where the model takes it: at
+//! the thread that does the work, from the time a request is due (a client's write, a timer's tick)
 //! until its work is done.
 
 mod cgroup;

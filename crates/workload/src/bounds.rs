@@ -1,8 +1,8 @@
 //! How large a workload may be. Generous for every experiment worth running, and small enough that
 //! whatever comes in, the memory it takes is bounded.
 
-/// Largest scenario file, bytes. A file made for it takes up to 550 times its size in memory while it
-/// is read (a table for every two bytes); an honest one about a hundred times.
+/// Largest scenario file, bytes. A file made for it takes up to 550 times its size in memory while
+/// it is read (a table for every two bytes); an honest one about a hundred times.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest run, and longest single length of time in a workload, ns: one day.
 pub const MAX_DURATION_NS: u64 = 86_400 * NS_PER_S;

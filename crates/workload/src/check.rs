@@ -109,7 +109,8 @@ pub(crate) fn reference(spot: Spot, field: &'static str, ix: u32, len: usize) ->
     flaw(spot, field, Kind::Name, format!("{field} refers to number {ix}"), accepted)
 }
 
-/// Names are printed, compared and used in paths of metrics; anything but control characters will do.
+/// Names are printed, compared and used in paths of metrics; anything but control characters will
+/// do.
 pub(crate) fn name(spot: Spot, name: &str, seen: &mut BTreeSet<String>) -> Checked {
     let accepted = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
     if name.is_empty() {

@@ -40,8 +40,9 @@ pub struct Stream(Pcg64Mcg);
 impl Stream {
     /// The stream of entity `index` of kind `domain` in the run with this seed.
     ///
-    /// The state is two outputs of `SplitMix64` started from `mix(mix(mix(seed) + domain) + index)`,
-    /// where `mix` is one step of `SplitMix64`; the low half of the state is the first of the two.
+    /// The state is two outputs of `SplitMix64` started from `mix(mix(mix(seed) + domain) +
+    /// index)`, where `mix` is one step of `SplitMix64`; the low half of the state is the first of
+    /// the two.
     pub fn new(seed: u64, domain: Domain, index: u64) -> Stream {
         let key = mix(mix(mix(seed).wrapping_add(domain as u64)).wrapping_add(index));
         let low = mix(key);

@@ -1,9 +1,9 @@
 //! Workloads: groups, tasks and the programs they run.
 //!
 //! A [`Workload`] is what every world (the model, a virtual machine, the host) is given. It comes
-//! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording. It
-//! says nothing about kernels: the same workload is run on each. Whatever it came from, one set of
-//! checks ([`Workload::check`]) decides whether it is accepted.
+//! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording.
+//! It says nothing about kernels: the same workload is run on each. Whatever it came from, one set
+//! of checks ([`Workload::check`]) decides whether it is accepted.
 
 pub mod bounds;
 pub mod build;

@@ -1,4 +1,5 @@
-//! The lock of the memory map that all tasks share (kernel: `mmap_lock`): which of a workload's locks real tasks take it for.
+//! The lock of the memory map that all tasks share (kernel: `mmap_lock`): which of a workload's
+//! locks real tasks take it for.
 
 use crate::model::{LockIx, LockKind, Op, Workload};
 
@@ -6,8 +7,8 @@ use crate::model::{LockIx, LockKind, Op, Workload};
 pub const MEMORY_MAP: &str = "mmap_lock";
 
 impl Workload {
-    /// Whether that lock is an rwsem of that name, which is taken only in system calls that do nothing but hold it for some kernel
-    /// time.
+    /// Whether that lock is an rwsem of that name, which is taken only in system calls that do
+    /// nothing but hold it for some kernel time.
     pub fn is_memory_map(&self, lock: LockIx) -> bool {
         let spec = &self.locks[lock as usize];
         let takes = |op: &Op| matches!(*op, Op::Lock { lock: taken, .. } if taken == lock);

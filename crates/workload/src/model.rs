@@ -96,7 +96,8 @@ pub struct MachineSpec {
     pub cost_timing: bool,
     /// From sending an interrupt to another CPU until its handler runs, ns.
     pub ipi_ns: u64,
-    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (real-time kernels only).
+    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (real-time kernels
+    /// only).
     pub softirqs: Vec<SoftirqSpec>,
 }
 
@@ -143,7 +144,8 @@ impl Preempt {
         matches!(self, Preempt::Rt | Preempt::RtLazy)
     }
 
-    /// Whether a fair task makes way for another where it returns to user mode, or at the next tick.
+    /// Whether a fair task makes way for another where it returns to user mode, or at the next
+    /// tick.
     pub fn is_lazy(self) -> bool {
         matches!(self, Preempt::Lazy | Preempt::RtLazy)
     }
@@ -193,7 +195,8 @@ pub struct LockSpec {
 pub enum LockKind {
     /// Exclusive, sleeping; woken in order of arrival.
     Mutex,
-    /// Readers together, writers alone, woken in order of arrival; a waiting writer stops new readers.
+    /// Readers together, writers alone, woken in order of arrival; a waiting writer stops new
+    /// readers.
     Rwsem,
     /// As rwsem; a writer first stops all readers and then waits for those inside
     /// (`cgroup_threadgroup_rwsem`).
@@ -561,9 +564,11 @@ pub enum Signal {
 /// What a run must show. Checked by whoever runs the workload, on the kernels it names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
-    /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty: all.
+    /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty:
+    /// all.
     pub kernels: String,
-    /// Path of a number in the result, e.g. `groups./limited.usage_usec`, `tasks.hog.latency_ns.max`.
+    /// Path of a number in the result, e.g. `groups./limited.usage_usec`,
+    /// `tasks.hog.latency_ns.max`.
     pub metric: String,
     /// Divided by the same metric on this kernel, when given.
     pub over: Option<String>,

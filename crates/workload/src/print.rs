@@ -1,8 +1,8 @@
 //! Prints a workload as a scenario file, so that a failing case can be kept, read and edited.
 //!
 //! Reading what was printed gives the same workload, except for what no file can say: distributions
-//! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish, and
-//! a constant distribution becomes a fixed length.
+//! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish,
+//! and a constant distribution becomes a fixed length.
 
 use crate::model::{
     Action, Affinity, Arrivals, Class, Distribution, Expectation, Intervention, LockIx, LockKind,

@@ -1,7 +1,7 @@
 //! Random workloads for property tests: everything the language can say, at a size that a test can
-//! afford. Valid by construction and the same for the same seed. Programs do not deadlock: locks are
-//! taken in one order, and nobody waits for a token or a child while holding one. (A task that is
-//! killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
+//! afford. Valid by construction and the same for the same seed. Programs do not deadlock: locks
+//! are taken in one order, and nobody waits for a token or a child while holding one. (A task that
+//! is killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
 
 mod program;
 mod real;

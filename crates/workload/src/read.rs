@@ -34,8 +34,8 @@ pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
     resolve(&draft, Some(source))
 }
 
-/// Reads a workload from a scenario file, of which no more than [`crate::bounds::MAX_FILE_BYTES`] are
-/// ever read.
+/// Reads a workload from a scenario file, of which no more than [`crate::bounds::MAX_FILE_BYTES`]
+/// are ever read.
 ///
 /// # Errors
 /// The file cannot be read, is too large or is not text; else as [`parse`].

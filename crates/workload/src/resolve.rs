@@ -1,8 +1,8 @@
 //! From names to indices: turns what was read or built into a [`Workload`].
 //!
 //! Sets of CPUs and distributions are kept once each, numbered in the order of their first use:
-//! machine, tasks with their programs, sources, interventions by time. Groups that only occur in the
-//! path of another are added before it.
+//! machine, tasks with their programs, sources, interventions by time. Groups that only occur in
+//! the path of another are added before it.
 
 use crate::bounds::{MAX_GROUPS, MAX_LOOP_DEPTH, MAX_OPS};
 use crate::build::{Act, Arrive, Builder, Cpus, Length, Marks, to_ns};

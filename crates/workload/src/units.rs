@@ -115,8 +115,8 @@ pub(crate) fn nearest<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // A name is worth suggesting when at most a third of it has to change; comparing is quadratic in
-    // length, so only beginnings are compared.
+    // A name is worth suggesting when at most a third of it has to change; comparing is quadratic
+    // in length, so only beginnings are compared.
     const COMPARED_CHARS: usize = 64;
     let head = |name: &str| -> String {
         name.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect()

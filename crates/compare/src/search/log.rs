@@ -1,5 +1,6 @@
-//! The log of a search: a JSON object on each line, the first of which says what is searched. Written line by
-//! line, so that whatever ends the program leaves at most the last line unfinished, which is then left out.
+//! The log of a search: a JSON object on each line, the first of which says what is searched.
+//! Written line by line, so that whatever ends the program leaves at most the last line unfinished,
+//! which is then left out.
 
 use super::Kind;
 use crate::world::Error;
@@ -53,7 +54,8 @@ impl Log {
     /// The log in this file, which may be empty or not there yet; `search` says what is searched.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has something else in it, which is left as it is.
+    /// When the file cannot be read or written, or has something else in it, which is left as it
+    /// is.
     pub fn open(path: &Path, search: &str) -> Result<Log, Error> {
         let wrong = |error: std::io::Error| file_error(path, &error);
         let mut file = OpenOptions::new()
@@ -107,7 +109,8 @@ impl Log {
 
 /// What is in a file.
 enum Contents {
-    /// The log that is to go on: its cases, and how many bytes these are together with the first line.
+    /// The log that is to go on: its cases, and how many bytes these are together with the first
+    /// line.
     Log { lines: Vec<Line>, bytes: u64 },
     /// Something else: what, in a sentence.
     Other(String),

@@ -1,4 +1,5 @@
-//! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario by scenario.
+//! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario
+//! by scenario.
 
 mod document;
 

@@ -52,7 +52,8 @@ fn entries() -> Vec<Entry> {
     RELEASES.iter().zip(ends).map(entry).chain(unreleased).collect()
 }
 
-/// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to 7.0.
+/// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to
+/// 7.0.
 fn before(version: Version) -> Version {
     match (version.major, version.minor) {
         (5, 0) => Version { major: 4, minor: 20 },

@@ -1,5 +1,6 @@
-//! `cpumax run --on vm` and `--on host`: scenarios on real kernels. They are held to what the scenario expects, as far
-//! as it can be measured there; `cpumax compare` holds them against the model.
+//! `cpumax run --on vm` and `--on host`: scenarios on real kernels. They are held to what the
+//! scenario expects, as far as it can be measured there; `cpumax compare` holds them against the
+//! model.
 
 use crate::args::{DEFAULT_KERNELS, RunArgs, RunOn, Seeds, VmMode, WorldName};
 use crate::builtin;
@@ -182,7 +183,8 @@ fn tolerances(workload: &Workload, reports: &[(&Planned<'_>, &Report)]) -> Toler
     }
 }
 
-/// The tolerance of that number; of one that `compare` does not hold to anything, and of a ratio, what it allows times.
+/// The tolerance of that number; of one that `compare` does not hold to anything, and of a ratio,
+/// what it allows times.
 fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f64 {
     const SHARE: f64 = 0.03;
     let deviations = compare(outcome, outcome, &tolerances);
@@ -394,7 +396,8 @@ fn write(
     Ok(out.flush()?)
 }
 
-/// Numbers that were not measured, with the kernels on which they were not, where they were on others.
+/// Numbers that were not measured, with the kernels on which they were not, where they were on
+/// others.
 fn not_measured(reports: &[&Report]) -> Vec<String> {
     let mut kernels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for report in reports {

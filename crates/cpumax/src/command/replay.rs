@@ -1,7 +1,8 @@
-//! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no limit.
+//! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no
+//! limit.
 //!
-//! Every run does the recorded work to its end, however long that takes; what is told of a run is told up
-//! to the exit of the last limited thread.
+//! Every run does the recorded work to its end, however long that takes; what is told of a run is
+//! told up to the exit of the last limited thread.
 
 mod what_if;
 

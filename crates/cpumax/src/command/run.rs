@@ -1,4 +1,5 @@
-//! `cpumax run`: scenarios on kernels, tables of what came of it, and whether it is what must come of it.
+//! `cpumax run`: scenarios on kernels, tables of what came of it, and whether it is what must come
+//! of it.
 
 use crate::args::{RunArgs, RunOn, Seeds};
 use crate::builtin;

@@ -1,4 +1,5 @@
-//! `cpumax sched`: starts the `sched_ext` scheduler, a program of its own, in the place of this one.
+//! `cpumax sched`: starts the `sched_ext` scheduler, a program of its own, in the place of this
+//! one.
 
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};

@@ -1,4 +1,5 @@
-//! `cpumax search`: small random scenarios in two worlds, until some are found on which the two differ.
+//! `cpumax search`: small random scenarios in two worlds, until some are found on which the two
+//! differ.
 
 use crate::args::{SearchArgs, WorldName};
 use crate::failure::Failure;

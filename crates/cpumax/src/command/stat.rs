@@ -1,7 +1,8 @@
 //! `cpumax stat`: what the `sched_ext` scheduler did to groups, asked of its socket.
 //!
-//! In the form of `cpu.stat` for one group, as a table, as JSON, and as `OpenMetrics` with the names that dashboards of
-//! containers already use. The scheduler is another program under another licence: nothing is shared but lines of JSON.
+//! In the form of `cpu.stat` for one group, as a table, as JSON, and as `OpenMetrics` with the
+//! names that dashboards of containers already use. The scheduler is another program under another
+//! licence: nothing is shared but lines of JSON.
 
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};

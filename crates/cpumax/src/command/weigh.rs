@@ -1,5 +1,6 @@
-//! `cpumax weigh`: what the rules of each kernel give and cost, scenario by scenario, and where the last
-//! kernel of the list does worse than the one it is held against. The table of docs/proposal.md.
+//! `cpumax weigh`: what the rules of each kernel give and cost, scenario by scenario, and where the
+//! last kernel of the list does worse than the one it is held against. The table of
+//! docs/proposal.md.
 
 use crate::args::{Running, WeighArgs};
 use crate::builtin;
@@ -165,12 +166,14 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-/// Whether a workload is a recording; of those periods begin at random, where use is not counted from.
+/// Whether a workload is a recording; of those periods begin at random, where use is not counted
+/// from.
 fn is_recorded(workload: &Workload) -> bool {
     workload.machine.timer_phase_ns.is_none()
 }
 
-/// How long a run was at work, s: all of its time, or until the limited threads of a recording were done, if they were.
+/// How long a run was at work, s: all of its time, or until the limited threads of a recording were
+/// done, if they were.
 fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let limited =
         |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
@@ -294,7 +297,8 @@ impl Weight {
     }
 }
 
-/// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is gone.
+/// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is
+/// gone.
 fn idle(workload: &Workload) -> Workload {
     let mut idle = Workload::empty(&workload.name, &workload.shows, IDLE_NS);
     idle.machine.cpus = workload.machine.cpus;
@@ -328,7 +332,8 @@ fn most(values: impl Iterator<Item = u64>) -> f64 {
     values.max().unwrap_or(0) as f64
 }
 
-/// Among kinds of task with the same program, number and limits above: the least CPU time of one to the mean.
+/// Among kinds of task with the same program, number and limits above: the least CPU time of one to
+/// the mean.
 fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
     let mut alike: BTreeMap<(String, u32, usize), Vec<f64>> = BTreeMap::new();
     for kind in &workload.tasks {

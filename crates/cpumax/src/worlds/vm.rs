@@ -59,7 +59,8 @@ impl World for Machine<'_> {
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
         let cpus = jobs.iter().map(|job| self.lab.host_cpus(self.mode(job))).max().unwrap_or(1);
         let side_by_side = side_by_side(self.how.side_by_side, cpus);
-        // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is told.
+        // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is
+        // told.
         let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
         for (chunk, jobs) in jobs.chunks(chunk_len).enumerate() {
             let asked: Vec<cpumax_lab::Job> = jobs.iter().map(|job| self.job(job)).collect();
@@ -164,8 +165,8 @@ impl Watch for Keyboard {
     }
 }
 
-/// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their own that have been fetched;
-/// the others of it are told.
+/// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their
+/// own that have been fetched; the others of it are told.
 pub fn kernels(list: &str) -> anyhow::Result<Vec<Asked>> {
     kernels_of(list, is_here)
 }

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What this program prints with these arguments, and the instructions that takes; `None` without a valgrind.
+/// What this program prints with these arguments, and the instructions that takes; `None` without a
+/// valgrind.
 pub fn callgrind(args: &[&OsStr]) -> Option<(String, u64)> {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("callgrind.out");
     let output = Command::new("valgrind")

@@ -19,7 +19,8 @@ impl Machine<'_> {
         false
     }
 
-    /// When the silo will have used up its runtime (or, to 5.3, when that expires) if what runs goes on.
+    /// When the silo will have used up its runtime (or, to 5.3, when that expires) if what runs
+    /// goes on.
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let silo = &rq.bandwidth;
@@ -41,7 +42,8 @@ impl Machine<'_> {
         if self.rules.slices_expire { due_ns.min(silo.expires_ns) } else { due_ns }
     }
 
-    /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+ only).
+    /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+
+    /// only).
     #[inline]
     pub(crate) fn pay(&mut self, q: CfsRqId, ns: u64) -> bool {
         self.cfs_rqs[q].bandwidth.enabled && self.pay_limited(q, ns)

@@ -1,4 +1,5 @@
-//! Handing the pool to throttled silos (kernel: `distribute_cfs_runtime()`, `__cfsb_csd_unthrottle()`).
+//! Handing the pool to throttled silos (kernel: `distribute_cfs_runtime()`,
+//! `__cfsb_csd_unthrottle()`).
 
 use crate::bandwidth::rules::{Exhaustion, Release};
 use crate::cost::{REMOTE_NS, Section};
@@ -9,7 +10,8 @@ use crate::machine::{Event, Machine};
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
 
-/// A distribution under way. Where releases take time it lasts, and what others do meanwhile comes in between.
+/// A distribution under way. Where releases take time it lasts, and what others do meanwhile comes
+/// in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk {
     /// In whose interrupt it is.
@@ -46,8 +48,9 @@ enum Step {
 }
 
 impl Machine<'_> {
-    /// Grants each throttled silo its debt and 1 ns, in order, while the pool lasts, and releases those that come out
-    /// positive. Whether some are still throttled; nothing where releases take time, as then the walk goes on by itself.
+    /// Grants each throttled silo its debt and 1 ns, in order, while the pool lasts, and releases
+    /// those that come out positive. Whether some are still throttled; nothing where releases take
+    /// time, as then the walk goes on by itself.
     pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
         let mut walk = self.begin_walk(group, timer, 0);
         if self.locks_cost() {

@@ -32,8 +32,9 @@ impl Machine<'_> {
         Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
     }
 
-    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now. On a real kernel the tasks of
-    /// the start are woken just before it, so that an edge on the start comes after them.
+    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now. On a
+    /// real kernel the tasks of the start are woken just before it, so that an edge on the start
+    /// comes after them.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
         let is_there = here.is_some() && self.cpus[here].online;
@@ -126,7 +127,8 @@ impl Machine<'_> {
             pool.passes = 0;
             self.scale_period(group);
         }
-        // A pass that took time is followed, in the same call, by a look whether the timer is due again.
+        // A pass that took time is followed, in the same call, by a look whether the timer is due
+        // again.
         let expiry_ns = self.groups[group].pool.expiry_ns;
         self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { over_ns });
     }

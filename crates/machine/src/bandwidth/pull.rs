@@ -1,10 +1,11 @@
 //! Bandwidth control in which CPUs pull: rules of our own, argued in docs/proposal.md.
 //!
-//! A silo holds 0 to one slice of runtime and never owes; what runs without runtime is its group's debt. A
-//! silo that is turned down remembers the pool's epoch, so that asking again is one comparison; nothing
-//! else is marked, above or below it. Tasks that parked hang in a tree of their own, of which only what
-//! holds some is part. A refill mails shares to a few of the CPUs that wait, each of which does the same for
-//! a few more; and a CPU takes back, when it schedules, as many tasks as its runtime feeds.
+//! A silo holds 0 to one slice of runtime and never owes; what runs without runtime is its group's
+//! debt. A silo that is turned down remembers the pool's epoch, so that asking again is one
+//! comparison; nothing else is marked, above or below it. Tasks that parked hang in a tree of their
+//! own, of which only what holds some is part. A refill mails shares to a few of the CPUs that
+//! wait, each of which does the same for a few more; and a CPU takes back, when it schedules, as
+//! many tasks as its runtime feeds.
 
 mod check;
 mod faults;
@@ -18,7 +19,8 @@ use cpumax_outcome::trace::What;
 pub(crate) use faults::Fault;
 use smallvec::SmallVec;
 
-/// The least that a waiting CPU is sent, if the pool has it, ns: less would not pay for its interrupt.
+/// The least that a waiting CPU is sent, if the pool has it, ns: less would not pay for its
+/// interrupt.
 const MIN_GRANT_NS: u64 = 100_000;
 /// CPUs that one interrupt handler tells.
 const FANOUT: u32 = 4;
@@ -29,7 +31,8 @@ const DARK_QUOTAS: u64 = 4;
 #[derive(Debug, Clone, Default)]
 #[repr(align(64))]
 pub(crate) struct Parked {
-    /// Silos of child groups that hold parked tasks which this level does not keep from coming back, the next one first.
+    /// Silos of child groups that hold parked tasks which this level does not keep from coming
+    /// back, the next one first.
     children: SmallVec<[CfsRqId; 4]>,
     /// It is among its parent's `children`.
     linked: bool,
@@ -73,7 +76,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether a task may run in user mode here, as far as this level goes. Takes runtime if it must.
+    /// Whether a task may run in user mode here, as far as this level goes. Takes runtime if it
+    /// must.
     pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
         let silo = &self.cfs_rqs[q].bandwidth;
         if !silo.enabled || silo.runtime_remaining_ns > 0 && !silo.throttled {
@@ -130,8 +134,8 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
     }
 
-    /// At a tick: what would run out before the next one is filled up, so that only the end of a quota needs
-    /// a timer of its own.
+    /// At a tick: what would run out before the next one is filled up, so that only the end of a
+    /// quota needs a timer of its own.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;
         let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
@@ -179,7 +183,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Runtime that brings back one task: a slice brings as many as it lets run for a whole slice of theirs.
+    /// Runtime that brings back one task: a slice brings as many as it lets run for a whole slice
+    /// of theirs.
     fn feeds_one_ns(&self) -> i64 {
         let (slice_ns, own_ns) = (self.slice_ns(), self.base_slice_ns as i64);
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
@@ -199,8 +204,8 @@ impl Machine<'_> {
         }
     }
 
-    /// There is nothing to take: what runs here parks on its way to user mode, what it uses until then is
-    /// owed by the group.
+    /// There is nothing to take: what runs here parks on its way to user mode, what it uses until
+    /// then is owed by the group.
     fn deny(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (group, cpu) = (rq.group, rq.cpu);
@@ -339,8 +344,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Before a refill pays back: what runs without runtime owes up to its last tick, whether that was an event
-    /// or not.
+    /// Before a refill pays back: what runs without runtime owes up to its last tick, whether that
+    /// was an event or not.
     pub(crate) fn count_debts(&mut self, group: GroupId) {
         for cpu in self.cpus.ids() {
             let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()) else { return };
@@ -351,7 +356,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A refill first pays back what the group owes: half of itself at most, all of it once that is too much.
+    /// A refill first pays back what the group owes: half of itself at most, all of it once that is
+    /// too much.
     pub(crate) fn repay(&mut self, group: GroupId) {
         let slice_ns = self.slice_ns() as u64;
         let unseen = self.has(Fault::RefillUnseen);
@@ -391,8 +397,8 @@ impl Machine<'_> {
         self.gave_back(group, cpu);
     }
 
-    /// A limit starts or ends to hold for a silo: what was sent to it is worth nothing any more, and what is
-    /// parked below gets another chance.
+    /// A limit starts or ends to hold for a silo: what was sent to it is worth nothing any more,
+    /// and what is parked below gets another chance.
     pub(crate) fn limit_changed(&mut self, q: CfsRqId) {
         if !self.rules.pull {
             return;

@@ -1,8 +1,9 @@
 //! What differs between generations of CPU bandwidth control, as data.
 //!
-//! One [`Rules`] literal for each generation and for each release inside one that changed something the
-//! model shows; the difference between two kernels is the difference between two literals. Each field is
-//! read at exactly one place, named in its comment. Sources: kernel/sched/fair.c of the versions named.
+//! One [`Rules`] literal for each generation and for each release inside one that changed something
+//! the model shows; the difference between two kernels is the difference between two literals. Each
+//! field is read at exactly one place, named in its comment. Sources: kernel/sched/fair.c of the
+//! versions named.
 
 use cpumax_workload::Preempt;
 
@@ -155,7 +156,8 @@ pub enum Queue {
 pub enum GroupShare {
     /// By load: all shares together make up the group's weight.
     Smp,
-    /// The same fraction of weight times the CPUs the group can use, by the average of its runnable tasks (7.3).
+    /// The same fraction of weight times the CPUs the group can use, by the average of its runnable
+    /// tasks (7.3).
     Concur,
     /// As that, by the count of its tasks right now, parked ones too (pull).
     Queued,
@@ -170,8 +172,8 @@ pub enum LagLimit {
     LongestSliceAndTick,
 }
 
-/// What becomes of a running entity whose protected time is over, when it is charged beside others. Read in `fair/eevdf.rs`
-/// and `tick.rs`.
+/// What becomes of a running entity whose protected time is over, when it is charged beside others.
+/// Read in `fair/eevdf.rs` and `tick.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
     /// It runs to its deadline (to 6.11).
@@ -182,12 +184,12 @@ pub enum Unprotected {
     Goes,
 }
 
-/// What a new weight does to the deadline and the protected time of who has it while queued or running (kernel:
-/// `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
+/// What a new weight does to the deadline and the protected time of who has it while queued or
+/// running (kernel: `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reweight {
-    /// What is left to the deadline is scaled, and nothing protects any more (to 6.19; from 6.17 on as the lag is stored where
-    /// the end of the protected time was).
+    /// What is left to the deadline is scaled, and nothing protects any more (to 6.19; from 6.17 on
+    /// as the lag is stored where the end of the protected time was).
     Unprotects,
     /// Both are scaled, from where the entity stands (7.0).
     FromEntity,
@@ -224,7 +226,8 @@ pub struct Rules {
     pub refill: Refill,
     /// A silo's first enqueue takes a slice (true) or 1 ns (false, 7.2+). `bandwidth/account.rs`.
     pub enqueue_takes_slice: bool,
-    /// A throttled silo that is charged may still take runtime (before 5.4). `bandwidth/account.rs`.
+    /// A throttled silo that is charged may still take runtime (before 5.4).
+    /// `bandwidth/account.rs`.
     pub throttled_may_take: bool,
     /// What running out does.
     pub exhaustion: Exhaustion,
@@ -242,7 +245,8 @@ pub struct Rules {
     pub release: Release,
     /// What a release requires.
     pub precheck: Precheck,
-    /// A release stops putting tasks back once the hierarchy is throttled again (7.2+). `bandwidth/limbo.rs`.
+    /// A release stops putting tasks back once the hierarchy is throttled again (7.2+).
+    /// `bandwidth/limbo.rs`.
     pub limbo_abortable: bool,
     /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
@@ -252,16 +256,18 @@ pub struct Rules {
     pub pelt_freeze: PeltFreeze,
     /// What a load balancer looks at.
     pub balance_test: BalanceTest,
-    /// A CPU that runs only tasks of class idle is as good as an idle one for whoever wakes up (5.4+). `fair/placement.rs`.
+    /// A CPU that runs only tasks of class idle is as good as an idle one for whoever wakes up
+    /// (5.4+). `fair/placement.rs`.
     pub idle_class_is_free: bool,
-    /// Who wakes up looks for an idle CPU only as far as the load of the cache leaves hope (6.0+; kernel: `SIS_UTIL`).
-    /// `fair/placement.rs`.
+    /// Who wakes up looks for an idle CPU only as far as the load of the cache leaves hope (6.0+;
+    /// kernel: `SIS_UTIL`). `fair/placement.rs`.
     pub idle_search_by_load: bool,
-    /// A CPU about to go idle looks for something to run only as often as it found any before (6.19+; what is maintained of
-    /// 6.1, 6.6, 6.12 and 6.18 has it too; kernel: `NI_RANDOM`). `fair/balance.rs`.
-    pub newidle_by_success: bool,
-    /// A balancer takes a task that is only delayed where it moves load, and not where it counts tasks (6.14+).
+    /// A CPU about to go idle looks for something to run only as often as it found any before
+    /// (6.19+; what is maintained of 6.1, 6.6, 6.12 and 6.18 has it too; kernel: `NI_RANDOM`).
     /// `fair/balance.rs`.
+    pub newidle_by_success: bool,
+    /// A balancer takes a task that is only delayed where it moves load, and not where it counts
+    /// tasks (6.14+). `fair/balance.rs`.
     pub delayed_is_load_only: bool,
     /// What becomes of a period that is too short.
     pub period_scaling: PeriodScaling,
@@ -275,7 +281,8 @@ pub struct Rules {
     pub offline: Offline,
     /// The run queue.
     pub queue: Queue,
-    /// A task that sleeps with negative lag stays queued until its lag is served (6.12+). `fair/eevdf.rs`.
+    /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
+    /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
     pub base_slice_ns: u64,
@@ -285,45 +292,52 @@ pub struct Rules {
     pub unprotected: Unprotected,
     /// See there.
     pub reweight: Reweight,
-    /// A running entity that gets another weight is placed as if it were not in V yet, so that its lag grows each time
-    /// (6.13 to 7.0; kernel: `place_entity()` as called by `reweight_entity()`). `fair/eevdf.rs`.
+    /// A running entity that gets another weight is placed as if it were not in V yet, so that its
+    /// lag grows each time (6.13 to 7.0; kernel: `place_entity()` as called by
+    /// `reweight_entity()`). `fair/eevdf.rs`.
     pub reweight_counts_twice: bool,
     /// Whom a test for preemption would pick. `fair/eevdf.rs`.
     pub wakeup_pick: WakeupPick,
-    /// A sleeper of class idle is put before the others by an eighth of what other sleepers are (5.15+). `fair/cfs.rs`.
+    /// A sleeper of class idle is put before the others by an eighth of what other sleepers are
+    /// (5.15+). `fair/cfs.rs`.
     pub idle_sleeper_gains_less: bool,
     /// A new task may preempt (to 6.18). `fair/placement.rs`.
     pub fork_preempts: bool,
     /// A running task that is changed is protected anew (to 6.18). `moves.rs`.
     pub change_protects: bool,
-    /// A delayed task that wakes up is placed by V of now (7.2+), or of the last time the running one was charged.
-    /// `fair/eevdf.rs`.
+    /// A delayed task that wakes up is placed by V of now (7.2+), or of the last time the running
+    /// one was charged. `fair/eevdf.rs`.
     pub requeue_charges: bool,
-    /// A delayed entity owes no more than when it was delayed, and is never owed anything (7.1+). `fair/eevdf.rs`.
+    /// A delayed entity owes no more than when it was delayed, and is never owed anything (7.1+).
+    /// `fair/eevdf.rs`.
     pub delayed_keeps_lag: bool,
-    /// A shorter slice is tested without the one that the next pick is to stay with (7.1+). `fair/eevdf.rs`.
+    /// A shorter slice is tested without the one that the next pick is to stay with (7.1+).
+    /// `fair/eevdf.rs`.
     pub short_slice_ignores_next: bool,
-    /// V is computed from weights to the last bit, and virtual time by dividing by them (7.1+). `fair/eevdf.rs`.
+    /// V is computed from weights to the last bit, and virtual time by dividing by them (7.1+).
+    /// `fair/eevdf.rs`.
     pub full_weights: bool,
     /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
     pub rescales_deadline: bool,
     /// What the timer that ends slices is set by. `tick.rs`.
     pub hrtick: Hrtick,
-    /// The same timer is set for what is left of the slice of a task that is picked again (to 6.11). `schedule.rs`.
+    /// The same timer is set for what is left of the slice of a task that is picked again (to
+    /// 6.11). `schedule.rs`.
     pub hrtick_each_pick: bool,
-    /// A group that runs empty keeps its weight (6.12+); before, it weighs next to nothing once its load has decayed. `fair/weight.rs`.
+    /// A group that runs empty keeps its weight (6.12+); before, it weighs next to nothing once its
+    /// load has decayed. `fair/weight.rs`.
     pub empty_keeps_weight: bool,
     /// How a group's weight is shared out.
     pub group_share: GroupShare,
     /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,
-    /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits for something else to come to
-    /// its CPU, even if that is idle. `moves.rs`.
+    /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits
+    /// for something else to come to its CPU, even if that is idle. `moves.rs`.
     pub move_tests_preemption: bool,
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
-    /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups owe, silos
-    /// do not. `bandwidth/pull.rs`, docs/proposal.md; no kernel does this.
+    /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups
+    /// owe, silos do not. `bandwidth/pull.rs`, docs/proposal.md; no kernel does this.
     pub pull: bool,
 }
 
@@ -406,8 +420,8 @@ pub const G2_5_8: Rules = Rules {
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
 pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
-/// 6.0: a search for an idle CPU goes by the load. (And 6.1 has `NI_RANDOM` by now, as 6.6, 6.12 and 6.18 do; releases in
-/// between, which ended before, do not.)
+/// 6.0: a search for an idle CPU goes by the load. (And 6.1 has `NI_RANDOM` by now, as 6.6, 6.12
+/// and 6.18 do; releases in between, which ended before, do not.)
 pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
 pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };
@@ -501,8 +515,8 @@ pub const G4F: Rules = Rules {
     group_share: GroupShare::Concur,
     ..G4
 };
-/// Task-based throttle with the synchronous release of 6.2, as the back-port to 5.15 whose release was measured
-/// (docs/calibration.md).
+/// Task-based throttle with the synchronous release of 6.2, as the back-port to 5.15 whose release
+/// was measured (docs/calibration.md).
 pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
 pub const PULL: Rules =

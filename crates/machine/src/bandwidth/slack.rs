@@ -1,8 +1,8 @@
 //! Runtime that was given back late in a period, and runtime that expires.
 //!
-//! The slack timer hands what silos gave back to those that are throttled, without waiting for the next
-//! period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a silo's runtime
-//! expired with its period (`expire_cfs_rq_runtime()`).
+//! The slack timer hands what silos gave back to those that are throttled, without waiting for the
+//! next period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a
+//! silo's runtime expired with its period (`expire_cfs_rq_runtime()`).
 
 use crate::bandwidth::distribute::Timer;
 use crate::events::NEVER;

@@ -38,7 +38,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task parked in this silo: time counts from the first one on, at every level that is throttled.
+    /// A task parked in this silo: time counts from the first one on, at every level that is
+    /// throttled.
     pub(crate) fn clock_parked(&mut self, leaf: CfsRqId) {
         if self.rules.pull {
             self.clock_parked_pulling(leaf);

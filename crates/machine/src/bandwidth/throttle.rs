@@ -7,8 +7,8 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Throttles a silo that has run out, unless the pool has something left after all. True if it is
-    /// throttled.
+    /// Throttles a silo that has run out, unless the pool has something left after all. True if it
+    /// is throttled.
     pub(crate) fn throttle(&mut self, q: CfsRqId) -> bool {
         let runs = {
             let curr = self.cfs_rqs[q].curr;
@@ -61,8 +61,8 @@ impl Machine<'_> {
         }
     }
 
-    /// To 6.17: the group's entity leaves its parent's queue, and so on upwards as queues run empty; its
-    /// tasks stay inside and are no longer counted above.
+    /// To 6.17: the group's entity leaves its parent's queue, and so on upwards as queues run
+    /// empty; its tasks stay inside and are no longer counted above.
     fn take_entity_off(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         let cpu = self.cfs_rqs[q].cpu;

@@ -8,8 +8,8 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Releases a throttled silo, unless the generation refuses because it has no runtime (8.4: since 7.2
-    /// what runs is charged first, and the 1 ns granted is gone).
+    /// Releases a throttled silo, unless the generation refuses because it has no runtime (8.4:
+    /// since 7.2 what runs is charged first, and the 1 ns granted is gone).
     pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
         if self.rules.pull {
             self.reopen(q);
@@ -59,8 +59,8 @@ impl Machine<'_> {
         self.release_limbo(q);
     }
 
-    /// To 6.17: the group's entity goes back on its parent's queue, and so on upwards until one is queued
-    /// already or is itself throttled; its tasks are counted again above.
+    /// To 6.17: the group's entity goes back on its parent's queue, and so on upwards until one is
+    /// queued already or is itself throttled; its tasks are counted again above.
     fn put_entity_on(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {

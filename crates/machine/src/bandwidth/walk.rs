@@ -1,5 +1,5 @@
-//! Going through a silo and all that are below it on its CPU (kernel: `walk_tg_tree_from()`). Only those that exist are visited;
-//! those that do not are counted by whoever counts.
+//! Going through a silo and all that are below it on its CPU (kernel: `walk_tg_tree_from()`). Only
+//! those that exist are visited; those that do not are counted by whoever counts.
 
 use crate::ids::{CfsRqId, CpuId, Id};
 use crate::machine::Machine;
@@ -28,7 +28,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Parents before children, siblings in the opposite order of the kernel's, which a throttle does not depend on.
+    /// Parents before children, siblings in the opposite order of the kernel's, which a throttle
+    /// does not depend on.
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let silos = self.subtree(top);
         for silos in silos.rchunks(AHEAD) {

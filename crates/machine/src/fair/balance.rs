@@ -1,9 +1,10 @@
 //! Moving ready tasks between CPUs (kernel: `sched_balance_newidle()`, `sched_balance_domains()`;
 //! abstract, see docs/model.md).
 //!
-//! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has tasks waiting, CPUs
-//! look at ticks, in a rhythm of their own (`rhythm.rs`): idle ones pull half of what the busiest one has; busy ones that
-//! share a cache have their loads evened out, as averaged; of two caches the numbers of their tasks are.
+//! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has
+//! tasks waiting, CPUs look at ticks, in a rhythm of their own (`rhythm.rs`): idle ones pull half
+//! of what the busiest one has; busy ones that share a cache have their loads evened out, as
+//! averaged; of two caches the numbers of their tasks are.
 
 use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::events::NEVER;
@@ -18,25 +19,33 @@ use std::ops::Range;
 
 /// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
-/// A tick's balancing comes before the switch that the tick asks for, ns: whoever is to be next is one that waits.
+/// A tick's balancing comes before the switch that the tick asks for, ns: whoever is to be next is
+/// one that waits.
 const BEFORE_NS: u64 = 1;
-/// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of a cache domain).
+/// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of
+/// a cache domain).
 pub(crate) const IMBALANCE_PCT: u64 = 117;
-/// Who ran within that time is cached where it ran, ns, and not taken from there (kernel: `sysctl_sched_migration_cost`).
+/// Who ran within that time is cached where it ran, ns, and not taken from there (kernel:
+/// `sysctl_sched_migration_cost`).
 const HOT_NS: u64 = 500_000;
-/// Unless balancing has found nothing to take more often than that in a row (kernel: `cache_nice_tries`).
+/// Unless balancing has found nothing to take more often than that in a row (kernel:
+/// `cache_nice_tries`).
 const NICE_TRIES: u32 = 1;
-/// More often than that in a row, and an idle CPU takes who runs there (kernel: `imbalanced_active_balance()`).
+/// More often than that in a row, and an idle CPU takes who runs there (kernel:
+/// `imbalanced_active_balance()`).
 const PATIENT_TRIES: u32 = NICE_TRIES + 2;
-/// Under noise, at one of so many ticks a CPU is there before whoever counts them for all (kernel: `jiffies`), and is balanced
-/// a tick later: in ten seconds of three tasks on two CPUs of a real 6.12 seven of 72 were moved so late.
+/// Under noise, at one of so many ticks a CPU is there before whoever counts them for all (kernel:
+/// `jiffies`), and is balanced a tick later: in ten seconds of three tasks on two CPUs of a real
+/// 6.12 seven of 72 were moved so late.
 const LATE: u64 = 10;
-/// Most that a CPU leaves it at that, for each CPU of the machine but one, ns: reckoned when the last one came, before it
-/// counted (kernel: `update_max_interval()`; read as 25, 75 and 175 ticks of 4 ms with 2, 4 and 8 CPUs on 6.18 and 7.3).
+/// Most that a CPU leaves it at that, for each CPU of the machine but one, ns: reckoned when the
+/// last one came, before it counted (kernel: `update_max_interval()`; read as 25, 75 and 175 ticks
+/// of 4 ms with 2, 4 and 8 CPUs on 6.18 and 7.3).
 const MOST_BETWEEN_NS: u64 = 100_000_000;
 /// Most queued entities looked at in one go.
 const MAX_SCANNED: usize = 64;
-/// Most CPUs looked at in one go, where the tasks of the busiest ones may not come. (Kernels look at all.)
+/// Most CPUs looked at in one go, where the tasks of the busiest ones may not come. (Kernels look
+/// at all.)
 const MAX_TRIED: usize = 4;
 
 /// Lists of a balancer at work, kept for the next time.
@@ -70,7 +79,8 @@ impl Machine<'_> {
         (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
     }
 
-    /// A balancing round: of the CPUs whose time has come, idle ones first. Arms the next while there is anything to balance.
+    /// A balancing round: of the CPUs whose time has come, idle ones first. Arms the next while
+    /// there is anything to balance.
     pub(crate) fn balance(&mut self) {
         let this_tick_ns = self.balance_tick_ns();
         if this_tick_ns != self.balance_due_ns {
@@ -141,8 +151,9 @@ impl Machine<'_> {
         }
     }
 
-    /// While nobody waits anywhere, CPUs are balanced all the same, and find nothing: busy ones at the ticks at which it is
-    /// time, idle ones at the first tick for which it is, as they have no other. Brings that up to now.
+    /// While nobody waits anywhere, CPUs are balanced all the same, and find nothing: busy ones at
+    /// the ticks at which it is time, idle ones at the first tick for which it is, as they have no
+    /// other. Brings that up to now.
     fn balanced_in_vain(&mut self, cpu: CpuId) {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let domain = self.llc(cpu).len() as u32;
@@ -179,9 +190,9 @@ impl Machine<'_> {
         interval_ns.saturating_add_signed(c.balancing.last_ns)
     }
 
-    /// Under noise: when CPUs were last balanced before the run began, and what they throw their dice for, which nobody can tell.
-    /// Nobody waited, and of nine CPUs of emulated kernels of which it was read seven had been idle for so long that their first
-    /// tick was their time.
+    /// Under noise: when CPUs were last balanced before the run began, and what they throw their
+    /// dice for, which nobody can tell. Nobody waited, and of nine CPUs of emulated kernels of
+    /// which it was read seven had been idle for so long that their first tick was their time.
     pub(crate) fn draw_balancing(&mut self) {
         if self.cpus.len() < 2 || self.noise.is_none() {
             return;
@@ -198,8 +209,9 @@ impl Machine<'_> {
         }
     }
 
-    /// How long a CPU leaves it at that: a busy one, unless it is busy with tasks of class idle alone, sixteen times as long as an
-    /// idle one, less a tick (kernel: `get_sd_balance_interval()`).
+    /// How long a CPU leaves it at that: a busy one, unless it is busy with tasks of class idle
+    /// alone, sixteen times as long as an idle one, less a tick (kernel:
+    /// `get_sd_balance_interval()`).
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
         let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
@@ -218,15 +230,16 @@ impl Machine<'_> {
         if is_all { found } else { self.pull(cpu, all, far, true).or(found) }
     }
 
-    /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all by number.
+    /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all
+    /// by number.
     fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
         let found = self.in_turn(|machine, tried| machine.even_out_load(to, own.clone(), tried));
         if own == all { found } else { self.even_out(to, all).or(found) }
     }
 
-    /// Takes from one CPU after the other until there is one whose tasks may come (kernel: `redo` in `sched_balance_rq()`).
-    /// `take` is told which CPUs have been tried.
+    /// Takes from one CPU after the other until there is one whose tasks may come (kernel: `redo`
+    /// in `sched_balance_rq()`). `take` is told which CPUs have been tried.
     fn in_turn(&mut self, take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>) -> Found {
         let mut tried = [CpuId::NONE; MAX_TRIED];
         let mut found = Found::Balanced;
@@ -241,8 +254,9 @@ impl Machine<'_> {
         found
     }
 
-    /// A CPU with tasks takes from the one that has the most load of those it shares a cache with, up to what both are short
-    /// of the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, of groups of one CPU each).
+    /// A CPU with tasks takes from the one that has the most load of those it shares a cache with,
+    /// up to what both are short of the average (kernel: `sched_balance_find_src_group()`,
+    /// `calculate_imbalance()`, of groups of one CPU each).
     fn even_out_load(
         &mut self,
         to: CpuId,
@@ -271,8 +285,8 @@ impl Machine<'_> {
         // One with more load may have nobody who waits.
         let short = average - local;
         let imbalance = most.checked_sub(average).map_or(short, |over| over.min(short));
-        // Interrupts leave a CPU a little less than its whole capacity: half a task is more than what two CPUs with one and two of
-        // them are short of.
+        // Interrupts leave a CPU a little less than its whole capacity: half a task is more than
+        // what two CPUs with one and two of them are short of.
         Some((from, self.pull_load(to, from, imbalance - imbalance / 256)))
     }
 
@@ -286,7 +300,8 @@ impl Machine<'_> {
         (load + self.group_load_at(q, fresh)).saturating_sub(now)
     }
 
-    /// Whose group, of those below the root, runs alone: ticks find that its weight is no matter, and leave it as it is.
+    /// Whose group, of those below the root, runs alone: ticks find that its weight is no matter,
+    /// and leave it as it is.
     fn lone_group(&self, cpu: CpuId) -> Option<CfsRqId> {
         let (root, curr) = (self.root(cpu), self.cpus[cpu].curr);
         if self.cpus[cpu].nr_running != 1 || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -309,7 +324,8 @@ impl Machine<'_> {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel: `group_is_overloaded()`).
+    /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel:
+    /// `group_is_overloaded()`).
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
@@ -319,19 +335,21 @@ impl Machine<'_> {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
-    /// It was used for more of the last time than leaves room for an imbalance (kernel: `cpu_util_cfs()`).
+    /// It was used for more of the last time than leaves room for an imbalance (kernel:
+    /// `cpu_util_cfs()`).
     fn was_busy(&mut self, cpu: CpuId) -> bool {
         self.cpu_use(cpu) * IMBALANCE_PCT >= 100 * WHOLE
     }
 
-    /// It had more to run in the last time than one, and an imbalance, can (kernel: `runnable_avg`).
+    /// It had more to run in the last time than one, and an imbalance, can (kernel:
+    /// `runnable_avg`).
     fn has_waited(&self, cpu: CpuId) -> bool {
         let runnable = self.cfs_rqs[self.root(cpu)].pelt.runnable_avg;
         u64::from(runnable) * 100 > IMBALANCE_PCT << RUNNABLE_SHIFT
     }
 
-    /// Moves tasks that are together about as heavy as that; the more often none was light enough, the heavier it may be
-    /// (kernel: `detach_tasks()`).
+    /// Moves tasks that are together about as heavy as that; the more often none was light enough,
+    /// the heavier it may be (kernel: `detach_tasks()`).
     fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
@@ -365,7 +383,8 @@ impl Machine<'_> {
     fn even_out(&mut self, to: CpuId, domain: Range<u32>) -> Found {
         let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
-        // Half the difference evens out; less than two is none, and a sixth of many is within tolerance.
+        // Half the difference evens out; less than two is none, and a sixth of many is within
+        // tolerance.
         if difference < 2 || u64::from(difference) * 6 <= u64::from(most) {
             return Found::Balanced;
         }
@@ -404,8 +423,8 @@ impl Machine<'_> {
         moved
     }
 
-    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give; an idle one at last who runs there.
-    /// Only looks at ticks count where there was nothing to take.
+    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give; an idle
+    /// one at last who runs there. Only looks at ticks count where there was nothing to take.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
         let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
         self.in_turn(|machine, tried| {
@@ -418,8 +437,8 @@ impl Machine<'_> {
         })
     }
 
-    /// Takes who runs on a CPU that others wait for and may not leave (kernel: `active_load_balance_cpu_stop()`, a thread of
-    /// that CPU, which preempts it).
+    /// Takes who runs on a CPU that others wait for and may not leave (kernel:
+    /// `active_load_balance_cpu_stop()`, a thread of that CPU, which preempts it).
     fn pull_running(&mut self, to: CpuId, from: CpuId) -> bool {
         let curr = self.cpus[from].curr;
         if curr.is_none() || !self.tasks[curr].is_fair() || self.is_pinned_down(curr) {
@@ -432,8 +451,8 @@ impl Machine<'_> {
         may
     }
 
-    /// The CPU of a range with the most ready tasks, if that are at least two more than another has; of equally busy ones the
-    /// first after that other one.
+    /// The CPU of a range with the most ready tasks, if that are at least two more than another
+    /// has; of equally busy ones the first after that other one.
     fn busiest(&self, to: CpuId, domain: &Range<u32>, tried: &[CpuId]) -> Option<CpuId> {
         let is_left = |cpu: &CpuId| !tried.contains(cpu);
         let most = if tried.is_empty() {
@@ -467,8 +486,9 @@ impl Machine<'_> {
         self.nr_running[range].iter().copied().max().unwrap_or(0)
     }
 
-    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last; says whether there is anybody
-    /// there, be it who runs, who may go (kernel: `can_migrate_task()`).
+    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last;
+    /// says whether there is anybody there, be it who runs, who may go (kernel:
+    /// `can_migrate_task()`).
     fn find_movable(
         &self,
         from: CpuId,
@@ -508,7 +528,8 @@ impl Machine<'_> {
         found
     }
 
-    /// Whether it is cached where it is, and the other CPU need not have it yet (kernel: `task_hot()`).
+    /// Whether it is cached where it is, and the other CPU need not have it yet (kernel:
+    /// `task_hot()`).
     fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
         let t = &self.tasks[task];
         t.class != Class::Idle
@@ -517,7 +538,8 @@ impl Machine<'_> {
             && self.cpus[to].balancing.failed <= NICE_TRIES
     }
 
-    /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the other: then no task has to be looked at.
+    /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the
+    /// other: then no task has to be looked at.
     fn nothing_may_move(&self, from: CpuId, to: CpuId) -> bool {
         /// Groups looked at, lest this costs more than it saves.
         const MOST_GROUPS: usize = 8;

@@ -1,8 +1,9 @@
-//! Who is to be picked next, or is not to be (kernel: `set_next_buddy()`, `set_last_buddy()`, `set_skip_buddy()`,
-//! `clear_buddies()`).
+//! Who is to be picked next, or is not to be (kernel: `set_next_buddy()`, `set_last_buddy()`,
+//! `set_skip_buddy()`, `clear_buddies()`).
 //!
-//! Each queue has one of each kind. They are forgotten where the entity they name is chosen anew or leaves the queue, on
-//! its own level and on those above that name its group; a level that stays as it was keeps its own.
+//! Each queue has one of each kind. They are forgotten where the entity they name is chosen anew or
+//! leaves the queue, on its own level and on those above that name its group; a level that stays as
+//! it was keeps its own.
 
 use crate::bandwidth::rules::Queue;
 use crate::ids::{CfsRqId, Id, SeId};

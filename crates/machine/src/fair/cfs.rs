@@ -1,5 +1,6 @@
-//! The completely fair scheduler (to 6.5): smallest virtual runtime first (kernel: `pick_next_entity()`,
-//! `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`, `sched_slice()` as in 6.1).
+//! The completely fair scheduler (to 6.5): smallest virtual runtime first (kernel:
+//! `pick_next_entity()`, `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`,
+//! `sched_slice()` as in 6.1).
 
 use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;
@@ -35,8 +36,8 @@ impl Machine<'_> {
         rq.base_vruntime = rq.base_vruntime.max(least);
     }
 
-    /// A new queue, where a real one has been in use: for so long that groups queued there have slept for longer than
-    /// counts.
+    /// A new queue, where a real one has been in use: for so long that groups queued there have
+    /// slept for longer than counts.
     pub(crate) fn age(&mut self, q: CfsRqId) {
         if self.rules.queue == Queue::Cfs && self.observed.is_some() {
             self.cfs_rqs[q].base_vruntime = self.sleepers_bonus(false);
@@ -93,7 +94,8 @@ impl Machine<'_> {
         self.move_on(q);
     }
 
-    /// A queue that an entity has left moves on, as do those above it that its group left because it runs empty.
+    /// A queue that an entity has left moves on, as do those above it that its group left because
+    /// it runs empty.
     pub(crate) fn move_on(&mut self, mut q: CfsRqId) {
         loop {
             self.update_min_vruntime(q);
@@ -105,7 +107,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The one furthest behind; rather another, if that is not unfair, where one is passed over or preferred.
+    /// The one furthest behind; rather another, if that is not unfair, where one is passed over or
+    /// preferred.
     pub(crate) fn pick_cfs(&self, q: CfsRqId) -> SeId {
         let nodes = self.cfs_rqs[q].timeline.nodes();
         let Some(first) = nodes.first() else { return SeId::NONE };
@@ -152,8 +155,8 @@ impl Machine<'_> {
         slice_ns.max(min_granularity_ns)
     }
 
-    /// CPU time after which the running child of this queue is to be preempted at a tick, counted from its
-    /// last charge, ns; `None`: never.
+    /// CPU time after which the running child of this queue is to be preempted at a tick, counted
+    /// from its last charge, ns; `None`: never.
     pub(crate) fn cfs_preemption_due_ns(&self, q: CfsRqId) -> Option<u64> {
         let rq = &self.cfs_rqs[q];
         if rq.nr <= 1 || rq.curr.is_none() {
@@ -182,8 +185,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a task that just became ready is far enough behind to preempt. It is picked then; whoever it preempts
-    /// on a crowded queue, that of the task that runs, is after it.
+    /// Whether a task that just became ready is far enough behind to preempt. It is picked then;
+    /// whoever it preempts on a crowded queue, that of the task that runs, is after it.
     pub(crate) fn preempts_cfs(&mut self, se: SeId, running: SeId, makes_way: bool) -> bool {
         if !makes_way {
             if !self.is_behind(se, self.ses[running].vruntime) {
@@ -251,7 +254,8 @@ mod tests {
         assert_eq!(picked(1_001, SeId::NONE, Buddies { skip: a, ..none }), a);
     }
 
-    /// Each new task is placed by the share it will have, which is the less the more there are; so the last one is first.
+    /// Each new task is placed by the share it will have, which is the less the more there are; so
+    /// the last one is first.
     #[test]
     fn of_tasks_that_start_together_the_last_one_runs_first() {
         let workload = cpumax_workload::parse(HOGS, "hogs.toml").unwrap();

@@ -1,9 +1,9 @@
 //! Earliest eligible virtual deadline first (6.6+; kernel: `pick_eevdf()`, `place_entity()`,
 //! `update_entity_lag()`).
 //!
-//! V is the weighted mean of the virtual runtimes on a queue, the running one included. An entity is
-//! eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from a short-slice task
-//! below it.
+//! V is the weighted mean of the virtual runtimes on a queue, the running one included. An entity
+//! is eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from
+//! a short-slice task below it.
 
 use crate::bandwidth::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::cpu::Resched;
@@ -15,17 +15,20 @@ use crate::se::{Owner, rescale};
 
 /// Sums are re-based when V has moved that far from their zero, so that most fit 64 bits.
 const REBASE_BEYOND: i64 = 1 << 32;
-/// What a kernel's virtual times of a group's queue are behind those here, which begin with 0 in a run, ns.
+/// What a kernel's virtual times of a group's queue are behind those here, which begin with 0 in a
+/// run, ns.
 const AGE_OF_QUEUE: i64 = 1_000_000;
 
 impl Machine<'_> {
-    /// A weight as it stands in sums: to 7.0 scaled down so that products fit 64 bits (kernel: `scale_load_down()`,
-    /// `avg_vruntime_weight()`, which gives up bits only where they do not fit).
+    /// A weight as it stands in sums: to 7.0 scaled down so that products fit 64 bits (kernel:
+    /// `scale_load_down()`, `avg_vruntime_weight()`, which gives up bits only where they do not
+    /// fit).
     pub(crate) fn in_sums(&self, weight: u64) -> i64 {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
-    /// Total weight on a queue as it stands in sums, and the sum of weight times (vruntime - base), running included.
+    /// Total weight on a queue as it stands in sums, and the sum of weight times (vruntime - base),
+    /// running included.
     fn sums(&self, q: CfsRqId) -> (i64, i128) {
         let rq = &self.cfs_rqs[q];
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
@@ -158,9 +161,9 @@ impl Machine<'_> {
         moves
     }
 
-    /// Until when an entity is protected whose lag has been stored where the end of its protection was (6.17 to 6.19).
-    /// Virtual times of a group's queue begin at -2^20 in a kernel, and have gone on by some 50 us when a run begins; those
-    /// of a root queue are as old as the machine.
+    /// Until when an entity is protected whose lag has been stored where the end of its protection
+    /// was (6.17 to 6.19). Virtual times of a group's queue begin at -2^20 in a kernel, and have
+    /// gone on by some 50 us when a run begins; those of a root queue are as old as the machine.
     fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
@@ -200,7 +203,8 @@ impl Machine<'_> {
         !self.eligible(q, self.ses[se].vruntime)
     }
 
-    /// Whether a group that has run empty stays queued until its lag is served; if so it is delayed from now on.
+    /// Whether a group that has run empty stays queued until its lag is served; if so it is delayed
+    /// from now on.
     pub(crate) fn delays_group(&mut self, q: CfsRqId, se: SeId) -> bool {
         if !self.rules.delayed_dequeue || self.is_flat() {
             return false;
@@ -255,7 +259,8 @@ impl Machine<'_> {
         sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
     }
 
-    /// Of the eligible entities the one with the earliest deadline. The running one is on no timeline.
+    /// Of the eligible entities the one with the earliest deadline. The running one is on no
+    /// timeline.
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
         self.pick_eevdf_of(q, true)
     }
@@ -299,8 +304,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What is picked is left alone until its deadline; where somebody's slice is shorter than its own, only as long as
-    /// that (6.17+, kernel: `set_protect_slice()`).
+    /// What is picked is left alone until its deadline; where somebody's slice is shorter than its
+    /// own, only as long as that (6.17+, kernel: `set_protect_slice()`).
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
         let own = self.ses[se].slice_ns();
         let shortest = if self.rules.unprotected == Unprotected::Goes {
@@ -316,8 +321,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that tick
-    /// was worth an event or not. With competitors such a tick is one, and asks for a reschedule.
+    /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that
+    /// tick was worth an event or not. With competitors such a tick is one, and asks for a
+    /// reschedule.
     pub(crate) fn advance_eevdf(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         let cpu = self.cfs_rqs[q].cpu;
         let mut at_ns = from_ns;
@@ -366,8 +372,8 @@ impl Machine<'_> {
             entity.vruntime + entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
     }
 
-    /// Whether a task that just became ready is to run before the one that runs; `se` and `running` are
-    /// their entities on the level they share. `makes_way`: whoever runs does in any case.
+    /// Whether a task that just became ready is to run before the one that runs; `se` and `running`
+    /// are their entities on the level they share. `makes_way`: whoever runs does in any case.
     pub(crate) fn preempts_eevdf(
         &mut self,
         q: CfsRqId,
@@ -377,7 +383,8 @@ impl Machine<'_> {
     ) -> bool {
         let is_shorter = self.ses[se].slice_ns() < self.ses[running].slice_ns();
         if makes_way || is_shorter && self.rules.delayed_dequeue {
-            // Not "never again": the end is where it stands. One that then gets another weight may stand before it (7.0+).
+            // Not "never again": the end is where it stands. One that then gets another weight may
+            // stand before it (7.0+).
             let entity = &mut self.ses[running];
             entity.protected_until = entity.protected_until.min(entity.vruntime);
         }
@@ -408,8 +415,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in time. To 6.5 its parent's
-    /// queue is charged if it runs there, even where the weight stays the same.
+    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in
+    /// time. To 6.5 its parent's queue is charged if it runs there, even where the weight stays the
+    /// same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
         if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {
@@ -511,7 +519,8 @@ mod tests {
     use crate::ids::CpuId;
     use crate::{Options, kernel};
 
-    /// One that has to make way, and then gets a weight with which its lag puts it further back: is it picked again?
+    /// One that has to make way, and then gets a weight with which its lag puts it further back: is
+    /// it picked again?
     fn is_picked_again(version: &str) -> bool {
         let text = "duration = \"20ms\"\n[machine]\ncpus = 1\n[[task]]\nname = \"t\"\ncount = 3\nprogram = [{ user = \"1s\" }]\n";
         let workload = cpumax_workload::parse(text, "protection.toml").unwrap();

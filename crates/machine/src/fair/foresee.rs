@@ -1,6 +1,6 @@
-//! Reading ahead. A large machine does not fit into a cache, and what is released or parked next, and which CPU's turn comes
-//! after this one's, is known some steps before: it is asked for then, so that it is there when it is needed. Changes nothing
-//! but time.
+//! Reading ahead. A large machine does not fit into a cache, and what is released or parked next,
+//! and which CPU's turn comes after this one's, is known some steps before: it is asked for then,
+//! so that it is there when it is needed. Changes nothing but time.
 
 use crate::bandwidth::rules::Unit;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
@@ -85,8 +85,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What competes on a flat queue is about to be parked, one after the other: the next few are asked for, and one more
-    /// after each (`goes_on`).
+    /// What competes on a flat queue is about to be parked, one after the other: the next few are
+    /// asked for, and one more after each (`goes_on`).
     pub(crate) fn foresee_parks(&self, root: CfsRqId, goes_on: bool) {
         if !goes_on {
             self.foresee_entities(root, 2 * PARKS);
@@ -154,7 +154,8 @@ impl Machine<'_> {
         ask::<_, 3>(&self.cfs_rqs[q]);
     }
 
-    /// Something happens on this CPU; where the same happens on all of them, those after it are next.
+    /// Something happens on this CPU; where the same happens on all of them, those after it are
+    /// next.
     #[inline]
     pub(crate) fn foresee_cpus(&self, cpu: CpuId) {
         if self.cpus.len() >= LARGE_CPUS && cpu.ix() + 5 < self.cpus.len() {

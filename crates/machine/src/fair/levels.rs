@@ -1,12 +1,14 @@
-//! Which groups a switch puts back and sets on a flat queue (kernel: `put_prev_task_fair()`, `set_next_task_fair()` of 7.3).
+//! Which groups a switch puts back and sets on a flat queue (kernel: `put_prev_task_fair()`,
+//! `set_next_task_fair()` of 7.3).
 
 use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// On a flat queue a switch does not touch the levels above the deepest one that both tasks share: they are charged neither
-    /// as one is put back nor as the other is set, only by the next tick, timer or event. This is the last level that it
-    /// touches, the root aside; none: it touches all.
+    /// On a flat queue a switch does not touch the levels above the deepest one that both tasks
+    /// share: they are charged neither as one is put back nor as the other is set, only by the next
+    /// tick, timer or event. This is the last level that it touches, the root aside; none: it
+    /// touches all.
     pub(crate) fn last_put(&self, cpu: CpuId, prev: TaskId, next: TaskId) -> CfsRqId {
         let fair = |task: TaskId| task.is_some() && self.tasks[task].is_fair();
         if !self.puts_levels_late() || !fair(prev) || !fair(next) {
@@ -22,13 +24,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the groups above the one that a task is in are put back when it is known who comes next.
+    /// Whether the groups above the one that a task is in are put back when it is known who comes
+    /// next.
     pub(crate) fn puts_levels_late(&self) -> bool {
         self.is_flat() && !self.rules.pull
     }
 
-    /// What of that is left when it is known who comes next: what is not touched is charged for the time that was left out of
-    /// this charge as well.
+    /// What of that is left when it is known who comes next: what is not touched is charged for the
+    /// time that was left out of this charge as well.
     pub(crate) fn put_levels(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, left_out_ns: u64) {
         if !self.puts_levels_late() || prev.is_none() || !self.tasks[prev].is_fair() {
             return;
@@ -57,7 +60,8 @@ mod tests {
     use super::*;
     use crate::{Options, kernel};
 
-    /// How often in 30 ms a group has been charged less than one in it, the tasks of which take turns as calls end.
+    /// How often in 30 ms a group has been charged less than one in it, the tasks of which take
+    /// turns as calls end.
     fn times_behind(version: &str) -> usize {
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         let behind = |ms: &u64| {

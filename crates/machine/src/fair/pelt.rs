@@ -1,4 +1,5 @@
-//! Load tracking, as far as group shares, balancing and wake-ups need it (kernel: kernel/sched/pelt.c).
+//! Load tracking, as far as group shares, balancing and wake-ups need it (kernel:
+//! kernel/sched/pelt.c).
 //!
 //! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
 //! millisecond. How busy CPUs are is in `util.rs`.
@@ -48,8 +49,8 @@ const DECAY: [u64; 32] = [
     0x85aa_c368,
     0x82cd_8699,
 ];
-/// A contribution is published when it differs by more than a 64th. (At most once a millisecond on a real kernel, which is
-/// how often it changes here.)
+/// A contribution is published when it differs by more than a 64th. (At most once a millisecond on
+/// a real kernel, which is how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
 /// Of a whole weight, as weights are scaled.
 pub(crate) const WEIGHT_SHIFT: u32 = 10;
@@ -137,7 +138,8 @@ const ALL: u64 = 1 << 24;
 pub(crate) const WHOLE: u64 = 1 << 16;
 
 impl Task {
-    /// Brings up to now how much of its time it wanted to run. Called before it falls asleep, and before it wakes up.
+    /// Brings up to now how much of its time it wanted to run. Called before it falls asleep, and
+    /// before it wakes up.
     pub fn average_wanted(&mut self, now: u64) {
         let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
@@ -147,8 +149,8 @@ impl Task {
 }
 
 impl Group {
-    /// How many tasks count where the group competes: whole ones only, so of those that always run one less than there are,
-    /// as their average stays a little below (kernel: `tg_tasks()`, 7.3).
+    /// How many tasks count where the group competes: whole ones only, so of those that always run
+    /// one less than there are, as their average stays a little below (kernel: `tg_tasks()`, 7.3).
     pub fn runnable_tasks(&self) -> u64 {
         u64::from(self.runnable_avg >> TASK_SHIFT).max(1)
     }
@@ -164,8 +166,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here it is
-    /// done when a share is asked for, once in the time of a tick.
+    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here
+    /// it is done when a share is asked for, once in the time of a tick.
     #[inline]
     pub(crate) fn gather_load(&mut self, group: GroupId) {
         let now = self.now;
@@ -180,9 +182,9 @@ impl Machine<'_> {
         }
     }
 
-    /// On one CPU: who is new on a queue brings load along, a new task all of it (kernel: `init_entity_runnable_average()`,
-    /// `attach_entity_load_avg()`). Only what matters is kept: how long it is more than nothing, where a group without any
-    /// loses its weight.
+    /// On one CPU: who is new on a queue brings load along, a new task all of it (kernel:
+    /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only what matters is kept:
+    /// how long it is more than nothing, where a group without any loses its weight.
     pub(crate) fn bring_load(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
         if !self.loses_weight() {
             return;
@@ -223,8 +225,8 @@ impl Machine<'_> {
         }
     }
 
-    /// How much of the last time an entity was queued, or parked where that weighs, by its queue's clock, up to now. Called
-    /// before that changes.
+    /// How much of the last time an entity was queued, or parked where that weighs, by its queue's
+    /// clock, up to now. Called before that changes.
     fn average_queued(&mut self, se: SeId) -> u32 {
         let q = self.ses[se].q;
         if q.is_some() {
@@ -261,8 +263,8 @@ impl Machine<'_> {
         self.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
-    /// A task that comes to another queue than it was on, to its first one, or back from another class, takes its load along
-    /// (kernel: `attach_entity_load_avg()`).
+    /// A task that comes to another queue than it was on, to its first one, or back from another
+    /// class, takes its load along (kernel: `attach_entity_load_avg()`).
     pub(crate) fn move_load(&mut self, task: TaskId, from: CfsRqId, to: CfsRqId) {
         if self.cpus.len() == 1 {
             return;
@@ -279,10 +281,11 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that is about to leave its queue for another one, or has left it, leaves nothing of its load there, on any
-    /// level (kernel: `detach_entity_load_avg()`, `propagate_entity_cfs_rq()`): what is left of a group's is as much of its
-    /// entity's weight as those that are queued were so on average (kernel: `update_tg_cfs_load()`). Where nobody is, it
-    /// is as much as the others are of a task of nice 0, instead of as much as they ran.
+    /// A task that is about to leave its queue for another one, or has left it, leaves nothing of
+    /// its load there, on any level (kernel: `detach_entity_load_avg()`,
+    /// `propagate_entity_cfs_rq()`): what is left of a group's is as much of its entity's weight as
+    /// those that are queued were so on average (kernel: `update_tg_cfs_load()`). Where nobody is,
+    /// it is as much as the others are of a task of nice 0, instead of as much as they ran.
     pub(crate) fn detach_load(&mut self, task: TaskId) {
         let mut se = self.tasks[task].se;
         if self.cpus.len() == 1 || !std::mem::take(&mut self.queued[se.ix()].attached) {
@@ -472,7 +475,8 @@ mod tests {
                     program = [{ forever = [{ user = \"2ms\" }, { sleep = \"2ms\" }] }]\n";
         for kernel in ["6.1", "6.12", "6.18"] {
             for load in loads(kernel, text) {
-                // Half of the 512 to 1024 that are its share, as the other one runs or sleeps meanwhile.
+                // Half of the 512 to 1024 that are its share, as the other one runs or sleeps
+                // meanwhile.
                 assert!((230..=560).contains(&load), "{load} on {kernel}");
             }
         }

@@ -1,5 +1,6 @@
 //! Where a task that becomes ready goes (kernel: `select_task_rq_fair()`, `wake_affine()`,
-//! `select_idle_sibling()`; abstract, see docs/model.md). Throttling is no input, in any generation.
+//! `select_idle_sibling()`; abstract, see docs/model.md). Throttling is no input, in any
+//! generation.
 
 use crate::bandwidth::rules::{Queue, Unit};
 use crate::cpu::Resched;
@@ -13,8 +14,8 @@ use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
-/// Whom a task woke last, and how often that was another one than before: by half less each second (kernel: `last_wakee`,
-/// `wakee_flips`).
+/// Whom a task woke last, and how often that was another one than before: by half less each second
+/// (kernel: `last_wakee`, `wakee_flips`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wakees {
     last: Option<TaskId>,
@@ -36,7 +37,8 @@ impl Wakees {
         }
     }
 
-    /// Whether one of two wakes so many, and the other so many fewer, that they are better spread (kernel: `wake_wide()`).
+    /// Whether one of two wakes so many, and the other so many fewer, that they are better spread
+    /// (kernel: `wake_wide()`).
     fn is_wide(self, other: Wakees, cpus: u32) -> bool {
         let (most, least) = (self.flips.max(other.flips), self.flips.min(other.flips));
         least >= cpus && most >= least * cpus
@@ -177,8 +179,8 @@ impl Machine<'_> {
         self.search_idle(task, target, near).unwrap_or(target)
     }
 
-    /// Whether a task and who wakes it are to be spread; whom that one wakes is noted (kernel: `select_task_rq_fair()`,
-    /// which is not asked where there is no choice).
+    /// Whether a task and who wakes it are to be spread; whom that one wakes is noted (kernel:
+    /// `select_task_rq_fair()`, which is not asked where there is no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
         let Task { mask, wakees: own, .. } = self.tasks[task];
         if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
@@ -193,7 +195,8 @@ impl Machine<'_> {
         wakers.is_wide(own, self.llc(here).len() as u32)
     }
 
-    /// Whether a task had better wake up near who wakes it than where it was (kernel: `wake_affine()`).
+    /// Whether a task had better wake up near who wakes it than where it was (kernel:
+    /// `wake_affine()`).
     fn goes_to_waker(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
         let is_near = self.llc(here).contains(&prev.0);
         if is_near && self.is_free(here) {
@@ -219,8 +222,8 @@ impl Machine<'_> {
         100 * (load_here + load) < (100 + (IMBALANCE_PCT - 100) / 2) * there + u64::from(in_sync)
     }
 
-    /// An idle CPU near the target; from 6.0 on only so many are looked at as the load leaves hope for (kernel:
-    /// `select_idle_cpu()`).
+    /// An idle CPU near the target; from 6.0 on only so many are looked at as the load leaves hope
+    /// for (kernel: `select_idle_cpu()`).
     fn search_idle(
         &mut self,
         task: TaskId,
@@ -236,8 +239,8 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache are worth a look, as was found when one of them was balanced last; where nobody waits, and so
-    /// nothing is balanced here, as often as a busy one would be.
+    /// How many CPUs of a cache are worth a look, as was found when one of them was balanced last;
+    /// where nobody waits, and so nothing is balanced here, as often as a busy one would be.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
@@ -260,8 +263,9 @@ impl Machine<'_> {
         most
     }
 
-    /// Where a task that comes for the first time goes. On a machine that was observed those that are started from outside were
-    /// made long before, on CPUs in turn: one that did not begin there is woken where it was, unless another CPU is free.
+    /// Where a task that comes for the first time goes. On a machine that was observed those that
+    /// are started from outside were made long before, on CPUs in turn: one that did not begin
+    /// there is woken where it was, unless another CPU is free.
     fn first_place(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
@@ -294,7 +298,8 @@ impl Machine<'_> {
         self.wake_up(task, false);
     }
 
-    /// The same, by who is expected to sleep soon: at the other end of a pipe, or as a child that exits (kernel: `WF_SYNC`).
+    /// The same, by who is expected to sleep soon: at the other end of a pipe, or as a child that
+    /// exits (kernel: `WF_SYNC`).
     pub(crate) fn wake_in_sync(&mut self, task: TaskId) {
         self.wake_up(task, true);
     }
@@ -409,7 +414,8 @@ impl Machine<'_> {
         };
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
-            // Idle tasks preempt nobody, also where their groups compete (kernel: `normal_policy()`).
+            // Idle tasks preempt nobody, also where their groups compete (kernel:
+            // `normal_policy()`).
             return;
         }
         // One of class idle makes way as it is.
@@ -429,7 +435,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The ancestors of two entities that compete with each other, and where (kernel: `find_matching_se()`).
+    /// The ancestors of two entities that compete with each other, and where (kernel:
+    /// `find_matching_se()`).
     pub(crate) fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
         let (mut up_a, mut up_b) = (a, b);
         // Going up from both at once they meet if they are equally deep, as most are.
@@ -483,7 +490,8 @@ mod tests {
         assert!(many.is_wide(few, 2));
     }
 
-    /// It is charged where it goes: a group whose quota is over by then is throttled there, not where the other one wakes up.
+    /// It is charged where it goes: a group whose quota is over by then is throttled there, not
+    /// where the other one wakes up.
     #[test]
     fn one_of_class_idle_makes_way_without_being_charged() {
         let text = r#"

@@ -1,5 +1,5 @@
-//! How often a CPU is balanced, by what came of it: at ticks (kernel: `sd->balance_interval`), and when it is about to go idle
-//! (kernel: `NI_RANDOM`).
+//! How often a CPU is balanced, by what came of it: at ticks (kernel: `sd->balance_interval`), and
+//! when it is about to go idle (kernel: `NI_RANDOM`).
 
 use cpumax_workload::Stream;
 
@@ -8,7 +8,8 @@ use cpumax_workload::Stream;
 pub(crate) enum Found {
     /// None has more than it should.
     Balanced,
-    /// One has, but of its tasks none may come here: of other CPUs, or throttled, which counts as that (kernel: `LBF_ALL_PINNED`).
+    /// One has, but of its tasks none may come here: of other CPUs, or throttled, which counts as
+    /// that (kernel: `LBF_ALL_PINNED`).
     Pinned,
     /// One has, but runs it, or it is cached there, or too heavy.
     Nothing,
@@ -49,7 +50,8 @@ impl Rhythm {
         domain.saturating_mul(1 << self.doubled)
     }
 
-    /// It is found balanced: it takes up to twice as long to the next time; where all are pinned, up to half a second.
+    /// It is found balanced: it takes up to twice as long to the next time; where all are pinned,
+    /// up to half a second.
     pub fn note(&mut self, found: Found, domain: u32) {
         let may_double = match found {
             Found::Balanced => self.doubled == 0,
@@ -75,7 +77,8 @@ impl Rhythm {
     }
 }
 
-/// How often a CPU about to go idle found something to run in a domain (kernel: `update_newidle_stats()`).
+/// How often a CPU about to go idle found something to run in a domain (kernel:
+/// `update_newidle_stats()`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newidle {
     calls: u32,
@@ -85,7 +88,8 @@ pub(crate) struct Newidle {
 }
 
 impl Newidle {
-    /// Sides of the die that is thrown; calls after which it is looked at how many of them were successes.
+    /// Sides of the die that is thrown; calls after which it is looked at how many of them were
+    /// successes.
     const SIDES: u32 = 1024;
 
     /// As if half of the calls so far had been drawn, and every second of these been a success.
@@ -154,7 +158,8 @@ mod tests {
         assert!(looks_of(true, 1024) > 900);
     }
 
-    /// How often the interval of CPU 1 has doubled after a second in which three hogs may use these CPUs.
+    /// How often the interval of CPU 1 has doubled after a second in which three hogs may use these
+    /// CPUs.
     fn doubled(cpus: &str) -> u32 {
         let text = format!(
             "duration = \"1s\"\n[machine]\ncpus = 2\n\

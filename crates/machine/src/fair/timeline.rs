@@ -1,8 +1,9 @@
 //! The order of the entities waiting on a run queue (kernel: `tasks_timeline`).
 //!
-//! A vector sorted by key: virtual deadline under EEVDF, virtual runtime under CFS. Queues are short and
-//! the entity that is wanted is near the front, so this touches less memory than a tree. Of a long queue thousands leave
-//! at the front, one after the other: that leaves a gap there, into which others come early, and the rest stays where it is.
+//! A vector sorted by key: virtual deadline under EEVDF, virtual runtime under CFS. Queues are
+//! short and the entity that is wanted is near the front, so this touches less memory than a tree.
+//! Of a long queue thousands leave at the front, one after the other: that leaves a gap there, into
+//! which others come early, and the rest stays where it is.
 
 use crate::ids::SeId;
 use smallvec::SmallVec;
@@ -138,7 +139,8 @@ mod tests {
         assert_eq!(order(&timeline), [1, 3, 2]);
     }
 
-    /// Comings and goings at both ends and in the middle, of few and of many, beside a sorted vector.
+    /// Comings and goings at both ends and in the middle, of few and of many, beside a sorted
+    /// vector.
     #[test]
     fn gap_changes_no_order() {
         let mut timeline = Timeline::default();

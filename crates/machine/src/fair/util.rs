@@ -1,8 +1,9 @@
-//! Utilisation: how much of the last time CPUs ran tasks of the fair class, and how much tasks ran (kernel: `util_avg`,
-//! `util_est`).
+//! Utilisation: how much of the last time CPUs ran tasks of the fair class, and how much tasks ran
+//! (kernel: `util_avg`, `util_est`).
 //!
-//! What a task had used when it last went to sleep, or parked, is what it is expected to use when it comes back. A CPU is
-//! as busy as it was, or as those that can run there are expected to make it, whichever is more.
+//! What a task had used when it last went to sleep, or parked, is what it is expected to use when
+//! it comes back. A CPU is as busy as it was, or as those that can run there are expected to make
+//! it, whichever is more.
 
 use crate::fair::Dequeue;
 use crate::fair::pelt::{PERIOD_SHIFT, WHOLE, decay};
@@ -54,8 +55,9 @@ impl Busy {
 }
 
 impl Use {
-    /// It goes to sleep, or parks: more than it was expected to use is expected at once, less of it by a quarter of the
-    /// difference, unless it would have used more had it been let (kernel: `util_est_update()`).
+    /// It goes to sleep, or parks: more than it was expected to use is expected at once, less of it
+    /// by a quarter of the difference, unless it would have used more had it been let (kernel:
+    /// `util_est_update()`).
     fn learn(&mut self, wanted: u64) {
         let (used, expected) = (self.used.avg, self.expected);
         if used >= expected {
@@ -108,8 +110,9 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that leaves a CPU for another one, or for another class, takes along how busy it made it, as far as that has
-    /// not been forgotten (kernel: `detach_entity_load_avg()`, of `util_avg`).
+    /// A task that leaves a CPU for another one, or for another class, takes along how busy it made
+    /// it, as far as that has not been forgotten (kernel: `detach_entity_load_avg()`, of
+    /// `util_avg`).
     pub(crate) fn take_use(&mut self, task: TaskId, from: CpuId) {
         self.average_busy(from);
         let runs = self.cpus[from].curr == task;
@@ -119,7 +122,8 @@ impl Machine<'_> {
         busy.avg = busy.avg.saturating_sub(used.avg);
     }
 
-    /// A CPU to which a task comes is as much busier as that one ran elsewhere (kernel: `attach_entity_load_avg()`).
+    /// A CPU to which a task comes is as much busier as that one ran elsewhere (kernel:
+    /// `attach_entity_load_avg()`).
     pub(crate) fn bring_use(&mut self, task: TaskId, to: CpuId) {
         self.average_busy(to);
         let runs = self.cpus[to].curr == task;

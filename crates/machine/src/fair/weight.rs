@@ -23,7 +23,8 @@ const MIN_SHARE: u64 = 2;
 /// By what time is charged to one that weighs the least there is (kernel: `__update_inv_weight()`).
 const NOTHING: u64 = 2 << 10;
 
-/// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it (`cpu_weight_write_u64()`).
+/// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it
+/// (`cpu_weight_write_u64()`).
 pub(crate) fn of_group(weight: u32) -> u64 {
     let nice_0 = NICE_0_WEIGHT >> 10;
     ((u64::from(weight.max(1)) * nice_0 + 50) / 100) << 10
@@ -46,8 +47,8 @@ impl Machine<'_> {
         self.ses[se].set_weight_off_queue(weight);
     }
 
-    /// Brings the weight of a queue's entity up to date after its load changed: the group's share of the machine's
-    /// competition on this CPU.
+    /// Brings the weight of a queue's entity up to date after its load changed: the group's share
+    /// of the machine's competition on this CPU.
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
         let loses_weight = self.loses_weight();
         let rq = &mut self.cfs_rqs[q];
@@ -91,13 +92,14 @@ impl Machine<'_> {
         share.clamp(MIN_SHARE.min(total), total)
     }
 
-    /// Whether a group without load loses its weight. With several CPUs none does: it keeps what it had last.
+    /// Whether a group without load loses its weight. With several CPUs none does: it keeps what it
+    /// had last.
     pub(crate) fn loses_weight(&self) -> bool {
         self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }
 
-    /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions of its
-    /// ancestors.
+    /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions
+    /// of its ancestors.
     pub(crate) fn flat_weight(&self, se: SeId) -> u64 {
         let Owner::Task(task) = self.ses[se].owner() else { return self.ses[se].weight };
         let mut weight = self.nominal_weight(task);
@@ -110,8 +112,8 @@ impl Machine<'_> {
         weight.max(2)
     }
 
-    /// On a flat queue: the running task gets the weight that it has by now from a tick, that of its slice included; the others keep
-    /// that of their last event (kernel: `task_tick_fair()`).
+    /// On a flat queue: the running task gets the weight that it has by now from a tick, that of
+    /// its slice included; the others keep that of their last event (kernel: `task_tick_fair()`).
     pub(crate) fn reweight_flat_curr(&mut self, cpu: CpuId) {
         if !self.is_flat() {
             return;
@@ -141,7 +143,8 @@ mod tests {
     use super::*;
     use crate::{Options, kernel};
 
-    /// What `first` weighs when the run ends: its group's 1024, of which one of class idle that comes at 10 ms gets a part.
+    /// What `first` weighs when the run ends: its group's 1024, of which one of class idle that
+    /// comes at 10 ms gets a part.
     fn weight_at(until_us: u64) -> u64 {
         let text = format!(
             "duration = \"{until_us}us\"\n[machine]\ncpus = 1\nhrtick = false\n[[group]]\npath = \"/g\"\n\

@@ -42,7 +42,8 @@ pub(super) fn is_name(comm: &str) -> bool {
     NAMES.iter().any(|name| comm.starts_with(name))
 }
 
-/// The CPU such a thread belongs to. Workers are bound by number, `kworker/2:1`; those of `kworker/u…` are not.
+/// The CPU such a thread belongs to. Workers are bound by number, `kworker/2:1`; those of
+/// `kworker/u…` are not.
 pub(super) fn cpu(comm: &str) -> Option<u16> {
     if let Some(worker) = comm.strip_prefix("kworker/") {
         return worker.split_once(':')?.0.parse().ok();

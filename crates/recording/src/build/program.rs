@@ -1,7 +1,8 @@
 //! The steps of one thread as instructions.
 //!
-//! System calls in which nothing but time passes are one instruction; those in which the thread waits, wakes or
-//! forks are entered and left. Each time from a wakeup to the next wait is a request, so that its latency is recorded.
+//! System calls in which nothing but time passes are one instruction; those in which the thread
+//! waits, wakes or forks are entered and left. Each time from a wakeup to the next wait is a
+//! request, so that its latency is recorded.
 
 use super::{Places, Recording};
 use crate::classify::Plan;

@@ -1,8 +1,8 @@
 //! The descriptions of tracepoints that perf stores in its file: where each field of an event is.
 //!
-//! The section begins as a trace.dat file does: magic, version, byte order, sizes, header page, header event,
-//! the tracer's own events, then for each system (`sched`, `irq`, …) the `format` files of its events.
-//! Offsets and state letters differ between kernels, so none is assumed.
+//! The section begins as a trace.dat file does: magic, version, byte order, sizes, header page,
+//! header event, the tracer's own events, then for each system (`sched`, `irq`, …) the `format`
+//! files of its events. Offsets and state letters differ between kernels, so none is assumed.
 
 use super::bytes::Bytes;
 use crate::event::Left;
@@ -94,7 +94,8 @@ impl Format {
         })
     }
 
-    /// What a value of `prev_state` means: without a bit that has a letter, the thread wants to go on.
+    /// What a value of `prev_state` means: without a bit that has a letter, the thread wants to go
+    /// on.
     pub fn left(&self, prev_state: u64) -> Left {
         let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
         let first = bits.next().map_or(Left::Runnable, |(_, left)| *left);

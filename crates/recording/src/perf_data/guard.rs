@@ -1,5 +1,5 @@
-//! Looks through a perf.data file before it is read, so that no size in it can make the reader allocate more
-//! than the file is worth, and so that a cut file is called cut.
+//! Looks through a perf.data file before it is read, so that no size in it can make the reader
+//! allocate more than the file is worth, and so that a cut file is called cut.
 
 use super::bytes::Bytes;
 use crate::error::Error;

@@ -90,8 +90,8 @@ fn is_frame(text: &str) -> bool {
     address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
 }
 
-/// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first `[cpu]` that has
-/// a thread before and a time behind it counts.
+/// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first
+/// `[cpu]` that has a thread before and a time behind it counts.
 fn head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
@@ -132,7 +132,8 @@ fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
         return None;
     }
     let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
-    // The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
+    // The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z
+    // non-maskable.
     let letter = first.chars().nth(2)?;
     let context = Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) };
     Some((Some(context), time(second)?, rest))
@@ -150,7 +151,8 @@ fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`; a number before it is the period. No name: an event that is not a tracepoint.
+/// `sched:sched_switch: content`; a number before it is the period. No name: an event that is not a
+/// tracepoint.
 fn name_and_content(text: &str) -> Option<(Option<&str>, &str)> {
     let mut rest = text.trim_start();
     if let Some((period, behind)) = rest.split_once([' ', '\t'])

@@ -72,8 +72,8 @@ impl OnCpu {
         });
     }
 
-    /// `ns` of CPU time were charged for the time since the last charge: the points in between lie at
-    /// the same share of it as of the wall time.
+    /// `ns` of CPU time were charged for the time since the last charge: the points in between lie
+    /// at the same share of it as of the wall time.
     pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) {
         if self.partial {
             self.charged_until_ns = self.charged_until_ns.max(now_ns.saturating_sub(ns));

@@ -1,9 +1,9 @@
 //! Who woke a thread: the thread that was running, or an interrupt that happened to hit it.
 //!
-//! The flags of a tracepoint say so exactly (perf.data has them, the text has not); so do the entry and
-//! exit events of interrupts. One case needs thought: data sent over the loopback device is received in a
-//! soft interrupt that runs inside the sender's own system call. It counts as the sender's doing, unless the
-//! soft interrupt followed a hard one.
+//! The flags of a tracepoint say so exactly (perf.data has them, the text has not); so do the entry
+//! and exit events of interrupts. One case needs thought: data sent over the loopback device is
+//! received in a soft interrupt that runs inside the sender's own system call. It counts as the
+//! sender's doing, unless the soft interrupt followed a hard one.
 
 use super::Timeline;
 use crate::event::{Event, Irq, Kind};
@@ -106,7 +106,8 @@ impl Timeline {
         }
     }
 
-    /// Whether this thread may be the one that sends: the idle task does not, nor does a thread in user mode.
+    /// Whether this thread may be the one that sends: the idle task does not, nor does a thread in
+    /// user mode.
     fn may_send(&mut self, tid: i32) -> bool {
         if tid == 0 {
             return false;

@@ -1,8 +1,9 @@
 //! A perf.data file and the text `perf script` prints of it are the same recording.
 //!
 //! `web.perf.data` was made while two clients asked a small server over the loopback device, with
-//! scheduler, system call, interrupt and timer events; `web.txt` is, with addresses and process columns left out,
-//! `perf script --header --ns -F comm,tid,cpu,time,event,trace --show-task-events --show-cgroup-events` of it.
+//! scheduler, system call, interrupt and timer events; `web.txt` is, with addresses and process
+//! columns left out, `perf script --header --ns -F comm,tid,cpu,time,event,trace --show-task-events
+//! --show-cgroup-events` of it.
 
 use cpumax_recording::{Options, Recording, Selection, Selector};
 use cpumax_workload::{Op, Workload};

@@ -145,8 +145,8 @@ fn waiting_for_a_cpu_vanishes() {
 
 #[test]
 fn cpu_time_is_what_was_charged() {
-    // 100 us on the CPU, 60 charged: the rest was an interrupt or stolen. The wakeup at half of the first 80 us is at
-    // half of what was charged for them.
+    // 100 us on the CPU, 60 charged: the rest was an interrupt or stolen. The wakeup at half of the
+    // first 80 us is at half of what was charged for them.
     let mut script = Script::default();
     script.switch(0, 0, "other/9", "S", "job/1");
     script.switch(0, 1, "other/8", "R", "you/12");
@@ -220,13 +220,15 @@ fn the_cost_of_recording_is_taken_off() {
         other => panic!("{other:?}"),
     };
     let spans: Vec<u64> = task(&workload, "job/1").program.iter().map(|op| ns(*op)).collect();
-    // The switch before costs 2 us, the entry itself 0.5; then the exit; the switch at the end is another's.
+    // The switch before costs 2 us, the entry itself 0.5; then the exit; the switch at the end is
+    // another's.
     assert_eq!(spans, [7_500, 2_500, 5_000]);
 }
 
 #[test]
 fn clocks_arrive_and_sleeps_last() {
-    // The first thread wakes every 10 ms whatever it did; the second sleeps 10 ms after it worked 1 to 5 ms.
+    // The first thread wakes every 10 ms whatever it did; the second sleeps 10 ms after it worked 1
+    // to 5 ms.
     let mut script = Script::default();
     let mut lines: Vec<(u64, u32, String, bool)> = Vec::new();
     let mut begins = 10_000;

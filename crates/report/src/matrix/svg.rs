@@ -1,4 +1,5 @@
-//! The matrix as a picture: a coloured field for each cell, its number in it, what disagrees in its tooltip.
+//! The matrix as a picture: a coloured field for each cell, its number in it, what disagrees in its
+//! tooltip.
 
 use super::{Matrix, MatrixCell, sentence, text};
 use std::fmt::Write;

@@ -50,11 +50,12 @@ pub struct Check {
 /// How time passes in the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// An instruction takes two nanoseconds, whichever CPU it is on, and idle time is skipped. What the host does meanwhile
-    /// does not matter, so this is what numbers are taken in. Several CPUs take turns, and one that
-    /// is busy all the time leaves the others hardly any.
+    /// An instruction takes two nanoseconds, whichever CPU it is on, and idle time is skipped. What
+    /// the host does meanwhile does not matter, so this is what numbers are taken in. Several CPUs
+    /// take turns, and one that is busy all the time leaves the others hardly any.
     Instructions,
-    /// The host's, and each CPU is a thread of the host's: for what really must happen at the same time.
+    /// The host's, and each CPU is a thread of the host's: for what really must happen at the same
+    /// time.
     Host,
 }
 

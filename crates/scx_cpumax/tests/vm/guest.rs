@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The first process of the virtual machine: sets it up, carries out the checks that the command line names, powers off.
+//! The first process of the virtual machine: sets it up, carries out the checks that the command
+//! line names, powers off.
 //!
-//! Also what the checks are made of: groups, loads in them, the scheduler, and what all of them say.
+//! Also what the checks are made of: groups, loads in them, the scheduler, and what all of them
+//! say.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -335,7 +337,8 @@ pub fn hold(what: &str, rate: f64, nominal: f64, percent: f64) -> Result<(), Str
     Ok(())
 }
 
-/// Does something under the fair class and then under the scheduler, in the same machine; returns what came of both.
+/// Does something under the fair class and then under the scheduler, in the same machine; returns
+/// what came of both.
 pub fn beside_fair<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T), String> {
     let fair = run(false)?;
     let scheduler = Scheduler::start(&[])?;
@@ -396,9 +399,10 @@ impl Group {
         (self.usage_us() - before) as f64 / start.elapsed().as_micros() as f64
     }
 
-    /// CPUs used over so long a time, and what of it refills have paid, by the kernel's own account. On the host's clock a CPU of
-    /// the machine that waits for one of the host's seems to run its task all the while. What that comes to is owed; so it must
-    /// be used less debt that counts, and debt must come back to where the group may go on.
+    /// CPUs used over so long a time, and what of it refills have paid, by the kernel's own
+    /// account. On the host's clock a CPU of the machine that waits for one of the host's seems to
+    /// run its task all the while. What that comes to is owed; so it must be used less debt that
+    /// counts, and debt must come back to where the group may go on.
     pub fn rate_paid(&self, time: Duration) -> Result<(f64, f64), String> {
         let number = |stat: &serde_json::Value, name: &str| stat[name].as_f64().unwrap_or(f64::NAN);
         let (before, start) = (self.settled_stat(), Instant::now());
@@ -423,7 +427,8 @@ impl Group {
         Ok((more("usage_usec") / took, paid / (periods * period)))
     }
 
-    /// What the scheduler says about it while none of its tasks runs, so that all of it is of one moment.
+    /// What the scheduler says about it while none of its tasks runs, so that all of it is of one
+    /// moment.
     fn settled_stat(&self) -> serde_json::Value {
         let mut last = self.stat();
         let _ = wait_until(2, || {
@@ -447,7 +452,8 @@ impl Group {
         let mut command = Command::new("/init");
         command.arg("load").args(args).stdin(Stdio::null());
         if let Some(cpu) = cpu {
-            // SAFETY: the child only sets its affinity between fork and exec; this process has one thread.
+            // SAFETY: the child only sets its affinity between fork and exec; this process has one
+            // thread.
             unsafe {
                 command.pre_exec(move || {
                     set_cpus(0, &[cpu]);

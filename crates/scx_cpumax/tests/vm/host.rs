@@ -107,7 +107,8 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     heard.more(results, tally);
     let mut missing = heard.missing;
     if heard.bytes == 0 && tries > 1 && started.elapsed() < limit {
-        // Kernels sometimes crash under emulation before their first process; that says nothing about the scheduler.
+        // Kernels sometimes crash under emulation before their first process; that says nothing
+        // about the scheduler.
         println!("# it did not boot; once more");
         return run_machine(kernel, checks, tally, tries - 1);
     }
@@ -116,7 +117,8 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     }
     let crashed = text_of(console).contains("Oops: int3");
     if tries > 1 && crashed && !missing.is_empty() {
-        // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never do.
+        // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never
+        // do.
         println!("# the emulation tripped over patched code; the rest once more");
         let rest: Vec<&Check> =
             checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
@@ -249,7 +251,8 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
-/// Runs a machine that is passed the files, under their own numbers, and goes when this program goes, however that is.
+/// Runs a machine that is passed the files, under their own numbers, and goes when this program
+/// goes, however that is.
 fn run_until_end(
     command: &mut Command,
     files: &[File],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! This program is ended while a machine of its runs: neither the machine nor a file is left, whatever ended it.
+//! This program is ended while a machine of its runs: neither the machine nor a file is left,
+//! whatever ended it.
 
 use std::env;
 use std::fs;

@@ -42,7 +42,8 @@ pub fn main(args: &[String]) -> ! {
     }
 }
 
-/// Uses a CPU in user mode. Without the instruction that is meant for such loops: an emulated CPU gives its turn away at it.
+/// Uses a CPU in user mode. Without the instruction that is meant for such loops: an emulated CPU
+/// gives its turn away at it.
 fn hog() -> ! {
     let mut count = 0_u64;
     loop {
@@ -50,8 +51,9 @@ fn hog() -> ! {
     }
 }
 
-/// Several hogs; the first is this process. They are born when it is in its group, so that they are too, and start when all
-/// are there: whoever forks beside a hundred busy children hardly gets to it.
+/// Several hogs; the first is this process. They are born when it is in its group, so that they are
+/// too, and start when all are there: whoever forks beside a hundred busy children hardly gets to
+/// it.
 fn hogs(count: u64) -> ! {
     until_in_group();
     let (wait, go) = two_ends(false);
@@ -177,7 +179,8 @@ fn execs(path: &str, threads: u64) -> ! {
     process::exit(2);
 }
 
-/// Sets its identity again and again, which all threads of the process have a part in; keeps the longest time in a file.
+/// Sets its identity again and again, which all threads of the process have a part in; keeps the
+/// longest time in a file.
 fn setuids(path: &str) -> ! {
     let count = shared_count(path);
     start_hogs(2);
@@ -196,7 +199,8 @@ fn setuids(path: &str) -> ! {
     }
 }
 
-/// Holds a file's lock for as long as a write of so many megabytes takes; says how long the longest took.
+/// Holds a file's lock for as long as a write of so many megabytes takes; says how long the longest
+/// took.
 fn writer(path: &str, megabytes: usize) -> ! {
     let file =
         OpenOptions::new().create(true).write(true).truncate(false).open(path).expect("a file");
@@ -368,8 +372,8 @@ fn pass(to: i32) {
     }
 }
 
-/// Says on the console where in the kernel the first process is, and what is waited for, when that has made no step for a
-/// minute. The count of its steps is the first line of a file.
+/// Says on the console where in the kernel the first process is, and what is waited for, when that
+/// has made no step for a minute. The count of its steps is the first line of a file.
 fn sentinel(path: &str) -> ! {
     let mut last = String::new();
     loop {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The scheduler on real kernels, each in a virtual machine of its own (QEMU, no acceleration needed).
+//! The scheduler on real kernels, each in a virtual machine of its own (QEMU, no acceleration
+//! needed).
 //!
-//! This program is both sides: started by cargo it boots the machines and collects what they say; as their first process it
-//! carries out the checks, with itself in the role of every load. `CPUMAX_SCX_SET=all` runs all checks (`make scx-test`),
-//! otherwise only the quick ones run; a name on the command line picks checks. Kernels are those that `cpumax lab fetch` put
-//! into the user's cache, or the files that `CPUMAX_SCX_KERNELS` names, separated by colons. What cannot be run is said.
+//! This program is both sides: started by cargo it boots the machines and collects what they say;
+//! as their first process it carries out the checks, with itself in the role of every load.
+//! `CPUMAX_SCX_SET=all` runs all checks (`make scx-test`), otherwise only the quick ones run; a
+//! name on the command line picks checks. Kernels are those that `cpumax lab fetch` put into the
+//! user's cache, or the files that `CPUMAX_SCX_KERNELS` names, separated by colons. What cannot be
+//! run is said.
 
 mod checks;
 mod guest;

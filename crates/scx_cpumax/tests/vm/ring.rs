@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loads that leave work to threads which the kernel makes in their process: `io_uring`, by the layout of its header.
+//! Loads that leave work to threads which the kernel makes in their process: `io_uring`, by the
+//! layout of its header.
 //!
 //! Requests are reads of /dev/zero, which is work and no waiting; flagged so that workers do them.
 
@@ -79,7 +80,8 @@ impl Ring {
             unsafe { libc::syscall(libc::SYS_io_uring_setup, ENTRIES, &raw mut parameters) } as i32;
         assert!(fd >= 0, "a ring: {}", std::io::Error::last_os_error());
         let map = |offset: i64| {
-            // SAFETY: memory of the ring's, at the places that are set for all rings; more than it has cannot be touched.
+            // SAFETY: memory of the ring's, at the places that are set for all rings; more than it
+            // has cannot be touched.
             let at = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -97,7 +99,8 @@ impl Ring {
     }
 
     fn number(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: an aligned number in the memory that the kernel and this process share, at the offset that the kernel gave.
+        // SAFETY: an aligned number in the memory that the kernel and this process share, at the
+        // offset that the kernel gave.
         unsafe { AtomicU32::from_ptr(self.rings.add(offset as usize).cast()) }
     }
 
@@ -116,7 +119,8 @@ impl Ring {
             user_data: 0,
             rest: [0; 3],
         };
-        // SAFETY: one of the submissions of the ring, which the kernel has taken before its turn comes again.
+        // SAFETY: one of the submissions of the ring, which the kernel has taken before its turn
+        // comes again.
         unsafe { self.submissions.add(slot as usize).write(request) };
         self.number(self.parameters.sq.seventh + slot * 4).store(slot, Ordering::Relaxed);
         self.number(self.parameters.sq.tail).store(tail.wrapping_add(1), Ordering::Release);
@@ -138,7 +142,8 @@ impl Ring {
     }
 }
 
-/// Leaves reads of so many KB to workers, a few at a time, counts those that are done, and is busy itself meanwhile.
+/// Leaves reads of so many KB to workers, a few at a time, counts those that are done, and is busy
+/// itself meanwhile.
 pub fn reads(path: &str, kilobytes: u64) -> ! {
     until_in_group();
     let count = shared_count(path);

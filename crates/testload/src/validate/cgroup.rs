@@ -31,8 +31,8 @@ pub struct Counters {
 }
 
 impl Cgroup {
-    /// Makes the group: on v2 one folder; on v1 one for the limit, one for the usage, and one in the
-    /// v2 tree beside them, from which perf takes the names of groups.
+    /// Makes the group: on v2 one folder; on v1 one for the limit, one for the usage, and one in
+    /// the v2 tree beside them, from which perf takes the names of groups.
     pub fn make() -> Result<Cgroup> {
         let root = Path::new(ROOT);
         let v2 = root.join("cgroup.controllers").exists();

@@ -1,6 +1,6 @@
-//! Prediction beside measurement, as a table for docs/replay.md: what was predicted is the median of
-//! all seeds and what was measured that of all runs under that limit; what is outside its tolerance
-//! is marked.
+//! Prediction beside measurement, as a table for docs/replay.md: what was predicted is the median
+//! of all seeds and what was measured that of all runs under that limit; what is outside its
+//! tolerance is marked.
 
 use super::plan::{LIMITS, Load, NamedLimit};
 use super::predict::{Predicted, SEEDS};

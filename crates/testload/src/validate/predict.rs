@@ -13,7 +13,8 @@ use std::process::Command;
 /// The kernel whose rules the machine at hand follows.
 const KERNEL: &str = "6.18";
 
-/// Seeds of the model: each is another phase of the period timer, as each new group on a real kernel.
+/// Seeds of the model: each is another phase of the period timer, as each new group on a real
+/// kernel.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// What the model says of one run.

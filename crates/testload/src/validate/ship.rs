@@ -1,5 +1,5 @@
-//! Makes the recordings that are shipped: short ones of the same loads, with names of other programs
-//! taken out.
+//! Makes the recordings that are shipped: short ones of the same loads, with names of other
+//! programs taken out.
 
 use super::plan::{LIMITS, LOADS, SHIPPED, Shipped};
 use super::run::{self, Setting};

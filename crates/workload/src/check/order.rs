@@ -31,8 +31,8 @@ pub(super) fn check(workload: &Workload) -> Checked {
     flaw(Spot::Op(last.0, last.1), "", Kind::Lock, problem, accepted)
 }
 
-/// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that it
-/// began with, so one pass over each sees every pair.
+/// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that
+/// it began with, so one pass over each sees every pair.
 fn edges(workload: &Workload) -> Edges {
     let mut edges = Edges::new();
     for (task, spec) in workload.tasks.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What one program does: whether a task could execute it, with its locks released, its system calls
-//! ended, nothing sleeping where nothing may sleep, and time passing in every loop.
+//! What one program does: whether a task could execute it, with its locks released, its system
+//! calls ended, nothing sleeping where nothing may sleep, and time passing in every loop.
 
 use super::tables::{countable, takes_time};
 use super::{

@@ -1,9 +1,11 @@
-//! Small random workloads that a real kernel can be made to run and that a model can be held against: groups up to
-//! four deep, up to twelve tasks, on one CPU for a second, or on two to eight for some seconds.
+//! Small random workloads that a real kernel can be made to run and that a model can be held
+//! against: groups up to four deep, up to twelve tasks, on one CPU for a second, or on two to eight
+//! for some seconds.
 //!
-//! What depends on who wins a race is left out: lengths are odd, so that nothing coincides, and nothing is so
-//! short that the work of the kernel itself, which no workload speaks of, is a good part of it. So
-//! is what a program cannot bring about: interrupts off, kernel threads, other machines than there are.
+//! What depends on who wins a race is left out: lengths are odd, so that nothing coincides, and
+//! nothing is so short that the work of the kernel itself, which no workload speaks of, is a good
+//! part of it. So is what a program cannot bring about: interrupts off, kernel threads, other
+//! machines than there are.
 
 use super::Dice;
 use crate::build::{Act, Change, Cpus, Group, Machine, Source, Task};
@@ -51,8 +53,8 @@ pub fn real(seed: u64) -> Workload {
     small(seed, &mut dice, 1, duration_ns)
 }
 
-/// The small workload of that seed for several CPUs of a real machine. What is decided by who is first has time to
-/// even out.
+/// The small workload of that seed for several CPUs of a real machine. What is decided by who is
+/// first has time to even out.
 ///
 /// # Panics
 /// As [`real`].
@@ -124,8 +126,8 @@ fn odd(ns: u64) -> u64 {
     ns / 10_000 * 10_000 + 1_237 + ns % 7_919
 }
 
-/// Of any magnitude, and hardly ever the same twice: what takes exactly as long as something else is decided by
-/// nanoseconds.
+/// Of any magnitude, and hardly ever the same twice: what takes exactly as long as something else
+/// is decided by nanoseconds.
 fn length(dice: &mut Dice, most_ns: u64) -> Duration {
     let shortest = u64::from(SHORTEST_NS.ilog2()) + 1;
     let magnitude = dice.range(shortest, u64::from(most_ns.max(2 * SHORTEST_NS).ilog2()));

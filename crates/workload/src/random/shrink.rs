@@ -8,8 +8,8 @@ use crate::model::{
 };
 use cpumax_limit::Limit;
 
-/// The smallest workload that can be reached from `workload` by leaving out one thing at a time and for
-/// which `fails` still holds, or where `attempts` calls of `fails` have led.
+/// The smallest workload that can be reached from `workload` by leaving out one thing at a time and
+/// for which `fails` still holds, or where `attempts` calls of `fails` have led.
 pub fn minimize(
     workload: &Workload,
     mut attempts: u64,
@@ -162,7 +162,8 @@ fn without_block(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-/// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is inside.
+/// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is
+/// inside.
 fn without_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
     let (task, start) = place(workload, ix)?;
     Some(changed(workload, |w| {

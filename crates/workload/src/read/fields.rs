@@ -20,7 +20,8 @@ pub(super) struct Fields<'t> {
 }
 
 impl<'t> Fields<'t> {
-    /// The fields of `table`, which a reader calls `what`; refused if there are any but those known.
+    /// The fields of `table`, which a reader calls `what`; refused if there are any but those
+    /// known.
     pub fn new(
         table: &'t DeTable<'t>,
         at: Stretch,

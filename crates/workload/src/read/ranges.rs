@@ -1,7 +1,7 @@
 //! Ranges in names: one table of a scenario file that stands for many groups or kinds of task.
 //!
-//! `{0..9}` in a text stands for the ten texts with one of the numbers in its place; several of them for
-//! every combination, the last one changing fastest. Other braces are themselves.
+//! `{0..9}` in a text stands for the ten texts with one of the numbers in its place; several of
+//! them for every combination, the last one changing fastest. Other braces are themselves.
 
 use super::fields::Read;
 use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
@@ -17,8 +17,8 @@ pub(super) fn groups(group: &Group, listed: usize) -> Read<Vec<Group>> {
     Ok(paths.into_iter().map(|path| Group { path, ..group.clone() }).collect())
 }
 
-/// The kinds that a `[[task]]` stands for: one for each name. A group with ranges must give as many.
-/// `listed` are there already.
+/// The kinds that a `[[task]]` stands for: one for each name. A group with ranges must give as
+/// many. `listed` are there already.
 pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
     let room = MAX_KINDS.saturating_sub(listed as u64);
     let names = expand(&task.name, room).map_err(|flaw| flaw.at(task.marks.of("name")))?;

@@ -1,4 +1,5 @@
-//! A comparison as a document: when, with what, the matrix of scenarios, and what came of the random cases.
+//! A comparison as a document: when, with what, the matrix of scenarios, and what came of the
+//! random cases.
 
 use super::matrix_of;
 use crate::args::CompareArgs;
@@ -12,7 +13,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::SystemTime;
 
-/// The document, in Markdown. `columns` has the cells of each kernel, `cases` of the workloads at the end are random.
+/// The document, in Markdown. `columns` has the cells of each kernel, `cases` of the workloads at
+/// the end are random.
 pub fn text(
     args: &CompareArgs,
     title: &str,
@@ -72,7 +74,8 @@ fn machines<'a>(workloads: &[Workload], columns: &'a [Vec<Cell>]) -> BTreeSet<(u
     notes.filter(|(_, note)| note.starts_with(OF_MACHINE)).collect()
 }
 
-/// Without those of the last `cases` rows in which nothing is beyond its tolerance and nothing failed.
+/// Without those of the last `cases` rows in which nothing is beyond its tolerance and nothing
+/// failed.
 pub fn without_agreeing(matrix: &Matrix, cases: usize) -> Matrix {
     let bad = |cell: &MatrixCell| {
         matches!(cell, MatrixCell::Held { beyond: 1.., .. } | MatrixCell::Failed(_))

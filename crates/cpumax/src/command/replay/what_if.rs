@@ -67,8 +67,8 @@ pub fn common_group(tries: &[Try], args: &ReplayArgs) -> anyhow::Result<Option<S
     Ok(Some(first.to_owned()))
 }
 
-/// Around the CPUs that were used: below, at and above; then just what was used with a short period, and
-/// with burst.
+/// Around the CPUs that were used: below, at and above; then just what was used with a short
+/// period, and with burst.
 pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     const PERIOD_NS: u64 = 100_000_000;
     const SHORT_PERIOD_NS: u64 = 10_000_000;

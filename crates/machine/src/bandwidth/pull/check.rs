@@ -40,7 +40,8 @@ impl Machine<'_> {
         if !self.holds_parked(q) || parked.linked {
             return Ok(());
         }
-        // What is parked here is not on its way to the root: there must be somebody who takes it up.
+        // What is parked here is not on its way to the root: there must be somebody who takes it
+        // up.
         let comes = if parent.is_none() {
             self.cpus[rq.cpu].resched != Resched::No
         } else if silo.throttled {
@@ -72,7 +73,8 @@ impl Machine<'_> {
         if load == counted { Ok(()) } else { Err(format!("{load} is parked, counted {counted}")) }
     }
 
-    /// The same of a group: whoever waits is served while there is something to serve, or a timer will be.
+    /// The same of a group: whoever waits is served while there is something to serve, or a timer
+    /// will be.
     pub(crate) fn check_waiting(&self, group: GroupId) -> Result<(), String> {
         let pool = &self.groups[group].pool;
         if pool.throttled.is_empty() {

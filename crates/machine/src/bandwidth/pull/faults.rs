@@ -1,6 +1,6 @@
-//! Faults to put into the pull rules on purpose, to see that what verifies them notices: the invariants, the
-//! outcomes of small workloads, and the search through all orders of events. Elsewhere than in tests no
-//! machine has one, and asking costs nothing.
+//! Faults to put into the pull rules on purpose, to see that what verifies them notices: the
+//! invariants, the outcomes of small workloads, and the search through all orders of events.
+//! Elsewhere than in tests no machine has one, and asking costs nothing.
 
 use crate::machine::Machine;
 
@@ -103,7 +103,8 @@ mod tests {
             tasks: &[(3, "/a", "{ user = \"12ms\" }")],
             wait_ns: 20_000_000,
         },
-        // Two groups side by side: some come back and find the runtime gone when it is their turn to run.
+        // Two groups side by side: some come back and find the runtime gone when it is their turn
+        // to run.
         Case {
             cpus: 1,
             groups: "/a 7500 15000,/b 7500 15000",
@@ -177,8 +178,8 @@ mod tests {
         cpumax_workload::parse(&text, "small").unwrap_or_else(|e| panic!("{text}\n{e}"))
     }
 
-    /// What a run of these must show: all done, nobody passed over, nothing beyond a slice for each CPU and
-    /// what ran in the kernel.
+    /// What a run of these must show: all done, nobody passed over, nothing beyond a slice for each
+    /// CPU and what ran in the kernel.
     fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), String> {
         for (name, task) in &outcome.tasks {
             if task.exited < task.count {

@@ -1,8 +1,9 @@
 //! The tree of what is parked, and how tasks come back from it.
 //!
-//! Per CPU, a silo that holds parked tasks hangs below its parent's, up to the first that may give nothing:
-//! one that is throttled, which then waits in its group's list, or one whose runtime has brought back its
-//! due. What hangs below the root may come back, the children of each level in turn.
+//! Per CPU, a silo that holds parked tasks hangs below its parent's, up to the first that may give
+//! nothing: one that is throttled, which then waits in its group's list, or one whose runtime has
+//! brought back its due. What hangs below the root may come back, the children of each level in
+//! turn.
 
 use super::{Fault, Parked};
 use crate::cfs_rq::Limbo;
@@ -23,8 +24,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Hangs a silo that holds parked tasks below its parent, and so on up, until a level is met at which
-    /// they have to wait: for a grant, or for those who came back before them.
+    /// Hangs a silo that holds parked tasks below its parent, and so on up, until a level is met at
+    /// which they have to wait: for a grant, or for those who came back before them.
     pub(super) fn link(&mut self, mut q: CfsRqId) {
         loop {
             let silo = &self.cfs_rqs[q].bandwidth;
@@ -110,8 +111,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task joins the parked ones of its silo, those first that have waited longest; so one that came back and
-    /// found the runtime gone when it was switched to has its old place.
+    /// A task joins the parked ones of its silo, those first that have waited longest; so one that
+    /// came back and found the runtime gone when it was switched to has its old place.
     pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.first_parked(q);
         let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
@@ -154,8 +155,8 @@ impl Machine<'_> {
         self.irq_section(cpu, cost_ns);
     }
 
-    /// One task comes back, from the child whose turn it is at every level; or a child that has none to give
-    /// is forgotten.
+    /// One task comes back, from the child whose turn it is at every level; or a child that has
+    /// none to give is forgotten.
     fn take_one_back(&mut self, cpu: CpuId) {
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
@@ -199,7 +200,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The first child of a silo that has parked tasks and runtime to feed one; it is taken off the list.
+    /// The first child of a silo that has parked tasks and runtime to feed one; it is taken off the
+    /// list.
     fn next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
             self.foresee_come_back(child);

@@ -1,7 +1,8 @@
-//! What is parked weighs: a group's share of a CPU is that of all that wants to run there, parked or queued.
+//! What is parked weighs: a group's share of a CPU is that of all that wants to run there, parked
+//! or queued.
 //!
-//! Counted were only what is queued, a group that gets less of a CPU than another would bring back fewer tasks there, weigh
-//! less for it, and get still less.
+//! Counted were only what is queued, a group that gets less of a CPU than another would bring back
+//! fewer tasks there, weigh less for it, and get still less.
 
 use super::Fault;
 use crate::ids::{CfsRqId, TaskId};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Scenarios of the model on a real kernel, under the fair class and under this scheduler, for the table in docs/scx.md beside
-//! what the model says of 7.3 and of `pull`.
+//! Scenarios of the model on a real kernel, under the fair class and under this scheduler, for the
+//! table in docs/scx.md beside what the model says of 7.3 and of `pull`.
 //!
 //! The lab's guest runs them, as a subprocess in the machine that is there.
 
@@ -14,8 +14,8 @@ use crate::guest::{Checked, beside_fair};
 /// Where `make guest` puts it in the machine.
 pub const GUEST: &str = "/cpumax-guest";
 
-/// A scenario, and what the model says of `pull`: at most so much used by the group in a period, and the longest that one of its
-/// tasks waited, us.
+/// A scenario, and what the model says of `pull`: at most so much used by the group in a period,
+/// and the longest that one of its tasks waited, us.
 struct Row {
     name: &'static str,
     text: &'static str,
@@ -77,14 +77,16 @@ fn run(row: &Row) -> Result<Found, String> {
     })
 }
 
-/// As a scenario asks for it; the guest leaves that alone where it is not the machine's first process.
+/// As a scenario asks for it; the guest leaves that alone where it is not the machine's first
+/// process.
 fn set_preemption(text: &str) {
     let wanted = if text.contains("preempt = \"full\"") { "full" } else { "lazy" };
     let _ = fs::write("/sys/kernel/debug/sched/preempt", wanted);
 }
 
-/// The longest that one of the tasks may wait. Sixty-four that start at once each come to the CPU once before they park, and
-/// the competitor may have a turn, two ticks long, in between; what they wait then is added to the model's longest wait.
+/// The longest that one of the tasks may wait. Sixty-four that start at once each come to the CPU
+/// once before they park, and the competitor may have a turn, two ticks long, in between; what they
+/// wait then is added to the model's longest wait.
 fn stall_us_max(row: &Row) -> u64 {
     if row.name == "park-64" {
         row.stall_us + 64 * 8_000 + 5_000
@@ -101,7 +103,8 @@ pub fn beside_model() -> Checked {
     let (mut said, mut wrong) = (String::new(), false);
     for ((row, fair), ours) in ROWS.iter().zip(fair).zip(ours) {
         let _ = write!(said, "{}: {ours}; under the fair class {fair}; ", row.name);
-        // The guest's windows are not the group's periods, so two of these can fall into one; and processes cost something.
+        // The guest's windows are not the group's periods, so two of these can fall into one; and
+        // processes cost something.
         wrong |= ours.period > row.period_us * 2 + 2_000;
         wrong |= ours.stall > stall_us_max(row);
     }

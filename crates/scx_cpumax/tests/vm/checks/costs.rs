@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a context switch costs, in instructions, beside the fair class and the kernel's own `scx_simple`.
+//! What a context switch costs, in instructions, beside the fair class and the kernel's own
+//! `scx_simple`.
 //!
-//! In these machines an instruction takes two nanoseconds, so the CPU time of a group counts them exactly. Interrupts that come
-//! while it runs are among them, what timers do while the CPU is idle is not.
+//! In these machines an instruction takes two nanoseconds, so the CPU time of a group counts them
+//! exactly. Interrupts that come while it runs are among them, what timers do while the CPU is idle
+//! is not.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -129,7 +131,8 @@ pub fn switch_costs() -> Checked {
     Ok(said)
 }
 
-/// Instructions for each task that is released, with so many hogs in a group and so many other groups with limits.
+/// Instructions for each task that is released, with so many hogs in a group and so many other
+/// groups with limits.
 fn release_cost(parked: usize, groups: usize) -> Result<u64, String> {
     let others: Vec<Group> =
         (1..groups).map(|n| Group::new(&format!("g{n}"), "50000 100000")).collect();
@@ -192,8 +195,8 @@ pub fn release_costs_of_four() -> Checked {
     }
 }
 
-/// How late an unlimited task that sleeps a millisecond at a time wakes up beside a throttled group: median, 99th percentile
-/// and worst, us.
+/// How late an unlimited task that sleeps a millisecond at a time wakes up beside a throttled
+/// group: median, 99th percentile and worst, us.
 fn lateness() -> [u64; 3] {
     let (limited, free) = (Group::new("busy", "20000 100000"), Group::new("free", "max"));
     let _hogs = limited.hogs(3);

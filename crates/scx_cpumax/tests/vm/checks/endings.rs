@@ -17,8 +17,9 @@ fn programs() -> usize {
         .count()
 }
 
-/// With hundreds of tasks parked the end takes seconds. What the kernel keeps until each task that was runnable then has had a
-/// turn, under the fair class and its limit, is gone as soon as all had one.
+/// With hundreds of tasks parked the end takes seconds. What the kernel keeps until each task that
+/// was runnable then has had a turn, under the fair class and its limit, is gone as soon as all had
+/// one.
 pub fn nothing_left() -> Checked {
     let group = Group::new("many", "max");
     let scheduler = Scheduler::start(&[])?;
@@ -47,7 +48,8 @@ pub fn nothing_left() -> Checked {
     }
 }
 
-/// What the kernel writes down of a scheduler, when it throws it out or is asked to, shows limits and who is parked where.
+/// What the kernel writes down of a scheduler, when it throws it out or is asked to, shows limits
+/// and who is parked where.
 pub fn dumped() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (group, idle) = (Group::new("shown", "5000 500000"), Group::new("idle", "7000 100000"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What schedulers that know `cpu.max` have got wrong before, a check each; docs/scx.md has the list.
+//! What schedulers that know `cpu.max` have got wrong before, a check each; docs/scx.md has the
+//! list.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,8 +11,8 @@ use crate::guest::{
     COUNT, Checked, Group, Load, Scheduler, beside_fair, counted, hold, wait_until,
 };
 
-/// A child without a limit, and one with a wider one, wait for their parent's runtime; a grandparent's cap holds, wherever it is
-/// written and when.
+/// A child without a limit, and one with a wider one, wait for their parent's runtime; a
+/// grandparent's cap holds, wherever it is written and when.
 pub fn inherited() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (top, parent) = (Group::new("g", "max"), Group::new("g/p", "20000 100000"));
@@ -38,7 +39,8 @@ pub fn inherited() -> Checked {
     Ok(said)
 }
 
-/// A task that is moved while it is parked, and back before anyone looks, is parked once, and where it is.
+/// A task that is moved while it is parked, and back before anyone looks, is parked once, and where
+/// it is.
 pub fn moves() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (a, b) = (Group::new("a", "10000 200000"), Group::new("b", "15000 100000"));
@@ -68,7 +70,8 @@ pub fn moves() -> Checked {
     Ok("120 moves".to_owned())
 }
 
-/// Groups are removed at once when their parked task has been moved away or has died; the task goes on, the others too.
+/// Groups are removed at once when their parked task has been moved away or has died; the task goes
+/// on, the others too.
 pub fn freed_queues() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let home = Group::new("home", "max");
@@ -127,7 +130,8 @@ pub fn exits() -> Checked {
     }
 }
 
-/// Tasks that wake each other are put on idle CPUs without passing through a queue, and their limit holds all the same.
+/// Tasks that wake each other are put on idle CPUs without passing through a queue, and their limit
+/// holds all the same.
 pub fn direct_dispatch() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("direct", "10000 100000");
@@ -143,7 +147,8 @@ pub fn direct_dispatch() -> Checked {
     Ok(format!("{rate:.4} CPUs of 0.1"))
 }
 
-/// A task that is moved between CPUs all the time is charged what it ran: no more, or it would get less.
+/// A task that is moved between CPUs all the time is charged what it ran: no more, or it would get
+/// less.
 pub fn migrations() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("wander", "30000 100000");
@@ -172,7 +177,8 @@ pub fn bystander() -> Checked {
         let before = small.usage_us();
         let rate = free.rate(Duration::from_secs(5));
         let used = (small.usage_us() - before) as f64 / 5e6;
-        // The busy one first, and the others all at once: they die one after the other, at their release.
+        // The busy one first, and the others all at once: they die one after the other, at their
+        // release.
         drop(free_load);
         small.set("cgroup.kill", "1");
         Ok((rate, used))

@@ -46,7 +46,8 @@ fn measure_nested(seconds: u64) -> [f64; 2] {
     [rate, (narrow.usage_us() - before) as f64 / start.elapsed().as_micros() as f64]
 }
 
-/// CPUs used in the second after a pause of 600 ms, on the average of some: ten refills and what was saved up.
+/// CPUs used in the second after a pause of 600 ms, on the average of some: ten refills and what
+/// was saved up.
 fn measure_burst(rounds: u64) -> f64 {
     let group = Group::new("b", "20000 100000");
     group.set("cpu.max.burst", "20000");
@@ -75,7 +76,8 @@ fn within(
     hold(what, rate, nominal, percent)
 }
 
-/// Rates under the fair class, then under the scheduler, in the same machine; these are held to the limit.
+/// Rates under the fair class, then under the scheduler, in the same machine; these are held to the
+/// limit.
 fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
     let ((fair, fair_nested), (ours, ours_nested)) = beside_fair(|ours| {
         let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds, ours)).collect();
@@ -91,9 +93,9 @@ fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
     {
         within("nested", both, 0.3, 1.0, &mut said)?;
         let _ = write!(said, "fair {fair_both:.4}; ");
-        // Runtime of the parent goes to whoever asks first: the wide child takes some of what the narrow one could use, 1.0 %
-        // at most so far. That also moves its 10 ms about in each period, so that up to one quota more or less falls into the time
-        // that is measured.
+        // Runtime of the parent goes to whoever asks first: the wide child takes some of what the
+        // narrow one could use, 1.0 % at most so far. That also moves its 10 ms about in each
+        // period, so that up to one quota more or less falls into the time that is measured.
         within("narrow child", narrow, 0.1, 1.0 + 10.0 / seconds as f64, &mut said)?;
         let _ = write!(said, "fair {fair_narrow:.4}; ");
         within("after pauses, with burst", burst, 0.24, 2.0, &mut said)?;

@@ -24,8 +24,9 @@ fn throttled(group: &Group) -> Result<(), String> {
     .map_err(|()| format!("{} is never throttled", group.0))
 }
 
-/// Of a process whose three threads are parked and that is moved: how long the slowest move took, and the slowest start where
-/// there is no limit; what it used in the second after it was moved back, and what another throttled group with it in it did.
+/// Of a process whose three threads are parked and that is moved: how long the slowest move took,
+/// and the slowest start where there is no limit; what it used in the second after it was moved
+/// back, and what another throttled group with it in it did.
 fn moved(ours: bool) -> Result<(Duration, Duration, u64, u64), String> {
     let (from, other) = (Group::new("from", LIMIT), Group::new("other", LIMIT));
     let free = Group::new("free", "max");
@@ -67,7 +68,8 @@ fn moved(ours: bool) -> Result<(Duration, Duration, u64, u64), String> {
     Ok(slowest)
 }
 
-/// A process with threads that are parked is moved at once, to where it may run at once or has to wait as well.
+/// A process with threads that are parked is moved at once, to where it may run at once or has to
+/// wait as well.
 pub fn parked_moves() -> Checked {
     let (fair, ours) = beside_fair(moved)?;
     let said = format!(
@@ -110,8 +112,8 @@ fn born_into(group: &Group) -> Result<Duration, String> {
     Ok(start.elapsed())
 }
 
-/// The slowest birth into a throttled group, and the fastest; how many children processes of a group made in five seconds beside
-/// siblings that are parked, and what the group used, CPUs.
+/// The slowest birth into a throttled group, and the fastest; how many children processes of a
+/// group made in five seconds beside siblings that are parked, and what the group used, CPUs.
 fn forked(ours: bool) -> Result<(Duration, Duration, u64, f64), String> {
     let group = Group::new("cradle", LIMIT);
     let load = group.load(&["hog"]);
@@ -139,7 +141,8 @@ fn forked(ours: bool) -> Result<(Duration, Duration, u64, f64), String> {
     Ok((slowest, fastest, made, rate))
 }
 
-/// Who is born into a throttled group waits with the others, and forks go on under the limit beside siblings that are parked.
+/// Who is born into a throttled group waits with the others, and forks go on under the limit beside
+/// siblings that are parked.
 pub fn parked_forks() -> Checked {
     let (fair, ours) = beside_fair(forked)?;
     let said = format!(
@@ -156,8 +159,8 @@ pub fn parked_forks() -> Checked {
     }
 }
 
-/// How long it takes until all four processes of a group, of eight threads that are parked, are gone: killed one by one, asked
-/// to end, and killed as a group.
+/// How long it takes until all four processes of a group, of eight threads that are parked, are
+/// gone: killed one by one, asked to end, and killed as a group.
 fn ended(ours: bool) -> Result<[Duration; 3], String> {
     let mut took = [Duration::ZERO; 3];
     for (way, took) in took.iter_mut().enumerate() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tasks that wait at the boundary: who never waits there, what can be done to those who do, and how they get away.
+//! Tasks that wait at the boundary: who never waits there, what can be done to those who do, and
+//! how they get away.
 
 use std::fs;
 use std::thread::sleep;
@@ -17,7 +18,8 @@ const WITHOUT_KILLED: &str = "--without=128";
 const WITHOUT_RESCUE: &str = "--without=512";
 const WITHOUT_READER: &str = "--without=2048";
 
-/// How long a write of the unlimited waits for a limited one's, and how long that takes in the kernel: (wait, kernel), us.
+/// How long a write of the unlimited waits for a limited one's, and how long that takes in the
+/// kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
     let (limited, free) = (Group::new("limited", "20000 100000"), Group::new("free", "max"));
@@ -128,7 +130,8 @@ pub fn in_turn() -> Checked {
     if least * 3 < most * 2 { Err(said) } else { Ok(said) }
 }
 
-/// A group of parked tasks is frozen at their release, uses nothing while it is, and goes on under its limit.
+/// A group of parked tasks is frozen at their release, uses nothing while it is, and goes on under
+/// its limit.
 pub fn freezer() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("ice", "10000 200000");
@@ -159,7 +162,8 @@ pub fn freezer() -> Checked {
     }
 }
 
-/// The longest of some changes of affinity of a parked task, and how often it took two hops to park.
+/// The longest of some changes of affinity of a parked task, and how often it took two hops to
+/// park.
 fn slowest_affinity(args: &[&str]) -> Result<(Duration, u64), String> {
     let scheduler = Scheduler::start(args)?;
     let group = Group::new("hop", "5000 1000000");
@@ -211,7 +215,8 @@ pub fn second_slot() -> Checked {
     if with > 0 || without == 0 { Err(said) } else { Ok(said) }
 }
 
-/// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty seconds.
+/// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty
+/// seconds.
 pub fn watchdog() -> Checked {
     let (said, _) = under_the_dog(&["hogs", "64"], &[], Duration::from_secs(120))?;
     Ok(said)
@@ -220,12 +225,12 @@ pub fn watchdog() -> Checked {
 /// Long writes in the kernel under the smallest limit: each is owed for more than a minute.
 const OWES: &[&str] = &["writer", "/tmp/owed", "24"];
 
-/// The first write may be cut short by the limit and owed for little. After two minutes kernel threads that wait for tasks to
-/// have been in user mode are reported as blocked.
+/// The first write may be cut short by the limit and owed for little. After two minutes kernel
+/// threads that wait for tasks to have been in user mode are reported as blocked.
 const LONG: Duration = Duration::from_secs(100);
 
-/// As many that wait for so little that their turns are minutes apart: all are let through again and again, and what that
-/// takes is not taken from what they may use.
+/// As many that wait for so little that their turns are minutes apart: all are let through again
+/// and again, and what that takes is not taken from what they may use.
 pub fn crowd() -> Checked {
     let group = Group::new("crowd", "max");
     let mut scheduler = Scheduler::start(&[])?;
@@ -241,7 +246,8 @@ pub fn crowd() -> Checked {
     sleep(Duration::from_secs(60));
     scheduler.still_in_charge()?;
     let (after, debt) = (read(), group.number("debt_usec"));
-    // Under the fair class, to which the machine goes back, the killed would wait for their turns: see `killed`.
+    // Under the fair class, to which the machine goes back, the killed would wait for their turns:
+    // see `killed`.
     let gone = kill_and_wait(&group, 30);
     scheduler.stop()?;
     if gone.1 > 0 {
@@ -277,7 +283,8 @@ fn kill_and_wait(group: &Group, seconds: u64) -> (Duration, usize) {
     (start.elapsed(), left())
 }
 
-/// A hundred tasks that wait for turns a second apart are killed: how long until they are gone, and who is left.
+/// A hundred tasks that wait for turns a second apart are killed: how long until they are gone, and
+/// who is left.
 fn killed_under_small_limit() -> (Duration, usize) {
     let group = Group::new("killed", "max");
     let load = group.load(&["hogs", "100"]);
@@ -290,7 +297,8 @@ fn killed_under_small_limit() -> (Duration, usize) {
     gone
 }
 
-/// Who is killed while it is parked does not wait for its turn to die, as it would under the fair class.
+/// Who is killed while it is parked does not wait for its turn to die, as it would under the fair
+/// class.
 pub fn killed() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(killed_under_small_limit()))?;
     let scheduler = Scheduler::start(&[WITHOUT_KILLED])?;
@@ -336,11 +344,13 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
     sleep(time);
     scheduler.still_in_charge()?;
     let stat = group.stat();
-    // The kernel frees what the scheduler was made of only when each task that it preempted has been in user mode once.
+    // The kernel frees what the scheduler was made of only when each task that it preempted has
+    // been in user mode once.
     let end = Instant::now();
     scheduler.stop()?;
     let end = end.elapsed();
-    // Under the fair class too they would die one by one, and the kernel complain of who waits for the last of them.
+    // Under the fair class too they would die one by one, and the kernel complain of who waits for
+    // the last of them.
     group.set("cpu.max", "max");
     if end > Duration::from_secs(5) {
         return Err(format!("the end took {end:?}"));
@@ -355,7 +365,8 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
     Ok((said, stat["watchdog_passes"].as_u64().unwrap_or(0)))
 }
 
-/// The slowest of some CPUs that go offline under busy tasks, limited and not, that may run nowhere else.
+/// The slowest of some CPUs that go offline under busy tasks, limited and not, that may run nowhere
+/// else.
 fn slowest_leave(rounds: usize, load: &str, args: &[&str]) -> Result<Duration, String> {
     let mut scheduler = Scheduler::start(args)?;
     let (limited, other) = (Group::new("limited", "5000 50000"), Group::new("other", "max"));
@@ -380,8 +391,9 @@ fn slowest_leave(rounds: usize, load: &str, args: &[&str]) -> Result<Duration, S
     Ok(slowest)
 }
 
-/// A CPU that goes offline takes those with it that may run nowhere else, for the core to push them away. Without the cure they
-/// wait in the shared queue, and the CPU for them, until the kernel throws the scheduler out.
+/// A CPU that goes offline takes those with it that may run nowhere else, for the core to push them
+/// away. Without the cure they wait in the shared queue, and the CPU for them, until the kernel
+/// throws the scheduler out.
 pub fn pinned() -> Checked {
     let with = slowest_leave(12, "hog", &[])?;
     let without = slowest_leave(3, "hog", &[WITHOUT_RESCUE]);
@@ -395,7 +407,8 @@ pub fn pinned() -> Checked {
     if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
 }
 
-/// Likewise those of them that were preempted as readers of RCU, for which the CPU waits before anybody is told that it leaves.
+/// Likewise those of them that were preempted as readers of RCU, for which the CPU waits before
+/// anybody is told that it leaves.
 pub fn pinned_readers() -> Checked {
     let with = slowest_leave(12, "lookups", &[])?;
     let without = slowest_leave(6, "lookups", &[WITHOUT_READER]);

@@ -33,7 +33,8 @@ fn unplug() {
     }
 }
 
-/// Where a CPU goes after they have been counted and before the scheduler is in charge, the kernel asks to start again.
+/// Where a CPU goes after they have been counted and before the scheduler is in charge, the kernel
+/// asks to start again.
 pub fn starts_again() -> Checked {
     // A kernel on which no CPU has ever come or gone has no number to compare.
     unplug();
@@ -54,7 +55,8 @@ pub fn starts_again() -> Checked {
     if order[0].is_none() || order[0] > order[1] { Err(said) } else { Ok(said) }
 }
 
-/// A kernel that lacks a function is told from one that does not in one message, and goes on as it was.
+/// A kernel that lacks a function is told from one that does not in one message, and goes on as it
+/// was.
 pub fn missing_function() -> Checked {
     let said = match Scheduler::start(&[]) {
         Ok(scheduler) => {
@@ -75,7 +77,8 @@ pub fn missing_function() -> Checked {
     Ok(message.to_owned())
 }
 
-/// How many instructions the verifier goes through before it takes the scheduler, which is most of what starting it takes.
+/// How many instructions the verifier goes through before it takes the scheduler, which is most of
+/// what starting it takes.
 pub fn load_cost() -> Checked {
     let start = Instant::now();
     let scheduler = Scheduler::start(&["-v"])?;
@@ -100,7 +103,8 @@ pub fn load_cost() -> Checked {
     if sum == 0 || sum > LOAD_COST_MAX { Err(said) } else { Ok(said) }
 }
 
-/// 144 000 on 7.3 and 282 000 on 7.0, whose verifier sees fewer states as equal. At a million it gives up.
+/// 144 000 on 7.3 and 282 000 on 7.0, whose verifier sees fewer states as equal. At a million it
+/// gives up.
 const LOAD_COST_MAX: u64 = 400_000;
 
 /// No privileges, and a kernel without what is needed.
@@ -128,7 +132,8 @@ pub fn missing() -> Checked {
     Ok(String::new())
 }
 
-/// A locked-down kernel lets no program read its memory, so the verifier refuses; there is no way back from that.
+/// A locked-down kernel lets no program read its memory, so the verifier refuses; there is no way
+/// back from that.
 pub fn locked_down() -> Checked {
     mount("securityfs", "/sys/kernel/security");
     let lockdown = "/sys/kernel/security/lockdown";

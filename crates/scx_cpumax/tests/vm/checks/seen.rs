@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What `cpumax stat` and `scx_cpumax --monitor` show of a scheduler that runs, against what its groups did.
+//! What `cpumax stat` and `scx_cpumax --monitor` show of a scheduler that runs, against what its
+//! groups did.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,8 @@ pub const CPUMAX: &str = "/cpumax";
 /// The socket answers each 50 ms, and while the group is throttled it is asked some times.
 const QUOTA_US: u64 = 80_000;
 const PERIOD_US: u64 = 400_000;
-/// Name without suffix, whether it is a counter, the field of the answer, and what that is divided by.
+/// Name without suffix, whether it is a counter, the field of the answer, and what that is divided
+/// by.
 const METRICS: &[(&str, bool, &str, f64)] = &[
     ("container_cpu_usage_seconds", true, "usage_usec", 1e6),
     ("container_cpu_cfs_periods", true, "nr_periods", 1.0),
@@ -127,8 +129,8 @@ fn started(group: &Group) -> Result<(), String> {
     Ok(())
 }
 
-/// While both its tasks are parked: the form of `cpu.stat` lies between two looks at the kernel's, and the threads' numbers add
-/// up to the group's.
+/// While both its tasks are parked: the form of `cpu.stat` lies between two looks at the kernel's,
+/// and the threads' numbers add up to the group's.
 fn live(group: &Group) -> Result<String, String> {
     let mut wrong = String::new();
     // Its tasks may be released while the command starts.

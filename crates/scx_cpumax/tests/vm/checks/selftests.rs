@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The self-tests of the kernel's own tree for the cpu controller, built by `make scx-sources`, under this scheduler and beside
-//! it under the fair class of the same machine.
+//! The self-tests of the kernel's own tree for the cpu controller, built by `make scx-sources`,
+//! under this scheduler and beside it under the fair class of the same machine.
 //!
-//! Two of them ask a shell for the length of a tick, and run the longer the longer that is. There is no shell in the machine:
-//! this program takes its place, and says what the kernel says.
+//! Two of them ask a shell for the length of a tick, and run the longer the longer that is. There
+//! is no shell in the machine: this program takes its place, and says what the kernel says.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -82,7 +82,8 @@ pub fn kernel_selftests() -> Checked {
     if ours.verdicts.contains(&'f') || passed < 4 { Err(said) } else { Ok(said) }
 }
 
-/// What `sh -c COMMAND` prints here, whatever the command: the line of the kernel's configuration that the tests look for.
+/// What `sh -c COMMAND` prints here, whatever the command: the line of the kernel's configuration
+/// that the tests look for.
 pub fn shell() -> ! {
     println!("CONFIG_HZ={}", fs::read_to_string(TICKS).unwrap_or_default().trim());
     std::process::exit(0)

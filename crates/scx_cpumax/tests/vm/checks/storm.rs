@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Random groups, moves, limits, affinities, kills, stops, forks and hotplug; afterwards nothing is lost and sums add up.
+//! Random groups, moves, limits, affinities, kills, stops, forks and hotplug; afterwards nothing is
+//! lost and sums add up.
 
 use std::fs;
 use std::thread::sleep;
@@ -86,11 +87,13 @@ pub fn storm() -> Checked {
          afterwards {rates:.4?} CPUs of 0.2, used and paid",
         groups.len()
     );
-    // Less where the host kept the one task from running for most of a period: what is not used is not saved up.
+    // Less where the host kept the one task from running for most of a period: what is not used is
+    // not saved up.
     if rates.iter().all(|(_, paid)| (0.18..0.202).contains(paid)) { Ok(said) } else { Err(said) }
 }
 
-/// To the nanosecond, what came into the pools is what was charged and what is left. Returns what was charged, us.
+/// To the nanosecond, what came into the pools is what was charged and what is left. Returns what
+/// was charged, us.
 fn add_up(groups: &[Group]) -> Result<u64, String> {
     for group in groups {
         // The children of those that fork are still there.
@@ -114,7 +117,8 @@ fn rate_of_new_group() -> Result<(f64, f64), String> {
     group.rate_paid(Duration::from_secs(5))
 }
 
-/// Moves all processes of a group elsewhere and removes it at once; whether it is gone, for it may have children.
+/// Moves all processes of a group elsewhere and removes it at once; whether it is gone, for it may
+/// have children.
 fn remove_one(random: &mut Random, groups: &mut Vec<Group>) -> bool {
     if groups.len() < 4 {
         return false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Parked tasks that are traced, run another program, change their identity or their class: beside the fair class.
+//! Parked tasks that are traced, run another program, change their identity or their class: beside
+//! the fair class.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::guest::{
 const LIMIT: &str = "10000 100000";
 /// As `enum cure` has it.
 const WITHOUT_LATE_CHARGE: &str = "--without=256";
-/// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it is released.
+/// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it
+/// is released.
 const STOP_TIME_MAX: Duration = Duration::from_millis(400);
 
 fn ptrace(request: libc::c_uint, load: &Load) -> Result<(), String> {
@@ -43,7 +45,8 @@ fn interrupt(load: &Load) -> Result<Duration, String> {
     Ok(start.elapsed())
 }
 
-/// Attached, stopped, continued and detached while parked, a task is where it should be, and its limit holds.
+/// Attached, stopped, continued and detached while parked, a task is where it should be, and its
+/// limit holds.
 pub fn ptraced() -> Checked {
     let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("traced", LIMIT);
@@ -108,7 +111,8 @@ fn five(kind: &[&str], ours: bool) -> Five {
     Five { count, rate, uncharged }
 }
 
-/// A program that runs itself again and again, alone and with threads that are parked meanwhile and must die first.
+/// A program that runs itself again and again, alone and with threads that are parked meanwhile and
+/// must die first.
 pub fn execs() -> Checked {
     let mut said = String::new();
     for threads in ["0", "3"] {
@@ -118,7 +122,8 @@ pub fn execs() -> Checked {
             "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and {:.4}; ",
             ours.count, ours.rate, fair.count, fair.rate
         );
-        // Threads that must die first do so when they are released: up to a period for each time, by whose turn it was.
+        // Threads that must die first do so when they are released: up to a period for each time,
+        // by whose turn it was.
         let least = if threads == "0" { fair.count * 9 / 10 } else { 33 };
         hold(&said, ours.rate, 0.1, 3.0)?;
         if ours.count < least {
@@ -128,7 +133,8 @@ pub fn execs() -> Checked {
     Ok(said)
 }
 
-/// A thread that changes the identity of its process waits until each parked thread has done so too.
+/// A thread that changes the identity of its process waits until each parked thread has done so
+/// too.
 pub fn setxid() -> Checked {
     let run = |ours: bool| {
         let five = five(&["setuids", COUNT], ours);
@@ -157,13 +163,15 @@ pub fn setxid() -> Checked {
     if ours.0.uncharged.abs() > 10 || without.uncharged <= ours.0.uncharged {
         return Err(said);
     }
-    // Some twenty, by whose turn it is. The caller and the two others each wait for a period, and for another one if their turn in it
-    // has been; under the fair class it was from two to seventeen.
+    // Some twenty, by whose turn it is. The caller and the two others each wait for a period, and
+    // for another one if their turn in it has been; under the fair class it was from two to
+    // seventeen.
     let too_few = ours.0.count * 3 < fair.0.count * 2;
     if too_few || ours.1 > (fair.1 + 100_000).max(410_000) { Err(said) } else { Ok(said) }
 }
 
-/// A parked task that becomes a real-time one runs at once, without a limit; back in the normal class it has one.
+/// A parked task that becomes a real-time one runs at once, without a limit; back in the normal
+/// class it has one.
 pub fn class_change() -> Checked {
     let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("class", "10000 200000");

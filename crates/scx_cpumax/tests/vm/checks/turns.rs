@@ -37,7 +37,8 @@ pub fn newcomer() -> Checked {
     if ours.iter().all(|share| (0.4..=0.6).contains(share)) { Ok(said) } else { Err(said) }
 }
 
-/// CPUs used by each of four that all start on one CPU and may then run on any; and by eight under a limit.
+/// CPUs used by each of four that all start on one CPU and may then run on any; and by eight under
+/// a limit.
 fn spread() -> (Vec<f64>, f64) {
     let free = Group::new("free", "max");
     let loads: Vec<Load> = (0..4).map(|_| free.load_on(0, &["hog"])).collect();
@@ -58,8 +59,8 @@ fn spread() -> (Vec<f64>, f64) {
     (shares, limited.rate(Duration::from_secs(5)))
 }
 
-/// Each of two caches of two CPUs has a queue of its own: who starts on one CPU spreads over both as under the fair class, and a
-/// limit holds for what runs on both.
+/// Each of two caches of two CPUs has a queue of its own: who starts on one CPU spreads over both
+/// as under the fair class, and a limit holds for what runs on both.
 pub fn two_caches() -> Checked {
     let cache = |cpu: usize| {
         fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_list"))
@@ -93,8 +94,8 @@ fn children_beside_busy(limit: &str) -> u64 {
     made
 }
 
-/// Tasks of a group take turns in the order in which they come, so short-lived siblings of a busy task are held up by turns of it:
-/// not for more than that.
+/// Tasks of a group take turns in the order in which they come, so short-lived siblings of a busy
+/// task are held up by turns of it: not for more than that.
 pub fn siblings() -> Checked {
     let measure = |_| Ok(["max", "10000 100000"].map(children_beside_busy));
     let (fair, ours) = beside_fair(measure)?;

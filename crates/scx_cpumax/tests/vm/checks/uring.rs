@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Threads that the kernel makes in a process and that never return to user mode: workers of `io_uring`, and its poller.
+//! Threads that the kernel makes in a process and that never return to user mode: workers of
+//! `io_uring`, and its poller.
 
 use std::fs;
 use std::thread::sleep;
@@ -19,7 +20,8 @@ fn sum_of(group: &Group, name: &str, field: &str) -> u64 {
     named.filter_map(|task| task[field].as_u64()).sum()
 }
 
-/// Requests done in ten seconds, what the group used, CPUs; how often its workers were parked and what they ran while throttled.
+/// Requests done in ten seconds, what the group used, CPUs; how often its workers were parked and
+/// what they ran while throttled.
 fn reads(ours: bool) -> (u64, f64, [u64; 2]) {
     let group = Group::new("ring", LIMIT);
     let load = group.load(&["ring", COUNT, "16384"]);
@@ -34,7 +36,8 @@ fn reads(ours: bool) -> (u64, f64, [u64; 2]) {
     result
 }
 
-/// A task that leaves work to workers is parked, and so are they between two requests; the request that one is at is done.
+/// A task that leaves work to workers is parked, and so are they between two requests; the request
+/// that one is at is done.
 pub fn io_workers() -> Checked {
     let (fair, ours) = beside_fair(|ours| Ok(reads(ours)))?;
     let [parks, overrun] = ours.2;
