@@ -26,6 +26,7 @@ cfg_if::cfg_if! {
         mod outside;
         mod owner;
         mod phases;
+        mod pool;
         mod plan;
         mod rehearsal;
         mod run;

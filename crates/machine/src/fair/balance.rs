@@ -6,15 +6,15 @@
 //! of what the busiest one has; busy ones that share a cache have their loads evened out, as
 //! averaged; of two caches the numbers of their tasks are.
 
-use crate::bandwidth::rules::{BalanceTest, Unit};
+mod detach;
+
 use crate::events::NEVER;
 use crate::fair::pelt::{RUNNABLE_SHIFT, WHOLE};
 use crate::fair::rhythm::Found;
-use crate::fair::{Dequeue, Enqueue};
-use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
-use crate::se::{Owner, scale};
-use cpumax_workload::{Class, Domain, Stream};
+use crate::se::scale;
+use cpumax_workload::{Domain, Stream};
 use std::ops::Range;
 
 /// Most tasks moved in one go.
@@ -25,11 +25,8 @@ const BEFORE_NS: u64 = 1;
 /// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of
 /// a cache domain).
 pub(crate) const IMBALANCE_PCT: u64 = 117;
-/// Who ran within that time is cached where it ran, ns, and not taken from there (kernel:
-/// `sysctl_sched_migration_cost`).
-const HOT_NS: u64 = 500_000;
-/// Unless balancing has found nothing to take more often than that in a row (kernel:
-/// `cache_nice_tries`).
+/// Balancing that has found nothing to take more often than that in a row takes also who is cached
+/// where it is (kernel: `cache_nice_tries`).
 const NICE_TRIES: u32 = 1;
 /// More often than that in a row, and an idle CPU takes who runs there (kernel:
 /// `imbalanced_active_balance()`).
@@ -42,8 +39,6 @@ const LATE: u64 = 10;
 /// last one came, before it counted (kernel: `update_max_interval()`; read as 25, 75 and 175 ticks
 /// of 4 ms with 2, 4 and 8 CPUs on 6.18 and 7.3).
 const MOST_BETWEEN_NS: u64 = 100_000_000;
-/// Most queued entities looked at in one go.
-const MAX_SCANNED: usize = 64;
 /// Most CPUs looked at in one go, where the tasks of the busiest ones may not come. (Kernels look
 /// at all.)
 const MAX_TRIED: usize = 4;
@@ -484,129 +479,5 @@ impl Machine<'_> {
     fn most_running(&self, domain: &Range<u32>) -> u32 {
         let range = domain.start as usize..domain.end as usize;
         self.nr_running[range].iter().copied().max().unwrap_or(0)
-    }
-
-    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last;
-    /// says whether there is anybody there, be it who runs, who may go (kernel:
-    /// `can_migrate_task()`).
-    fn find_movable(
-        &self,
-        from: CpuId,
-        to: CpuId,
-        want: u32,
-        by_load: bool,
-        lists: &mut Balancing,
-    ) -> Found {
-        let Balancing { pending, movable } = lists;
-        pending.clear();
-        movable.clear();
-        let curr = self.cpus[from].curr;
-        let may = |task: TaskId| self.may_use(task, to) && self.may_move(task, to);
-        let runs = curr.is_some() && self.tasks[curr].is_fair() && may(curr);
-        let takes_delayed = by_load || !self.rules.delayed_is_load_only;
-        let mut found = if runs { Found::Nothing } else { Found::Pinned };
-        if self.nothing_may_move(from, to) {
-            return found;
-        }
-        self.entities(self.root(from), pending);
-        let mut at = 0;
-        while at < pending.len() && at < MAX_SCANNED && movable.len() < want as usize {
-            let se = pending[at];
-            at += 1;
-            match self.ses[se].owner() {
-                Owner::Group(q) => self.entities(q, pending),
-                Owner::Task(task) => {
-                    if (takes_delayed || !self.ses[se].delayed) && may(task) {
-                        found = Found::Nothing;
-                        if !self.is_hot(task, to) {
-                            movable.push(task);
-                        }
-                    }
-                }
-            }
-        }
-        found
-    }
-
-    /// Whether it is cached where it is, and the other CPU need not have it yet (kernel:
-    /// `task_hot()`).
-    fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
-        let t = &self.tasks[task];
-        t.class != Class::Idle
-            && self.now < t.ran_ns + HOT_NS
-            && t.ran_ns > 0
-            && self.cpus[to].balancing.failed <= NICE_TRIES
-    }
-
-    /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the
-    /// other: then no task has to be looked at.
-    fn nothing_may_move(&self, from: CpuId, to: CpuId) -> bool {
-        /// Groups looked at, lest this costs more than it saves.
-        const MOST_GROUPS: usize = 8;
-        let root = &self.cfs_rqs[self.root(from)];
-        let mut left = root.h_nr;
-        let mut q = root.first_child;
-        for _ in 0..MOST_GROUPS {
-            if left == 0 || q.is_none() {
-                break;
-            }
-            let rq = &self.cfs_rqs[q];
-            if rq.h_nr > 0 && !self.destination_throttled(rq.group, to) {
-                return false;
-            }
-            left = left.saturating_sub(rq.h_nr);
-            q = rq.next_sibling;
-        }
-        left == 0
-    }
-
-    /// What waits on a queue, and the group of what runs: others of that group may wait.
-    fn entities(&self, q: CfsRqId, found: &mut Vec<SeId>) {
-        let rq = &self.cfs_rqs[q];
-        found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
-        if rq.curr.is_some() && matches!(self.ses[rq.curr].owner(), Owner::Group(_)) {
-            found.push(rq.curr);
-        }
-    }
-
-    /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`).
-    fn may_move(&self, task: TaskId, to: CpuId) -> bool {
-        let group = self.tasks[task].group;
-        let source = self.ses[self.tasks[task].se].q;
-        if self.rules.balance_test == BalanceTest::SourceOrDestination
-            && self.in_throttled_hierarchy(source)
-        {
-            return false;
-        }
-        !self.destination_throttled(group, to)
-    }
-
-    fn destination_throttled(&self, mut group: GroupId, to: CpuId) -> bool {
-        loop {
-            if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
-                && q.is_some()
-            {
-                return self.in_throttled_hierarchy(q);
-            }
-            if group.ix() == 0 {
-                return false;
-            }
-            group = self.groups[group].parent;
-        }
-    }
-
-    /// Takes a queued task to another CPU; one that is only delayed stays so.
-    pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
-        debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
-        debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
-        let is_delayed = self.ses[self.tasks[task].se].delayed;
-        self.detach_load(task);
-        self.dequeue_task(task, Dequeue::Move);
-        self.set_cpu(task, to);
-        self.enqueue_task(task, Enqueue::Move);
-        if is_delayed {
-            self.stay_delayed(task);
-        }
-        self.check_preempt(task);
     }
 }
