@@ -44,6 +44,7 @@ fn main() {
         Err(error) => error.to_string(),
     };
     panic!(
-        "{compiler} does not compile {SOURCE} ({failed}): a C compiler with libc's headers is needed; $CC names one"
+        "{compiler} does not compile {SOURCE} ({failed}): a C compiler with libc's headers is \
+         needed; $CC names one"
     );
 }

@@ -19,8 +19,8 @@ fn main() {
         PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("skeleton.rs");
     let Some(clang) = find_clang() else {
         panic!(
-            "scx_cpumax needs clang {CLANG_OLDEST} or newer to compile its BPF program: install clang-19 (Debian, Ubuntu) or \
-             clang (Fedora), or name it with BPF_CLANG"
+            "scx_cpumax needs clang {CLANG_OLDEST} or newer to compile its BPF program: install \
+             clang-19 (Debian, Ubuntu) or clang (Fedora), or name it with BPF_CLANG"
         );
     };
     SkeletonBuilder::new()

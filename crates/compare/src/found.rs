@@ -39,7 +39,8 @@ fn sentence(deviation: &Deviation, reference: &str, against: &str) -> String {
     let Deviation { of, field, ratio, .. } = deviation;
     let (first, second) = (amount(*field, deviation.reference), amount(*field, deviation.found));
     format!(
-        "{of}, {field}: {first} on {reference}, {second} on {against}; {ratio:.1} times the tolerance."
+        "{of}, {field}: {first} on {reference}, {second} on {against}; {ratio:.1} times the \
+         tolerance."
     )
 }
 

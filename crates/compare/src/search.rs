@@ -233,7 +233,10 @@ fn drop_limits(workload: &mut Workload) -> bool {
 
 fn is_limited(workload: &Workload) -> bool {
     let from_the_start = workload.groups.iter().any(|group| group.limit.quota_ns().is_some());
-    let later = |at: &Intervention| matches!(at.action, Action::WriteLimit { limit, .. } if limit.quota_ns().is_some());
+    let later = |at: &Intervention| {
+        let Action::WriteLimit { limit, .. } = at.action else { return false };
+        limit.quota_ns().is_some()
+    };
     from_the_start || workload.interventions.iter().any(later)
 }
 

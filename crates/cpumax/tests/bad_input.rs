@@ -74,7 +74,8 @@ program = [ { lock = "b" }, { lock = "a" }, { user = "1ms" }, { unlock = "a" }, 
 
 fn limited(limit: &str) -> String {
     format!(
-        "duration = \"1s\"\n[[group]]\npath = \"/g\"\n{limit}\n[[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [ {{ user = \"1ms\" }} ]\n"
+        "duration = \"1s\"\n[[group]]\npath = \"/g\"\n{limit}\n[[task]]\nname = \"t\"\n\
+         group = \"/g\"\nprogram = [ {{ user = \"1ms\" }} ]\n"
     )
 }
 

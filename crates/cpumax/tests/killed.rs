@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 const KERNEL: &str = "6.12";
 /// Takes long, whatever it runs on.
-const SCENARIO: &str = "duration = \"600s\"\n[[group]]\npath = \"/a\"\nmax = \"50000 100000\"\n[[task]]\n\
-                        name = \"t\"\ngroup = \"/a\"\nprogram = [{ forever = [{ user = \"1s\" }] }]\n";
+const SCENARIO: &str = "duration = \"600s\"\n[[group]]\npath = \"/a\"\nmax = \"50000 100000\"\n\
+                        [[task]]\n\
+                        name = \"t\"\ngroup = \"/a\"\n\
+                        program = [{ forever = [{ user = \"1s\" }] }]\n";
 
 /// The folder of kernels; `None`, aloud, when virtual machines cannot be tested.
 fn cache() -> Option<PathBuf> {

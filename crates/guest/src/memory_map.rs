@@ -105,7 +105,8 @@ impl MemoryMap {
         if pages > MOST {
             let ms = longest_ns / 1_000_000;
             return Err(format!(
-                "lock {MEMORY_MAP:?} would be held for {ms} ms: that takes {longest} pages, at most {}",
+                "lock {MEMORY_MAP:?} would be held for {ms} ms: that takes {longest} pages, at \
+                 most {}",
                 MOST / holds
             ));
         }

@@ -68,8 +68,8 @@ pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
                 }
                 Op::Lock { lock: taken, .. } if taken == lock && at >= asked_to => {
                     return Err(format!(
-                        "task {:?}: an rwlock is held by fcntl(), a call of {MOST_NS} ns of kernel time at the most with the \
-                         lock once in it",
+                        "task {:?}: an rwlock is held by fcntl(), a call of {MOST_NS} ns of kernel \
+                         time at the most with the lock once in it",
                         task.name
                     ));
                 }
@@ -89,7 +89,8 @@ pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, S
     let [section, more @ ..] = &workload.machine.softirqs[..] else { return Ok(None) };
     if !facts.timer_thread {
         return Err(
-            "a kernel's timer thread takes a lock only on PREEMPT_RT, in a virtual machine (6.12-rt, 7.3-rt)"
+            "a kernel's timer thread takes a lock only on PREEMPT_RT, in a virtual machine \
+             (6.12-rt, 7.3-rt)"
                 .to_owned(),
         );
     }
@@ -104,8 +105,8 @@ pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, S
         || !(1..=MOST_HZ).contains(&hz)
     {
         return Err(format!(
-            "a timer thread is made to read one rwlock, on one CPU, for {MOST_NS} ns at the most, a whole number of times a \
-             second, {MOST_HZ} at the most"
+            "a timer thread is made to read one rwlock, on one CPU, for {MOST_NS} ns at the most, \
+             a whole number of times a second, {MOST_HZ} at the most"
         ));
     }
     Ok(Some(hz as u32))
@@ -188,8 +189,10 @@ mod tests {
 
     fn of(timer_thread: bool, section: &str, call: &str) -> Result<Plan, String> {
         let text = format!(
-            "duration = \"1s\"\n[machine]\npreempt = \"rt\"\n[[machine.softirq]]\ncpu = 0\n{section}\n[[lock]]\nname = \"l\"\n\
-             kind = \"rwlock\"\n[[task]]\nname = \"t\"\nprogram = [{{ forever = [{call}, {{ user = \"1ms\" }}] }}]\n"
+            "duration = \"1s\"\n[machine]\npreempt = \"rt\"\n[[machine.softirq]]\ncpu = 0\n\
+             {section}\n[[lock]]\nname = \"l\"\n\
+             kind = \"rwlock\"\n[[task]]\nname = \"t\"\n\
+             program = [{{ forever = [{call}, {{ user = \"1ms\" }}] }}]\n"
         );
         let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
         let facts = Facts {
@@ -203,8 +206,8 @@ mod tests {
     }
 
     const SECTION: &str = "every = \"20ms\"\nlock = \"l\"\nmode = \"read\"\nhold = \"1us\"";
-    const CALL: &str = "{ syscall = [{ kernel = \"400ns\" }, { lock = \"l\", mode = \"read\" }, { kernel = \"300ns\" }, \
-                        { unlock = \"l\" }] }";
+    const CALL: &str = "{ syscall = [{ kernel = \"400ns\" }, { lock = \"l\", mode = \"read\" }, \
+                        { kernel = \"300ns\" }, { unlock = \"l\" }] }";
 
     #[test]
     fn a_call_that_takes_it_once_asks_for_the_owner() {

@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_run_can_be_put_off_until_no_period_ends_just_before_it() {
-        let text = "name = \"s\"\nduration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 50000\"\n\
+        let text = "name = \"s\"\nduration = \"1s\"\n[[group]]\npath = \"/g\"\n\
+                    max = \"10000 50000\"\n\
                     [[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{ user = \"1ms\" }]\n";
         let workload = cpumax_workload::parse(text, "s").expect("is a scenario");
         let edges = Edges::from([("/g".to_owned(), 49_000_000)]);

@@ -137,11 +137,13 @@ fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(
     if spec.class == Class::Kthread {
         if is_limited(workload, spec.group) || has(spec, |op| matches!(op, Op::Move { .. })) {
             return Err(format!(
-                "task {name:?}: user space cannot make a kernel thread that does given work in a limited group"
+                "task {name:?}: user space cannot make a kernel thread that does given work in a \
+                 limited group"
             ));
         }
         plan.notes.push(format!(
-            "kernel thread {name:?} is a process; outside of limited groups that makes no difference"
+            "kernel thread {name:?} is a process; outside of limited groups that makes no \
+             difference"
         ));
     }
     for op in &spec.program {
@@ -370,7 +372,8 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
         if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
             return Err(format!(
-                "task {name:?} takes locks and is killed: what it holds would stay locked, or half gone through"
+                "task {name:?} takes locks and is killed: what it holds would stay locked, or half \
+                 gone through"
             ));
         }
     }
@@ -430,15 +433,18 @@ mod tests {
     /// The plan for a task with this program, in a limited group, on a kernel of one of both sorts.
     fn of(stops_anywhere: bool, program: &str, more: &str) -> Result<Plan, String> {
         let text = format!(
-            "duration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[lock]]\nname = \"l\"\n\
-             kind = \"rwsem\"\n[[task]]\nname = \"t\"\ngroup = \"/g\"\nprogram = [{{ forever = [{program}] }}]\n{more}"
+            "duration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[lock]]\n\
+             name = \"l\"\n\
+             kind = \"rwsem\"\n[[task]]\nname = \"t\"\ngroup = \"/g\"\n\
+             program = [{{ forever = [{program}] }}]\n{more}"
         );
         let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
         let facts = Facts { stops_anywhere, timer_requests: true, cpus: 1, ..Facts::default() };
         plan(&workload, facts)
     }
 
-    const HELD: &str = "{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"1ms\" }, { unlock = \"l\" }] }";
+    const HELD: &str = "{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"1ms\" }, \
+                        { unlock = \"l\" }] }";
 
     #[test]
     fn a_lock_around_kernel_time_is_an_inode() {
@@ -451,7 +457,8 @@ mod tests {
     fn several_readers_need_more_than_an_inode() {
         let reader = HELD.replace("write", "read");
         let more = format!(
-            "[[task]]\nname = \"r\"\ncount = 3\nprogram = [{{ forever = [{{ user = \"1ms\" }}, {reader}] }}]\n"
+            "[[task]]\nname = \"r\"\ncount = 3\n\
+             program = [{{ forever = [{{ user = \"1ms\" }}, {reader}] }}]\n"
         );
         let plan = of(false, HELD, &more).unwrap();
         assert_eq!(plan.locks, [LockMade::Pipe { readers: 3 }]);
@@ -463,8 +470,10 @@ mod tests {
         let named = |program: &str| program.replace("\"l\"", "\"mmap_lock\"");
         let of = |program: &str, readers: &str| {
             let text = format!(
-                "duration = \"1s\"\n[[lock]]\nname = \"mmap_lock\"\nkind = \"rwsem\"\n[[task]]\nname = \"t\"\n\
-                 program = [{{ forever = [{program}] }}]\n[[task]]\nname = \"r\"\ncount = 3\nprogram = [{readers}]\n"
+                "duration = \"1s\"\n[[lock]]\nname = \"mmap_lock\"\nkind = \"rwsem\"\n[[task]]\n\
+                 name = \"t\"\n\
+                 program = [{{ forever = [{program}] }}]\n[[task]]\nname = \"r\"\ncount = 3\n\
+                 program = [{readers}]\n"
             );
             let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
             let plan = plan(&workload, Facts { timer_requests: true, cpus: 1, ..Facts::default() });
@@ -497,7 +506,8 @@ mod tests {
 
     #[test]
     fn cpus_without_a_tick_are_those_the_kernel_was_booted_with() {
-        let text = "duration = \"1s\"\n[machine]\ncpus = 3\nnohz_full = \"1-2\"\n[[task]]\nname = \"t\"\n\
+        let text = "duration = \"1s\"\n[machine]\ncpus = 3\nnohz_full = \"1-2\"\n[[task]]\n\
+                    name = \"t\"\n\
                     program = [{ user = \"1ms\" }]\n";
         let workload = parse(text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
         let booted = |nohz_full| Facts { cpus: 3, nohz_full, ..Facts::default() };
@@ -511,7 +521,8 @@ mod tests {
     fn what_user_space_cannot_bring_about_is_refused_by_name() {
         let refused = of(true, "{ irqoff = \"1ms\" }", "").unwrap_err();
         assert!(refused.contains("interrupts off"), "{refused}");
-        let kthread = "[[task]]\nname = \"k\"\nclass = \"kthread\"\ngroup = \"/g\"\nprogram = [{ kernel = \"1ms\" }]\n";
+        let kthread = "[[task]]\nname = \"k\"\nclass = \"kthread\"\ngroup = \"/g\"\n\
+                       program = [{ kernel = \"1ms\" }]\n";
         let refused = of(true, "{ user = \"1ms\" }", kthread).unwrap_err();
         assert!(refused.contains("\"k\"") && refused.contains("kernel thread"), "{refused}");
         let outside = kthread.replace("group = \"/g\"\n", "");

@@ -336,8 +336,8 @@ impl Run {
         }
         let late_ms = late_ns / 1_000_000;
         Err(Error::Refused(format!(
-            "it ends {late_ms} ms late: who starts tasks and intervenes was kept that long, by a task that was stopped while it moved \
-             or by CPUs that it takes off and on line"
+            "it ends {late_ms} ms late: who starts tasks and intervenes was kept that long, by a \
+             task that was stopped while it moved or by CPUs that it takes off and on line"
         )))
     }
 

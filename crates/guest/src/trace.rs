@@ -410,32 +410,34 @@ mod tests {
             "",
             "  init-1  [000] d..2.  25.999000: sched_wakeup: comm=early pid=9 prio=120",
             "  init-1  [000] d..2.  25.999100: sched_wakeup_new: comm=init pid=42 prio=120",
-            "  init-1  [000] d..2.  26.000020: sched_switch: prev_comm=init prev_pid=1 prev_prio=49 prev_state=S ==> \
-             next_comm=a b next_pid=42 next_prio=120",
-            "  <...>-42  [000] d.h..  26.050003: hrtimer_expire_entry: hrtimer=0 function=sched_cfs_period_timer now=1",
-            "  <...>-42  [000] d.h..  26.052003: hrtimer_expire_entry: hrtimer=0 function=tick_nohz_handler now=1",
-            "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=S \
-             ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+            "  init-1  [000] d..2.  26.000020: sched_switch: prev_comm=init prev_pid=1 \
+             prev_prio=49 prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d.h..  26.050003: hrtimer_expire_entry: hrtimer=0 \
+             function=sched_cfs_period_timer now=1",
+            "  <...>-42  [000] d.h..  26.052003: hrtimer_expire_entry: hrtimer=0 \
+             function=tick_nohz_handler now=1",
+            "  <...>-42  [000] d..2.  26.060000: sched_switch: prev_comm=a b prev_pid=42 \
+             prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
             "  <idle>-0  [000] d.s2.  26.070000: sched_wakeup: comm=rcu pid=12 prio=98",
-            "  <idle>-0  [000] d..2.  26.070005: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R \
-             ==> next_comm=rcu next_pid=12 next_prio=98",
-            "  rcu-12  [000] d..2.  26.070015: sched_switch: prev_comm=rcu prev_pid=12 prev_prio=98 prev_state=S ==> \
-             next_comm=swapper/0 next_pid=0 next_prio=120",
+            "  <idle>-0  [000] d..2.  26.070005: sched_switch: prev_comm=swapper/0 prev_pid=0 \
+             prev_prio=120 prev_state=R ==> next_comm=rcu next_pid=12 next_prio=98",
+            "  rcu-12  [000] d..2.  26.070015: sched_switch: prev_comm=rcu prev_pid=12 \
+             prev_prio=98 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
             "  <idle>-0  [000] d.h2.  26.080000: sched_wakeup: comm=ktimers/0 pid=13 prio=98",
-            "  <idle>-0  [000] d..2.  26.080005: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R \
-             ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  <idle>-0  [000] d..2.  26.080005: sched_switch: prev_comm=swapper/0 prev_pid=0 \
+             prev_prio=120 prev_state=R ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
             "  ktimers/0-13  [000] d.s2.  26.080010: sched_wakeup: comm=a b pid=42 prio=120",
-            "  ktimers/0-13  [000] d..2.  26.080015: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
-             prev_state=R ==> next_comm=a b next_pid=42 next_prio=120",
-            "  <...>-42  [000] d..2.  26.090000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R ==> \
-             next_comm=ktimers/0 next_pid=13 next_prio=98",
-            "  ktimers/0-13  [000] d..2.  26.090005: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
-             prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
-            "  <...>-42  [000] d..2.  26.095000: sched_switch: prev_comm=a b prev_pid=42 prev_prio=120 prev_state=R ==> \
-             next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  ktimers/0-13  [000] d..2.  26.080015: sched_switch: prev_comm=ktimers/0 prev_pid=13 \
+             prev_prio=98 prev_state=R ==> next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d..2.  26.090000: sched_switch: prev_comm=a b prev_pid=42 \
+             prev_prio=120 prev_state=R ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
+            "  ktimers/0-13  [000] d..2.  26.090005: sched_switch: prev_comm=ktimers/0 prev_pid=13 \
+             prev_prio=98 prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
+            "  <...>-42  [000] d..2.  26.095000: sched_switch: prev_comm=a b prev_pid=42 \
+             prev_prio=120 prev_state=R ==> next_comm=ktimers/0 next_pid=13 next_prio=98",
             "  ktimers/0-13  [000] d.h2.  26.095003: sched_wakeup: comm=a b pid=42 prio=120",
-            "  ktimers/0-13  [000] d..2.  26.095005: sched_switch: prev_comm=ktimers/0 prev_pid=13 prev_prio=98 \
-             prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
+            "  ktimers/0-13  [000] d..2.  26.095005: sched_switch: prev_comm=ktimers/0 prev_pid=13 \
+             prev_prio=98 prev_state=S ==> next_comm=a b next_pid=42 next_prio=120",
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
         ] {

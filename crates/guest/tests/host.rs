@@ -156,7 +156,8 @@ program = [{ loop = 20, do = [{ recv = "few" }, { kernel = "200us" }, { done = t
 [[task]]
 name = "parent"
 group = "/a"
-program = [{ loop = 5, do = [{ fork = "child" }, { fork = "child" }, { wait = "children" }, { done = true }] }]
+program = [{ loop = 5, do = [{ fork = "child" }, { fork = "child" }, { wait = "children" },
+  { done = true }] }]
 [[task]]
 name = "child"
 count = 0
@@ -165,12 +166,14 @@ program = [{ user = "300us" }, { move = "self", to = "/a/b" }, { done = true }]
 name = "reader"
 count = 3
 program = [{ loop = 10, do = [
-  { syscall = [{ lock = "shared", mode = "read" }, { kernel = "50us" }, { unlock = "shared" }, { done = true }] },
+  { syscall = [{ lock = "shared", mode = "read" }, { kernel = "50us" }, { unlock = "shared" },
+    { done = true }] },
 ] }]
 [[task]]
 name = "writer"
 program = [{ loop = 10, do = [
-  { syscall = [{ every = "2ms" }, { lock = "shared", mode = "write" }, { kernel = "50us" }, { unlock = "shared" }, { done = true }] },
+  { syscall = [{ every = "2ms" }, { lock = "shared", mode = "write" }, { kernel = "50us" },
+    { unlock = "shared" }, { done = true }] },
 ] }]
 [[task]]
 name = "victim"
@@ -225,7 +228,8 @@ fn what_is_rehearsed_is_not_part_of_the_run() {
         name = "mover"
         count = 3
         group = "/a"
-        program = [{ sleep = "50ms" }, { move = "self", to = "/b" }, { user = "10ms" }, { done = true }]
+        program = [{ sleep = "50ms" }, { move = "self", to = "/b" }, { user = "10ms" },
+          { done = true }]
         "#,
     );
     let mover = &report.outcome.tasks["mover"];
@@ -251,7 +255,8 @@ fn work_is_as_long_as_it_says_wherever_it_stands() {
     let Some(mut guest) = Guest::start() else { return };
     for way in ways {
         let scenario = format!(
-            "duration = \"600ms\"\n[[group]]\npath = \"/a\"\n[[task]]\nname = \"t\"\ngroup = \"/a\"\n\
+            "duration = \"600ms\"\n[[group]]\npath = \"/a\"\n[[task]]\nname = \"t\"\n\
+             group = \"/a\"\n\
              program = [{{ loop = 100, do = [{way}] }}]\n"
         );
         let mut tries = Vec::new();

@@ -279,7 +279,8 @@ fn signed_by(text: &str, uri: &str) -> Option<PathBuf> {
 
 fn stanza(mirror: &str, suites: &[String], keyring: Option<&Path>) -> String {
     let mut text = format!(
-        "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nArchitectures: amd64\nTargets: Packages\n",
+        "Types: deb\nURIs: {mirror}\nSuites: {}\nComponents: main\nArchitectures: amd64\n\
+         Targets: Packages\n",
         suites.join(" ")
     );
     if let Some(keyring) = keyring {
@@ -408,11 +409,24 @@ mod tests {
     }
 
     const TARGETS: &str = "\
-URI: http://mirror.example/ubuntu/dists/noble\nRepo-URI: http://mirror.example/ubuntu/\nOrigin: Ubuntu\nComponent: main\nRelease: noble\nSourcesentry: /etc/a.list:1
+URI: http://mirror.example/ubuntu/dists/noble
+Repo-URI: http://mirror.example/ubuntu/
+Origin: Ubuntu
+Component: main
+Release: noble
+Sourcesentry: /etc/a.list:1
 
-Repo-URI: http://mirror.example/debian-security/\nOrigin: Debian\nComponent: main\nRelease: bookworm-security\nSourcesentry: /etc/b.sources:9
+Repo-URI: http://mirror.example/debian-security/
+Origin: Debian
+Component: main
+Release: bookworm-security
+Sourcesentry: /etc/b.sources:9
 
-Repo-URI: http://mirror.example/debian/\nOrigin: Debian\nComponent: main\nRelease: bookworm\nSourcesentry: /etc/b.sources:1
+Repo-URI: http://mirror.example/debian/
+Origin: Debian
+Component: main
+Release: bookworm
+Sourcesentry: /etc/b.sources:1
 ";
 
     #[test]
@@ -443,7 +457,8 @@ Repo-URI: http://mirror.example/debian/\nOrigin: Debian\nComponent: main\nReleas
 
     #[test]
     fn a_record_becomes_a_package() {
-        let record = "Package: linux-image-a\nVersion: 7.3.4-1\nDepends: kmod | x, linux-base-a (= 7.3.4-1)\n\
+        let record = "Package: linux-image-a\nVersion: 7.3.4-1\n\
+                      Depends: kmod | x, linux-base-a (= 7.3.4-1)\n\
                       Description: x\n more: of it\nSize: 12\nSHA256: ab\n";
         let package = package(record).unwrap();
         assert_eq!(package.depends, ["kmod", "linux-base-a"]);

@@ -138,9 +138,10 @@ fn contents(command: &Command) -> Result<(Vec<Content>, Vec<String>), Error> {
         *program = format!("/bin/{name}");
         let is_loaded = files.iter().any(|(guest, _)| file_name(guest).starts_with(LOADERS));
         if content.starts_with(b"\x7fELF") && !is_static(&content) && !is_loaded {
-            let reason = "needs shared libraries, which the virtual machine does not have: link it statically, \
-                          or bring its loader and libraries with --file"
-                .to_owned();
+            let reason =
+                "needs shared libraries, which the virtual machine does not have: link it \
+                          statically, or bring its loader and libraries with --file"
+                    .to_owned();
             return Err(Error::Malformed { path: host, reason });
         }
         files.push((program.clone(), content));

@@ -56,7 +56,8 @@ mod tests {
     fn only_what_is_said_to_be_on_is_on() {
         let config = parse(
             "CONFIG_HZ_250=y\nCONFIG_HZ=250\n# CONFIG_PREEMPT is not set\n\
-             CONFIG_PREEMPT_VOLUNTARY=y\nCONFIG_CFS_BANDWIDTH=y\n# CONFIG_SCHED_CLASS_EXT is not set\n",
+             CONFIG_PREEMPT_VOLUNTARY=y\nCONFIG_CFS_BANDWIDTH=y\n\
+             # CONFIG_SCHED_CLASS_EXT is not set\n",
         );
         assert_eq!((config.hz, config.preempt.as_str()), (250, "voluntary"));
         assert!(config.cfs_bandwidth && !config.sched_ext && !config.no_hz_full);

@@ -35,8 +35,9 @@ pub enum Error {
     },
     /// Nothing more can be written there.
     #[error(
-        "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they are fetched, and 20 MiB \
-         afterwards, and a machine that has booted some 100 MiB. Make room, or set XDG_CACHE_HOME to where there is some",
+        "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they \
+         are fetched, and 20 MiB afterwards, and a machine that has booted some 100 MiB. Make \
+         room, or set XDG_CACHE_HOME to where there is some",
         path.display()
     )]
     Full {
@@ -53,7 +54,8 @@ pub enum Error {
     },
     /// The keyring does not know who signs a suite.
     #[error(
-        "{} does not have the keys that sign {suites}; install a newer debian-archive-keyring, or name one with --keyring",
+        "{} does not have the keys that sign {suites}; install a newer debian-archive-keyring, or \
+         name one with --keyring",
         keyring.display()
     )]
     UnknownKey {
@@ -64,7 +66,8 @@ pub enum Error {
     },
     /// The machine's apt has no Debian mirror.
     #[error(
-        "apt on this machine has no Debian mirror configured; name one with --mirror, e.g. --mirror http://MIRROR/debian"
+        "apt on this machine has no Debian mirror configured; name one with --mirror, e.g. \
+         --mirror http://MIRROR/debian"
     )]
     NoMirror,
     /// No package of that version is left on the mirror.
@@ -125,7 +128,8 @@ pub enum Error {
     },
     /// A command was not done in the time that it was given.
     #[error(
-        "the command has not ended within {seconds} s, the time that it was given; the end of the console:\n{console}"
+        "the command has not ended within {seconds} s, the time that it was given; the end of the \
+         console:\n{console}"
     )]
     TimedOut {
         /// That time, s.
@@ -162,7 +166,10 @@ pub enum Error {
         reason: String,
     },
     /// The guest is of another version than this program.
-    #[error("{} speaks version {theirs} of the protocol, not {ours}: build it again with make guest", path.display())]
+    #[error(
+        "{} speaks version {theirs} of the protocol, not {ours}: build it again with make guest",
+        path.display()
+    )]
     OtherProtocol {
         /// The guest.
         path: PathBuf,
@@ -172,7 +179,11 @@ pub enum Error {
         ours: u32,
     },
     /// The guest is not where it is looked for.
-    #[error("the guest program is not at {}; `make guest` builds it, and $CPUMAX_GUEST names another place", path.display())]
+    #[error(
+        "the guest program is not at {}; `make guest` builds it, and $CPUMAX_GUEST names another \
+         place",
+        path.display()
+    )]
     NoGuest {
         /// Where it was looked for last.
         path: PathBuf,

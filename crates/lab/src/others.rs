@@ -31,7 +31,10 @@ impl MachineUse {
         let others = used.saturating_sub(self.ours.saturating_sub(before.ours));
         let percent = others * 100 / self.all.saturating_sub(before.all).max(1);
         (percent >= WORTH_TELLING).then(|| {
-            format!("Others used {percent} % of this machine's CPU time meanwhile, and may have taken it from the tasks.")
+            format!(
+                "Others used {percent} % of this machine's CPU time meanwhile, and may have \
+                     taken it from the tasks."
+            )
         })
     }
 }

@@ -129,9 +129,11 @@ fn emulated_cpus_side_by_side_do_the_same_in_every_run() {
     let Some(lab) = emulating_lab() else { return };
     let cpus = 4;
     let scenario = format!(
-        "duration = \"200ms\"\n[machine]\ncpus = {cpus}\n[[group]]\npath = \"/g\"\nmax = \"20000 100000\"\n\
+        "duration = \"200ms\"\n[machine]\ncpus = {cpus}\n[[group]]\npath = \"/g\"\n\
+         max = \"20000 100000\"\n\
          [[task]]\nname = \"t\"\ngroup = \"/g\"\ncount = 6\n\
-         program = [{{ forever = [{{ user = \"1ms\" }}, {{ sleep = \"1ms\" }}, {{ done = true }}] }}]\n"
+         program = [{{ forever = [{{ user = \"1ms\" }}, {{ sleep = \"1ms\" }}, \
+         {{ done = true }}] }}]\n"
     );
     let job = Job::new(KERNEL, Mode::Parallel { cpus }, scenario, 1, 200_000_000);
     let run = || lab.run(&job, &Quiet).unwrap();
@@ -149,7 +151,8 @@ fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
     let Some(lab) = emulating_lab() else { return };
     let cpus = 4;
     let scenario = format!(
-        "duration = \"2s\"\n[machine]\ncpus = {cpus}\n[[task]]\nname = \"t\"\ncount = {cpus}\ncpus = \"each\"\n\
+        "duration = \"2s\"\n[machine]\ncpus = {cpus}\n[[task]]\nname = \"t\"\ncount = {cpus}\n\
+         cpus = \"each\"\n\
          program = [{{ forever = [{{ kernel = \"10ms\" }}, {{ done = true }}] }}]\n"
     );
     let job = Job::new(KERNEL, Mode::Parallel { cpus }, scenario, 1, 2_000_000_000);

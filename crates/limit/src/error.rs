@@ -37,7 +37,10 @@ pub enum LimitError {
     #[error("the root group cannot be limited; limit a group below it")]
     Root,
     /// A number of microseconds that is too large to be turned into nanoseconds.
-    #[error("a {member} of {value_us} us is not representable; at most {} us", u64::MAX / NS_PER_US)]
+    #[error(
+        "a {member} of {value_us} us is not representable; at most {} us",
+        u64::MAX / NS_PER_US
+    )]
     NotRepresentable {
         /// Which of the three.
         member: Member,

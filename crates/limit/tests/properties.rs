@@ -101,7 +101,9 @@ proptest! {
     }
 
     #[test]
-    fn any_stat_text_is_read_or_refused(text in r"(([a-z_]{0,12}|nr_periods|burst_usec) -?[0-9]{0,40} ?\n){0,5}\PC{0,9}") {
+    fn any_stat_text_is_read_or_refused(
+        text in r"(([a-z_]{0,12}|nr_periods|burst_usec) -?[0-9]{0,40} ?\n){0,5}\PC{0,9}"
+    ) {
         let _ = LocalStat::parse(&text);
         if let Err(error) = CpuStat::parse(&text) {
             prop_assert!(error.line >= 1 && error.line <= text.lines().count());

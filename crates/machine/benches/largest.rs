@@ -57,7 +57,8 @@ fn once(kernel: &str, ms: &str) -> Result<(), String> {
 
 fn table(only: Option<&str>) -> Result<(), String> {
     println!(
-        "profile-384, {SIMULATED_MS} ms simulated, seed {SEED}, best of {RUNS} runs, CPU time of one thread"
+        "profile-384, {SIMULATED_MS} ms simulated, seed {SEED}, best of {RUNS} runs, CPU time of \
+         one thread"
     );
     println!(
         "{:>6} {:>8} {:>22} {:>10} {:>6} {:>22}",

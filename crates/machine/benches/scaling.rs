@@ -117,8 +117,8 @@ fn instructions(kernel: &str, size: [u32; 3]) -> Option<u64> {
 fn curves() -> Result<(), String> {
     let [from_ms, to_ms] = COUNTED_MS;
     println!(
-        "{SIMULATED_MS} ms simulated, seed 1; CPU time of one thread, millions of instructions from {from_ms} to {to_ms} ms, \
-         largest resident size"
+        "{SIMULATED_MS} ms simulated, seed 1; CPU time of one thread, millions of instructions \
+         from {from_ms} to {to_ms} ms, largest resident size"
     );
     println!(
         "{:>6} {:>6} {:>6} {:>7} {:>9} {:>9} {:>9} {:>10}",
@@ -133,7 +133,8 @@ fn curves() -> Result<(), String> {
                 let measured @ [ms, thousands, kib, events] = measure(kernel, size)?;
                 let [cpus, groups, tasks] = size;
                 println!(
-                    "{kernel:>6} {cpus:>6} {groups:>6} {tasks:>7} {ms:>9} {:>9.1} {:>9.1} {events:>10}",
+                    "{kernel:>6} {cpus:>6} {groups:>6} {tasks:>7} {ms:>9} {:>9.1} {:>9.1} \
+                     {events:>10}",
                     thousands as f64 / 1e3,
                     kib as f64 / 1024.0
                 );
@@ -169,7 +170,8 @@ const ROWS: [(&str, f64); 3] =
 /// One panel for each thing that varies, one row for each thing measured, both axes logarithmic.
 fn svg(panels: &[Panel<'_>]) -> String {
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         panels.len() as f64 * (WIDE + 60.0) + 20.0,
         ROWS.len() as f64 * (HIGH + 60.0) + 20.0
@@ -217,7 +219,8 @@ fn panel(
     let y = |v: f64| top + HIGH - (v.log10() - y_range.0) / (y_range.1 - y_range.0) * HIGH;
     let _ = writeln!(
         out,
-        "<rect x=\"{left}\" y=\"{top}\" width=\"{WIDE}\" height=\"{HIGH}\" fill=\"none\" stroke=\"#999\"/>"
+        "<rect x=\"{left}\" y=\"{top}\" width=\"{WIDE}\" height=\"{HIGH}\" fill=\"none\" \
+         stroke=\"#999\"/>"
     );
     let _ = writeln!(out, "<text x=\"{left}\" y=\"{}\">{x_name}: {y_name}</text>", top - 4.0);
     for (low, high, is_x) in [(x_range.0, x_range.1, true), (y_range.0, y_range.1, false)] {

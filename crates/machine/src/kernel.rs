@@ -108,7 +108,8 @@ pub const RELEASES: &[Release] = &[
         from: v(4, 18),
         generation: Generation::G1,
         rules: &rules::G1_4_18,
-        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served first",
+        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served \
+                  first",
     },
     Release {
         from: v(4, 19),
@@ -297,21 +298,29 @@ impl fmt::Display for Version {
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
-        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, G2, G2a, G3, G4, G4F), tasks-sync or pull"
+        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, \
+         G2, G2a, G3, G4, G4F), tasks-sync or pull"
     )]
     Unreadable(String),
     /// Older than the oldest modelled.
-    #[error("kernel {0} is older than the oldest that is modelled, {first}", first = RELEASES[0].from)]
+    #[error(
+        "kernel {0} is older than the oldest that is modelled, {first}",
+        first = RELEASES[0].from
+    )]
     TooOld(Version),
     /// Newer than the newest modelled.
-    #[error("kernel {0} is newer than the newest that is modelled, {last}", last = RELEASES[RELEASES.len() - 1].from)]
+    #[error(
+        "kernel {0} is newer than the newest that is modelled, {last}",
+        last = RELEASES[RELEASES.len() - 1].from
+    )]
     TooNew(Version),
     /// A range whose end is before its start.
     #[error("kernel range '{0}' is empty: its end is before its start")]
     EmptyRange(String),
     /// A real-time flavour, which the model takes from the scenario.
     #[error(
-        "kernel '{0}': whether the model's kernel is a real-time one is for the scenario to say, by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3"
+        "kernel '{0}': whether the model's kernel is a real-time one is for the scenario to say, \
+         by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3"
     )]
     RealTime(String),
 }

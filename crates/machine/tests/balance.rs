@@ -58,10 +58,12 @@ fn loads_are_evened_out_and_not_numbers() {
 #[test]
 fn who_wakes_up_goes_where_only_class_idle_runs() {
     let text = "duration = \"3s\"\n[machine]\ncpus = 2\n\
-                [[task]]\nname = \"idler\"\nclass = \"idle\"\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"idler\"\nclass = \"idle\"\ncpus = \"0\"\n\
+                program = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"hog\"\ncpus = \"1\"\nprogram = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"worker\"\ncpus = \"1\"\n\
-                program = [{ affinity = \"0-1\" }, { forever = [{ sleep = \"5ms\" }, { user = \"5ms\" }] }]\n";
+                program = [{ affinity = \"0-1\" }, { forever = [{ sleep = \"5ms\" }, \
+                { user = \"5ms\" }] }]\n";
     for kernel in KERNELS {
         let used_ms = used_ms(kernel, text);
         let undisturbed = used_ms["hog"] >= 2_970;
@@ -104,7 +106,8 @@ fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     let text = |count, sleep| {
         format!(
             "duration = \"2s\"\n[machine]\ncpus = 2\n[[task]]\nname = \"t\"\ncount = {count}\n\
-             program = [{{ forever = [{{ user = {{ exponential = \"400us\" }} }}, {{ sleep = \"{sleep}us\" }}] }}]\n"
+             program = [{{ forever = [{{ user = {{ exponential = \"400us\" }} }}, \
+             {{ sleep = \"{sleep}us\" }}] }}]\n"
         )
     };
     let busy = |kernel| changes(kernel, &text(4, 500));
@@ -132,9 +135,11 @@ fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
 #[test]
 fn one_that_is_only_delayed_is_moved_for_its_load() {
     let text = "duration = \"2s\"\n[machine]\ncpus = 2\n\
-                [[task]]\nname = \"pinned\"\ncount = 3\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"pinned\"\ncount = 3\ncpus = \"0\"\n\
+                program = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"other\"\ncpus = \"1\"\nprogram = [{ user = \"1min\" }]\n\
-                [[task]]\nname = \"sleeper\"\nnice = 19\ncpus = \"0\"\nprogram = [{ user = \"1ms\" },\n\
+                [[task]]\nname = \"sleeper\"\nnice = 19\ncpus = \"0\"\n\
+                program = [{ user = \"1ms\" },\n\
                 { affinity = \"0-1\" }, { sleep = \"1s\" }, { user = \"1ms\" }]\n";
     for (kernel, is_moved) in [("6.6", false), ("6.12", true), ("6.18", true), ("7.3", true)] {
         assert_eq!(changes(kernel, text) == 1, is_moved, "{kernel}");
@@ -147,9 +152,11 @@ fn one_that_is_only_delayed_is_moved_for_its_load() {
 /// kernels: 505 and 503 ms on 6.12, 708 and 420 on 6.18.)
 #[test]
 fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
-    let text = "duration = \"3s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\nmax = \"95515 100000\"\n\
+    let text = "duration = \"3s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
+                max = \"95515 100000\"\n\
                 [[group]]\npath = \"/g/h\"\n\
-                [[task]]\nname = \"stays\"\ngroup = \"/g\"\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"stays\"\ngroup = \"/g\"\ncpus = \"0\"\n\
+                program = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"three\"\ngroup = \"/g/h\"\ncount = 3\ncpus = \"1\"\n\
                 program = [{ forever = [{ kernel = \"12277119ns\" }] }]\n\
                 [[task]]\nname = \"moves\"\ngroup = \"/g\"\nstart = \"1ms\"\n\
@@ -168,7 +175,8 @@ fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
     // CPU 0 has the most to run, and nothing that may go. Two of CPU 1 began there before CPU 2 had
     // nothing to do.
     let text = "duration = \"2s\"\n[machine]\ncpus = 3\n\
-                [[task]]\nname = \"pinned\"\ncount = 5\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"pinned\"\ncount = 5\ncpus = \"0\"\n\
+                program = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"free\"\ncount = 2\ncpus = \"1\"\nstart = \"1ms\"\n\
                 program = [{ user = \"1ms\" }, { affinity = \"0-2\" }, { user = \"1min\" }]\n";
     for kernel in KERNELS {
@@ -181,7 +189,8 @@ fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
 fn a_cpu_that_went_while_it_ran_something_runs_again_when_it_is_back() {
     let text = "duration = \"1s\"\n[machine]\ncpus = 2\n\
                 [[task]]\nname = \"hog\"\ncount = 2\nprogram = [{ user = \"300ms\" }]\n\
-                [[task]]\nname = \"late\"\ncpus = \"1\"\nstart = \"900ms\"\nprogram = [{ user = \"50ms\" }]\n\
+                [[task]]\nname = \"late\"\ncpus = \"1\"\nstart = \"900ms\"\n\
+                program = [{ user = \"50ms\" }]\n\
                 [[at]]\ntime = \"100ms\"\noffline = 1\n\
                 [[at]]\ntime = \"800ms\"\nonline = 1\n";
     for kernel in KERNELS.into_iter().chain(["pull"]) {
@@ -196,7 +205,8 @@ fn a_cpu_that_went_while_it_ran_something_runs_again_when_it_is_back() {
 #[test]
 fn an_idle_cpu_takes_who_runs_where_all_that_wait_are_pinned() {
     let text = "duration = \"1s\"\n[machine]\ncpus = 2\n\
-                [[task]]\nname = \"pinned\"\nnice = 19\ncpus = \"0\"\nprogram = [{ user = \"1min\" }]\n\
+                [[task]]\nname = \"pinned\"\nnice = 19\ncpus = \"0\"\n\
+                program = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"heavy\"\nnice = -20\ncpus = \"0\"\n\
                 program = [{ user = \"1ms\" }, { affinity = \"0-1\" }, { user = \"1min\" }]\n";
     for kernel in KERNELS {

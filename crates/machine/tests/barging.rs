@@ -41,7 +41,8 @@ fn outcome(lock: &str, in_call: bool, version: &str, limit: &str) -> Outcome {
         [[task]]
         name = "other"
         cpus = "1"
-        program = [{{ forever = [{{ sleep = "4300us" }}, {{ begin = true }}, {} {{ done = true }}] }}]
+        program = [{{ forever = [{{ sleep = "4300us" }}, {{ begin = true }},
+          {} {{ done = true }}] }}]
         "#,
         held("30us"),
         held("2300us"),
@@ -107,7 +108,8 @@ fn who_moves_under_noise_may_be_killed_and_stopped_and_throttled_there() {
         count = 2
         group = "/a"
         program = [{ forever = [
-          { move = "self", to = "/b" }, { user = "230us" }, { move = "self", to = "/a" }, { user = "110us" }, { done = true },
+          { move = "self", to = "/b" }, { user = "230us" }, { move = "self", to = "/a" },
+            { user = "110us" }, { done = true },
         ] }]
         [[task]]
         name = "sleeper"
@@ -152,14 +154,16 @@ fn readers_are_let_in_together_where_they_wait() {
         name = "writer"
         cpus = "0"
         program = [{ forever = [
-          { syscall = [{ lock = "l", mode = "write" }, { kernel = "5ms" }, { unlock = "l" }] }, { sleep = "7300us" },
+          { syscall = [{ lock = "l", mode = "write" }, { kernel = "5ms" }, { unlock = "l" }] },
+            { sleep = "7300us" },
         ] }]
         [[task]]
         name = "second"
         cpus = "0"
         start = "1500us"
         program = [{ forever = [
-          { syscall = [{ lock = "l", mode = "write" }, { kernel = "100us" }, { unlock = "l" }] }, { sleep = "11900us" },
+          { syscall = [{ lock = "l", mode = "write" }, { kernel = "100us" }, { unlock = "l" }] },
+            { sleep = "11900us" },
         ] }]
         [[task]]
         name = "reader"
@@ -168,7 +172,8 @@ fn readers_are_let_in_together_where_they_wait() {
         stagger = "600us"
         start = "1ms"
         program = [{ forever = [
-          { begin = true }, { syscall = [{ lock = "l", mode = "read" }, { kernel = "1ms" }, { unlock = "l" }] },
+          { begin = true }, { syscall = [{ lock = "l", mode = "read" }, { kernel = "1ms" },
+            { unlock = "l" }] },
           { done = true }, { sleep = "11300us" },
         ] }]
     "#;

@@ -37,7 +37,8 @@ fn outcome(version: &str, wanted: u32) -> Outcome {
         name = "late"
         cpus = "1"
         start = "20ms"
-        program = [{{ forever = [{{ recv = "pipe", n = {wanted} }}, {{ user = "100us" }}, {{ done = true }}, {{ user = "130ms" }}] }}]
+        program = [{{ forever = [{{ recv = "pipe", n = {wanted} }}, {{ user = "100us" }},
+          {{ done = true }}, {{ user = "130ms" }}] }}]
         "#
     );
     let workload = cpumax_workload::parse(&text, "channels.toml").unwrap();

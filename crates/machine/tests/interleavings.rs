@@ -17,22 +17,26 @@ const PROGRAMS: [&str; 4] = [
     // Uses up more than one period's quota.
     "{ user = \"3ms\" }",
     // Sleeps and wakes, often while throttled.
-    "{ loop = 4, do = [{ user = \"400us\" }, { syscall = [{ kernel = \"50us\" }, { sleep = \"700us\" }] }] }",
+    "{ loop = 4, do = [{ user = \"400us\" }, { syscall = [{ kernel = \"50us\" }, \
+     { sleep = \"700us\" }] }] }",
     // In the kernel across the end of the quota and of the period.
     "{ user = \"300us\" }, { syscall = [{ kernel = \"4ms\" }] }, { user = \"500us\" }",
     // Holds a lock in the kernel that others want.
-    "{ loop = 3, do = [{ user = \"500us\" }, { syscall = [{ lock = \"l\" }, { kernel = \"300us\" }, { unlock = \"l\" }] }] }",
+    "{ loop = 3, do = [{ user = \"500us\" }, { syscall = [{ lock = \"l\" }, \
+     { kernel = \"300us\" }, { unlock = \"l\" }] }] }",
 ];
 
 /// Groups, and which of them the three tasks are in.
 const TREES: [(&str, [&str; 3]); 4] = [
     ("[[group]]\npath = \"/a\"\nmax = \"2000 4000\"\n", ["/a", "/a", "/a"]),
     (
-        "[[group]]\npath = \"/a\"\nmax = \"2500 4000\"\n[[group]]\npath = \"/a/b\"\nmax = \"1000 4000\"\n",
+        "[[group]]\npath = \"/a\"\nmax = \"2500 4000\"\n[[group]]\npath = \"/a/b\"\n\
+         max = \"1000 4000\"\n",
         ["/a", "/a/b", "/a/b"],
     ),
     (
-        "[[group]]\npath = \"/a\"\nmax = \"2000 5000\"\n[[group]]\npath = \"/a/b\"\n[[group]]\npath = \"/a/c\"\nmax = \"1000 3000\"\n",
+        "[[group]]\npath = \"/a\"\nmax = \"2000 5000\"\n[[group]]\npath = \"/a/b\"\n[[group]]\n\
+         path = \"/a/c\"\nmax = \"1000 3000\"\n",
         ["/a/b", "/a/c", "/a/c"],
     ),
     (
@@ -51,7 +55,8 @@ const INTERVENTIONS: [&str; 3] = [
 fn workload(tree: usize, programs: [usize; 3], intervention: &str) -> Workload {
     let (groups, members) = TREES[tree];
     let mut text = format!(
-        "name = \"small\"\nshows = \"-\"\nduration = \"60ms\"\n[machine]\ncpus = 2\nhz = 1000\ntimer_phase = \"0ms\"\n{groups}"
+        "name = \"small\"\nshows = \"-\"\nduration = \"60ms\"\n[machine]\ncpus = 2\nhz = 1000\n\
+         timer_phase = \"0ms\"\n{groups}"
     );
     text += "[[lock]]\nname = \"l\"\nkind = \"mutex\"\n";
     for (task, (&program, group)) in programs.iter().zip(members).enumerate() {
@@ -59,7 +64,8 @@ fn workload(tree: usize, programs: [usize; 3], intervention: &str) -> Workload {
         let start_us = task * 40;
         let _ = write!(
             text,
-            "[[task]]\nname = \"t{task}\"\ngroup = \"{group}\"\nstart = \"{start_us}us\"\nprogram = [{program}]\n"
+            "[[task]]\nname = \"t{task}\"\ngroup = \"{group}\"\nstart = \"{start_us}us\"\n\
+             program = [{program}]\n"
         );
     }
     text += intervention;

@@ -68,8 +68,10 @@ fn a_call_gives_way_after_a_page() {
     // the way into the call and the interrupt of the wake-up.
     for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
         let tasks = format!(
-            "[[task]]\nname = \"a\"\nprogram = [{{ kernel = \"{kernel_us}us\" }}, {{ user = \"1s\" }}]\n\
-             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\nprogram = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n"
+            "[[task]]\nname = \"a\"\n\
+             program = [{{ kernel = \"{kernel_us}us\" }}, {{ user = \"1s\" }}]\n\
+             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\n\
+             program = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n"
         );
         for seed in 1..=20 {
             let events = events("6.12", seed, None, &tasks);
@@ -87,8 +89,11 @@ fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
     let longest_us = |observed: Option<&Conditions>, more: &str| {
         let tasks = format!(
             "[[lock]]\nname = \"l\"\nkind = \"rwsem\"\n\
-             [[task]]\nname = \"a\"\nprogram = [{{ syscall = [{{ lock = \"l\", mode = \"write\" }}, {{ kernel = \"20ms\" }}, {{ unlock = \"l\" }}] }}]\n\
-             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\nprogram = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n{more}"
+             [[task]]\nname = \"a\"\n\
+             program = [{{ syscall = [{{ lock = \"l\", mode = \"write\" }}, \
+             {{ kernel = \"20ms\" }}, {{ unlock = \"l\" }}] }}]\n\
+             [[task]]\nname = \"b\"\nclass = \"rt\"\nstart = \"3100us\"\n\
+             program = [{{ sleep = \"1ms\" }}, {{ user = \"10us\" }}]\n{more}"
         );
         let waited = (1..=20).map(|seed| {
             let events = events("6.12", seed, observed, &tasks);
@@ -105,7 +110,8 @@ fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
     assert!((80..140).contains(&slow_us), "{slow_us} us");
     // With more than one reader it is no write, but reads in a list of requests.
     let readers = "[[task]]\nname = \"c\"\ncount = 2\nstart = \"50ms\"\n\
-                   program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, { kernel = \"1us\" }, { unlock = \"l\" }] }]\n";
+                   program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, \
+                   { kernel = \"1us\" }, { unlock = \"l\" }] }]\n";
     let list_us = longest_us(None, readers);
     assert!((120..225).contains(&list_us), "{list_us} us");
     let fast_us = longest_us(Some(&page_ns([35_000, 8_000])), readers);
@@ -115,7 +121,8 @@ fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
 #[test]
 fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
     // A slice of 0.7 ms; a tick comes every 4 ms.
-    let tasks = "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"100us\" }, { user = \"100us\" }] }]\n";
+    let tasks = "[[task]]\nname = \"a\"\ncount = 2\n\
+                 program = [{ forever = [{ kernel = \"100us\" }, { user = \"100us\" }] }]\n";
     let switches = |observed| times(&events("6.12", 1, observed, tasks), "switch", "a").len();
     let asks = asks();
     let [rarely, often] = [switches(None), switches(Some(&asks))];
@@ -125,7 +132,8 @@ fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
 #[test]
 fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
     // Its call takes longer than a slice of 0.7 ms, and mostly ends before the next tick.
-    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ kernel = \"900us\" }, { sleep = \"1300us\" }] }]\n\
+    let tasks = "[[task]]\nname = \"a\"\n\
+                 program = [{ forever = [{ kernel = \"900us\" }, { sleep = \"1300us\" }] }]\n\
                  [[task]]\nname = \"b\"\nprogram = [{ user = \"1s\" }]\n";
     let asks = asks();
     let returns = |observed| {
@@ -149,8 +157,10 @@ fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
 #[test]
 fn who_asks_for_its_use_has_used_what_it_was_to_work() {
     // What switches and interrupts take is made up for after each sleep.
-    let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\ncount = 2\n\
-                program = [{ loop = 100, do = [{ user = \"5ms\" }, { sleep = \"1ms\" }, { user = \"500us\" }, { sleep = \"1ms\" }] }]\n";
+    let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\n\
+                count = 2\n\
+                program = [{ loop = 100, do = [{ user = \"5ms\" }, { sleep = \"1ms\" }, \
+                { user = \"500us\" }, { sleep = \"1ms\" }] }]\n";
     for (kernel, seed) in ["6.12", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
         let used_usec = outcome(kernel, seed, Some(&asks()), text).tasks["a"].usage_usec;
         assert!(used_usec.abs_diff(1_100_000) < 500, "{used_usec} us, seed {seed}");
@@ -159,7 +169,8 @@ fn who_asks_for_its_use_has_used_what_it_was_to_work() {
 
 #[test]
 fn a_span_of_sleep_begins_where_the_timer_is_set() {
-    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ forever = [{ sleep = \"1ms\" }, { user = \"50us\" }] }]\n";
+    let tasks = "[[task]]\nname = \"a\"\n\
+                 program = [{ forever = [{ sleep = \"1ms\" }, { user = \"50us\" }] }]\n";
     for kernel in ["6.12", "7.3"] {
         let events = events(kernel, 4, None, tasks);
         let (slept, woken) = (times(&events, "sleep", "a"), times(&events, "wake", "a"));
@@ -170,7 +181,8 @@ fn a_span_of_sleep_begins_where_the_timer_is_set() {
 
 #[test]
 fn timers_that_expire_together_wake_one_task_after_the_other() {
-    let tasks = "[[task]]\nname = \"a\"\ncount = 4\nprogram = [{ forever = [{ every = \"17ms\" }, { user = \"50us\" }] }]\n";
+    let tasks = "[[task]]\nname = \"a\"\ncount = 4\n\
+                 program = [{ forever = [{ every = \"17ms\" }, { user = \"50us\" }] }]\n";
     for seed in 1..=6 {
         let woken = times(&events("6.18", seed, None, tasks), "wake", "a");
         let woken: Vec<u64> = woken.into_iter().filter(|&ns| ns > 0).collect();
@@ -186,10 +198,13 @@ fn timers_that_expire_together_wake_one_task_after_the_other() {
 #[test]
 fn who_lets_readers_in_wakes_one_after_the_other() {
     let tasks = "[[lock]]\nname = \"l\"\nkind = \"rwsem\"\n\
-        [[task]]\nname = \"writes\"\nprogram = [{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"20ms\" }, { unlock = \"l\" }] },\n\
+        [[task]]\nname = \"writes\"\n\
+        program = [{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"20ms\" }, \
+        { unlock = \"l\" }] },\n\
         { user = \"1ms\" }]\n\
         [[task]]\nname = \"reads\"\ncount = 3\nstart = \"5ms\"\n\
-        program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, { kernel = \"100us\" }, { unlock = \"l\" }] }]\n";
+        program = [{ syscall = [{ lock = \"l\", mode = \"read\" }, { kernel = \"100us\" }, \
+        { unlock = \"l\" }] }]\n";
     for (kernel, seed) in ["6.1", "6.12", "6.18", "7.3"].into_iter().zip(1..) {
         let events = events(kernel, seed, None, tasks);
         let woken = times(&events, "wake", "reads");
@@ -203,8 +218,10 @@ fn who_lets_readers_in_wakes_one_after_the_other() {
 
 #[test]
 fn what_arrives_comes_with_who_brings_it() {
-    let tasks = "[[channel]]\nname = \"c\"\n[[source]]\nname = \"s\"\nchannel = \"c\"\nevery = \"10ms\"\n\
-                 [[task]]\nname = \"a\"\nprogram = [{ forever = [{ recv = \"c\" }, { user = \"50us\" }] }]\n";
+    let tasks = "[[channel]]\nname = \"c\"\n[[source]]\nname = \"s\"\nchannel = \"c\"\n\
+                 every = \"10ms\"\n\
+                 [[task]]\nname = \"a\"\n\
+                 program = [{ forever = [{ recv = \"c\" }, { user = \"50us\" }] }]\n";
     let observed = Conditions {
         outside_ns: vec![(0, 5 * US), (10_150 * US, 20 * US), (20_000 * US, 20 * US)],
         late_ns: vec![(10_000 * US, 10_150 * US)],
@@ -221,7 +238,8 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
     // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool is
     // filled again. The other way round the rest is lost, and the end of 11.5 ms is seen at 12 and
     // not the end of 13 at 16.
-    let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"6500 20000\"\n\
+    let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
+                max = \"6500 20000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
     let observed = Conditions {
         hz: Some(250),
@@ -267,7 +285,8 @@ fn ticks_take_longer_in_deep_groups_and_so_does_work_in_the_kernel() {
 #[test]
 fn a_tick_charges_before_the_switch() {
     // The group runs out in the first tick or the second, which says so; then its task parks.
-    let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"3000 100000\"\n\
+    let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
+                max = \"3000 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
     let observed = Conditions { hz: Some(250), first_tick_ns: Some(0), ..Conditions::default() };
     for seed in 1..=9 {
@@ -291,7 +310,9 @@ fn who_is_away_for_less_than_50_us_takes_that_for_work() {
             let done_us = |visit_us: u64| {
                 let tasks = format!(
                     "[[task]]\nname = \"a\"\nprogram = [{work}, {{ sleep = \"1s\" }}]\n\
-                     [[task]]\nname = \"b\"\nclass = \"rt\"\nprogram = [{{ sleep = \"2ms\" }}, {{ user = \"{visit_us}us\" }}, {{ sleep = \"1s\" }}]\n"
+                     [[task]]\nname = \"b\"\nclass = \"rt\"\n\
+                     program = [{{ sleep = \"2ms\" }}, {{ user = \"{visit_us}us\" }}, \
+                     {{ sleep = \"1s\" }}]\n"
                 );
                 times(&events("6.18", seed, None, &tasks), "sleep", "a")[0] / US
             };
@@ -304,7 +325,9 @@ fn who_is_away_for_less_than_50_us_takes_that_for_work() {
 
 #[test]
 fn a_call_that_makes_a_task_less_important_takes_its_time() {
-    let tasks = "[[task]]\nname = \"a\"\nprogram = [{ loop = 10, do = [{ nice = 5 }, { nice = 0 }] }, { sleep = \"1s\" }]\n";
+    let tasks = "[[task]]\nname = \"a\"\n\
+                 program = [{ loop = 10, do = [{ nice = 5 }, { nice = 0 }] }, \
+                 { sleep = \"1s\" }]\n";
     for seed in 1..=20 {
         let slept_us = times(&events("7.0", seed, None, tasks), "sleep", "a")[0] / US;
         assert!((80..210).contains(&slept_us), "{slept_us} us, seed {seed}");
@@ -349,7 +372,8 @@ fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
 #[test]
 fn a_tick_finds_what_is_over_before_it_has_charged() {
     // It charges some 6 to 11 us after 4 ms, up to which more is used than there is.
-    let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"4003 100000\"\n\
+    let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
+                max = \"4003 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
     let observed = Conditions { hz: Some(250), first_tick_ns: Some(0), ..Conditions::default() };
     for (kernel, seed) in
@@ -367,7 +391,8 @@ fn nobody_pays_from_the_queue_s_end_of_a_park_to_the_switch() {
     for (kernel, seed) in ["6.18", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
         let text = "name = \"s\"\nduration = \"90ms\"\n[machine]\ncpus = 1\n\
                     [[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[group]]\npath = \"/g/h\"\n\
-                    [[task]]\nname = \"a\"\ngroup = \"/g\"\ncount = 20\nprogram = [{ user = \"1s\" }]\n\
+                    [[task]]\nname = \"a\"\ngroup = \"/g\"\ncount = 20\n\
+                    program = [{ user = \"1s\" }]\n\
                     [[task]]\nname = \"b\"\ngroup = \"/g/h\"\nprogram = [{ user = \"1s\" }]\n";
         let first_edge_ns = [("/g".to_owned(), 100_000 * US)].into();
         let observed = Conditions { first_edge_ns, ..Conditions::default() };
@@ -381,7 +406,8 @@ fn nobody_pays_from_the_queue_s_end_of_a_park_to_the_switch() {
 
 #[test]
 fn a_tick_is_in_the_length_of_work_in_the_kernel_whoever_has_the_cpu_then() {
-    let tasks = "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ kernel = \"20ms\" }, { sleep = \"1s\" }]\n";
+    let tasks = "[[task]]\nname = \"a\"\ncount = 2\n\
+                 program = [{ kernel = \"20ms\" }, { sleep = \"1s\" }]\n";
     for (kernel, seed) in ["6.12", "7.0"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
         let events = events(kernel, seed, None, tasks);
         let switches = times(&events, "switch", "a").len();
@@ -396,7 +422,8 @@ fn a_tick_is_in_the_length_of_work_in_the_kernel_whoever_has_the_cpu_then() {
 #[test]
 fn who_runs_out_before_it_leaves_its_autogroup_ends_in_the_next_period() {
     // To 6.17; from 6.18 on whoever exits is not throttled.
-    let text = "name = \"s\"\nduration = \"110ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\nmax = \"1000 100000\"\n\
+    let text = "name = \"s\"\nduration = \"110ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
+                max = \"1000 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"996us\" }]\n";
     let first_edge_ns = [("/g".to_owned(), 100_000 * US)].into();
     let observed = Conditions { first_tick_ns: Some(0), first_edge_ns, ..Conditions::default() };

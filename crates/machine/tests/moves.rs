@@ -30,7 +30,8 @@ fn who_moves_itself_is_protected_by_its_lag_on_6_19() {
         name = "moves"
         group = "/g/h"
         nice = 10
-        program = [{ sleep = "21ms" }, { user = "10us" }, { move = "self", to = "/g" }, { user = "1s" }]
+        program = [{ sleep = "21ms" }, { user = "10us" }, { move = "self", to = "/g" },
+          { user = "1s" }]
     "#;
     let workload = cpumax_workload::parse(text, "moves.toml").unwrap();
     let turn_us = |version: &str| {

@@ -383,7 +383,8 @@ fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
     };
     let starts = text("start = \"10ms\"\nprogram = [{ user = \"1s\" }]");
     let receives = text(
-        "program = [{ recv = \"channel\" }, { user = \"1s\" }]\n[[source]]\nname = \"source\"\nchannel = \"channel\"\n\
+        "program = [{ recv = \"channel\" }, { user = \"1s\" }]\n[[source]]\nname = \"source\"\n\
+         channel = \"channel\"\n\
          at = [\"10ms\"]",
     );
     let outside_ns = vec![(0, 5_000), (10_000_000, 20_000)];

@@ -30,7 +30,8 @@ fn workload(seed: u64) -> Workload {
     let cpus = 1 + numbers.below(8);
     let slice_us = [1_000, 5_000, 10_000][numbers.below(3) as usize];
     let mut text = format!(
-        "name = \"overshoot {seed}\"\nshows = \"-\"\nduration = \"700ms\"\n[machine]\ncpus = {cpus}\nhz = 250\n\
+        "name = \"overshoot {seed}\"\nshows = \"-\"\nduration = \"700ms\"\n[machine]\n\
+         cpus = {cpus}\nhz = 250\n\
          timer_phase = \"0ms\"\nslice = \"{slice_us}us\"\n"
     );
     let mut groups = vec![String::new()];

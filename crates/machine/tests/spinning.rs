@@ -28,12 +28,14 @@ fn text(lock: &str, mode: &str, preempt: &str, disturbed: &str, more: &str) -> S
         [[task]]
         name = "holder"
         cpus = "0"
-        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "1ms" }}, {{ unlock = "l" }}] }}]
+        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "1ms" }},
+          {{ unlock = "l" }}] }}]
         [[task]]
         name = "other"
         cpus = "1"
         start = "400us"
-        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "100us" }}, {{ unlock = "l" }}] }}]
+        program = [{{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "100us" }},
+          {{ unlock = "l" }}] }}]
         [[task]]
         name = "disturber"
         class = "rt"
@@ -128,7 +130,8 @@ fn contended(lock: &str, mode: &str, more: &str) -> String {
         cpus = "0"
         start = "10us"
         program = [{{ forever = [
-            {{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "250us" }}, {{ unlock = "l" }}] }}, {{ user = "1us" }},
+            {{ syscall = [{{ lock = "l"{mode} }}, {{ kernel = "250us" }}, {{ unlock = "l" }}] }},
+              {{ user = "1us" }},
         ] }}]
         {more}
         "#

@@ -17,8 +17,8 @@ pub enum Error {
     },
     /// It is neither of the two kinds of file.
     #[error(
-        "{name}: {what}; a recording is a perf.data file (from `perf record` or `perf sched record`) \
-         or the text that `perf script` prints of one"
+        "{name}: {what}; a recording is a perf.data file (from `perf record` or `perf sched \
+         record`) or the text that `perf script` prints of one"
     )]
     NotARecording {
         /// The file.
@@ -28,8 +28,9 @@ pub enum Error {
     },
     /// Its end is missing and what is left cannot be understood without it.
     #[error(
-        "{name}: the file is cut: {what}; the descriptions of the events are at its end, so it cannot be \
-         read without; copy it again, or record again and stop perf with SIGINT so that it finishes the file"
+        "{name}: the file is cut: {what}; the descriptions of the events are at its end, so it \
+         cannot be read without; copy it again, or record again and stop perf with SIGINT so that \
+         it finishes the file"
     )]
     Cut {
         /// The file.
@@ -57,8 +58,9 @@ pub enum Error {
     },
     /// The clock goes backwards too often to believe the order of events.
     #[error(
-        "{name}: {backwards} of {events} events are earlier than the one before them (by up to {by_at_most_ns} ns): \
-         the clocks of the CPUs do not agree; record with `perf record -k CLOCK_MONOTONIC`, or sort the text by time"
+        "{name}: {backwards} of {events} events are earlier than the one before them (by up to \
+         {by_at_most_ns} ns): the clocks of the CPUs do not agree; record with `perf record -k \
+         CLOCK_MONOTONIC`, or sort the text by time"
     )]
     Misordered {
         /// The file.
@@ -72,8 +74,8 @@ pub enum Error {
     },
     /// A pattern for choosing threads.
     #[error(
-        "`{pattern}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or PATTERN, \
-         where PATTERN may contain * and ?"
+        "`{pattern}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or \
+         PATTERN, where PATTERN may contain * and ?"
     )]
     Selector {
         /// The pattern as given.

@@ -164,8 +164,8 @@ impl<'a, W: Write> Writer<'a, W> {
     fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> io::Result<()> {
         if let Some((previous, since_ns)) = self.running.remove(&cpu) {
             self.cpu_slice(cpu, previous, since_ns, time_ns)?;
-            if matches!(self.states.get(&previous), Some((State::Running { cpu: on }, _)) if *on == cpu)
-            {
+            let state = self.states.get(&previous);
+            if matches!(state, Some((State::Running { cpu: on }, _)) if *on == cpu) {
                 self.set_state(previous, State::Ready, time_ns)?;
             }
         }

@@ -40,10 +40,20 @@ passes    times a parked task was let through for the kernel's watchdog
 #[command(version, about)]
 struct Args {
     /// A task's turn, in microseconds.
-    #[arg(long, value_name = "US", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
+    #[arg(
+        long,
+        value_name = "US",
+        default_value_t = 5000,
+        value_parser = clap::value_parser!(u64).range(100..=100_000)
+    )]
     slice_us: u64,
     /// Room for this many cgroups; mkdir of one more fails.
-    #[arg(long, value_name = "N", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 65536,
+        value_parser = clap::value_parser!(u32).range(16..=1_000_000)
+    )]
     max_groups: u32,
     /// Park throttled tasks wherever they are queued, lock holders too; for comparison only.
     #[arg(long)]
@@ -55,7 +65,12 @@ struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     stats: Option<u64>,
     /// Print the statistics of a scheduler that runs already, each so many seconds.
-    #[arg(long, value_name = "SECONDS", conflicts_with = "stats", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        conflicts_with = "stats",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     monitor: Option<u64>,
     /// Say what the statistics mean.
     #[arg(long)]

@@ -17,7 +17,8 @@ pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
         if level > DEPTH_MAX {
             let path = group.strip_prefix(root).unwrap_or(&group).display();
             return Some(format!(
-                "cgroup {path} is {level} levels below the root, and limits are enforced down to {DEPTH_MAX}: nothing is loaded"
+                "cgroup {path} is {level} levels below the root, and limits are enforced down to \
+                 {DEPTH_MAX}: nothing is loaded"
             ));
         }
         found.extend(children(&group).map(|child| (child, level + 1)));
@@ -40,11 +41,13 @@ pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<Stri
     Some(match kind {
         0 => return None,
         1 => format!(
-            "cgroup {group_id} is {level} levels below the root, and limits are enforced down to 32: nothing is loaded"
+            "cgroup {group_id} is {level} levels below the root, and limits are enforced down to \
+             32: nothing is loaded"
         ),
         2 => format!("no memory for the record of cgroup {group_id}: {error}"),
         3 => format!(
-            "there are more cgroups than there is room for (at cgroup {group_id}): raise --max-groups"
+            "there are more cgroups than there is room for (at cgroup {group_id}): raise \
+             --max-groups"
         ),
         4 => format!("no queue could be made for cgroup {group_id}: {error}"),
         5 => format!("cgroup {group_id} came before its parent"),

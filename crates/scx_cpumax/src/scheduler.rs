@@ -249,8 +249,8 @@ fn configure(
         || rodata.cpu_size as usize != size_of::<Cpu>()
     {
         bail!(
-            "src/shared.rs and src/bpf/intf.h disagree: groups {} and {} bytes, tasks {} and {}, CPUs {} \
-             and {}",
+            "src/shared.rs and src/bpf/intf.h disagree: groups {} and {} bytes, tasks {} and {}, \
+             CPUs {} and {}",
             size_of::<Group>(),
             rodata.group_size,
             size_of::<Task>(),
@@ -306,7 +306,8 @@ fn check_kernel() -> Result<()> {
     }
     if !Path::new("/sys/kernel/sched_ext").exists() {
         bail!(
-            "this kernel ({}) has no sched_ext: it needs 6.18 or newer built with CONFIG_SCHED_CLASS_EXT=y",
+            "this kernel ({}) has no sched_ext: it needs 6.18 or newer built with \
+             CONFIG_SCHED_CLASS_EXT=y",
             kernel_release()
         );
     }
@@ -379,8 +380,9 @@ fn is_of_another_form(name: &str) -> bool {
 /// type information what would say that it does.
 fn explain_missing(name: &str, other_form: bool, release: &str) -> String {
     let why = if other_form {
-        "; it has it with arguments that the kernel should add by itself, and the type information of this build lacks what \
-         says so: another build of this version, or a newer kernel, is in order"
+        "; it has it with arguments that the kernel should add by itself, and the type information \
+         of this build lacks what says so: another build of this version, or a newer kernel, is in \
+         order"
     } else {
         ""
     };

@@ -49,7 +49,11 @@ struct Target {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
     /// Requests on each connection, 1 to a million.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(
+        long,
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000)
+    )]
     requests: u64,
     /// CPU time of each request at the server.
     #[arg(long, default_value = "exp:2ms")]

@@ -41,7 +41,8 @@ mod tests {
         let program =
             program.replace("LOCK", &format!("{{ lock = \"{lock}\", mode = \"write\" }}"));
         let text = format!(
-            "duration = \"1s\"\n[[lock]]\nname = \"{lock}\"\nkind = \"{kind}\"\n[[task]]\nname = \"t\"\n\
+            "duration = \"1s\"\n[[lock]]\nname = \"{lock}\"\nkind = \"{kind}\"\n[[task]]\n\
+             name = \"t\"\n\
              program = [{{ user = \"1ms\" }}, {program}]\n"
         );
         let workload = parse(&text, "lock.toml").unwrap_or_else(|error| panic!("{error}"));

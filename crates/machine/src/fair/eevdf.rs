@@ -522,7 +522,8 @@ mod tests {
     /// One that has to make way, and then gets a weight with which its lag puts it further back: is
     /// it picked again?
     fn is_picked_again(version: &str) -> bool {
-        let text = "duration = \"20ms\"\n[machine]\ncpus = 1\n[[task]]\nname = \"t\"\ncount = 3\nprogram = [{ user = \"1s\" }]\n";
+        let text = "duration = \"20ms\"\n[machine]\ncpus = 1\n[[task]]\nname = \"t\"\ncount = 3\n\
+                    program = [{ user = \"1s\" }]\n";
         let workload = cpumax_workload::parse(text, "protection.toml").unwrap();
         let options = Options::new(kernel::parse_kernels(version).unwrap()[0], 1);
         let mut machine = Machine::new(&workload, &options, None);

@@ -69,7 +69,8 @@ mod tests {
                 "duration = \"{ms}100us\"\n[machine]\ncpus = 1\nhrtick = false\n\
                  [[group]]\npath = \"/g\"\nmax = \"50000 100000\"\n\
                  [[group]]\npath = \"/g/h\"\nmax = \"50000 100000\"\n\
-                 [[task]]\nname = \"t\"\ncount = 2\ngroup = \"/g/h\"\nprogram = [{{ forever = [{{ kernel = \"3ms\" }}] }}]\n"
+                 [[task]]\nname = \"t\"\ncount = 2\ngroup = \"/g/h\"\n\
+                 program = [{{ forever = [{{ kernel = \"3ms\" }}] }}]\n"
             );
             let workload = cpumax_workload::parse(&text, "levels.toml").unwrap();
             let mut machine = Machine::new(&workload, &Options::new(kernel, 1), None);

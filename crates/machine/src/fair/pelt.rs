@@ -455,9 +455,12 @@ mod tests {
 
     #[test]
     fn who_goes_to_another_cpu_takes_along_what_its_group_weighs_for_it() {
-        let text = "duration = \"201ms\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n[[group]]\npath = \"/g/h\"\n\
-                    [[task]]\nname = \"goes\"\ngroup = \"/g/h\"\ncpus = \"0\"\nprogram = [{ user = \"1s\" }]\n\
-                    [[task]]\nname = \"stays\"\nnice = 19\ncpus = \"0\"\nprogram = [{ user = \"1s\" }]\n\
+        let text = "duration = \"201ms\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
+                    [[group]]\npath = \"/g/h\"\n\
+                    [[task]]\nname = \"goes\"\ngroup = \"/g/h\"\ncpus = \"0\"\n\
+                    program = [{ user = \"1s\" }]\n\
+                    [[task]]\nname = \"stays\"\nnice = 19\ncpus = \"0\"\n\
+                    program = [{ user = \"1s\" }]\n\
                     [[at]]\ntime = \"200ms\"\ntask = \"goes\"\naffinity = \"1\"\n";
         for kernel in ["6.1", "6.12", "6.18", "7.3", "pull"] {
             let [left, came] = loads(kernel, text);
@@ -484,7 +487,8 @@ mod tests {
     /// A task of /g that begins on the first CPU, and what is done then.
     fn hog_until(until: &str, limit: &str, what: &str) -> String {
         format!(
-            "duration = \"{until}\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n{limit}\n[[task]]\nname = \"hog\"\n\
+            "duration = \"{until}\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n{limit}\n\
+             [[task]]\nname = \"hog\"\n\
              group = \"/g\"\ncpus = \"0\"\nprogram = [{{ user = \"1s\" }}]\n{what}"
         )
     }

@@ -163,7 +163,8 @@ mod tests {
     fn doubled(cpus: &str) -> u32 {
         let text = format!(
             "duration = \"1s\"\n[machine]\ncpus = 2\n\
-             [[task]]\nname = \"hog\"\ncount = 3\ncpus = \"{cpus}\"\nprogram = [{{ user = \"2s\" }}]\n"
+             [[task]]\nname = \"hog\"\ncount = 3\ncpus = \"{cpus}\"\n\
+             program = [{{ user = \"2s\" }}]\n"
         );
         let workload = cpumax_workload::parse(&text, "pinned.toml").unwrap();
         let kernel = kernel::parse_kernels("6.12").unwrap()[0];

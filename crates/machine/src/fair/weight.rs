@@ -147,7 +147,8 @@ mod tests {
     /// comes at 10 ms gets a part.
     fn weight_at(until_us: u64) -> u64 {
         let text = format!(
-            "duration = \"{until_us}us\"\n[machine]\ncpus = 1\nhrtick = false\n[[group]]\npath = \"/g\"\n\
+            "duration = \"{until_us}us\"\n[machine]\ncpus = 1\nhrtick = false\n[[group]]\n\
+             path = \"/g\"\n\
              [[task]]\nname = \"first\"\ngroup = \"/g\"\nprogram = [{{ user = \"1s\" }}]\n\
              [[task]]\nname = \"idle\"\ngroup = \"/g\"\nstart = \"10ms\"\nclass = \"idle\"\n\
              program = [{{ user = \"1s\" }}]\n"

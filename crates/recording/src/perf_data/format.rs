@@ -296,7 +296,8 @@ mod tests {
         \tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;\n\
         \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
         \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n\n\
-        print fmt: \"x\", { 0x00000001, \"S\" }, { 0x00000002, \"D\" }, { 16, \"X\" }, { 0x80, \"I\" }) : \"R\"";
+        print fmt: \"x\", { 0x00000001, \"S\" }, { 0x00000002, \"D\" }, { 16, \"X\" }, { 0x80, \
+        \"I\" }) : \"R\"";
 
     #[test]
     fn finds_fields_and_states() {

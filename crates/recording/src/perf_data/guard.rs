@@ -206,7 +206,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             let mut expanded = size;
             match kind {
                 RECORD_AUXTRACE | RECORD_TRACING_DATA => {
-                    let what = "holds hardware trace data (-e intel_pt// and the like), which is not read; record without";
+                    let what = "holds hardware trace data (-e intel_pt// and the like), which is \
+                                not read; record without";
                     return Err(self.malformed(at, what.to_owned()));
                 }
                 RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
@@ -226,7 +227,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             round_bytes += expanded;
             round_records += 1;
             if round_bytes > ROUND_MAX_BYTES || round_records > ROUND_MAX_RECORDS {
-                let what = "more than 1 GiB without a mark up to where it is in order; feed the output of `perf script -i FILE`";
+                let what = "more than 1 GiB without a mark up to where it is in order; feed the \
+                            output of `perf script -i FILE`";
                 return Err(self.malformed(at, what.to_owned()));
             }
             at += size;

@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn tells_lines_apart() {
         let mut lines = Lines::default();
-        let switch = "  a b 7 [001] 8.5: sched:sched_switch: prev_comm=a b prev_pid=7 prev_prio=120 \
-                      prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
+        let switch = "  a b 7 [001] 8.5: sched:sched_switch: prev_comm=a b prev_pid=7 \
+                      prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
         let Line::Event(event) = lines.read(switch) else { panic!("no event") };
         let Kind::Switch { prev, left, next } = event.kind else { panic!("no switch") };
         assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, Left::Sleeping, 0));

@@ -115,8 +115,8 @@ fn a_clock_that_runs_backwards() {
         let time = 5000 - i;
         writeln!(
             text,
-            "  a 7 [000] {time}.000000: sched:sched_switch: prev_comm=a prev_pid=7 prev_prio=120 prev_state=R ==> \
-             next_comm=a next_pid=7 next_prio=120"
+            "  a 7 [000] {time}.000000: sched:sched_switch: prev_comm=a prev_pid=7 prev_prio=120 \
+             prev_state=R ==> next_comm=a next_pid=7 next_prio=120"
         )
         .unwrap();
     }

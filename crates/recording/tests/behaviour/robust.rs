@@ -70,7 +70,11 @@ fn undamaged_ones_hold_together() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn bytes_changed(changes in vec((0..WEB.len(), any::<u8>()), 1..40)) {

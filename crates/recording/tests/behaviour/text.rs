@@ -32,8 +32,8 @@ impl Script {
             cpu,
             from,
             &format!(
-                "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 prev_state={state} ==> \
-                 next_comm={next} next_pid={next_pid} next_prio=120"
+                "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
+                 prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
             ),
         )
     }
@@ -315,19 +315,22 @@ fn classes_and_places() {
         0,
         0,
         "a/1",
-        "sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=130 prev_state=S ==> next_comm=rt next_pid=12 next_prio=49",
+        "sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=130 prev_state=S ==> next_comm=rt \
+         next_pid=12 next_prio=49",
     );
     script.line(
         5,
         0,
         "rt/12",
-        "sched:sched_switch: prev_comm=rt prev_pid=12 prev_prio=49 prev_state=S ==> next_comm=kworker/0:1 next_pid=3 next_prio=120",
+        "sched:sched_switch: prev_comm=rt prev_pid=12 prev_prio=49 prev_state=S ==> \
+         next_comm=kworker/0:1 next_pid=3 next_prio=120",
     );
     script.line(
         9,
         0,
         "kworker/0:1/3",
-        "sched:sched_switch: prev_comm=kworker/0:1 prev_pid=3 prev_prio=120 prev_state=I ==> next_comm=a next_pid=1 next_prio=130",
+        "sched:sched_switch: prev_comm=kworker/0:1 prev_pid=3 prev_prio=120 prev_state=I ==> \
+         next_comm=a next_pid=1 next_prio=130",
     );
     script.switch(20, 0, "a/1", "S", IDLE);
     let recording = script.recording();

@@ -315,7 +315,8 @@ impl Tally {
         self.failed.iter().for_each(|failure| println!("failed: {failure}"));
         let verdict = if self.failed.is_empty() { "ok" } else { "FAILED" };
         println!(
-            "\ntest result: {verdict}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out\n",
+            "\ntest result: {verdict}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered \
+             out\n",
             self.passed,
             self.failed.len(),
             self.skipped
@@ -332,7 +333,9 @@ fn reason_to_skip(kernels: &[PathBuf]) -> Option<String> {
         return Some(format!("{QEMU} is not installed"));
     }
     kernels.is_empty().then(|| {
-        "no kernel from 6.18 on is in the cache: fetch one with `cpumax lab fetch`, or name one with CPUMAX_SCX_KERNELS".to_owned()
+        "no kernel from 6.18 on is in the cache: fetch one with `cpumax lab fetch`, or name one \
+         with CPUMAX_SCX_KERNELS"
+            .to_owned()
     })
 }
 

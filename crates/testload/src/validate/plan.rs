@@ -76,7 +76,8 @@ pub const LOADS: &[Load] = &[
     Load {
         name: "web-closed",
         what: "A server with four connections; each client waits for its answer, thinks 10 ms on \
-               average, and asks again. A request costs 3 ms on average, exponentially distributed.",
+               average, and asks again. A request costs 3 ms on average, exponentially \
+               distributed.",
         inside: &["serve", "--connections", "4"],
         outside: Some(&[
             "closed",

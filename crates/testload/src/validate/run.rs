@@ -85,8 +85,8 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.2} s, {} ms CPU, {}/{} periods throttled, p50 {:.2} ms, p99 {:.2} ms; others {} ms, \
-             steal {} ms",
+            "{:.2} s, {} ms CPU, {}/{} periods throttled, p50 {:.2} ms, p99 {:.2} ms; others {} \
+             ms, steal {} ms",
             self.duration_ns as f64 / 1e9,
             self.usage_us / 1000,
             self.nr_throttled,

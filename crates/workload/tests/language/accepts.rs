@@ -83,7 +83,8 @@ program = [
     { irqoff = "100us" },
     { sleep = { exponential = "5ms" } },
     { every = "20ms" },
-    { syscall = [ { lock = "inode", mode = "write" }, { kernel = { lognormal = { median = "1ms", sigma = 0.5 } } }, { unlock = "inode" } ] },
+    { syscall = [ { lock = "inode", mode = "write" },
+      { kernel = { lognormal = { median = "1ms", sigma = 0.5 } } }, { unlock = "inode" } ] },
     { lock = "m" }, { user = { empirical = [["1ms", 3], ["9ms", 1]] } }, { unlock = "m" },
     { send = "requests", n = 2 },
     { recv = "done" },
@@ -287,21 +288,24 @@ group = "/a{0..1}/b{0..2}"
 /// What is close to what is refused, and must not be.
 #[test]
 fn what_is_near_the_line_is_accepted() {
-    let locks = "[[lock]]\nname = \"a\"\nkind = \"mutex\"\n[[lock]]\nname = \"b\"\nkind = \"rwsem\"\n\
+    let locks = "[[lock]]\nname = \"a\"\nkind = \"mutex\"\n[[lock]]\nname = \"b\"\n\
+         kind = \"rwsem\"\n\
          [[lock]]\nname = \"s\"\nkind = \"spin\"\n[[lock]]\nname = \"t\"\nkind = \"spin\"\n\
          [[channel]]\nname = \"c\"\n[[task]]\nname = \"child\"\ncount = 0\n\
          program = [{ user = \"1ms\" }]\n";
     let programs = [
         // Released in another order than taken; the same order of taking elsewhere.
-        "{ lock = \"a\" }, { lock = \"b\", mode = \"read\" }, { unlock = \"a\" }, { unlock = \"b\" }, \
-         { lock = \"a\" }, { lock = \"b\", mode = \"write\" }, { unlock = \"b\" }, { unlock = \"a\" }",
+        "{ lock = \"a\" }, { lock = \"b\", mode = \"read\" }, { unlock = \"a\" }, \
+         { unlock = \"b\" }, { lock = \"a\" }, { lock = \"b\", mode = \"write\" }, \
+         { unlock = \"b\" }, { unlock = \"a\" }",
         // A lock taken again after it was released.
         "{ lock = \"a\" }, { unlock = \"a\" }, { lock = \"a\" }, { unlock = \"a\" }",
         // One spin lock inside another, interrupts off inside both.
         "{ syscall = [{ lock = \"s\" }, { lock = \"t\" }, { irqoff = \"1us\" }, { send = \"c\" }, \
          { unlock = \"t\" }, { unlock = \"s\" }] }",
         // A system call while a lock of user space is held, sleeping while a mutex is held.
-        "{ lock = \"a\" }, { syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }, { unlock = \"a\" }",
+        "{ lock = \"a\" }, { syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }, \
+         { unlock = \"a\" }",
         // Time passes, if only by chance.
         "{ forever = [{ user = { uniform = [\"0ms\", \"1ns\"] } }] }",
         // Whoever sends takes time.
@@ -310,7 +314,8 @@ fn what_is_near_the_line_is_accepted() {
         "{ forever = [{ fork = \"child\" }, { wait = \"children\" }] }",
         // It ends.
         "{ forever = [{ exit = true }] }",
-        "{ loop = 1000000, do = [{ loop = 1000000, do = [{ yield = true }, { user = \"1ns\" }] }] }",
+        "{ loop = 1000000, do = [{ loop = 1000000, do = [{ yield = true }, \
+         { user = \"1ns\" }] }] }",
         "{ loop = 400000, do = [{ yield = true }] }",
         // One after the other, for ever.
         "{ user = \"1ms\" }, { fork = \"x\" }",

@@ -133,7 +133,8 @@ mod tests {
                 (
                     1,
                     "/a",
-                    "{ user = \"300us\" }, { syscall = [{ kernel = \"4ms\" }] }, { user = \"500us\" }",
+                    "{ user = \"300us\" }, { syscall = [{ kernel = \"4ms\" }] }, \
+                     { user = \"500us\" }",
                 ),
                 (1, "/a", "{ loop = 4, do = [{ user = \"200us\" }, { sleep = \"2ms\" }] }"),
                 (1, "/a", "{ user = \"3ms\" }"),
@@ -147,7 +148,8 @@ mod tests {
             tasks: &[(
                 1,
                 "/a",
-                "{ loop = 3, do = [{ user = \"1500us\" }, { syscall = [{ kernel = \"700us\" }, { sleep = \"10ms\" }] }] }",
+                "{ loop = 3, do = [{ user = \"1500us\" }, { syscall = [{ kernel = \"700us\" }, \
+                 { sleep = \"10ms\" }] }] }",
             )],
             wait_ns: 1_000_000,
         },
@@ -162,7 +164,8 @@ mod tests {
 
     fn workload(case: &Case) -> Workload {
         let mut text = format!(
-            "name = \"small\"\nshows = \"-\"\nduration = \"150ms\"\n[machine]\nhz = 1000\ntimer_phase = \"0ms\"\ncpus = {}\n",
+            "name = \"small\"\nshows = \"-\"\nduration = \"150ms\"\n[machine]\nhz = 1000\n\
+             timer_phase = \"0ms\"\ncpus = {}\n",
             case.cpus
         );
         for group in case.groups.split(',') {
@@ -172,7 +175,8 @@ mod tests {
         for (at, (count, group, program)) in case.tasks.iter().enumerate() {
             let _ = write!(
                 text,
-                "[[task]]\nname = \"t{at}\"\ncount = {count}\ngroup = \"{group}\"\nprogram = [{program}]\n"
+                "[[task]]\nname = \"t{at}\"\ncount = {count}\ngroup = \"{group}\"\n\
+                 program = [{program}]\n"
             );
         }
         cpumax_workload::parse(&text, "small").unwrap_or_else(|e| panic!("{text}\n{e}"))

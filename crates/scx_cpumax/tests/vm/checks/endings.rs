@@ -36,7 +36,8 @@ pub fn nothing_left() -> Checked {
     let start = Instant::now();
     let gone = wait_until(20, || programs() == 0);
     let said = format!(
-        "400 parked: it ended in {ended:.1?}, {left} of {there} programs were left, and gone {:.1?} after the limit was",
+        "400 parked: it ended in {ended:.1?}, {left} of {there} programs were left, and gone \
+         {:.1?} after the limit was",
         start.elapsed()
     );
     group.set("cgroup.kill", "1");

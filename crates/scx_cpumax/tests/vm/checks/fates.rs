@@ -184,7 +184,8 @@ pub fn bystander() -> Checked {
         Ok((rate, used))
     })?;
     let said = format!(
-        "beside 16 tasks that used {:.4} CPUs of 0.01 an unlimited one used {:.4}; under the fair class {:.4} and {:.4}",
+        "beside 16 tasks that used {:.4} CPUs of 0.01 an unlimited one used {:.4}; under the fair \
+         class {:.4} and {:.4}",
         ours.1, ours.0, fair.1, fair.0
     );
     hold("the small one", ours.1, 0.01, 10.0)?;

@@ -73,8 +73,8 @@ fn moved(ours: bool) -> Result<(Duration, Duration, u64, u64), String> {
 pub fn parked_moves() -> Checked {
     let (fair, ours) = beside_fair(moved)?;
     let said = format!(
-        "moved within {:.1?}, running within {:.1?}; back it used {} us in a second, in another throttled group {} us; \
-         under the fair class {:.1?}, {:.1?}, {} us and {} us",
+        "moved within {:.1?}, running within {:.1?}; back it used {} us in a second, in another \
+         throttled group {} us; under the fair class {:.1?}, {:.1?}, {} us and {} us",
         ours.0, ours.1, ours.2, ours.3, fair.0, fair.1, fair.2, fair.3
     );
     let slack = Duration::from_millis(50);
@@ -195,7 +195,8 @@ fn ended(ours: bool) -> Result<[Duration; 3], String> {
 pub fn parked_exits() -> Checked {
     let (fair, ours) = beside_fair(ended)?;
     let said = format!(
-        "gone {:.1?} after SIGKILL, {:.1?} after SIGTERM, {:.1?} after cgroup.kill; under the fair class {:.1?}, {:.1?}, {:.1?}",
+        "gone {:.1?} after SIGKILL, {:.1?} after SIGTERM, {:.1?} after cgroup.kill; under the fair \
+         class {:.1?}, {:.1?}, {:.1?}",
         ours[0], ours[1], ours[2], fair[0], fair[1], fair[2]
     );
     // At the next look of the group's timer, which comes once a period.

@@ -43,7 +43,8 @@ pub fn lock_holder() -> Checked {
     let (wait, kernel) = lock_wait(&[])?;
     let (wait_parked, kernel_parked) = lock_wait(&["--park-at-enqueue"])?;
     let said = format!(
-        "waited {wait} us for a holder that needed {kernel} us; parked at enqueue {wait_parked} us for {kernel_parked} us"
+        "waited {wait} us for a holder that needed {kernel} us; parked at enqueue {wait_parked} us \
+         for {kernel_parked} us"
     );
     if kernel == 0 || wait > kernel * 12 / 10 + 20_000 {
         return Err(said);
@@ -305,7 +306,8 @@ pub fn killed() -> Checked {
     let without = killed_under_small_limit();
     scheduler.stop()?;
     let said = format!(
-        "100 killed: {} left after {:.1?}; without: {} after {:.1?}; under the fair class {} after {:.1?}",
+        "100 killed: {} left after {:.1?}; without: {} after {:.1?}; under the fair class {} after \
+         {:.1?}",
         ours.1, ours.0, without.1, without.0, fair.1, fair.0
     );
     if ours.1 > 0 || ours.0 > Duration::from_secs(5) || without.1 == 0 {

@@ -225,7 +225,8 @@ fn adds_up(group: &Group, took_us: u64) -> Result<String, String> {
     let charged = group.number("charged_usec");
     let (used, periods) = (shown["usage_usec"], took_us / PERIOD_US);
     let said = format!(
-        "in {took_us} us {used} us used, {charged} charged, {} owed, throttled {} us in {} of {} periods",
+        "in {took_us} us {used} us used, {charged} charged, {} owed, throttled {} us in {} of {} \
+         periods",
         shown["debt_usec"], shown["throttled_usec"], shown["nr_throttled"], shown["nr_periods"]
     );
     let off = |a: u64, b: u64, least: u64| a.abs_diff(b) > least.max(b / 50);

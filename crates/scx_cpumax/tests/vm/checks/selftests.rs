@@ -70,7 +70,8 @@ pub fn kernel_selftests() -> Checked {
     let ours = Run::new()?;
     scheduler.stop()?;
     let said = format!(
-        "{ticks} ticks a second; passed: {}; skipped themselves: {}; failed: {} ({}); failed under the fair class: {} ({})",
+        "{ticks} ticks a second; passed: {}; skipped themselves: {}; failed: {} ({}); failed under \
+         the fair class: {} ({})",
         ours.with('p'),
         ours.with('s'),
         ours.with('f'),

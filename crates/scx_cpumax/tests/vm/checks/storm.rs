@@ -83,8 +83,8 @@ pub fn storm() -> Checked {
     let rates = (0..3).map(|_| rate_of_new_group()).collect::<Result<Vec<_>, _>>()?;
     scheduler.stop()?;
     let said = format!(
-        "{steps} steps in {length} s, {removed} groups removed, the books of {} balance over {charged} us; \
-         afterwards {rates:.4?} CPUs of 0.2, used and paid",
+        "{steps} steps in {length} s, {removed} groups removed, the books of {} balance over \
+         {charged} us; afterwards {rates:.4?} CPUs of 0.2, used and paid",
         groups.len()
     );
     // Less where the host kept the one task from running for most of a period: what is not used is

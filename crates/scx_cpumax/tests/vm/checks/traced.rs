@@ -119,7 +119,8 @@ pub fn execs() -> Checked {
         let (fair, ours) = beside_fair(|ours| Ok(five(&["execs", COUNT, threads], ours)))?;
         let _ = write!(
             said,
-            "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and {:.4}; ",
+            "beside {threads} threads {} times, {:.4} CPUs of 0.1; under the fair class {} and \
+             {:.4}; ",
             ours.count, ours.rate, fair.count, fair.rate
         );
         // Threads that must die first do so when they are released: up to a period for each time,
@@ -147,8 +148,8 @@ pub fn setxid() -> Checked {
     let (without, _) = run(true)?;
     scheduler.stop()?;
     let said = format!(
-        "{} changes, the longest took {} us, {:.4} CPUs of 0.1, {} us not charged, without what is counted late {} us; \
-         under the fair class {}, {} us and {:.4}",
+        "{} changes, the longest took {} us, {:.4} CPUs of 0.1, {} us not charged, without what is \
+         counted late {} us; under the fair class {}, {} us and {:.4}",
         ours.0.count,
         ours.1,
         ours.0.rate,
@@ -197,7 +198,8 @@ pub fn class_change() -> Checked {
         Ok(ran)
     })?;
     let said = format!(
-        "ran {} us of 300 ms as a real-time task, and {} us in a second after it; under the fair class {} and {}",
+        "ran {} us of 300 ms as a real-time task, and {} us in a second after it; under the fair \
+         class {} and {}",
         ours.0, ours.1, fair.0, fair.1
     );
     // Five or six periods of 10 ms begin within a second.

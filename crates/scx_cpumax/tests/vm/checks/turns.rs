@@ -32,7 +32,8 @@ fn cpu_us(old: &Load, new: &Load) -> [u64; 2] {
 pub fn newcomer() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(share_of_both()))?;
     let said = format!(
-        "{ours:.3?} CPUs used by one who ran alone before and one who came back; under the fair class {fair:.3?}"
+        "{ours:.3?} CPUs used by one who ran alone before and one who came back; under the fair \
+         class {fair:.3?}"
     );
     if ours.iter().all(|share| (0.4..=0.6).contains(share)) { Ok(said) } else { Err(said) }
 }
@@ -71,7 +72,8 @@ pub fn two_caches() -> Checked {
     }
     let (fair, ours) = beside_fair(|_| Ok(spread()))?;
     let said = format!(
-        "{:.3?} CPUs used by four, and {:.4} of 2.5 by a limited group; under the fair class {:.3?} and {:.4}",
+        "{:.3?} CPUs used by four, and {:.4} of 2.5 by a limited group; under the fair class \
+         {:.3?} and {:.4}",
         ours.0, ours.1, fair.0, fair.1
     );
     hold(&said, ours.1, 2.5, 1.0)?;

@@ -42,8 +42,8 @@ pub fn io_workers() -> Checked {
     let (fair, ours) = beside_fair(|ours| Ok(reads(ours)))?;
     let [parks, overrun] = ours.2;
     let said = format!(
-        "{} requests and {:.4} CPUs of 0.2, workers parked {parks} times, {overrun} us run while throttled; \
-         under the fair class {} and {:.4}",
+        "{} requests and {:.4} CPUs of 0.2, workers parked {parks} times, {overrun} us run while \
+         throttled; under the fair class {} and {:.4}",
         ours.0, ours.1, fair.0, fair.1
     );
     // Eight requests of seven milliseconds may be under way at the beginning or at the end.
