@@ -181,6 +181,16 @@ pub struct Running {
 }
 
 impl Running {
+    /// As the engine takes it.
+    pub fn how(&self) -> cpumax_engine::Running {
+        cpumax_engine::Running {
+            check: self.check,
+            every_tick: self.every_tick,
+            noise: self.noise,
+            threads: self.jobs.map(usize::from),
+        }
+    }
+
     /// Nothing asked for.
     pub fn plain() -> Running {
         Running {

@@ -1,6 +1,8 @@
 //! Why the program ends other than well, and with which exit status.
 
 use crate::output;
+use anyhow::{Error, anyhow};
+use cpumax_report::duration;
 use std::process::ExitCode;
 
 /// What `main` turns into a message and an exit status.
@@ -25,6 +27,43 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 impl Failure {
+    /// What the engine says, in terms of the command line.
+    pub fn of(error: cpumax_engine::Error) -> Failure {
+        use cpumax_engine::Error as Of;
+        Failure::Input(match error {
+            Of::Interrupted => return Failure::Interrupted,
+            Of::ModelFault { .. } => return Failure::ModelFault(error.into()),
+            Of::TwoGroups { first, other } => {
+                anyhow!(
+                    "--set names two groups, {first} and {other}: the table compares limits of one"
+                )
+            }
+            Of::GroupAndThreads { path } => anyhow!(
+                "--set names the group {path} and --group chooses threads: give one of them"
+            ),
+            Of::Root => anyhow!(
+                "the root group cannot be limited: give another group, or threads with --group"
+            ),
+            Of::NoGroups { busy } => anyhow!(
+                "the recording does not tell control groups; say which threads to limit with \
+                 --group, such as --group 'comm:nginx*'. Threads that used most CPU time: {}",
+                list(&busy)
+            ),
+            Of::TooLong { name, span_ns } => anyhow!(
+                "{name}: from its first event to its last it takes {}, and at most a day can be \
+                 replayed; is one of its times damaged?",
+                duration(span_ns)
+            ),
+            Of::NoThread { patterns } => anyhow!(
+                "no recorded thread matches --group {patterns}: `cpumax inspect` lists them"
+            ),
+            Of::NotInGroup { .. } => {
+                anyhow!("{error}: `cpumax inspect` lists the groups")
+            }
+            other => Error::new(other),
+        })
+    }
+
     /// Says what has not been said yet, and gives the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
@@ -51,6 +90,12 @@ impl Failure {
             }
         }
     }
+}
+
+fn list(busy: &[(String, u64)]) -> String {
+    let of = |(name, ns): &(String, u64)| format!("{name} ({})", duration(*ns));
+    let busy: Vec<String> = busy.iter().map(of).collect();
+    if busy.is_empty() { "none".to_owned() } else { busy.join(", ") }
 }
 
 /// An error and its causes on one line; a cause that the error before it has told already is left

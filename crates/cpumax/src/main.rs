@@ -4,14 +4,13 @@
 
 mod args;
 mod builtin;
-mod change;
 mod command;
 mod expect;
 mod failure;
 mod interrupt;
 mod json;
 mod output;
-mod recorded;
+mod reading;
 mod runs;
 mod scenario;
 mod worlds;

@@ -3,15 +3,16 @@
 use crate::args::InspectArgs;
 use crate::failure::Failure;
 use crate::output::{self, BAD};
-use crate::recorded;
+use crate::reading;
+use cpumax_engine::recorded;
 use cpumax_recording::Summary;
 use cpumax_report::{cpus, duration, percent};
 use std::io::Write;
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let summary = recorded::read(&args.reading)?.summary();
+    let summary = reading::read(&args.reading)?.summary();
     let mut out = output::stdout();
-    writeln!(out, "{}", recorded::describe(&args.reading, &summary))?;
+    writeln!(out, "{}", reading::describe(&args.reading, &summary))?;
     if let Some(command) = &summary.command {
         writeln!(out, "Recorded by: {command}")?;
     }

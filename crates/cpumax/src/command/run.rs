@@ -3,14 +3,14 @@
 
 use crate::args::{RunArgs, RunOn, Seeds};
 use crate::builtin;
-use crate::change;
 use crate::expect::{self, Done, Verdict};
 use crate::failure::Failure;
 use crate::json::JsonArray;
 use crate::output::{self, BAD, BOLD, DIM, GOOD};
-use crate::runs::{self, Job};
+use crate::runs::{self, Terminal};
 use crate::scenario;
 use anyhow::{Context, anyhow, bail};
+use cpumax_engine::Job;
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
 use cpumax_report::Quota;
@@ -33,8 +33,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let plans =
         names.map(|name| Plan::new(name, args, &asked)).collect::<anyhow::Result<Vec<_>>>()?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let jobs = jobs(&plans, args, &asked)?;
-    let mut outcomes = runs::all(&jobs, &args.running)?.into_iter();
+    let (jobs, traces): (Vec<_>, Vec<_>) = jobs(&plans, args, &asked)?.into_iter().unzip();
+    let outcomes = runs::all(&jobs, &args.running.how(), &Terminal::tracing(traces))?;
+    let mut outcomes = outcomes.into_iter();
     let mut done: Vec<Vec<Done>> = Vec::new();
     for plan in &plans {
         let mut runs = Vec::new();
@@ -72,7 +73,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 pub fn workload(name: &str, args: &RunArgs) -> anyhow::Result<Workload> {
     let mut workload = scenario::load(name)?;
     for set in &args.set {
-        change::apply(&mut workload, set).with_context(|| workload.name.clone())?;
+        cpumax_engine::apply(&mut workload, set)
+            .with_context(|| format!("--set '{set}'"))
+            .with_context(|| workload.name.clone())?;
     }
     if let Some(duration) = args.duration {
         workload.duration_ns = duration_ns(duration)?;
@@ -123,7 +126,14 @@ fn is_asked(asked: &[Kernel], kernel: Kernel) -> bool {
     asked.iter().any(|asked| asked.version == kernel.version)
 }
 
-fn jobs<'a>(plans: &'a [Plan], args: &RunArgs, asked: &[Kernel]) -> anyhow::Result<Vec<Job<'a>>> {
+/// A job and the file that its events go to.
+type Traced<'a> = (Job<'a>, Option<PathBuf>);
+
+fn jobs<'a>(
+    plans: &'a [Plan],
+    args: &RunArgs,
+    asked: &[Kernel],
+) -> anyhow::Result<Vec<Traced<'a>>> {
     let runs: Vec<_> = plans
         .iter()
         .flat_map(|plan| {
@@ -137,10 +147,10 @@ fn jobs<'a>(plans: &'a [Plan], args: &RunArgs, asked: &[Kernel]) -> anyhow::Resu
             Names { alone: traced == 1, scenario: plans.len() > 1, seed: args.seeds.is_some() };
         let (name, version) = (plan.workload.name.as_str(), kernel.version.to_string());
         let trace = wanted.map(|path| names.path(path, name, &version, seed));
-        Job { workload: &plan.workload, what_if: None, kernel, seed, trace }
+        (Job { workload: &plan.workload, what_if: None, kernel, seed }, trace)
     };
-    let jobs: Vec<Job<'_>> = runs.into_iter().map(job).collect();
-    check_paths(jobs.iter().filter_map(|job| job.trace.as_deref()))?;
+    let jobs: Vec<Traced<'_>> = runs.into_iter().map(job).collect();
+    check_paths(jobs.iter().filter_map(|(_, trace)| trace.as_deref()))?;
     Ok(jobs)
 }
 

@@ -2,14 +2,15 @@
 //! last kernel of the list does worse than the one it is held against. The table of
 //! docs/proposal.md.
 
-use crate::args::{Running, WeighArgs};
+use crate::args::WeighArgs;
 use crate::builtin;
 use crate::command::replay;
 use crate::failure::Failure;
 use crate::output::{self, BOLD};
-use crate::runs::{self, Job};
+use crate::runs::{self, Terminal};
 use crate::scenario;
-use anyhow::bail;
+use anyhow::anyhow;
+use cpumax_engine::{Job, Running};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
 use cpumax_report::{cpus, duration, percent};
@@ -49,14 +50,14 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
         .flat_map(|workload| kernels.iter().map(move |&kernel| (workload, kernel)))
         .flat_map(|(workload, kernel)| seeds.iter().map(move |&seed| job(workload, kernel, seed)))
         .collect();
-    let running = Running { jobs: args.jobs, ..Running::plain() };
-    let outcomes = runs::all(&jobs, &running)?;
+    let running = Running { threads: args.jobs.map(usize::from), ..Running::default() };
+    let outcomes = runs::all(&jobs, &running, &Terminal::new())?;
     let idle: Vec<Workload> = workloads.iter().map(idle).collect();
     let idle_jobs: Vec<Job<'_>> = idle
         .iter()
         .flat_map(|workload| kernels.iter().map(move |&kernel| job(workload, kernel, 1)))
         .collect();
-    let idle_outcomes = runs::all(&idle_jobs, &running)?;
+    let idle_outcomes = runs::all(&idle_jobs, &running, &Terminal::new())?;
     let mut rows = Vec::new();
     let mut worse = Vec::new();
     let outcomes = outcomes.chunks(kernels.len() * seeds.len());
@@ -85,10 +86,7 @@ fn base(args: &WeighArgs, kernels: &[Kernel]) -> anyhow::Result<usize> {
     let asked = kernel::parse_kernels(name)?;
     let is_asked = |k: &Kernel| asked.len() == 1 && k.version == asked[0].version;
     kernels.iter().position(is_asked).ok_or_else(|| {
-        anyhow::anyhow!(
-            "--against {name} is not one of the kernels that are weighed: {}",
-            args.kernel
-        )
+        anyhow!("--against {name} is not one of the kernels that are weighed: {}", args.kernel)
     })
 }
 
@@ -129,7 +127,7 @@ fn table(rows: &[Vec<String>], width: Option<u16>) -> String {
     format!("{get}\n{costs}")
 }
 
-fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
+fn workloads(args: &WeighArgs) -> Result<Vec<Workload>, Failure> {
     let built_in = || builtin::ALL.iter().map(|b| b.name).filter(|name| !TOO_LARGE.contains(name));
     let names: Vec<&str> = match args.scenarios.as_slice() {
         [] => built_in().collect(),
@@ -138,15 +136,17 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
     let mut workloads = Vec::new();
     let is_recording = |name: &&str| scenario::is_recording(Path::new(name));
     if args.set.is_some() && !names.iter().any(is_recording) {
-        bail!("--set is for recordings, and none is weighed");
+        return Err(anyhow!("--set is for recordings, and none is weighed").into());
     }
     for name in names {
         if is_recording(&name) {
             let Some(set) = &args.set else {
-                bail!("{name} is a recording: give the limit that it is to have by --set");
+                let what = "give the limit that it is to have by --set";
+                return Err(anyhow!("{name} is a recording: {what}").into());
             };
             if args.duration.is_some() {
-                bail!("--for is for scenarios: {name} lasts as long as was recorded");
+                let what = format!("{name} lasts as long as was recorded");
+                return Err(anyhow!("--for is for scenarios: {what}").into());
             }
             // The phase of its periods stays random: what it does comes at times of its own.
             workloads.push(replay::limited(Path::new(name), set)?);
@@ -158,7 +158,7 @@ fn workloads(args: &WeighArgs) -> anyhow::Result<Vec<Workload>> {
         if let Some(duration) = args.duration {
             match u64::try_from(duration.as_nanos()) {
                 Ok(ns @ 1..=cpumax_workload::bounds::MAX_DURATION_NS) => workload.duration_ns = ns,
-                _ => bail!("--for takes more than nothing and at most a day"),
+                _ => return Err(anyhow!("--for takes more than nothing and at most a day").into()),
             }
         }
         workloads.push(workload);
@@ -188,7 +188,7 @@ fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
 }
 
 fn job(workload: &Workload, kernel: Kernel, seed: u64) -> Job<'_> {
-    Job { workload, what_if: None, kernel, seed, trace: None }
+    Job { workload, what_if: None, kernel, seed }
 }
 
 /// What a kernel did with one workload, over all seeds.

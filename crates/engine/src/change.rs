@@ -1,6 +1,6 @@
-//! `--set`: a value written into a file of a group, as an administrator would.
+//! A value written into a file of a group, as an administrator would.
 
-use anyhow::{Context, bail};
+use crate::Error;
 use cpumax_limit::Limit;
 use cpumax_workload::{GroupIx, Workload};
 
@@ -8,29 +8,40 @@ use cpumax_workload::{GroupIx, Workload};
 const FILES: &str = "cpu.max, cpu.max.burst and cpu.weight";
 
 /// Applies `GROUP:FILE=VALUE` to a workload.
-pub fn apply(workload: &mut Workload, change: &str) -> anyhow::Result<()> {
-    let context = || format!("--set '{change}'");
+///
+/// # Errors
+/// There is no such group or file, or the kernel would refuse the value.
+pub fn apply(workload: &mut Workload, change: &str) -> Result<(), Error> {
     let split = change.rfind(":cpu.").map(|at| (&change[..at], &change[at + 1..]));
     let Some((path, assignment)) = split else {
-        bail!("--set '{change}': give GROUP:FILE=VALUE, such as '/limited:cpu.max=50000 100000'");
+        let form = "give GROUP:FILE=VALUE, such as '/limited:cpu.max=50000 100000'";
+        return Err(Error::Change(form.to_owned()));
     };
-    let group = find(workload, path).with_context(context)?;
-    write(workload, group, assignment).with_context(context)
+    let group = find(workload, path)?;
+    write(workload, group, assignment)
 }
 
 /// Writes `FILE=VALUE` into a group.
-pub fn write(workload: &mut Workload, group: GroupIx, assignment: &str) -> anyhow::Result<()> {
+fn write(workload: &mut Workload, group: GroupIx, assignment: &str) -> Result<(), Error> {
     let Some((file, value)) = assignment.split_once('=') else {
-        bail!("there is no '=' in '{assignment}': give FILE=VALUE, such as 'cpu.max=50000 100000'");
+        return Err(Error::Change(format!(
+            "there is no '=' in '{assignment}': give FILE=VALUE, such as 'cpu.max=50000 100000'"
+        )));
     };
     let group = &mut workload.groups[group as usize];
     if group.parent.is_none() {
-        bail!("the root group has no such file: give another group");
+        let root = "the root group has no such file: give another group";
+        return Err(Error::Change(root.to_owned()));
     }
     match file.trim() {
         "cpu.weight" => match value.trim().parse() {
             Ok(weight @ 1..=10_000) => group.weight = weight,
-            _ => bail!("cpu.weight takes a number from 1 to 10000, not '{}'", value.trim()),
+            _ => {
+                return Err(Error::Change(format!(
+                    "cpu.weight takes a number from 1 to 10000, not '{}'",
+                    value.trim()
+                )));
+            }
         },
         file => group.limit = write_limit(&group.limit, file, value)?,
     }
@@ -38,15 +49,15 @@ pub fn write(workload: &mut Workload, group: GroupIx, assignment: &str) -> anyho
 }
 
 /// The limit after `value` has been written into `file`.
-pub fn write_limit(limit: &Limit, file: &str, value: &str) -> anyhow::Result<Limit> {
+pub(crate) fn write_limit(limit: &Limit, file: &str, value: &str) -> Result<Limit, Error> {
     match file {
         "cpu.max" => Ok(limit.write_cpu_max(value.trim())?),
         "cpu.max.burst" => Ok(limit.write_cpu_max_burst(value.trim())?),
-        file => bail!("no file '{file}': {FILES} can be set"),
+        file => Err(Error::Change(format!("no file '{file}': {FILES} can be set"))),
     }
 }
 
-fn find(workload: &Workload, path: &str) -> anyhow::Result<GroupIx> {
+fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let paths = || workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",
@@ -58,10 +69,10 @@ fn find(workload: &Workload, path: &str) -> anyhow::Result<GroupIx> {
     let likeness = |known: &str| strsim::jaro_winkler(known, wanted);
     let near =
         paths().map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
-    match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((_, near)) => bail!("there is no group '{path}'; did you mean '{near}'?"),
-        None => bail!("there is no group '{path}'; there are: {}", list(paths())),
-    }
+    Err(Error::Change(match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((_, near)) => format!("there is no group '{path}'; did you mean '{near}'?"),
+        None => format!("there is no group '{path}'; there are: {}", list(paths())),
+    }))
 }
 
 /// The first names of a list that may be long.

@@ -1,61 +1,12 @@
-//! A recording read from the command line, and the group of it that is to be limited.
+//! The group of a recording that is to be limited, and the kinds of its threads.
 
-use crate::args::Reading;
-use crate::output;
-use anyhow::{Context, bail};
-use cpumax_recording::{EventCost, Options, Recording, Summary, ThreadSummary};
-use cpumax_report::duration;
+use crate::Error;
+use cpumax_recording::{Summary, ThreadSummary};
 use cpumax_workload::{GroupIx, TaskSpec, Workload};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::io;
-use std::path::Path;
 
 /// Threads named when none was chosen.
 const SUGGESTED: usize = 5;
-
-pub fn read(reading: &Reading) -> anyhow::Result<Recording> {
-    let event_cost = EventCost { syscall_ns: reading.syscall_cost, other_ns: reading.event_cost };
-    let options = Options { event_cost };
-    if is_stdin(reading) {
-        return Ok(Recording::read_text("standard input", io::stdin().lock(), options)?);
-    }
-    Ok(Recording::read(&reading.recording, options)?)
-}
-
-fn is_stdin(reading: &Reading) -> bool {
-    reading.recording == Path::new("-")
-}
-
-/// The recording's name wherever it lies.
-pub fn name(reading: &Reading) -> String {
-    if is_stdin(reading) {
-        return "standard input".to_owned();
-    }
-    let name = reading.recording.file_name().unwrap_or(reading.recording.as_os_str());
-    name.to_string_lossy().into_owned()
-}
-
-/// What kind of recording it is, in some lines.
-pub fn describe(reading: &Reading, summary: &Summary) -> String {
-    let mut text = format!(
-        "{}: {} on {} CPUs, {} events, {} threads",
-        name(reading),
-        duration(summary.span_ns),
-        summary.cpus,
-        summary.events,
-        summary.threads.len()
-    );
-    if let Some(kernel) = &summary.kernel {
-        let _ = write!(text, ", Linux {kernel}");
-    }
-    if !summary.has_syscalls {
-        text.push_str(
-            "\nNo system calls were recorded: all CPU time of threads counts as user mode.",
-        );
-    }
-    text.lines().map(output::wrapped).collect::<Vec<_>>().join("\n")
-}
 
 /// CPU time by group, groups below added to those above, ns. Without those that used none.
 pub fn runtime_by_group(threads: &[ThreadSummary]) -> BTreeMap<&str, (u64, u64)> {
@@ -80,7 +31,7 @@ fn self_and_parents(path: &str) -> impl Iterator<Item = &str> {
 
 /// The group that is limited when nothing else is said: of those directly used by threads, the one
 /// whose threads used most CPU time.
-pub fn busiest_group(summary: &Summary) -> anyhow::Result<String> {
+pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();
     for thread in summary.threads.iter().filter(|thread| !thread.kernel) {
         if let Some(path) = thread.group.as_deref().filter(|path| path.len() > 1) {
@@ -90,30 +41,24 @@ pub fn busiest_group(summary: &Summary) -> anyhow::Result<String> {
     if let Some((path, _)) = own.iter().max_by_key(|(_, runtime_ns)| **runtime_ns) {
         return Ok((*path).to_owned());
     }
-    let busy: Vec<String> = summary
+    let busy = summary
         .threads
         .iter()
         .filter(|thread| !thread.kernel)
         .take(SUGGESTED)
-        .map(|thread| format!("{} ({})", thread.name, duration(thread.runtime_ns)))
+        .map(|thread| (thread.name.clone(), thread.runtime_ns))
         .collect();
-    let busy = if busy.is_empty() { "none".to_owned() } else { busy.join(", ") };
-    bail!(
-        "the recording does not tell control groups; say which threads to limit with --group, such as \
-         --group 'comm:nginx*'. Threads that used most CPU time: {busy}"
-    );
+    Err(Error::NoGroups { busy })
 }
 
 /// The group of this path in the workload of a recording.
-pub fn find_group(workload: &Workload, path: &str) -> anyhow::Result<GroupIx> {
+pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let at = workload.groups.iter().position(|group| group.path == path.trim_end_matches('/'));
-    at.map(|at| at as GroupIx).with_context(|| {
-        format!("no recorded thread is in the group '{path}': `cpumax inspect` lists the groups")
-    })
+    at.map(|at| at as GroupIx).ok_or_else(|| Error::NotInGroup { path: path.to_owned() })
 }
 
 /// The tasks in a group or below it.
-pub fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
+pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     let within = |task: &&TaskSpec| {
         let mut at = Some(task.group);
         while let Some(ix) = at {
@@ -129,7 +74,7 @@ pub fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
 
 /// Gives the threads of one kind one name, so that a run tells of kinds: `srv-00/4711` becomes
 /// `srv-`. A kind that occurs within the limited group and outside is two.
-pub fn name_by_kind(workload: &mut Workload, group: GroupIx) {
+pub(crate) fn name_by_kind(workload: &mut Workload, group: GroupIx) {
     let inside: BTreeSet<String> =
         tasks_in(workload, group).iter().map(|task| task.name.clone()).collect();
     let inside_kinds: BTreeSet<String> = inside.iter().map(|name| kind(name).to_owned()).collect();

@@ -1,9 +1,8 @@
-//! The limits that are tried: from `--set`, or a ladder around what the service used.
+//! The limits that are tried: those asked for, or a ladder around what the service used.
 
-use crate::args::ReplayArgs;
+use crate::Error;
 use crate::change;
 use crate::runs::WhatIf;
-use anyhow::{Context, bail};
 use cpumax_limit::Limit;
 use cpumax_workload::GroupIx;
 use cpumax_workload::bounds::MAX_DURATION_NS;
@@ -13,19 +12,23 @@ use cpumax_workload::bounds::MAX_DURATION_NS;
 pub struct Try {
     /// As the table shows it: `50/100+20`, quota, period and burst in ms.
     pub label: String,
+    /// What the kernel makes of it.
     pub limit: Limit,
     /// Path of the group it is for, when given.
-    group: Option<String>,
+    pub group: Option<String>,
 }
 
 impl Try {
+    /// No limit.
     pub fn none() -> Try {
         Try { label: "none".to_owned(), limit: Limit::UNLIMITED, group: None }
     }
 
     /// `[GROUP:]FILE=VALUE[,FILE=VALUE]`, or just a value for `cpu.max`.
-    pub fn parse(set: &str) -> anyhow::Result<Try> {
-        let context = || format!("--set '{set}'");
+    ///
+    /// # Errors
+    /// The kernel would refuse it, or there is no such file.
+    pub fn parse(set: &str) -> Result<Try, Error> {
         let (group, assignments) = match set.find(":cpu.") {
             Some(at) => (Some(set[..at].to_owned()), &set[at + 1..]),
             None => (None, set),
@@ -33,7 +36,7 @@ impl Try {
         let mut limit = Limit::UNLIMITED;
         for assignment in assignments.split(',') {
             let (file, value) = assignment.split_once('=').unwrap_or(("cpu.max", assignment));
-            limit = change::write_limit(&limit, file.trim(), value).with_context(context)?;
+            limit = change::write_limit(&limit, file.trim(), value)?;
         }
         Ok(Try { label: label(&limit), limit, group })
     }
@@ -52,17 +55,17 @@ impl Try {
 }
 
 /// The one group that all limits are for, if they name any.
-pub fn common_group(tries: &[Try], args: &ReplayArgs) -> anyhow::Result<Option<String>> {
+///
+/// # Errors
+/// They name several, or the root group.
+pub(crate) fn common_group(tries: &[Try]) -> Result<Option<String>, Error> {
     let mut named = tries.iter().filter_map(|limit| limit.group.as_deref());
     let Some(first) = named.next() else { return Ok(None) };
     if let Some(other) = named.find(|other| *other != first) {
-        bail!("--set names two groups, {first} and {other}: the table compares limits of one");
-    }
-    if !args.group.is_empty() {
-        bail!("--set names the group {first} and --group chooses threads: give one of them");
+        return Err(Error::TwoGroups { first: first.to_owned(), other: other.to_owned() });
     }
     if first.trim_end_matches('/').is_empty() {
-        bail!("the root group cannot be limited: give another group, or threads with --group");
+        return Err(Error::Root);
     }
     Ok(Some(first.to_owned()))
 }
@@ -132,8 +135,7 @@ mod tests {
             "cpu.max=20000,cpu.max.burst=30000",
             "/g:cpu.max",
         ] {
-            let error = format!("{:#}", Try::parse(set).unwrap_err());
-            assert!(error.starts_with(&format!("--set '{set}': ")), "{error}");
+            assert!(Try::parse(set).is_err(), "{set}");
         }
     }
 

@@ -1,0 +1,308 @@
+//! A recorded service under limits it did not have, on each kernel, against no limit.
+//!
+//! Every run does the recorded work to its end, however long that takes; what is told of a run is
+//! told up to the exit of the last limited thread.
+
+use crate::Error;
+use crate::recorded;
+use crate::runs::{self, Job, Running, Watch};
+use crate::what_if::{self, Try};
+use cpumax_machine::kernel::Kernel;
+use cpumax_outcome::{Outcome, TaskOutcome};
+use cpumax_recording::{Clock, Recording, Selection, Selector, Summary};
+use cpumax_workload::bounds::MAX_DURATION_NS;
+use cpumax_workload::{GroupIx, Workload};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Where chosen threads are put.
+const CHOSEN: &str = "/limited";
+
+/// What is asked of a recording. [`Request::default`] asks for a ladder of limits of its busiest
+/// group.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The threads to limit; none is the group that used most CPU time, or that of the limits.
+    pub group: Vec<Selector>,
+    /// Limits to try; none is a ladder around what was used.
+    pub limits: Vec<Try>,
+    /// Threads that act on a clock, whatever happened before.
+    pub open_loop: Vec<Selector>,
+    /// Threads that pause for a length of time.
+    pub closed_loop: Vec<Selector>,
+}
+
+impl Request {
+    /// The group that the limits name, if any does.
+    ///
+    /// # Errors
+    /// They contradict each other or the threads chosen.
+    pub fn limited_group(&self) -> Result<Option<String>, Error> {
+        let group = what_if::common_group(&self.limits)?;
+        match group {
+            Some(path) if !self.group.is_empty() => Err(Error::GroupAndThreads { path }),
+            group => Ok(group),
+        }
+    }
+
+    /// A group that was recorded is limited where it is; other threads are put into one.
+    fn selection(&self, summary: &Summary) -> Selection {
+        let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));
+        let closed = self.closed_loop.iter().map(|selector| (selector.clone(), Clock::Relative));
+        let recorded = recorded::runtime_by_group(&summary.threads);
+        let is_recorded = match self.group.as_slice() {
+            [one] => recorded.contains_key(one.to_string().trim_end_matches('/')),
+            _ => false,
+        };
+        let limited = if is_recorded { Vec::new() } else { self.group.clone() };
+        Selection { limited, group: CHOSEN.to_owned(), clocks: open.chain(closed).collect() }
+    }
+}
+
+/// A recording made ready.
+#[derive(Debug)]
+pub struct Replay {
+    summary: Summary,
+    selection: Selection,
+    limits: Vec<Try>,
+    /// Its tasks are named by kind.
+    workload: Workload,
+    /// The one that is limited.
+    group: GroupIx,
+    work_ns: u64,
+    threads: usize,
+}
+
+impl Replay {
+    /// Chooses what is limited of a recording, which `name` is the name of.
+    ///
+    /// # Errors
+    /// The request chooses nothing in this recording, or contradicts itself.
+    pub fn new(name: &str, recording: &Recording, request: &Request) -> Result<Replay, Error> {
+        let path = request.limited_group()?;
+        let summary = recording.summary();
+        if summary.span_ns > MAX_DURATION_NS {
+            return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
+        }
+        let selection = request.selection(&summary);
+        let mut workload = recording.workload(&selection);
+        name.clone_into(&mut workload.name);
+        let patterns: Vec<String> = request.group.iter().map(ToString::to_string).collect();
+        let group = if selection.limited.is_empty() {
+            let chosen = path.or_else(|| patterns.into_iter().next());
+            let path = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
+            recorded::find_group(&workload, &path)?
+        } else {
+            recorded::find_group(&workload, CHOSEN)
+                .map_err(|_| Error::NoThread { patterns: patterns.join(" ") })?
+        };
+        let limited: BTreeSet<&str> =
+            recorded::tasks_in(&workload, group).iter().map(|task| task.name.as_str()).collect();
+        let work_ns = summary
+            .threads
+            .iter()
+            .filter(|thread| limited.contains(thread.name.as_str()))
+            .map(|thread| thread.runtime_ns)
+            .sum();
+        let threads = limited.len();
+        recorded::name_by_kind(&mut workload, group);
+        let mut replay = Replay {
+            summary,
+            selection,
+            limits: request.limits.clone(),
+            workload,
+            group,
+            work_ns,
+            threads,
+        };
+        if replay.limits.is_empty() {
+            replay.limits = what_if::ladder(replay.mean_cpus());
+        }
+        Ok(replay)
+    }
+
+    /// What is in the recording, and what was repaired.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The limits that are tried, besides none.
+    pub fn limits(&self) -> &[Try] {
+        &self.limits
+    }
+
+    /// Path of the group that is limited.
+    pub fn path(&self) -> &str {
+        &self.workload.groups[self.group as usize].path
+    }
+
+    /// How many threads are limited.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Kinds of limited threads, as they are called among the tasks of an outcome.
+    pub fn kinds(&self) -> BTreeSet<&str> {
+        recorded::tasks_in(&self.workload, self.group)
+            .iter()
+            .map(|task| task.name.as_str())
+            .collect()
+    }
+
+    /// CPUs that the limited threads kept busy in the recording.
+    pub fn mean_cpus(&self) -> f64 {
+        self.work_ns as f64 / self.summary.span_ns.max(1) as f64
+    }
+
+    /// As a scenario, with a task for each thread again; `recording` is the one that this was made
+    /// of.
+    pub fn as_scenario(&self, recording: &Recording, limit: Option<&Try>) -> Workload {
+        let mut workload = recording.workload(&self.selection);
+        workload.name.clone_from(&self.workload.name);
+        workload.shows = format!("Threads recorded in {}.", workload.name);
+        if let Some(limit) = limit {
+            workload.groups[self.group as usize].limit = limit.limit;
+        }
+        workload
+    }
+
+    /// The recording with one limit, and time enough to do its work under that.
+    pub fn limited(self, limit: &Try) -> Workload {
+        let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        let mut workload = self.workload;
+        workload.groups[self.group as usize].limit = what_if.limit;
+        workload.duration_ns = what_if.duration_ns;
+        workload
+    }
+
+    /// Limits in order, the first being none; kernels of each in order.
+    ///
+    /// # Errors
+    /// Of those of the runs, the first's.
+    pub fn runs(
+        &self,
+        kernels: &[Kernel],
+        seed: u64,
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Run>, Error> {
+        let none = Try::none();
+        let all: Vec<(&Try, Kernel)> = [&none]
+            .into_iter()
+            .chain(&self.limits)
+            .flat_map(|limit| kernels.iter().map(move |&kernel| (limit, kernel)))
+            .collect();
+        let job = |&(limit, kernel): &(&Try, Kernel)| Job {
+            workload: &self.workload,
+            what_if: Some(limit.what_if(self.group, self.summary.span_ns, self.work_ns)),
+            kernel,
+            seed,
+        };
+        let jobs: Vec<Job<'_>> = all.iter().map(job).collect();
+        let outcomes = runs::all(&jobs, running, watch)?;
+        let mut runs: Vec<Run> = Vec::new();
+        for ((limit, _), outcome) in all.into_iter().zip(outcomes) {
+            let finished_ns = self.finished_ns(&outcome);
+            let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
+            let base_ns = unlimited.map_or(finished_ns, |run| run.finished_ns);
+            let slowdown =
+                finished_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
+            let (limit, group) = (limit.clone(), self.path().to_owned());
+            runs.push(Run { limit, group, finished_ns, slowdown, outcome });
+        }
+        Ok(runs)
+    }
+
+    /// When the last limited thread exited; `None` when one still lives.
+    fn finished_ns(&self, outcome: &Outcome) -> Option<u64> {
+        let mut last_ns = 0;
+        for kind in self.kinds() {
+            match outcome.tasks.get(kind) {
+                Some(TaskOutcome { count: 1.., finished_ns: 0, .. }) => return None,
+                Some(task) => last_ns = last_ns.max(task.finished_ns),
+                None => {}
+            }
+        }
+        Some(last_ns).filter(|&ns| ns > 0)
+    }
+}
+
+/// One limit on one kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Which limit.
+    pub limit: Try,
+    /// Path of the group that is limited.
+    pub group: String,
+    /// When the last limited thread exited, ns; `None` when one still lives.
+    pub finished_ns: Option<u64>,
+    /// That, divided by the same without a limit on the same kernel.
+    pub slowdown: Option<f64>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// A run as docs/json.md describes it.
+#[derive(Debug, Serialize)]
+pub struct Document<'a> {
+    group: &'a str,
+    cpu_max: String,
+    burst_usec: u64,
+    finished_ns: Option<u64>,
+    slowdown: Option<f64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+impl Run {
+    /// CPUs that so much CPU time, us, kept busy until the work was done.
+    pub fn busy(&self, usage_usec: u64) -> f64 {
+        let took_ns = self.finished_ns.unwrap_or(self.outcome.simulated_ns);
+        usage_usec as f64 * 1e3 / took_ns.max(1) as f64
+    }
+
+    /// As it is written as JSON.
+    pub fn document(&self) -> Document<'_> {
+        Document {
+            group: &self.group,
+            cpu_max: self.limit.limit.to_string(),
+            burst_usec: self.limit.limit.burst_ns() / 1000,
+            finished_ns: self.finished_ns,
+            slowdown: self.slowdown,
+            outcome: &self.outcome,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_document_lists_what_a_replay_adds() {
+        let outcome = Outcome {
+            scenario: String::new(),
+            world: String::new(),
+            kernel: String::new(),
+            generation: String::new(),
+            seed: 1,
+            simulated_ns: 1,
+            groups: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            release: cpumax_outcome::ReleaseOutcome::default(),
+            events: 1,
+        };
+        let own = serde_json::to_value(&outcome).unwrap();
+        let group = "/g".to_owned();
+        let run = Run { limit: Try::none(), group, finished_ns: None, slowdown: None, outcome };
+        let with_more = serde_json::to_value(run.document()).unwrap();
+        let added = with_more.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
+        let added: BTreeSet<&str> = added.map(String::as_str).collect();
+        let document = include_str!("../../../docs/json.md");
+        let from = document.split("\n## Replays").nth(1).unwrap();
+        let section = from.split("\n## ").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), added);
+    }
+}
