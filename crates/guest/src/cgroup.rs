@@ -4,6 +4,7 @@
 //! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group
 //! of our own, and everything below it is removed in any case.
 
+use crate::claim::{self, Claim};
 use crate::lending::{self, has_cpu};
 use cpumax_limit::{CpuStat, File, Limit, LocalStat};
 use cpumax_workload::{GroupSpec, Workload};
@@ -14,8 +15,6 @@ use std::{fs, io};
 
 /// The controllers that a group passes on to those below it.
 pub const PASSED_ON: &str = "cgroup.subtree_control";
-/// Names of our groups on the host begin like this and end with the number of a process.
-const OWN_PREFIX: &str = "cpumax-";
 /// How often a group is tried to be removed, 5 ms apart, while its tasks die.
 const TRIES: u32 = 200;
 
@@ -27,6 +26,8 @@ pub struct Hierarchy {
     base: PathBuf,
     /// On v1, the same in the hierarchy that counts usage, when it is another one.
     usage_base: Option<PathBuf>,
+    /// Of the group that is the root, on a host.
+    own_name: Option<String>,
 }
 
 /// A group that exists.
@@ -50,9 +51,11 @@ impl Hierarchy {
     /// No hierarchy with a `cpu` controller is mounted.
     pub fn find(in_vm: bool) -> Result<Hierarchy, String> {
         let top = Path::new("/sys/fs/cgroup");
-        let own = if in_vm { String::new() } else { format!("{OWN_PREFIX}{}", std::process::id()) };
+        let own_name = if in_vm { None } else { Some(claim::new_name()) };
+        let own_name = own_name.transpose().map_err(|error| format!("no random name: {error}"))?;
+        let own = own_name.clone().unwrap_or_default();
         if has_cpu(&top.join("cgroup.controllers")) {
-            return Ok(Hierarchy { v2: true, base: top.join(own), usage_base: None });
+            return Ok(Hierarchy { v2: true, base: top.join(own), usage_base: None, own_name });
         }
         let cpu = top.join("cpu");
         if !cpu.join("cpu.cfs_quota_us").exists() && !cpu.join("cpu.shares").exists() {
@@ -61,7 +64,43 @@ impl Hierarchy {
         let usage = top.join("cpuacct");
         let apart = !cpu.join("cpuacct.usage").exists() && usage.join("cpuacct.usage").exists();
         let usage_base = apart.then(|| usage.join(&own));
-        Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base })
+        Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base, own_name })
+    }
+
+    /// What else of this guest is named after, on a host.
+    pub fn own_name(&self) -> Option<&str> {
+        self.own_name.as_deref()
+    }
+
+    /// Makes the groups of our own that all others are below; they are ours until what is returned
+    /// is dropped, before which they are to be removed.
+    ///
+    /// # Errors
+    /// They cannot be made, or are there.
+    pub fn claim(&self) -> Result<Vec<Claim>, String> {
+        let mut claims = Vec::new();
+        for base in self.own_bases() {
+            match claim::make(base) {
+                Ok(claim) => claims.push(claim),
+                Err(reason) => {
+                    for made in self.own_bases().take(claims.len()) {
+                        let _ = fs::remove_dir(made);
+                    }
+                    return Err(reason);
+                }
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Whether there is a group of this name beside ours.
+    pub fn has_group(&self, name: &str) -> bool {
+        self.base.with_file_name(name).exists()
+    }
+
+    fn own_bases(&self) -> impl Iterator<Item = &PathBuf> {
+        let bases = [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten();
+        bases.filter(|_| self.own_name.is_some())
     }
 
     /// 1 or 2.
@@ -69,14 +108,13 @@ impl Hierarchy {
         1 + u32::from(self.v2)
     }
 
-    /// Makes all groups of the workload, without limits. `inner` says that tasks will be in groups
+    /// Makes all groups of the workload below those claimed, without limits. `inner` says that tasks will be in groups
     /// that have groups below them.
     ///
     /// # Errors
     /// What could not be made.
     pub fn make(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
         let root = self.base.clone();
-        self.make_dir(&root, false)?;
         if let Some(above) = self.above() {
             lending::lend(above, &self.base)?;
         }
@@ -100,7 +138,7 @@ impl Hierarchy {
 
     /// The group above that of our own, on a host with v2.
     fn above(&self) -> Option<&Path> {
-        self.base.parent().filter(|_| self.v2 && self.is_own_base())
+        self.base.parent().filter(|_| self.v2 && self.own_name.is_some())
     }
 
     /// Makes one more group below that one.
@@ -115,10 +153,6 @@ impl Hierarchy {
 
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let dir = dir.display();
-                return Err(format!("{dir}: {error}: only root may make control groups"));
-            }
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(format!("{}: {error}", dir.display()));
             }
@@ -218,25 +252,9 @@ impl Hierarchy {
 
     /// Kills whoever is in a group of ours and removes the groups.
     pub fn remove(&self) {
-        let mut dirs = Vec::new();
-        for base in [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten() {
-            below(base, &mut dirs);
-            let is_ours = base.file_name().is_some_and(|name| is_own(&name.to_string_lossy()));
-            if is_ours {
-                dirs.insert(0, base.clone());
-            }
-        }
-        for _ in 0..TRIES {
-            // Parents come before children.
-            dirs.retain(|dir| dir.exists());
-            for dir in dirs.iter().rev() {
-                kill_all(dir);
-                let _ = fs::remove_dir(dir);
-            }
-            if dirs.iter().all(|dir| !dir.exists()) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+        match self.own_name {
+            Some(_) => remove_trees(self.own_bases()),
+            None => remove_dirs(groups_below(&self.base)),
         }
         if let Some(above) = self.above() {
             lending::take_back(above, &self.base);
@@ -245,20 +263,35 @@ impl Hierarchy {
 
     /// Removes what guests that are gone have left.
     pub fn remove_stale(&self) {
-        let Some(top) = self.base.parent().filter(|_| self.is_own_base()) else { return };
-        for entry in fs::read_dir(top).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Some(pid) = owner(&name) else { continue };
-            if !Path::new("/proc").join(pid).exists() {
-                let name = format!("{OWN_PREFIX}{pid}");
-                let usage_base = self.usage_base.as_ref().map(|base| base.with_file_name(&name));
-                Hierarchy { v2: self.v2, base: top.join(name), usage_base }.remove();
+        for top in self.own_bases().filter_map(|base| base.parent()) {
+            let entries = || fs::read_dir(top).into_iter().flatten().flatten();
+            let groups = entries().map(|entry| entry.path());
+            let left: Vec<PathBuf> = groups.filter(|dir| claim::is_left_behind(dir)).collect();
+            remove_trees(left.iter());
+            if self.v2 {
+                lending::take_back_left(top);
             }
         }
     }
+}
 
-    fn is_own_base(&self) -> bool {
-        self.base.file_name().is_some_and(|name| is_own(&name.to_string_lossy()))
+/// Kills whoever is in these groups or below them and removes them.
+fn remove_trees<'a>(tops: impl Iterator<Item = &'a PathBuf>) {
+    remove_dirs(tops.flat_map(|top| [vec![top.clone()], groups_below(top)].concat()).collect());
+}
+
+/// The same of groups of which parents come before children.
+fn remove_dirs(mut dirs: Vec<PathBuf>) {
+    for _ in 0..TRIES {
+        dirs.retain(|dir| dir.exists());
+        for dir in dirs.iter().rev() {
+            kill_all(dir);
+            let _ = fs::remove_dir(dir);
+        }
+        if dirs.iter().all(|dir| !dir.exists()) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 
@@ -292,26 +325,16 @@ pub fn has_inner_tasks(
     parents.filter(|&parent| parent != 0 || !root_is_root).any(lives_in)
 }
 
-fn is_own(name: &str) -> bool {
-    owner(name).is_some()
-}
-
-/// The number of the guest whose group has this name, if it is one of ours: its own, or the one
-/// that tells what it was lent.
-pub fn owner(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix(OWN_PREFIX)?;
-    let pid = rest.strip_suffix(lending::SUFFIX).unwrap_or(rest);
-    pid.parse::<u32>().is_ok().then_some(pid)
-}
-
 /// All groups below one, parents before children.
-fn below(dir: &Path, dirs: &mut Vec<PathBuf>) {
+fn groups_below(dir: &Path) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             dirs.push(entry.path());
-            below(&entry.path(), dirs);
+            dirs.append(&mut groups_below(&entry.path()));
         }
     }
+    dirs
 }
 
 fn kill_all(dir: &Path) {

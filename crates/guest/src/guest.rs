@@ -10,6 +10,7 @@ use crate::kernel;
 use crate::protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
 use crate::run::{self, Error, Place};
 use crate::sys;
+use crate::trace;
 use crate::work::{self, WorkFiles};
 
 /// Runs until there are no more jobs; the status to exit with.
@@ -68,6 +69,7 @@ fn to_text(message: &FromGuest) -> String {
 fn prepare(in_vm: bool) -> Result<Place, String> {
     let hierarchy = Hierarchy::find(in_vm)?;
     hierarchy.remove_stale();
+    trace::remove_left(hierarchy.own_name(), |name| hierarchy.has_group(name));
     let files = WorkFiles::open().map_err(|error| format!("/dev/urandom: {error}"))?;
     let scratch = work::memory(work::SCRATCH_BYTES).map_err(|error| error.to_string())?;
     // SAFETY: the memory is ours and as long as that.
@@ -98,6 +100,11 @@ fn ready(place: &Place) -> Ready {
 
 /// The line that answers a job; `None` when nobody waits for it any more.
 fn answer(job: &Job, place: &Place, line: &mut Line) -> Option<String> {
+    // Ours until the groups are removed.
+    let _claims = match place.hierarchy.claim() {
+        Ok(claims) => claims,
+        Err(reason) => return Some(failed(&reason)),
+    };
     let mut ends = [-1; 2];
     // SAFETY: there is room for two descriptors.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
@@ -123,6 +130,7 @@ fn answer(job: &Job, place: &Place, line: &mut Line) -> Option<String> {
         libc::waitpid(pid, &raw mut status, 0);
         libc::close(ends[0]);
     }
+    trace::remove_left(place.hierarchy.own_name(), |_| true);
     place.hierarchy.remove();
     let answer = answer?;
     let is_whole = serde_json::from_slice::<FromGuest>(&answer).is_ok();

@@ -2,14 +2,15 @@
 //! has it do so while it needs that, and a group beside its own, which is empty, tells so whoever
 //! comes later, also when the guest has been killed.
 
-use crate::cgroup::{PASSED_ON, owner};
+use crate::cgroup::PASSED_ON;
+use crate::claim::pid_in;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// What the group's name has more than that of its guest's own.
-pub const SUFFIX: &str = "-lent";
+const SUFFIX: &str = "-lent";
 
 /// Has `above` pass the controller on to a guest's `base`, if it does not, or does for other guests
 /// only.
@@ -50,6 +51,17 @@ pub fn take_back(above: &Path, base: &Path) {
     let _ = fs::remove_dir(&note);
 }
 
+/// Takes back what guests left that are gone: whose group is, which outlives no note of it.
+pub fn take_back_left(above: &Path) {
+    for note in notes(above) {
+        let base = note.as_os_str().to_string_lossy().into_owned();
+        let base = PathBuf::from(base.trim_end_matches(SUFFIX));
+        if !base.exists() {
+            take_back(above, &base);
+        }
+    }
+}
+
 fn note_of(base: &Path) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(SUFFIX);
@@ -58,7 +70,7 @@ fn note_of(base: &Path) -> PathBuf {
 
 fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
-    let is_note = |name: &str| name.ends_with(SUFFIX) && owner(name).is_some();
+    let is_note = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|own| pid_in(own).is_some());
     entries
         .map(|entry| entry.path())
         .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
@@ -125,7 +137,7 @@ mod tests {
     #[test]
     fn what_the_host_passes_on_itself_stays() {
         let folder = Folder::new("passes", "cpuset cpu io\n");
-        let base = folder.0.join("cpumax-7");
+        let base = folder.0.join("cpumax-7-0123456789abcdef");
         lend(&folder.0, &base).unwrap();
         take_back(&folder.0, &base);
         assert_eq!(folder.passes_on(), "cpuset cpu io\n");
@@ -134,7 +146,8 @@ mod tests {
     #[test]
     fn the_last_guest_takes_it_back() {
         let folder = Folder::new("lends", "io\n");
-        let [first, second] = ["cpumax-7", "cpumax-8"].map(|name| folder.0.join(name));
+        let [first, second] = ["cpumax-7-0123456789abcdef", "cpumax-8-0123456789abcdef"]
+            .map(|name| folder.0.join(name));
         lend(&folder.0, &first).unwrap();
         fs::write(folder.0.join(PASSED_ON), "io cpu\n").unwrap();
         lend(&folder.0, &second).unwrap();
@@ -146,9 +159,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_guest_left_that_is_gone_is_taken_back() {
+        let folder = Folder::new("left", "io\n");
+        let [gone, there] = ["cpumax-7-0123456789abcdef", "cpumax-8-0123456789abcdef"]
+            .map(|name| folder.0.join(name));
+        fs::create_dir(&there).unwrap();
+        lend(&folder.0, &gone).unwrap();
+        lend(&folder.0, &there).unwrap();
+        fs::create_dir(folder.0.join("cpumax-9-lent")).unwrap();
+        take_back_left(&folder.0);
+        assert_eq!(notes(&folder.0).collect::<Vec<_>>(), [note_of(&there)]);
+        assert!(folder.0.join("cpumax-9-lent").exists(), "it is somebody else's");
+    }
+
+    #[test]
     fn who_has_a_limit_by_now_keeps_it() {
         let folder = Folder::new("used", "io\n");
-        let base = folder.0.join("cpumax-7");
+        let base = folder.0.join("cpumax-7-0123456789abcdef");
         lend(&folder.0, &base).unwrap();
         let service = folder.0.join("service");
         fs::create_dir(&service).unwrap();

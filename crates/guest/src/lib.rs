@@ -13,6 +13,7 @@ cfg_if::cfg_if! {
         mod call;
         mod cgroup;
         mod channel;
+        mod claim;
         mod collect;
         mod command;
         mod guest;

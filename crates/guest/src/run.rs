@@ -348,7 +348,7 @@ impl Run {
         if !whole && !in_vm {
             return Ok(None);
         }
-        match Tracing::begin(in_vm, whole) {
+        match Tracing::begin(self.place.hierarchy.own_name(), whole) {
             Ok(tracing) => {
                 self.world.traced.store(true, Relaxed);
                 Ok(Some(tracing))

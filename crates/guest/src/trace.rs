@@ -4,6 +4,7 @@
 //! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are
 //! timed by; the kernel shows microseconds. Each event costs the CPU a microsecond or so.
 
+use crate::claim::pid_in;
 use crate::init;
 use crate::kernel;
 use crate::outside::Visit;
@@ -15,10 +16,12 @@ use cpumax_workload::Workload;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
+/// In a machine of our own.
+const ONLY: &str = "cpumax";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
 const TIMERS: &str = "timer/hrtimer_expire_entry";
 const EXITS: &str = "sched/sched_process_exit";
@@ -48,19 +51,17 @@ pub(crate) struct Traced {
 }
 
 impl Tracing {
-    /// Begins: the whole, or only what stalls are known from.
+    /// Begins: the whole, or only what stalls are known from. On a host it has the name of our
+    /// groups.
     ///
     /// # Errors
     /// The kernel has no trace points, or they are not for us.
-    pub fn begin(in_vm: bool, whole: bool) -> Result<Tracing, String> {
-        if in_vm {
+    pub fn begin(own_name: Option<&str>, whole: bool) -> Result<Tracing, String> {
+        if own_name.is_none() {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
         }
-        // Named by this process, as groups are: others may trace as well.
-        let folder = PathBuf::from(format!("{INSTANCES}/cpumax-{}", std::process::id()));
+        let folder = Path::new(INSTANCES).join(own_name.unwrap_or(ONLY));
         let no = |error| format!("no trace: {}: {error}", folder.display());
-        // One that was left behind is not good for anything.
-        let _ = fs::remove_dir(&folder);
         fs::create_dir(&folder).map_err(no)?;
         let tracing = Tracing { folder: folder.clone() };
         let write = |file: &str, value: &str| fs::write(folder.join(file), value);
@@ -103,6 +104,19 @@ impl Drop for Tracing {
     fn drop(&mut self) {
         // In a machine of our own it goes with the machine.
         let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// Removes what a run of this guest has left that was killed, and what other guests have: those of
+/// which neither the group is there nor a process with their number.
+pub(crate) fn remove_left(own_name: Option<&str>, has_group: impl Fn(&str) -> bool) {
+    let Some(own_name) = own_name else { return };
+    for entry in fs::read_dir(INSTANCES).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
+        if name == own_name || pid_in(&name).is_some_and(is_gone) && !has_group(&name) {
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 

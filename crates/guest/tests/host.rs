@@ -3,9 +3,11 @@
 
 use cpumax_guest::protocol::{FromGuest, Job, Report, ToGuest};
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+
+const BUFFERS: &str = "/sys/kernel/tracing/instances";
 
 struct Guest {
     process: Child,
@@ -16,11 +18,27 @@ struct Guest {
 impl Guest {
     /// A guest that is ready; `None` where it cannot be.
     fn start() -> Option<Guest> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_cpumax-guest"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the guest starts");
+        Guest::start_by(Command::new(env!("CARGO_BIN_EXE_cpumax-guest")))
+    }
+
+    /// The first in a PID namespace of its own; `None` where there are no such either.
+    fn start_in_namespace() -> Option<Guest> {
+        let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+        let may = Command::new("unshare").args(namespace).arg("true").status();
+        if !may.is_ok_and(|status| status.success()) {
+            eprintln!("skipped, no namespaces here");
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        // A shell is the first process, whom others have as their init.
+        let script = concat!(env!("CARGO_BIN_EXE_cpumax-guest"), "; exit $?");
+        command.args(namespace).args(["sh", "-c", script]);
+        Guest::start_by(command)
+    }
+
+    fn start_by(mut command: Command) -> Option<Guest> {
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the guest starts");
         let input = process.stdin.take();
         let output = BufReader::new(process.stdout.take().expect("it has an output"));
         let mut guest = Guest { process, input, output };
@@ -61,13 +79,9 @@ impl Guest {
         }
     }
 
-    fn groups(&self) -> Vec<String> {
-        let own = format!("cpumax-{}", self.process.id());
-        let lent = format!("{own}-lent");
-        let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"];
-        let paths =
-            tops.into_iter().flat_map(|top| [&own, &lent].map(|name| format!("{top}/{name}")));
-        paths.filter(|path| Path::new(path).exists()).collect()
+    /// Its own, and notes of what it was lent.
+    fn groups(&self) -> Vec<PathBuf> {
+        groups(&format!("cpumax-{}-", self.process.id()))
     }
 
     /// Waits for its end and sees that nothing is left.
@@ -77,7 +91,15 @@ impl Guest {
             assert!(begin.elapsed() < Duration::from_secs(10), "the guest does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(self.groups(), [""; 0]);
+        assert_eq!(self.groups(), [""; 0].map(PathBuf::from));
+        assert_eq!(self.buffers(), 0);
+    }
+
+    /// Those that the kernel records for it in.
+    fn buffers(&self) -> usize {
+        let prefix = format!("cpumax-{}-", self.process.id());
+        let entries = std::fs::read_dir(BUFFERS).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
     }
 }
 
@@ -88,12 +110,28 @@ impl Drop for Guest {
     }
 }
 
-fn may_make_groups() -> bool {
-    let tops = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
-    let Some(top) = tops.iter().find(|top| Path::new(&format!("{top}/cgroup.procs")).exists())
-    else {
-        return false;
+/// Groups whose names begin like that.
+fn groups(prefix: &str) -> Vec<PathBuf> {
+    let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"];
+    let entries = tops.iter().flat_map(|top| std::fs::read_dir(top).into_iter().flatten());
+    let is_it = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
     };
+    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_it).collect()
+}
+
+fn may_trace() -> bool {
+    Path::new(BUFFERS).exists()
+}
+
+/// Where the guest makes its groups.
+fn top() -> Option<&'static str> {
+    let tops = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+    tops.into_iter().find(|top| Path::new(&format!("{top}/cgroup.procs")).exists())
+}
+
+fn may_make_groups() -> bool {
+    let Some(top) = top() else { return false };
     let probe = format!("{top}/cpumax-probe-{}", std::process::id());
     let made = std::fs::create_dir(&probe).is_ok();
     let _ = std::fs::remove_dir(&probe);
@@ -288,7 +326,7 @@ fn what_cannot_be_done_is_refused_and_the_next_job_runs() {
 fn in_the_middle_of_a_job() -> Option<Guest> {
     let mut guest = Guest::start()?;
     let scenario = LIMITED.replace("450ms", "10min");
-    guest.say(&ToGuest::Job(Job { scenario, seed: 1, ..Job::default() }));
+    guest.say(&ToGuest::Job(Job { scenario, seed: 1, trace: may_trace(), ..Job::default() }));
     let begin = Instant::now();
     while guest.groups().is_empty() {
         assert!(begin.elapsed() < Duration::from_secs(10), "no group is made");
@@ -318,4 +356,71 @@ fn nothing_is_left_when_the_guest_is_told_to_end() {
     assert!(!guest.groups().is_empty(), "an interrupt is not for the guest");
     kill("-TERM");
     guest.ended();
+}
+
+/// Both are process 2 of theirs, and neither has what the other does counted as its own.
+#[test]
+fn guests_of_two_pid_namespaces_have_groups_of_their_own() {
+    let Some(mut first) = Guest::start_in_namespace() else { return };
+    let Some(mut second) = Guest::start_in_namespace() else { return };
+    let scenario = LIMITED.replace("450ms", "1s");
+    for guest in [&mut first, &mut second] {
+        guest.say(&ToGuest::Job(Job { scenario: scenario.clone(), seed: 1, ..Job::default() }));
+    }
+    std::thread::sleep(Duration::from_millis(900));
+    let of_second = groups("cpumax-2-");
+    assert!(of_second.len() >= 2, "{of_second:?}");
+    // One that comes now takes neither for left behind, though its own process 2 is another one.
+    drop(Guest::start_in_namespace());
+    drop(Guest::start());
+    assert_eq!(groups("cpumax-2-"), of_second);
+    for mut guest in [first, second] {
+        let FromGuest::Result(report) = guest.next() else { panic!("no result") };
+        let limited = &report.outcome.groups["/limited"];
+        assert!((50_000..=290_000).contains(&limited.usage_usec), "{limited:?}");
+        guest.say(&ToGuest::Quit);
+    }
+    let begin = Instant::now();
+    while !groups("cpumax-2-").is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", groups("cpumax-2-"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_group_is_not_ours_for_its_name() {
+    let Some(guest) = Guest::start() else { return };
+    drop(guest);
+    let Some(top) = top() else { return };
+    let names = ["cpumax-99999999", "cpumax-99999999-0123456789abcdef", "cpumax-99999999-lent"];
+    let foreign: Vec<PathBuf> = names.iter().map(|name| Path::new(top).join(name)).collect();
+    for dir in &foreign {
+        std::fs::create_dir(dir).expect("may be made");
+    }
+    let mut sleeper = Command::new("sleep").arg("60").spawn().expect("sleeps");
+    for dir in &foreign[..2] {
+        std::fs::write(dir.join("cgroup.procs"), sleeper.id().to_string()).expect("may move");
+    }
+    drop(Guest::start());
+    let is_alive = matches!(sleeper.try_wait(), Ok(None));
+    let are_there: Vec<bool> = foreign.iter().map(|dir| dir.exists()).collect();
+    sleeper.kill().expect("was ours");
+    sleeper.wait().expect("was ours");
+    for dir in &foreign {
+        let _ = std::fs::remove_dir(dir);
+    }
+    assert!(is_alive && are_there == [true; 3], "{is_alive} {are_there:?}");
+}
+
+#[test]
+fn the_next_guest_removes_what_one_left_that_was_killed() {
+    let Some(mut guest) = in_the_middle_of_a_job() else { return };
+    let left = guest.groups();
+    assert_eq!(guest.buffers(), usize::from(may_trace()));
+    guest.process.kill().expect("it is ours");
+    guest.process.wait().expect("it is ours");
+    assert_eq!(guest.groups(), left, "nobody has removed them yet");
+    drop(Guest::start());
+    assert_eq!(guest.groups(), [""; 0].map(PathBuf::from));
+    assert_eq!(guest.buffers(), 0);
 }

@@ -1,0 +1,201 @@
+//! Whose a control group on the host is: names that nobody else takes, and how it is told that who
+//! took one is gone.
+//!
+//! A name has the number of the process and random digits, and is taken by making the group, which
+//! fails when it is there. A name proves nothing to others: what a guest made bears an extended
+//! attribute that says who that was, and is locked (`flock`) while it lives. Numbers of processes
+//! mean the same within one PID namespace only, locks of a group within one cgroup namespace.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// Names of our groups begin like this.
+const PREFIX: &str = "cpumax-";
+const RANDOM_DIGITS: usize = 16;
+/// Attributes that can say whose a group is: the first needs rights over the whole machine, the
+/// second a v2 hierarchy of a kernel from 5.7.
+const MARKS: [&str; 2] = ["trusted.cpumax", "user.cpumax"];
+const MOST_MARK_BYTES: usize = 256;
+
+/// A name for the groups of this process.
+///
+/// # Errors
+/// The kernel gives no random bytes.
+pub fn new_name() -> io::Result<String> {
+    let mut bytes = [0u8; RANDOM_DIGITS / 2];
+    // SAFETY: the bytes have room.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got != bytes.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(format!("{PREFIX}{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes)))
+}
+
+/// The number of the process in such a name, if it is one.
+pub fn pid_in(name: &str) -> Option<u32> {
+    let (pid, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_random =
+        random.len() == RANDOM_DIGITS && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+    pid.parse().ok().filter(|_| is_random)
+}
+
+/// A group that is ours until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    /// Locked.
+    _folder: File,
+}
+
+/// Makes a group that is not there yet, ours.
+///
+/// # Errors
+/// It is there, or cannot be made.
+pub fn make(dir: &Path) -> Result<Claim, String> {
+    fs::create_dir(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("{}: {error}: only root may make control groups", dir.display())
+        }
+        _ => format!("{}: {error}", dir.display()),
+    })?;
+    let told = |error: io::Error| format!("{}: {error}", dir.display());
+    let folder = File::open(dir).map_err(told)?;
+    // Locked first: one that is marked and not locked belongs to nobody.
+    if !lock(&folder, libc::LOCK_EX) {
+        return Err(told(io::Error::last_os_error()));
+    }
+    // One that cannot be marked is nobody's to others, who leave it alone.
+    mark(dir, &Owner::this());
+    Ok(Claim { _folder: folder })
+}
+
+/// Whether a guest made this group that is gone.
+pub fn is_left_behind(dir: &Path) -> bool {
+    let Some(owner) = owner_of(dir) else { return false };
+    let this = Owner::this();
+    if owner.pid_namespace == this.pid_namespace {
+        return !owner.is_alive();
+    }
+    let is_locked = || File::open(dir).is_ok_and(|dir| !lock(&dir, libc::LOCK_EX | libc::LOCK_NB));
+    owner.cgroup_namespace == this.cgroup_namespace && !is_locked()
+}
+
+/// A process, for all time since the machine was started.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    pid: u32,
+    /// In the kernel's ticks.
+    started: u64,
+    pid_namespace: String,
+    cgroup_namespace: String,
+}
+
+impl Owner {
+    fn this() -> Owner {
+        let pid = std::process::id();
+        let namespace = |kind: &str| {
+            let link = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+            link.to_string_lossy().into_owned()
+        };
+        Owner {
+            pid,
+            started: started(pid).unwrap_or(0),
+            pid_namespace: namespace("pid"),
+            cgroup_namespace: namespace("cgroup"),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    fn print(&self) -> String {
+        let Owner { pid, started, pid_namespace, cgroup_namespace } = self;
+        format!("{pid} {started} {pid_namespace} {cgroup_namespace}")
+    }
+
+    fn parse(text: &str) -> Option<Owner> {
+        let parts: Vec<&str> = text.split(' ').collect();
+        let [pid, started, pid_namespace, cgroup_namespace] = parts[..] else { return None };
+        Some(Owner {
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+            pid_namespace: pid_namespace.to_owned(),
+            cgroup_namespace: cgroup_namespace.to_owned(),
+        })
+    }
+}
+
+/// When a process was started; `None`: there is none, or a zombie.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Names may have blanks in them. What follows is counted from the third field.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let is_there = !matches!(fields.first(), Some(&("Z" | "X")));
+    fields.get(22 - 3)?.parse().ok().filter(|_| is_there)
+}
+
+fn lock(folder: &File, how: libc::c_int) -> bool {
+    // SAFETY: the descriptor is the folder's.
+    unsafe { libc::flock(folder.as_raw_fd(), how) == 0 }
+}
+
+fn mark(dir: &Path, owner: &Owner) {
+    let Some(path) = c_string(dir) else { return };
+    let text = owner.print();
+    for name in MARKS.iter().filter_map(|name| CString::new(*name).ok()) {
+        // SAFETY: path and name are C strings, the text is as long as that.
+        let set = unsafe {
+            let value = text.as_ptr().cast();
+            libc::setxattr(path.as_ptr(), name.as_ptr(), value, text.len(), libc::XATTR_CREATE)
+        };
+        if set == 0 {
+            return;
+        }
+    }
+}
+
+fn owner_of(dir: &Path) -> Option<Owner> {
+    let path = c_string(dir)?;
+    MARKS.iter().filter_map(|name| CString::new(*name).ok()).find_map(|name| {
+        let mut bytes = [0u8; MOST_MARK_BYTES];
+        // SAFETY: path and name are C strings, the bytes have room.
+        let got = unsafe {
+            let room = bytes.as_mut_ptr().cast();
+            libc::getxattr(path.as_ptr(), name.as_ptr(), room, bytes.len())
+        };
+        let text = bytes.get(..usize::try_from(got).ok()?)?;
+        Owner::parse(std::str::from_utf8(text).ok()?)
+    })
+}
+
+fn c_string(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_their_own() {
+        let [first, second] = [new_name().unwrap(), new_name().unwrap()];
+        assert_ne!(first, second);
+        assert_eq!(pid_in(&first), Some(std::process::id()));
+        for other in ["cpumax-99999", "cpumax-3-lent", "cpumax-3-0123", "cpumax-last", "a"] {
+            assert_eq!(pid_in(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn who_lives_is_told_from_who_had_the_number_before() {
+        let this = Owner::this();
+        assert!(this.is_alive() && this.started > 0);
+        assert!(!Owner { started: this.started + 1, ..Owner::this() }.is_alive());
+        assert_eq!(Owner::parse(&this.print()), Some(this));
+        assert_eq!(Owner::parse("7 8 pid:[1]"), None);
+        assert_eq!(Owner::parse("x 8 pid:[1] cgroup:[2]"), None);
+    }
+}
