@@ -41,7 +41,7 @@ impl Alike {
             let path = |&ix: &usize| workload.groups[ix].path.clone();
             alike.groups.push(members.iter().map(path).collect());
             for (at, _) in kinds_in[members[0]].iter().enumerate() {
-                let name = |&ix: &usize| workload.tasks[kinds_in[ix][at]].name.clone();
+                let name = |&ix: &usize| workload.tasks[kinds_in[ix][at]].label().to_owned();
                 alike.tasks.push(members.iter().map(name).collect());
             }
             for &ix in members {
@@ -52,7 +52,7 @@ impl Alike {
         for (kind, spec) in workload.tasks.iter().enumerate() {
             if !done[spec.group as usize] && !bound.kinds[kind] {
                 let reads = format!("{:?}", nameless(workload, kind));
-                kinds.entry((spec.group, reads)).or_default().push(spec.name.clone());
+                kinds.entry((spec.group, reads)).or_default().push(spec.label().to_owned());
             }
         }
         alike.tasks.extend(kinds.into_values().filter(|names| names.len() > 1));
@@ -87,7 +87,7 @@ fn turn<T>(all: &mut BTreeMap<String, T>, names: &[String], by: usize) {
 }
 
 fn nameless(workload: &Workload, kind: usize) -> TaskSpec {
-    TaskSpec { name: String::new(), group: 0, ..workload.tasks[kind].clone() }
+    TaskSpec { name: String::new(), label: None, group: 0, ..workload.tasks[kind].clone() }
 }
 
 /// What is like nothing else: by index, groups that have others below them, that something is done

@@ -99,13 +99,16 @@ pub struct Kind {
 
 /// The workload of a case.
 pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
-    let mut workload = random::real(case);
-    if level.is_some() {
-        workload.machine.hrtick = Some(false);
-        workload.machine.preempt = level;
-        workload.machine.timer_phase_ns = Some(Stream::new(case, Domain::Group, 0).below(PHASE_NS));
+    let made = random::real(case);
+    if level.is_none() {
+        return made;
     }
-    workload
+    let mut parts = made.clone().into_parts();
+    parts.machine.hrtick = Some(false);
+    parts.machine.preempt = level;
+    parts.machine.timer_phase_ns = Some(Stream::new(case, Domain::Group, 0).below(PHASE_NS));
+    // Cases have no softirqs, which some levels do not take.
+    Workload::try_from(parts).unwrap_or(made)
 }
 
 /// Runs all cases that the log does not have yet.
@@ -208,10 +211,9 @@ fn kind(
     between: &mut Between<'_>,
 ) -> Result<Option<Kind>, Error> {
     let Some(worst) = far_off(plan, cell) else { return Ok(None) };
-    let mut unlimited = workload(case, plan.level);
-    if !drop_limits(&mut unlimited) {
+    let Some(unlimited) = without_limits(&workload(case, plan.level)) else {
         return Ok(Some(kind_of(worst, false)));
-    }
+    };
     let noisy = Noisy::confirmed(NOISY, 1.0);
     let free = one(&unlimited, case, noisy, (between.reference, between.against))?;
     let of = |deviation| kind_of(deviation, strength(&free, kind_of(deviation, true)) <= 1.0);
@@ -221,14 +223,14 @@ fn kind(
     Ok(needs_limits.filter(|_| plan.limits_only).or_else(|| Some(of(worst))))
 }
 
-/// False if there was none.
-fn drop_limits(workload: &mut Workload) -> bool {
-    let had = is_limited(workload);
-    for group in &mut workload.groups {
+/// The same without limits; `None` if there was none.
+fn without_limits(workload: &Workload) -> Option<Workload> {
+    let mut parts = is_limited(workload).then(|| workload.clone().into_parts())?;
+    for group in &mut parts.groups {
         group.limit = Limit::UNLIMITED;
     }
-    workload.interventions.retain(|at| !matches!(at.action, Action::WriteLimit { .. }));
-    had
+    parts.interventions.retain(|at| !matches!(at.action, Action::WriteLimit { .. }));
+    Workload::try_from(parts).ok()
 }
 
 fn is_limited(workload: &Workload) -> bool {

@@ -257,11 +257,12 @@ fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
     if !is_real || !job.workload.tasks.iter().any(is_kthread) {
         return Cow::Borrowed(job.workload);
     }
-    let mut workload = job.workload.clone();
-    for kind in workload.tasks.iter_mut().filter(|kind| is_kthread(kind)) {
+    let mut parts = job.workload.clone().into_parts();
+    for kind in parts.tasks.iter_mut().filter(|kind| is_kthread(kind)) {
         kind.class = Class::Fair;
     }
-    Cow::Owned(workload)
+    // What only a kernel thread may do has not been run on a real kernel.
+    Workload::try_from(parts).map_or(Cow::Borrowed(job.workload), Cow::Owned)
 }
 
 /// What the run was under that this one will be held against, or what is chosen for both.

@@ -7,7 +7,7 @@ use crate::output::{self, BAD, DIM, GOOD};
 use anyhow::{Context, anyhow};
 use cpumax_machine::kernel::{self, Kernel, Version};
 use cpumax_outcome::Outcome;
-use cpumax_workload::{Expectation, Workload};
+use cpumax_workload::{Expectation, Parts};
 use std::io::{self, Write};
 
 /// A run that is over.
@@ -34,7 +34,7 @@ struct Measured {
 }
 
 /// The kernels other than those asked for that must run too, because a ratio is taken over them.
-pub fn references(workload: &Workload, asked: &[Kernel]) -> anyhow::Result<Vec<Kernel>> {
+pub fn references(workload: &Parts, asked: &[Kernel]) -> anyhow::Result<Vec<Kernel>> {
     let mut more: Vec<Kernel> = Vec::new();
     for (index, expectation) in workload.expectations.iter().enumerate() {
         let context = || place(workload, index);
@@ -59,7 +59,7 @@ fn reference(over: &str) -> anyhow::Result<Kernel> {
     }
 }
 
-fn place(workload: &Workload, index: usize) -> String {
+fn place(workload: &Parts, index: usize) -> String {
     format!(
         "{}: expectation {} ({})",
         workload.name,
@@ -74,7 +74,7 @@ fn place(workload: &Workload, index: usize) -> String {
 /// # Errors
 /// When a metric names nothing, or a list of kernels cannot be read.
 pub fn check<'a>(
-    workload: &'a Workload,
+    workload: &'a Parts,
     asked: &[Kernel],
     runs: &[Done],
 ) -> anyhow::Result<Vec<Verdict<'a>>> {
@@ -87,7 +87,7 @@ pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
 /// As [`check`], of those expectations only that are wanted, and with slack.
 pub fn check_some<'a>(
-    workload: &'a Workload,
+    workload: &'a Parts,
     asked: &[Kernel],
     runs: &[Done],
     wanted: impl Fn(&Expectation) -> bool,
@@ -281,8 +281,8 @@ mod tests {
         }
     }
 
-    fn workload(expectations: Vec<Expectation>) -> Workload {
-        Workload { expectations, ..Workload::empty("s", "", 1000) }
+    fn workload(expectations: Vec<Expectation>) -> Parts {
+        Parts { expectations, ..Parts::empty("s", "", 1000) }
     }
 
     fn written(verdict: &Verdict<'_>) -> String {

@@ -52,7 +52,7 @@ fn case_of_number(name: &str) -> Option<Workload> {
 /// What to say of a name that is no built-in scenario.
 pub fn not_built_in(name: &str) -> anyhow::Error {
     if let Some(workload) = case_of_number(name) {
-        let called = workload.name;
+        let called = &workload.name;
         return anyhow!("no random case is called '{name}'; the one of this number is '{called}'");
     }
     match builtin::nearest(name) {

@@ -1,51 +1,50 @@
 //! A value written into a file of a group, as an administrator would.
 
 use crate::Error;
-use cpumax_limit::Limit;
+use cpumax_limit::{Limit, Rules};
 use cpumax_workload::{GroupIx, Workload};
 
 /// Files that can be written.
 const FILES: &str = "cpu.max, cpu.max.burst and cpu.weight";
 
-/// Applies `GROUP:FILE=VALUE` to a workload.
+/// The workload after `GROUP:FILE=VALUE`.
 ///
 /// # Errors
 /// There is no such group or file, or the kernel would refuse the value.
-pub fn apply(workload: &mut Workload, change: &str) -> Result<(), Error> {
+pub fn apply(workload: Workload, change: &str) -> Result<Workload, Error> {
     let split = change.rfind(":cpu.").map(|at| (&change[..at], &change[at + 1..]));
     let Some((path, assignment)) = split else {
         let form = "give GROUP:FILE=VALUE, such as '/limited:cpu.max=50000 100000'";
         return Err(Error::Change(form.to_owned()));
     };
-    let group = find(workload, path)?;
+    let group = find(&workload, path)?;
     write(workload, group, assignment)
 }
 
-/// Writes `FILE=VALUE` into a group.
-fn write(workload: &mut Workload, group: GroupIx, assignment: &str) -> Result<(), Error> {
+/// The workload after `FILE=VALUE` in a group.
+fn write(workload: Workload, group: GroupIx, assignment: &str) -> Result<Workload, Error> {
     let Some((file, value)) = assignment.split_once('=') else {
         return Err(Error::Change(format!(
             "there is no '=' in '{assignment}': give FILE=VALUE, such as 'cpu.max=50000 100000'"
         )));
     };
-    let group = &mut workload.groups[group as usize];
-    if group.parent.is_none() {
+    if group == 0 {
         let root = "the root group has no such file: give another group";
         return Err(Error::Change(root.to_owned()));
     }
     match file.trim() {
         "cpu.weight" => match value.trim().parse() {
-            Ok(weight @ 1..=10_000) => group.weight = weight,
-            _ => {
-                return Err(Error::Change(format!(
-                    "cpu.weight takes a number from 1 to 10000, not '{}'",
-                    value.trim()
-                )));
-            }
+            Ok(weight @ 1..=10_000) => Ok(workload.with_weight(group, weight)?),
+            _ => Err(Error::Change(format!(
+                "cpu.weight takes a number from 1 to 10000, not '{}'",
+                value.trim()
+            ))),
         },
-        file => group.limit = write_limit(&group.limit, file, value)?,
+        file => {
+            let limit = write_limit(&workload.groups[group as usize].limit, file, value)?;
+            Ok(workload.with_limit(group, limit, &Rules::NEWEST)?)
+        }
     }
-    Ok(())
 }
 
 /// The limit after `value` has been written into `file`.

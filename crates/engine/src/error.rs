@@ -94,6 +94,9 @@ pub enum Error {
     /// A limit that the kernel would refuse.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// A workload that cannot be, such as one of a recording that is too large.
+    #[error(transparent)]
+    Workload(#[from] cpumax_workload::Error),
     /// What is to be changed is not said in the form `GROUP:FILE=VALUE`.
     #[error("{0}")]
     Change(String),

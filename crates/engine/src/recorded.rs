@@ -72,17 +72,17 @@ pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     workload.tasks.iter().filter(within).collect()
 }
 
-/// Gives the threads of one kind one name, so that a run tells of kinds: `srv-00/4711` becomes
-/// `srv-`. A kind that occurs within the limited group and outside is two.
-pub(crate) fn name_by_kind(workload: &mut Workload, group: GroupIx) {
+/// Labels the threads of one kind alike, so that a run tells of kinds: `srv-00/4711` becomes `srv-`.
+/// A kind that occurs within the limited group and outside is two.
+pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Workload, Error> {
     let inside: BTreeSet<String> =
-        tasks_in(workload, group).iter().map(|task| task.name.clone()).collect();
+        tasks_in(&workload, group).iter().map(|task| task.name.clone()).collect();
     let inside_kinds: BTreeSet<String> = inside.iter().map(|name| kind(name).to_owned()).collect();
-    for task in &mut workload.tasks {
+    Ok(workload.with_labels(|task| {
         let kind = kind(&task.name);
         let shared = inside_kinds.contains(kind) && !inside.contains(&task.name);
-        task.name = if shared { format!("{kind} (not limited)") } else { kind.to_owned() };
-    }
+        Some(if shared { format!("{kind} (not limited)") } else { kind.to_owned() })
+    })?)
 }
 
 /// The name of a thread without what numbers it.

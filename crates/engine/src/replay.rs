@@ -7,11 +7,12 @@ use crate::Error;
 use crate::recorded;
 use crate::runs::{self, Job, Running, Watch};
 use crate::what_if::{self, Try};
+use cpumax_limit::Rules;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Outcome, TaskOutcome};
 use cpumax_recording::{Clock, Recording, Selection, Selector, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
-use cpumax_workload::{GroupIx, Workload};
+use cpumax_workload::{GroupIx, Workload, as_name};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -63,9 +64,8 @@ impl Request {
 #[derive(Debug)]
 pub struct Replay {
     summary: Summary,
-    selection: Selection,
     limits: Vec<Try>,
-    /// Its tasks are named by kind.
+    /// Its tasks are labelled by kind.
     workload: Workload,
     /// The one that is limited.
     group: GroupIx,
@@ -85,8 +85,9 @@ impl Replay {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
         let selection = request.selection(&summary);
-        let mut workload = recording.workload(&selection);
-        name.clone_into(&mut workload.name);
+        let shows = format!("Threads recorded in {name}.");
+        let workload = recording.workload(&selection)?;
+        let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
         let patterns: Vec<String> = request.group.iter().map(ToString::to_string).collect();
         let group = if selection.limited.is_empty() {
             let chosen = path.or_else(|| patterns.into_iter().next());
@@ -105,16 +106,9 @@ impl Replay {
             .map(|thread| thread.runtime_ns)
             .sum();
         let threads = limited.len();
-        recorded::name_by_kind(&mut workload, group);
-        let mut replay = Replay {
-            summary,
-            selection,
-            limits: request.limits.clone(),
-            workload,
-            group,
-            work_ns,
-            threads,
-        };
+        let workload = recorded::label_by_kind(workload, group)?;
+        let mut replay =
+            Replay { summary, limits: request.limits.clone(), workload, group, work_ns, threads };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
         }
@@ -143,10 +137,7 @@ impl Replay {
 
     /// Kinds of limited threads, as they are called among the tasks of an outcome.
     pub fn kinds(&self) -> BTreeSet<&str> {
-        recorded::tasks_in(&self.workload, self.group)
-            .iter()
-            .map(|task| task.name.as_str())
-            .collect()
+        recorded::tasks_in(&self.workload, self.group).iter().map(|task| task.label()).collect()
     }
 
     /// CPUs that the limited threads kept busy in the recording.
@@ -154,25 +145,24 @@ impl Replay {
         self.work_ns as f64 / self.summary.span_ns.max(1) as f64
     }
 
-    /// As a scenario, with a task for each thread again; `recording` is the one that this was made
-    /// of.
-    pub fn as_scenario(&self, recording: &Recording, limit: Option<&Try>) -> Workload {
-        let mut workload = recording.workload(&self.selection);
-        workload.name.clone_from(&self.workload.name);
-        workload.shows = format!("Threads recorded in {}.", workload.name);
-        if let Some(limit) = limit {
-            workload.groups[self.group as usize].limit = limit.limit;
+    /// As a scenario, whose results tell of each thread.
+    ///
+    /// # Errors
+    /// The group may not have that limit.
+    pub fn as_scenario(&self, limit: Option<&Try>) -> Result<Workload, Error> {
+        let workload = self.workload.clone().with_labels(|_| None)?;
+        match limit {
+            Some(limit) => Ok(workload.with_limit(self.group, limit.limit, &Rules::NEWEST)?),
+            None => Ok(workload),
         }
-        workload
     }
 
     /// The recording with one limit, and time enough to do its work under that.
-    pub fn limited(self, limit: &Try) -> Workload {
-        let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
-        let mut workload = self.workload;
-        workload.groups[self.group as usize].limit = what_if.limit;
-        workload.duration_ns = what_if.duration_ns;
-        workload
+    ///
+    /// # Errors
+    /// The group may not have that limit.
+    pub fn limited(self, limit: &Try) -> Result<Workload, Error> {
+        limit.what_if(self.group, self.summary.span_ns, self.work_ns).apply(self.workload)
     }
 
     /// Limits in order, the first being none; kernels of each in order.

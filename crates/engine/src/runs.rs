@@ -2,7 +2,7 @@
 //! threads.
 
 use crate::error::{Error, OtherError};
-use cpumax_limit::Limit;
+use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Error as MachineError, Options};
 use cpumax_outcome::Outcome;
@@ -87,6 +87,18 @@ pub trait Trace: TraceSink {
     fn done(self: Box<Self>) -> Result<(), OtherError>;
 }
 
+impl WhatIf {
+    /// The workload as it is in that run.
+    ///
+    /// # Errors
+    /// There is no such group, or in a v1 hierarchy it may not have that limit.
+    pub fn apply(self, workload: Workload) -> Result<Workload, Error> {
+        // Limits are read by the newest kernel's rules, whichever kernel runs.
+        let limited = workload.with_limit(self.group, self.limit, &Rules::NEWEST)?;
+        Ok(limited.with_duration(self.duration_ns)?)
+    }
+}
+
 impl Job<'_> {
     /// Scenario, kernel and seed.
     pub fn name(&self) -> String {
@@ -99,12 +111,9 @@ impl Job<'_> {
     }
 
     /// Copied only while it runs: recordings are large.
-    fn workload(&self) -> Cow<'_, Workload> {
-        let Some(what_if) = self.what_if else { return Cow::Borrowed(self.workload) };
-        let mut workload = self.workload.clone();
-        workload.groups[what_if.group as usize].limit = what_if.limit;
-        workload.duration_ns = what_if.duration_ns;
-        Cow::Owned(workload)
+    fn workload(&self) -> Result<Cow<'_, Workload>, Error> {
+        let Some(what_if) = self.what_if else { return Ok(Cow::Borrowed(self.workload)) };
+        Ok(Cow::Owned(what_if.apply(self.workload.clone())?))
     }
 }
 
@@ -146,7 +155,7 @@ fn one(
         if watch.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
-    let workload = job.workload();
+    let workload = job.workload()?;
     let outcome = guarded(|| cpumax_machine::run(&workload, &options, sink, Some(&mut report)));
     let outcome = outcome.map_err(|what| Error::ModelFault { run: job.name(), what })?;
     watch.advanced(job.duration_ns().saturating_sub(done_ns));

@@ -292,13 +292,34 @@ fn latencies(
             outcome.latency_ns = percentiles(latencies);
         }
     }
-    let mut tasks = BTreeMap::new();
-    for ((spec, mut outcome), mut latencies) in workload.tasks.iter().zip(kinds).zip(by_kind) {
+    let mut labels: BTreeMap<&str, (TaskOutcome, Vec<u64>)> = BTreeMap::new();
+    for ((spec, outcome), latencies) in workload.tasks.iter().zip(kinds).zip(by_kind) {
+        let (sum, all) = labels.entry(spec.label()).or_default();
+        *sum = added(std::mem::take(sum), outcome);
+        all.extend(latencies);
+    }
+    let tasks = labels.into_iter().map(|(label, (mut outcome, mut latencies))| {
         outcome.completions = latencies.len() as u64;
         outcome.latency_ns = percentiles(&mut latencies);
-        tasks.insert(spec.name.clone(), outcome);
+        (label.to_owned(), outcome)
+    });
+    Ok((groups, tasks.collect()))
+}
+
+/// What two kinds of one label did together, but for their requests. It has finished when all have
+/// exited, of which there may be none in one of the two.
+fn added(one: TaskOutcome, other: TaskOutcome) -> TaskOutcome {
+    let (count, exited) = (one.count + other.count, one.exited + other.exited);
+    let last_ns = one.finished_ns.max(other.finished_ns);
+    TaskOutcome {
+        count,
+        usage_usec: one.usage_usec + other.usage_usec,
+        wait_ns: one.wait_ns + other.wait_ns,
+        longest_stall_ns: one.longest_stall_ns.max(other.longest_stall_ns),
+        exited,
+        finished_ns: if exited == count { last_ns } else { 0 },
+        ..TaskOutcome::default()
     }
-    Ok((groups, tasks))
 }
 
 /// Median, 99th percentile and maximum, the rank rounded up.

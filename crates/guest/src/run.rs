@@ -312,7 +312,7 @@ impl Run {
                 report.not_measured.extend(stalls_not_seen(&self.world.workload));
             }
             for (spec, ns) in self.world.workload.tasks.iter().zip(traced.stalls_ns) {
-                if let Some(task) = report.outcome.tasks.get_mut(&spec.name) {
+                if let Some(task) = report.outcome.tasks.get_mut(spec.label()) {
                     task.longest_stall_ns = task.longest_stall_ns.max(ns);
                 }
             }
@@ -541,7 +541,7 @@ pub(crate) struct Start {
 /// has the CPU.
 fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
     let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
-    yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.name))
+    yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.label()))
 }
 
 /// Those that are there from the start.

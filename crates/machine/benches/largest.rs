@@ -44,8 +44,8 @@ fn main() -> ExitCode {
 fn once(kernel: &str, ms: &str) -> Result<(), String> {
     let ms: u64 = ms.parse().map_err(|_| format!("{ms} is no number of milliseconds"))?;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCENARIO);
-    let mut workload = cpumax_workload::load(&path).map_err(|error| error.to_string())?;
-    workload.duration_ns = ms * 1_000_000;
+    let workload = cpumax_workload::load(&path).map_err(|error| error.to_string())?;
+    let workload = workload.with_duration(ms * 1_000_000).map_err(|error| error.to_string())?;
     let kernel = kernel::parse_kernels(kernel).map_err(|error| error.to_string())?[0];
     let start = ProcessTime::now();
     let options = Options::new(kernel, SEED);

@@ -82,8 +82,8 @@ fn table(filter: &str) -> Result<(), String> {
 }
 
 fn workload(path: &Path, ms: u64) -> Result<Workload, String> {
-    let mut workload = cpumax_workload::load(path).map_err(|error| error.to_string())?;
-    workload.duration_ns = ms * 1_000_000;
+    let workload = cpumax_workload::load(path).map_err(|error| error.to_string())?;
+    let workload = workload.with_duration(ms * 1_000_000).map_err(|error| error.to_string())?;
     Ok(workload)
 }
 

@@ -42,7 +42,7 @@ impl Machine<'_> {
         }
     }
 
-    /// By name; kinds that share one are added up, so that a recording with a kind for each thread
+    /// By label; kinds that share one are added up, so that a recording with a kind for each thread
     /// can be told of by kinds of thread.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
         let mut usage_ns = vec![0; self.workload.tasks.len()];
@@ -53,7 +53,7 @@ impl Machine<'_> {
         }
         let mut named: BTreeMap<&str, (KindStat, u64)> = BTreeMap::new();
         for (kind, stat) in std::mem::take(&mut self.kinds).into_iter().enumerate() {
-            let (sum, sum_usage_ns) = named.entry(&self.workload.tasks[kind].name).or_default();
+            let (sum, sum_usage_ns) = named.entry(self.workload.tasks[kind].label()).or_default();
             sum.merge(stat);
             *sum_usage_ns += usage_ns[kind];
         }

@@ -333,8 +333,8 @@ mod tests {
         let nested = "../../scenarios/nested.toml";
         for file in ["../../scenarios/fibtest.toml", "benches/mix.toml", nested] {
             let text = std::fs::read_to_string(file).unwrap();
-            let mut workload = cpumax_workload::parse(&text, file).unwrap();
-            workload.duration_ns = 300_000_000;
+            let workload = cpumax_workload::parse(&text, file).unwrap();
+            let workload = workload.with_duration(300_000_000).unwrap();
             for kernel in kernel::parse_kernels("4.18..7.3").unwrap() {
                 let options = Options::new(kernel, 1);
                 let mut machine = Machine::new(&workload, &options, None);
@@ -354,8 +354,8 @@ mod tests {
     fn which_tick_of_a_second_is_a_remote_one_is_up_to_noise() {
         let file = "../../scenarios/nohz-full.toml";
         let text = std::fs::read_to_string(file).unwrap();
-        let mut workload = cpumax_workload::parse(&text, file).unwrap();
-        workload.duration_ns = 1_500_000_000;
+        let workload = cpumax_workload::parse(&text, file).unwrap();
+        let workload = workload.with_duration(1_500_000_000).unwrap();
         let kernel = kernel::Kernel::of("6.1".parse().unwrap()).unwrap();
         let used_ms = |noise: Option<u64>| {
             let options = Options { noise, ..Options::new(kernel, 1) };

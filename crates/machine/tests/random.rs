@@ -71,9 +71,10 @@ fn a_tick_that_is_no_event_changes_nothing() {
 fn ticks_of_a_larger_machine_that_are_no_events_change_nothing() {
     let file = "../../scenarios/profile-small.toml";
     let text = std::fs::read_to_string(file).unwrap();
-    let mut workload = cpumax_workload::parse(&text, file).unwrap();
-    workload.duration_ns = 300_000_000;
-    workload.machine.tick_skew = true;
+    let mut parts = cpumax_workload::parse(&text, file).unwrap().into_parts();
+    parts.duration_ns = 300_000_000;
+    parts.machine.tick_skew = true;
+    let workload = Workload::try_from(parts).unwrap();
     for kernel in kernels() {
         let lazy = outcome(&workload, &options(kernel, 1));
         let stepped = Options { step_every_tick: true, ..options(kernel, 1) };

@@ -10,8 +10,8 @@ use cpumax_machine::{Options, run};
 fn groups_that_run_out_together_share_each_cpu() {
     let file = "../../scenarios/profile-small.toml";
     let text = std::fs::read_to_string(file).unwrap();
-    let mut workload = cpumax_workload::parse(&text, file).unwrap();
-    workload.duration_ns = 5_000_000_000;
+    let workload = cpumax_workload::parse(&text, file).unwrap();
+    let workload = workload.with_duration(5_000_000_000).unwrap();
     let kernel = parse_kernels("pull").unwrap()[0];
     let outcome = run(&workload, &Options::new(kernel, 1), None, None).unwrap();
     let used = outcome.tasks.values().map(|task| task.usage_usec);

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let Some(pattern) = arguments.next() {
         let selection =
             Selection { limited: vec![pattern.parse::<Selector>()?], ..Selection::default() };
-        let workload = recording.workload(&selection);
+        let workload = recording.workload(&selection)?;
         for task in workload.tasks.iter().filter(|task| task.group != 0) {
             println!("{} at {} ns, {} instructions", task.name, task.start_ns, task.program.len());
             for op in &task.program {

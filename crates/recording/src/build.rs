@@ -7,12 +7,15 @@ use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::{
     Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec,
-    Source, TaskIx, TaskSpec, Workload,
+    Parts, Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::BTreeMap;
 
 mod kernel_threads;
 mod program;
+
+/// Of the name of a thread, as much as leaves room for what stands beside it.
+const MOST_COMM_BYTES: usize = 200;
 
 /// Which threads go where, and what is known better than the recording tells.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +57,14 @@ impl Recording {
     ///
     /// A task exits where the recording ends; a selector that matches nothing leaves its group
     /// empty.
-    pub fn workload(&self, selection: &Selection) -> Workload {
+    ///
+    /// # Errors
+    /// The recording is larger or longer than a workload may be, or has groups that none may have.
+    pub fn workload(&self, selection: &Selection) -> Result<Workload, cpumax_workload::Error> {
+        self.parts(selection).try_into()
+    }
+
+    fn parts(&self, selection: &Selection) -> Parts {
         let names = self.names();
         let included: Vec<usize> =
             (0..self.threads.len()).filter(|ix| self.is_included(*ix)).collect();
@@ -107,12 +117,12 @@ impl Recording {
         thread.runtime_ns > 0 && !thread.is_perf()
     }
 
-    /// `name/id` of each thread; an id that was used again gets a number.
+    /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have at
+    /// most 15 bytes, those in a text may be anything.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let name = |thread: &Thread| {
-            let comm = if thread.comm.is_empty() { "?" } else { &thread.comm };
-            let name = format!("{comm}/{}", thread.tid);
+            let name = format!("{}/{}", as_name(&thread.comm, MOST_COMM_BYTES), thread.tid);
             let times = seen.entry(name.clone()).or_default();
             *times += 1;
             if *times == 1 { name } else { format!("{name}#{times}") }
@@ -130,13 +140,13 @@ impl Recording {
         self.groups.get(&thread.group()?).map(String::as_str)
     }
 
-    fn empty_workload(&self) -> Workload {
-        Workload {
+    fn empty_workload(&self) -> Parts {
+        Parts {
             machine: MachineSpec { cpus: self.cpus(), ..MachineSpec::default() },
-            ..Workload::empty(
-                &self.name,
+            ..Parts::empty(
+                &as_name(&self.name, usize::MAX),
                 &format!("Threads recorded in {}.", self.name),
-                self.span_ns(),
+                self.span_ns().max(1),
             )
         }
     }
@@ -210,7 +220,7 @@ impl Recording {
         name: &str,
         plans: &[Plan],
         places: &mut Places,
-        workload: &mut Workload,
+        workload: &mut Parts,
     ) {
         let mut channel = |what: &str| {
             workload
@@ -263,6 +273,7 @@ impl Recording {
         };
         TaskSpec {
             name: name.to_owned(),
+            label: None,
             count: u32::from(parent.is_none()),
             group: places.groups[ix],
             class,
@@ -299,12 +310,12 @@ impl Recording {
 
 /// Makes groups as they are asked for, parents first.
 struct Groups<'a> {
-    workload: &'a mut Workload,
+    workload: &'a mut Parts,
     by_path: BTreeMap<String, GroupIx>,
 }
 
 impl<'a> Groups<'a> {
-    fn new(workload: &'a mut Workload) -> Self {
+    fn new(workload: &'a mut Parts) -> Self {
         workload.groups.push(group("/".to_owned(), None));
         Groups { workload, by_path: BTreeMap::from([("/".to_owned(), 0)]) }
     }

@@ -4,10 +4,9 @@
 //! names and checks the whole. Reading a file fills the same structures, so whatever can be said in
 //! one can be said in the other. The verbs of programs are in [`crate::step`].
 
+use crate::checked::Workload;
 use crate::error::{Error, Stretch};
-use crate::model::{
-    Class, CpuSet, Distribution, LockKind, LockMode, MachineSpec, Preempt, Signal, Workload,
-};
+use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, MachineSpec, Preempt, Signal};
 use crate::step::Step;
 use cpumax_limit::Limit;
 use std::time::Duration;
@@ -350,6 +349,7 @@ pub enum Cpus {
 #[derive(Debug, Clone)]
 pub struct Task {
     pub(crate) name: String,
+    pub(crate) label: Option<String>,
     pub(crate) count: u32,
     pub(crate) group: String,
     pub(crate) class: Class,
@@ -367,6 +367,7 @@ impl Task {
     pub fn new(name: impl Into<String>) -> Task {
         Task {
             name: name.into(),
+            label: None,
             count: 1,
             group: "/".to_owned(),
             class: Class::Fair,
@@ -378,6 +379,13 @@ impl Task {
             program: Vec::new(),
             marks: Marks::default(),
         }
+    }
+
+    /// Name under which results tell of it, together with all others that have the same.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Task {
+        self.label = Some(label.into());
+        self
     }
 
     /// How many run from the start; 0 for a kind that is only forked.

@@ -1,4 +1,4 @@
-//! Everything that must hold for a [`Workload`], however it was made: read from a file, built in
+//! Everything that must hold for a [`Parts`], however it was made: read from a file, built in
 //! Rust, imported from a recording, or shrunk from a failing case.
 //!
 //! What programs do with locks, system calls and time is checked in [`program`], the order of locks
@@ -9,19 +9,21 @@ mod order;
 mod program;
 mod tables;
 
+pub(crate) use tables::expectations;
+
 use crate::bounds::{
     BANDWIDTH_SLICE_NS, HZ, MAX_CPU_SET_ENTRIES, MAX_CPUS, MAX_DURATION_NS, MAX_ENTRIES,
     MAX_GROUP_DEPTH, MAX_GROUPS, MAX_KINDS, MAX_NAME_BYTES, MAX_OPS, MAX_PATH_BYTES, MAX_TASKS,
     NS_PER_US, SLICE_NS,
 };
 use crate::error::{Error, Flaw, Kind, Spot};
-use crate::model::{Affinity, Class, LockKind, LockMode, Preempt, Workload};
+use crate::model::{Affinity, Class, LockKind, LockMode, Parts, Preempt};
 use crate::units::{print_duration, quoted};
 use cpumax_limit::{Hierarchy, Limit, LimitError, Place, Rules};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-impl Workload {
+impl Parts {
     /// Checks everything that the language promises: references, ranges, the kernel's rules for
     /// limits, the order of locks, and that every loop lets time pass.
     ///
@@ -41,11 +43,14 @@ pub(crate) struct Found {
 
 pub(crate) type Checked = Result<(), Found>;
 
+/// Of groups, as cgroup v2 has them.
+pub(crate) const WEIGHTS: RangeInclusive<u64> = 1..=10_000;
+
 /// What the path of a group looks like, for messages.
 pub(crate) const PATH_FORM: &str =
     "a path from the root down, such as \"/services/web\", without empty parts, `.` or `..`";
 
-pub(crate) fn check(workload: &Workload) -> Checked {
+pub(crate) fn check(workload: &Parts) -> Checked {
     sizes(workload)?;
     top(workload)?;
     cpu_sets(workload)?;
@@ -54,6 +59,7 @@ pub(crate) fn check(workload: &Workload) -> Checked {
     tables::locks_and_channels(workload)?;
     tables::distributions(workload)?;
     tasks(workload)?;
+    labels(workload)?;
     program::check(workload)?;
     order::check(workload)?;
     forks::check(workload)?;
@@ -112,14 +118,7 @@ pub(crate) fn reference(spot: Spot, field: &'static str, ix: u32, len: usize) ->
 /// Names are printed, compared and used in paths of metrics; anything but control characters will
 /// do.
 pub(crate) fn name(spot: Spot, name: &str, seen: &mut BTreeSet<String>) -> Checked {
-    let accepted = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
-    if name.is_empty() {
-        return flaw(spot, "name", Kind::Name, "the name is empty", accepted);
-    }
-    if name.len() as u64 > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-        let problem = format!("{} cannot be a name", quoted(name));
-        return flaw(spot, "name", Kind::Name, problem, accepted);
-    }
+    named(spot, "name", name)?;
     if !seen.insert(name.to_owned()) {
         let problem = format!("the name {} is used twice", quoted(name));
         return flaw(spot, "name", Kind::Name, problem, "give each its own name");
@@ -127,7 +126,44 @@ pub(crate) fn name(spot: Spot, name: &str, seen: &mut BTreeSet<String>) -> Check
     Ok(())
 }
 
-fn sizes(workload: &Workload) -> Checked {
+/// Any text as a name of at most `most` bytes: control characters are written as escapes, what is
+/// too long is cut, and nothing at all is `?`.
+pub fn as_name(text: &str, most: usize) -> String {
+    let most = most.min(MAX_NAME_BYTES as usize);
+    let mut name = String::new();
+    for char in text.chars() {
+        let shown =
+            if char.is_control() { char.escape_default().to_string() } else { char.to_string() };
+        if name.len() + shown.len() > most {
+            break;
+        }
+        name.push_str(&shown);
+    }
+    if name.is_empty() { "?".to_owned() } else { name }
+}
+
+/// A name that several may have.
+fn named(spot: Spot, field: &'static str, name: &str) -> Checked {
+    let accepted = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
+    if name.is_empty() {
+        return flaw(spot, field, Kind::Name, format!("the {field} is empty"), accepted);
+    }
+    if name.len() as u64 > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        let problem = format!("{} cannot be a {field}", quoted(name));
+        return flaw(spot, field, Kind::Name, problem, accepted);
+    }
+    Ok(())
+}
+
+/// Labels, which several kinds may share.
+pub(crate) fn labels(workload: &Parts) -> Checked {
+    for (ix, task) in workload.tasks.iter().enumerate() {
+        task.label.as_ref().map_or(Ok(()), |label| named(Spot::Task(ix), "label", label))?;
+    }
+    Ok(())
+}
+
+fn sizes(workload: &Parts) -> Checked {
     let ops: u64 = workload.tasks.iter().map(|task| task.program.len() as u64).sum();
     let listed: u64 = workload.cpu_sets.iter().map(|cpus| cpus.0.len() as u64).sum();
     let counts = [
@@ -151,12 +187,12 @@ fn sizes(workload: &Workload) -> Checked {
     Ok(())
 }
 
-fn top(workload: &Workload) -> Checked {
+pub(crate) fn top(workload: &Parts) -> Checked {
     name(Spot::Top, &workload.name, &mut BTreeSet::new())?;
     time_in_range(Spot::Top, "duration", workload.duration_ns, 1..=MAX_DURATION_NS)
 }
 
-fn cpu_sets(workload: &Workload) -> Checked {
+fn cpu_sets(workload: &Parts) -> Checked {
     in_range(Spot::Machine, "cpus", workload.machine.cpus.into(), 1..=MAX_CPUS)?;
     for (ix, cpus) in workload.cpu_sets.iter().enumerate() {
         let spot = Spot::CpuSet(ix);
@@ -170,7 +206,7 @@ fn cpu_sets(workload: &Workload) -> Checked {
     Ok(())
 }
 
-pub(crate) fn cpu(workload: &Workload, spot: Spot, field: &'static str, cpu: u16) -> Checked {
+pub(crate) fn cpu(workload: &Parts, spot: Spot, field: &'static str, cpu: u16) -> Checked {
     let cpus = workload.machine.cpus;
     if cpu < cpus {
         return Ok(());
@@ -182,7 +218,7 @@ pub(crate) fn cpu(workload: &Workload, spot: Spot, field: &'static str, cpu: u16
     flaw(spot, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
-fn machine(workload: &Workload) -> Checked {
+fn machine(workload: &Parts) -> Checked {
     let machine = &workload.machine;
     let spot = Spot::Machine;
     in_range(spot, "llc", machine.llc_cpus.into(), 0..=machine.cpus.into())?;
@@ -222,7 +258,7 @@ fn machine(workload: &Workload) -> Checked {
     Ok(())
 }
 
-pub(crate) fn lock_mode(workload: &Workload, spot: Spot, lock: u32, mode: LockMode) -> Checked {
+pub(crate) fn lock_mode(workload: &Parts, spot: Spot, lock: u32, mode: LockMode) -> Checked {
     let lock = &workload.locks[lock as usize];
     match (lock.kind, mode) {
         (LockKind::Mutex | LockKind::Spin, LockMode::Read) => {
@@ -264,7 +300,7 @@ pub(crate) fn path_problem(path: &str) -> Option<String> {
     })
 }
 
-fn groups(workload: &Workload) -> Checked {
+fn groups(workload: &Parts) -> Checked {
     let root = workload.groups.first();
     if !root.is_some_and(|root| {
         root.path == "/" && root.parent.is_none() && root.limit == Limit::UNLIMITED && !root.v1
@@ -288,18 +324,31 @@ fn groups(workload: &Workload) -> Checked {
             let problem = "the parent is not the group that the path names, or stands after it";
             return flaw(spot, "path", Kind::Name, problem, "parents before children");
         };
-        in_range(spot, "weight", group.weight.into(), 1..=10_000)?;
+        in_range(spot, "weight", group.weight.into(), WEIGHTS)?;
         if parent != 0 && group.v1 != workload.groups[parent].v1 {
             let problem = "the group and its parent are in different hierarchies";
             return flaw(spot, "hierarchy", Kind::Value, problem, "the same hierarchy for both");
         }
         limit(spot, group.limit)?;
     }
+    v1_groups(workload)
+}
+
+fn v1_groups(workload: &Parts) -> Checked {
     let limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
     v1_hierarchy(workload, &limits).or_else(|(group, problem)| {
         let accepted = "lower it, or raise the limit above";
         flaw(Spot::Group(group), "max", Kind::Limit, problem, accepted)
     })
+}
+
+/// What v1 says of the limits of all groups, at first and after each write.
+pub(crate) fn v1_limits(workload: &Parts) -> Checked {
+    if !workload.groups.iter().any(|group| group.v1) {
+        return Ok(());
+    }
+    v1_groups(workload)?;
+    tables::interventions(workload)
 }
 
 /// Limits that no file of the kernel could hold are refused.
@@ -315,7 +364,7 @@ pub(crate) fn limit(spot: Spot, limit: Limit) -> Checked {
 }
 
 /// The rule of v1 that a group may not have more than those above it; on failure the group and why.
-pub(crate) fn v1_hierarchy(workload: &Workload, limits: &[Limit]) -> Result<(), (usize, String)> {
+pub(crate) fn v1_hierarchy(workload: &Parts, limits: &[Limit]) -> Result<(), (usize, String)> {
     if !workload.groups.iter().any(|group| group.v1) {
         return Ok(());
     }
@@ -336,7 +385,7 @@ pub(crate) fn v1_hierarchy(workload: &Workload, limits: &[Limit]) -> Result<(), 
     }
 }
 
-fn tasks(workload: &Workload) -> Checked {
+fn tasks(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     let mut total = 0;
     for (ix, task) in workload.tasks.iter().enumerate() {
@@ -374,7 +423,7 @@ pub(crate) fn nice(spot: Spot, nice: i8) -> Checked {
 
 /// A running task can become fair, idle or real-time, but never a kernel thread.
 pub(crate) fn class_change(
-    workload: &Workload,
+    workload: &Parts,
     spot: Spot,
     kind: Option<u32>,
     class: Class,

@@ -1,6 +1,6 @@
 //! What is wrong with a workload: where, what was given, what would be accepted.
 
-use crate::model::Workload;
+use crate::model::Parts;
 use crate::units::quoted;
 use std::fmt;
 
@@ -250,7 +250,7 @@ pub(crate) enum Spot {
 
 impl Spot {
     /// What a reader calls this part.
-    pub fn describe(self, workload: &Workload) -> String {
+    pub fn describe(self, workload: &Parts) -> String {
         let named = |what: &str, name: Option<&String>| match name {
             Some(name) => format!("{what} {}", quoted(name)),
             None => what.to_owned(),

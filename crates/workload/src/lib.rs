@@ -3,11 +3,14 @@
 //! A [`Workload`] is what every world (the model, a virtual machine, the host) is given. It comes
 //! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording.
 //! It says nothing about kernels: the same workload is run on each. Whatever it came from, one set
-//! of checks ([`Workload::check`]) decides whether it is accepted.
+//! of checks ([`Parts::check`]) decides whether it is accepted, and a value that there is has passed
+//! them. What there is in one can be read ([`Parts`]); it is changed by methods of [`Workload`], or
+//! taken apart and made anew.
 
 pub mod bounds;
 pub mod build;
 mod check;
+mod checked;
 mod dist;
 mod error;
 mod memory_map;
@@ -20,6 +23,8 @@ pub mod step;
 mod units;
 
 pub use build::Builder;
+pub use check::as_name;
+pub use checked::Workload;
 pub use dist::{Domain, MAX_DRAW_NS, Stream};
 pub use error::{Error, Finding, Location};
 pub use memory_map::MEMORY_MAP;

@@ -1,12 +1,12 @@
 //! The lock of the memory map that all tasks share (kernel: `mmap_lock`): which of a workload's
 //! locks real tasks take it for.
 
-use crate::model::{LockIx, LockKind, Op, Workload};
+use crate::model::{LockIx, LockKind, Op, Parts};
 
 /// The name of that lock.
 pub const MEMORY_MAP: &str = "mmap_lock";
 
-impl Workload {
+impl Parts {
     /// Whether that lock is an rwsem of that name, which is taken only in system calls that do
     /// nothing but hold it for some kernel time.
     pub fn is_memory_map(&self, lock: LockIx) -> bool {

@@ -4,22 +4,22 @@
 
 use cpumax_limit::Limit;
 
-/// Index into [`Workload::groups`]; 0 is the root group.
+/// Index into [`Parts::groups`]; 0 is the root group.
 pub type GroupIx = u32;
-/// Index into [`Workload::tasks`].
+/// Index into [`Parts::tasks`].
 pub type TaskIx = u32;
-/// Index into [`Workload::locks`].
+/// Index into [`Parts::locks`].
 pub type LockIx = u32;
-/// Index into [`Workload::channels`].
+/// Index into [`Parts::channels`].
 pub type ChannelIx = u32;
-/// Index into [`Workload::distributions`].
+/// Index into [`Parts::distributions`].
 pub type DistIx = u32;
-/// Index into [`Workload::cpu_sets`].
+/// Index into [`Parts::cpu_sets`].
 pub type CpuSetIx = u32;
 
 /// A whole experiment: the machine, the groups, the tasks, and what is done to them from outside.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Workload {
+pub struct Parts {
     /// Name by which it is called, e.g. `fibtest`.
     pub name: String,
     /// One sentence: what it shows.
@@ -48,10 +48,10 @@ pub struct Workload {
     pub expectations: Vec<Expectation>,
 }
 
-impl Workload {
+impl Parts {
     /// A workload of this length, ns, on the default machine, in which there is nothing yet.
-    pub fn empty(name: &str, shows: &str, duration_ns: u64) -> Workload {
-        Workload {
+    pub fn empty(name: &str, shows: &str, duration_ns: u64) -> Parts {
+        Parts {
             name: name.to_owned(),
             shows: shows.to_owned(),
             duration_ns,
@@ -270,6 +270,9 @@ pub struct CpuSet(pub Vec<u16>);
 pub struct TaskSpec {
     /// Name of the kind.
     pub name: String,
+    /// Name under which results tell of it, together with all others that have the same; `None`:
+    /// its own.
+    pub label: Option<String>,
     /// How many run from the start; 0 for a kind that is only forked.
     pub count: u32,
     /// Group they start in.
@@ -288,6 +291,13 @@ pub struct TaskSpec {
     pub slice_ns: Option<u64>,
     /// Instructions; it ends (the task exits) after the last one.
     pub program: Vec<Op>,
+}
+
+impl TaskSpec {
+    /// The name under which results tell of it.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.name)
+    }
 }
 
 /// Which CPUs a task may use.

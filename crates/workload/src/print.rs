@@ -4,9 +4,10 @@
 //! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish,
 //! and a constant distribution becomes a fixed length.
 
+use crate::checked::Workload;
 use crate::model::{
     Action, Affinity, Arrivals, Class, Distribution, Expectation, Intervention, LockIx, LockKind,
-    LockMode, MachineSpec, Op, Preempt, Signal, Span, Target, TaskSpec, Workload,
+    LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
 };
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
@@ -31,7 +32,7 @@ pub fn print(workload: &Workload) -> String {
 const MAX_INDENT: usize = 40;
 
 struct Printer<'a> {
-    workload: &'a Workload,
+    workload: &'a Parts,
     text: String,
 }
 
@@ -168,6 +169,9 @@ impl Printer<'_> {
     fn task(&mut self, task: &TaskSpec) {
         self.header("task");
         self.text("name", &task.name);
+        if let Some(label) = &task.label {
+            self.text("label", label);
+        }
         if task.count != 1 {
             self.field("count", task.count);
         }

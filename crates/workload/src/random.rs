@@ -11,10 +11,10 @@ pub use real::{real, real_on_several};
 pub use shrink::minimize;
 
 use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
+use crate::checked::Workload;
 use crate::dist::{Domain, Stream};
 use crate::model::{
     Class, CpuSet, Distribution, Expectation, LockKind, LockMode, MachineSpec, Preempt, Signal,
-    Workload,
 };
 use cpumax_limit::Limit;
 use program::Context;

@@ -11,8 +11,9 @@ use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
 use crate::build::{
     Act, Arrive, Builder, Change, Channel, Cpus, Expect, Group, Lock, Softirq, Source, Task,
 };
+use crate::checked::Workload;
 use crate::error::{Error, Flaw, Kind, SourceText, Stretch};
-use crate::model::{Class, Expectation, LockKind, Preempt, Signal, Workload};
+use crate::model::{Class, Expectation, LockKind, Preempt, Signal};
 use crate::resolve::{resolve, write_burst, write_max};
 use fields::{Fields, Read, read_cpus, read_time};
 use program::{read_length, read_mode, read_steps};
@@ -228,12 +229,15 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
     Ok(group)
 }
 
-const TASK: [&str; 10] =
-    ["name", "count", "group", "nice", "class", "cpus", "start", "stagger", "slice", "program"];
+const TASK: [&str; 11] = [
+    "name", "label", "count", "group", "nice", "class", "cpus", "start", "stagger", "slice",
+    "program",
+];
 
 fn read_task(fields: &Fields<'_>) -> Read<Task> {
     let mut task = Task::new(fields.name("name")?);
     task.marks = fields.marks();
+    task.label = fields.text("label")?.map(str::to_owned);
     if let Some(count) = fields.number("count", 0..=MAX_TASKS)? {
         task.count = count as u32;
     }

@@ -7,11 +7,12 @@
 use crate::bounds::{MAX_GROUPS, MAX_LOOP_DEPTH, MAX_OPS};
 use crate::build::{Act, Arrive, Builder, Cpus, Length, Marks, to_ns};
 use crate::check::{self, check};
+use crate::checked::Workload;
 use crate::error::{Error, Flaw, Kind, SourceText, Spot, Stretch};
 use crate::model::{
     Action, Affinity, Arrivals, ChannelSpec, CpuSet, CpuSetIx, DistIx, Distribution, GroupIx,
-    GroupSpec, Intervention, LockKind, LockMode, LockSpec, MachineSpec, Op, SoftirqSpec, Source,
-    Span, Target, TaskSpec, Workload,
+    GroupSpec, Intervention, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, SoftirqSpec,
+    Source, Span, Target, TaskSpec,
 };
 use crate::step::{Step, What, Who};
 use crate::units::{accepted_names, quoted};
@@ -28,7 +29,7 @@ pub(crate) fn resolve(draft: &Builder, source: Option<SourceText<'_>>) -> Result
         })
     });
     match resolved {
-        Ok(()) => Ok(resolver.workload),
+        Ok(()) => Ok(Workload::checked(resolver.workload)),
         Err(flaw) => Err(flaw.into_error(source)),
     }
 }
@@ -81,7 +82,7 @@ type Names = BTreeMap<String, u32>;
 type Resolved<T> = Result<T, Flaw>;
 
 struct Resolver {
-    workload: Workload,
+    workload: Parts,
     atlas: Atlas,
     groups: Names,
     locks: Names,
@@ -95,7 +96,7 @@ struct Resolver {
 impl Resolver {
     fn new(draft: &Builder) -> Resolver {
         Resolver {
-            workload: Workload::empty(&draft.name, &draft.shows, draft.duration_ns),
+            workload: Parts::empty(&draft.name, &draft.shows, draft.duration_ns),
             atlas: Atlas { top: draft.marks.clone(), ..Atlas::default() },
             groups: Names::new(),
             locks: Names::new(),
@@ -268,6 +269,7 @@ impl Resolver {
             };
             self.workload.tasks.push(TaskSpec {
                 name: task.name.clone(),
+                label: task.label.clone(),
                 count: task.count,
                 group,
                 class: task.class,

@@ -37,7 +37,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     warn(replay.summary());
     if let Some(file) = &args.write_scenario {
         let limit = request.limits.first();
-        let text = cpumax_workload::print(&replay.as_scenario(&recording, limit));
+        let scenario = replay.as_scenario(limit).map_err(Failure::of)?;
+        let text = cpumax_workload::print(&scenario);
         fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
         if args.set.is_empty() {
             return Ok(());
@@ -83,7 +84,7 @@ pub fn limited(recording: &Path, set: &str) -> Result<Workload, Failure> {
     let replay = Replay::new(&reading::name(&args.reading), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
     warn(replay.summary());
-    Ok(replay.limited(&limit))
+    replay.limited(&limit).map_err(Failure::of)
 }
 
 /// Repairs are told whatever becomes of the run.

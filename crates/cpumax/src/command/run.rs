@@ -73,14 +73,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 pub fn workload(name: &str, args: &RunArgs) -> anyhow::Result<Workload> {
     let mut workload = scenario::load(name)?;
     for set in &args.set {
-        cpumax_engine::apply(&mut workload, set)
+        let name = workload.name.clone();
+        workload = cpumax_engine::apply(workload, set)
             .with_context(|| format!("--set '{set}'"))
-            .with_context(|| workload.name.clone())?;
+            .context(name)?;
     }
-    if let Some(duration) = args.duration {
-        workload.duration_ns = duration_ns(duration)?;
+    match args.duration {
+        Some(duration) => Ok(workload.with_duration(duration_ns(duration)?)?),
+        None => Ok(workload),
     }
-    Ok(workload)
 }
 
 /// A scenario as it will be run.

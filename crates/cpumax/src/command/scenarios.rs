@@ -16,7 +16,7 @@ pub fn scenarios(name: Option<&str>) -> Result<(), Failure> {
 fn list() -> Result<(), Failure> {
     let row = |built_in: &BuiltIn| {
         let workload = cpumax_workload::parse(built_in.text, built_in.name)?;
-        Ok(vec![built_in.name.to_owned(), workload.shows])
+        Ok(vec![built_in.name.to_owned(), workload.shows.clone()])
     };
     let rows: Vec<Vec<String>> = builtin::ALL.iter().map(row).collect::<anyhow::Result<_>>()?;
     let table = cpumax_report::list(&["scenario", "shows"], rows, output::width());

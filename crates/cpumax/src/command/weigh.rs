@@ -14,7 +14,7 @@ use cpumax_engine::{Job, Running};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
 use cpumax_report::{cpus, duration, percent};
-use cpumax_workload::{Affinity, Class, GroupSpec, Op, Span, TaskSpec, Workload};
+use cpumax_workload::{Affinity, Class, GroupSpec, Op, Parts, Span, TaskSpec, Workload};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
         .collect();
     let running = Running { threads: args.jobs.map(usize::from), ..Running::default() };
     let outcomes = runs::all(&jobs, &running, &Terminal::new())?;
-    let idle: Vec<Workload> = workloads.iter().map(idle).collect();
+    let idle: Vec<Workload> = workloads.iter().map(idle).collect::<Result<_, _>>()?;
     let idle_jobs: Vec<Job<'_>> = idle
         .iter()
         .flat_map(|workload| kernels.iter().map(move |&kernel| job(workload, kernel, 1)))
@@ -152,16 +152,16 @@ fn workloads(args: &WeighArgs) -> Result<Vec<Workload>, Failure> {
             workloads.push(replay::limited(Path::new(name), set)?);
             continue;
         }
-        let mut workload = scenario::load(name)?;
+        let mut parts = scenario::load(name)?.into_parts();
         // Periods are the windows in which use is counted.
-        workload.machine.timer_phase_ns = Some(0);
+        parts.machine.timer_phase_ns = Some(0);
         if let Some(duration) = args.duration {
             match u64::try_from(duration.as_nanos()) {
-                Ok(ns @ 1..=cpumax_workload::bounds::MAX_DURATION_NS) => workload.duration_ns = ns,
+                Ok(ns @ 1..=cpumax_workload::bounds::MAX_DURATION_NS) => parts.duration_ns = ns,
                 _ => return Err(anyhow!("--for takes more than nothing and at most a day").into()),
             }
         }
-        workloads.push(workload);
+        workloads.push(parts.try_into()?);
     }
     Ok(workloads)
 }
@@ -178,7 +178,7 @@ fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let limited =
         |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
     let finished = workload.tasks.iter().filter(limited);
-    let finished = finished.filter_map(|task| outcome.tasks.get(&task.name));
+    let finished = finished.filter_map(|task| outcome.tasks.get(task.label()));
     let finished: Vec<u64> =
         finished.filter(|task| task.count > 0).map(|task| task.finished_ns).collect();
     // Who never ends is at 0.
@@ -299,13 +299,14 @@ impl Weight {
 
 /// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is
 /// gone.
-fn idle(workload: &Workload) -> Workload {
-    let mut idle = Workload::empty(&workload.name, &workload.shows, IDLE_NS);
+fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
+    let mut idle = Parts::empty(&workload.name, &workload.shows, IDLE_NS);
     idle.machine.cpus = workload.machine.cpus;
     idle.machine.timer_phase_ns = Some(0);
     idle.groups.clone_from(&workload.groups);
-    let once = |(at, group): (usize, &GroupSpec)| TaskSpec {
-        name: group.path.clone(),
+    let once = |(at, _): (usize, &GroupSpec)| TaskSpec {
+        name: format!("once in group {at}"),
+        label: None,
         count: 1,
         group: at as u32,
         class: Class::Fair,
@@ -318,7 +319,7 @@ fn idle(workload: &Workload) -> Workload {
     };
     let limited = workload.groups.iter().enumerate().filter(|(_, g)| g.limit.quota_ns().is_some());
     idle.tasks = limited.map(once).collect();
-    idle
+    idle.try_into()
 }
 
 /// Period timers that went off, for each group that has any.
@@ -340,7 +341,7 @@ fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
         let path = &workload.groups[kind.group as usize].path;
         let key = (format!("{:?}", kind.program), kind.count, path.matches('/').count());
         let used: f64 =
-            runs.iter().filter_map(|o| Some(o.tasks.get(&kind.name)?.usage_usec as f64)).sum();
+            runs.iter().filter_map(|o| Some(o.tasks.get(kind.label())?.usage_usec as f64)).sum();
         alike.entry(key).or_default().push(used);
     }
     let ratio = |used: &Vec<f64>| {

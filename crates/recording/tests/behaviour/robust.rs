@@ -54,7 +54,10 @@ fn read(data: &[u8]) -> bool {
     match Recording::read_bytes("damaged", data, Options::default()) {
         Ok(recording) => {
             recording.summary();
-            holds_together(&recording.workload(&Selection::default()));
+            match recording.workload(&Selection::default()) {
+                Ok(workload) => holds_together(&workload),
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
             true
         }
         Err(error) => {

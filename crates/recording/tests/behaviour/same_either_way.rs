@@ -18,7 +18,7 @@ fn workload(recording: &Recording) -> Workload {
     let selector: Selector = "srv-*".parse().unwrap();
     let selection = Selection { limited: vec![selector], ..Selection::default() };
     // Where it came from is not part of the comparison.
-    Workload { name: String::new(), shows: String::new(), ..recording.workload(&selection) }
+    recording.workload(&selection).unwrap().with_name("same", "").unwrap()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn shipped_recordings_can_be_read_and_are_worth_it() {
             limited: vec!["cgroup:/testload".parse().unwrap()],
             ..Selection::default()
         };
-        let workload = recording.workload(&selection);
+        let workload = recording.workload(&selection).unwrap();
         let chosen = workload.tasks.iter().filter(|task| task.group != 0).count();
         assert!(chosen >= 2, "{}: {chosen} threads in /testload", file.display());
     }

@@ -64,7 +64,7 @@ impl Script {
     }
 
     fn workload(&self) -> Workload {
-        self.recording().workload(&Selection::default())
+        self.recording().workload(&Selection::default()).unwrap()
     }
 }
 
@@ -214,7 +214,7 @@ fn the_cost_of_recording_is_taken_off() {
     let event_cost = EventCost { syscall_ns: 500, other_ns: 2_000 };
     let options = Options { event_cost };
     let recording = Recording::read_bytes("test", script.text.as_bytes(), options).unwrap();
-    let workload = recording.workload(&Selection::default());
+    let workload = recording.workload(&Selection::default()).unwrap();
     let ns = |op: Op| match op {
         Op::User(Span::Fixed(ns)) | Op::Kernel(Span::Fixed(ns)) => ns,
         other => panic!("{other:?}"),
@@ -296,7 +296,7 @@ fn children_are_forked_where_they_were() {
     script.wake(45, 1, "make/12", "sh/1").switch(50, 1, "make/12", "Z", "swapper/0");
     script.switch(60, 0, IDLE, "R", "sh/1").switch(70, 0, "sh/1", "X", IDLE);
     let recording = script.recording();
-    let workload = recording.workload(&Selection::default());
+    let workload = recording.workload(&Selection::default()).unwrap();
     let child = workload.tasks.iter().position(|task| task.name == "make/12").unwrap();
     assert_eq!((workload.tasks[child].count, workload.tasks[child].start_ns), (0, 0));
     let program = &task(&workload, "sh/1").program;
@@ -339,7 +339,7 @@ fn classes_and_places() {
         group: "/web/one".to_owned(),
         ..Selection::default()
     };
-    let workload = recording.workload(&selection);
+    let workload = recording.workload(&selection).unwrap();
     let paths: Vec<&str> = workload.groups.iter().map(|group| group.path.as_str()).collect();
     assert_eq!(paths, ["/", "/web", "/web/one"]);
     assert_eq!(task(&workload, "rt/12").class, Class::Rt);
@@ -357,7 +357,7 @@ fn the_recorder_is_left_out_and_counted() {
     script.line(20, 0, "perf-exec/6", "PERF_RECORD_COMM exec: job:6/6");
     script.switch(45, 0, "job/6", "X", IDLE);
     let recording = script.recording();
-    let workload = recording.workload(&Selection::default());
+    let workload = recording.workload(&Selection::default()).unwrap();
     assert_eq!(workload.tasks.len(), 1);
     assert_eq!(recording.summary().recorder_ns, 10_000);
     assert_eq!(

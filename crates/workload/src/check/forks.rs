@@ -9,7 +9,7 @@ use super::program::passes_time;
 use super::{Checked, flaw};
 use crate::bounds::MAX_TASKS;
 use crate::error::{Kind, Spot};
-use crate::model::{Op, TaskIx, TaskSpec, Workload};
+use crate::model::{Op, Parts, TaskIx, TaskSpec};
 use crate::units::quoted;
 
 /// One `fork` in a program.
@@ -22,7 +22,7 @@ struct Fork {
     after_time: bool,
 }
 
-pub(super) fn check(workload: &Workload) -> Checked {
+pub(super) fn check(workload: &Parts) -> Checked {
     let forks: Vec<Vec<Fork>> =
         workload.tasks.iter().map(|task| forks_of(workload, task)).collect();
     let order = match sorted(&forks) {
@@ -47,7 +47,7 @@ pub(super) fn check(workload: &Workload) -> Checked {
     Ok(())
 }
 
-fn forks_of(workload: &Workload, task: &TaskSpec) -> Vec<Fork> {
+fn forks_of(workload: &Parts, task: &TaskSpec) -> Vec<Fork> {
     let mut forks = Vec::new();
     let mut loops = vec![(1u64, false)];
     let mut after_time = false;
@@ -122,7 +122,7 @@ fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
 }
 
 /// Kinds on cycles must each fork exactly one of them, once, after some time.
-fn chains(workload: &Workload, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
+fn chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
     for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
         let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
         let Some(first) = onward.next() else { continue };

@@ -5,14 +5,14 @@
 
 use super::{Checked, flaw};
 use crate::error::{Kind, Spot};
-use crate::model::{LockIx, Op, Workload};
+use crate::model::{LockIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::BTreeMap;
 
 /// While the first was held the second was taken, at this task and instruction.
 type Edges = BTreeMap<LockIx, BTreeMap<LockIx, (usize, usize)>>;
 
-pub(super) fn check(workload: &Workload) -> Checked {
+pub(super) fn check(workload: &Parts) -> Checked {
     let edges = edges(workload);
     let Some(cycle) = cycle(&edges) else {
         return Ok(());
@@ -33,7 +33,7 @@ pub(super) fn check(workload: &Workload) -> Checked {
 
 /// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that
 /// it began with, so one pass over each sees every pair.
-fn edges(workload: &Workload) -> Edges {
+fn edges(workload: &Parts) -> Edges {
     let mut edges = Edges::new();
     for (task, spec) in workload.tasks.iter().enumerate() {
         let mut held: Vec<LockIx> = Vec::new();

@@ -9,10 +9,10 @@ use crate::bounds::{
     MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
 };
 use crate::error::{Kind, Spot};
-use crate::model::{Class, LockIx, LockKind, Op, Span, Target, TaskSpec, Workload};
+use crate::model::{Class, LockIx, LockKind, Op, Parts, Span, Target, TaskSpec};
 use crate::units::quoted;
 
-pub(super) fn check(workload: &Workload) -> Checked {
+pub(super) fn check(workload: &Parts) -> Checked {
     let lasting: Vec<bool> = workload.tasks.iter().map(|task| lasts(workload, task)).collect();
     for (task, spec) in workload.tasks.iter().enumerate() {
         let mut walk = Walk::new(workload, task, spec, &lasting);
@@ -27,7 +27,7 @@ pub(super) fn check(workload: &Workload) -> Checked {
     Ok(())
 }
 
-pub(super) fn span(workload: &Workload, spot: Spot, field: &'static str, span: Span) -> Checked {
+pub(super) fn span(workload: &Parts, spot: Spot, field: &'static str, span: Span) -> Checked {
     match span {
         Span::Fixed(ns) => time_in_range(spot, field, ns, 0..=MAX_DURATION_NS),
         Span::Drawn(ix) => reference(spot, field, ix, workload.distributions.len()),
@@ -35,12 +35,12 @@ pub(super) fn span(workload: &Workload, spot: Spot, field: &'static str, span: S
 }
 
 /// Whether some time passes between start and end of every task of this kind.
-pub(super) fn lasts(workload: &Workload, task: &TaskSpec) -> bool {
+pub(super) fn lasts(workload: &Parts, task: &TaskSpec) -> bool {
     let until_exit = task.program.iter().take_while(|op| !matches!(op, Op::Exit));
     until_exit.into_iter().any(|op| passes_time(workload, op))
 }
 
-pub(super) fn passes_time(workload: &Workload, op: &Op) -> bool {
+pub(super) fn passes_time(workload: &Parts, op: &Op) -> bool {
     match *op {
         Op::User(span) | Op::Kernel(span) | Op::IrqOff(span) | Op::Sleep(span) => {
             takes_time(workload, span)
@@ -97,7 +97,7 @@ struct OpenLoop {
 }
 
 struct Walk<'a> {
-    workload: &'a Workload,
+    workload: &'a Parts,
     task: usize,
     spec: &'a TaskSpec,
     lasting: &'a [bool],
@@ -112,7 +112,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(workload: &'a Workload, task: usize, spec: &'a TaskSpec, lasting: &'a [bool]) -> Self {
+    fn new(workload: &'a Parts, task: usize, spec: &'a TaskSpec, lasting: &'a [bool]) -> Self {
         Walk {
             workload,
             task,

@@ -1,17 +1,17 @@
 //! Locks, channels, distributions, sources, interventions and expectations, entry by entry.
 
 use super::{
-    Checked, class_change, cpu, flaw, in_range, limit, name, nice, reference, time_in_range,
-    v1_hierarchy,
+    Checked, WEIGHTS, class_change, cpu, flaw, in_range, limit, name, nice, reference,
+    time_in_range, v1_hierarchy,
 };
 use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUES, NS_PER_US};
 use crate::error::{Kind, Spot};
-use crate::model::{Action, Arrivals, Distribution, Expectation, Span, Workload};
+use crate::model::{Action, Arrivals, Distribution, Expectation, Parts, Span, TaskSpec};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
 use std::collections::BTreeSet;
 
-pub(super) fn locks_and_channels(workload: &Workload) -> Checked {
+pub(super) fn locks_and_channels(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, lock) in workload.locks.iter().enumerate() {
         name(Spot::Lock(ix), &lock.name, &mut seen)?;
@@ -32,7 +32,7 @@ pub(super) fn countable(spot: Spot, field: &'static str, value: u64) -> Checked 
     }
 }
 
-pub(super) fn distributions(workload: &Workload) -> Checked {
+pub(super) fn distributions(workload: &Parts) -> Checked {
     for (ix, distribution) in workload.distributions.iter().enumerate() {
         let spot = Spot::Distribution(ix);
         let time = |field, ns| time_in_range(spot, field, ns, 0..=MAX_DURATION_NS);
@@ -71,7 +71,7 @@ pub(super) fn distributions(workload: &Workload) -> Checked {
     Ok(())
 }
 
-pub(super) fn sources(workload: &Workload) -> Checked {
+pub(super) fn sources(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, source) in workload.sources.iter().enumerate() {
         let spot = Spot::Source(ix);
@@ -108,7 +108,7 @@ pub(super) fn sources(workload: &Workload) -> Checked {
 }
 
 /// Whether more than zero time can pass.
-pub(super) fn takes_time(workload: &Workload, span: Span) -> bool {
+pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
     let ix = match span {
         Span::Fixed(ns) => return ns > 0,
         Span::Drawn(ix) => ix,
@@ -123,7 +123,7 @@ pub(super) fn takes_time(workload: &Workload, span: Span) -> bool {
     }
 }
 
-pub(super) fn interventions(workload: &Workload) -> Checked {
+pub(super) fn interventions(workload: &Parts) -> Checked {
     /// Groups visited, at most, in checking writes of v1 limits one after the other.
     const MAX_V1_VISITS: u64 = 200_000_000;
     let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
@@ -166,7 +166,7 @@ pub(super) fn interventions(workload: &Workload) -> Checked {
     Ok(())
 }
 
-fn action(workload: &Workload, spot: Spot, action: &Action) -> Checked {
+fn action(workload: &Parts, spot: Spot, action: &Action) -> Checked {
     let kind = |kind| reference(spot, "task", kind, workload.tasks.len());
     let group = |field, group| reference(spot, field, group, workload.groups.len());
     match *action {
@@ -184,7 +184,7 @@ fn action(workload: &Workload, spot: Spot, action: &Action) -> Checked {
                 let problem = "the root group has no weight";
                 return flaw(spot, "group", Kind::Limit, problem, "a group below it");
             }
-            in_range(spot, "weight", weight.into(), 1..=10_000)
+            in_range(spot, "weight", weight.into(), WEIGHTS)
         }
         Action::Signal { kind: of, .. } => kind(of),
         Action::Move { kind: of, group: to } => {
@@ -215,10 +215,10 @@ fn action(workload: &Workload, spot: Spot, action: &Action) -> Checked {
     }
 }
 
-pub(super) fn expectations(workload: &Workload) -> Checked {
+pub(crate) fn expectations(workload: &Parts) -> Checked {
     let names = Names {
         groups: workload.groups.iter().skip(1).map(|group| group.path.as_str()).collect(),
-        tasks: workload.tasks.iter().map(|task| task.name.as_str()).collect(),
+        tasks: workload.tasks.iter().map(TaskSpec::label).collect(),
     };
     for (ix, expectation) in workload.expectations.iter().enumerate() {
         let spot = Spot::Expectation(ix);

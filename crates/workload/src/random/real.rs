@@ -9,8 +9,9 @@
 
 use super::Dice;
 use crate::build::{Act, Change, Cpus, Group, Machine, Source, Task};
+use crate::checked::Workload;
 use crate::dist::{Domain, Stream};
-use crate::model::{Class, Distribution, LockKind, MachineSpec, Signal, Workload};
+use crate::model::{Class, Distribution, LockKind, MachineSpec, Signal};
 use crate::step::{
     Step, begin, done, every, forever, kernel, lock, move_to, nice, read_lock, recv, repeat, send,
     sleep, syscall, unlock, user, write_lock, yield_now,
@@ -345,7 +346,9 @@ mod tests {
 
     #[test]
     fn nothing_is_round() {
-        for op in (0..300).map(real).flat_map(|w| w.tasks).flat_map(|task| task.program) {
+        for op in
+            (0..300).map(real).flat_map(|w| w.into_parts().tasks).flat_map(|task| task.program)
+        {
             if let Op::User(crate::Span::Fixed(ns)) | Op::Kernel(crate::Span::Fixed(ns)) = op {
                 assert!(ns == 10_000_000_000 || !ns.is_multiple_of(1_000_000), "{ns}");
             }

@@ -2,9 +2,10 @@
 //!
 //! Whatever is tried has passed the checks, so what is left can be printed, read and run again.
 
+use crate::checked::Workload;
 use crate::model::{
     Action, Affinity, ChannelIx, Class, Distribution, Expectation, GroupIx, LockIx, MachineSpec,
-    Op, Span, Target, TaskIx, Workload,
+    Op, Parts, Span, Target, TaskIx,
 };
 use cpumax_limit::Limit;
 
@@ -25,12 +26,12 @@ pub fn minimize(
                 if attempts == 0 {
                     return smallest;
                 }
-                let differs = candidate != smallest && candidate.check().is_ok();
-                attempts -= u64::from(differs);
-                if differs && fails(&candidate) {
-                    smallest = candidate;
-                } else {
-                    ix += 1;
+                let differs = candidate != *smallest;
+                let candidate = Workload::try_from(candidate).ok().filter(|_| differs);
+                attempts -= u64::from(candidate.is_some());
+                match candidate.filter(|candidate| fails(candidate)) {
+                    Some(candidate) => smallest = candidate,
+                    None => ix += 1,
                 }
             }
         }
@@ -41,7 +42,7 @@ pub fn minimize(
 }
 
 /// Leaves out its `ix`-th thing; `None` when there are no more.
-type Pass = fn(&Workload, usize) -> Option<Workload>;
+type Pass = fn(&Parts, usize) -> Option<Parts>;
 
 const PASSES: [Pass; 17] = [
     without_expectations,
@@ -63,32 +64,32 @@ const PASSES: [Pass; 17] = [
     rounder_time,
 ];
 
-fn changed(workload: &Workload, change: impl FnOnce(&mut Workload)) -> Workload {
+fn changed(workload: &Parts, change: impl FnOnce(&mut Parts)) -> Parts {
     let mut workload = workload.clone();
     change(&mut workload);
     workload
 }
 
-fn without_expectations(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_expectations(workload: &Parts, ix: usize) -> Option<Parts> {
     (ix == 0 && !workload.expectations.is_empty())
         .then(|| changed(workload, |w| w.expectations = Vec::<Expectation>::new()))
 }
 
-fn without_intervention(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.interventions.get(ix)?;
     Some(changed(workload, |w| {
         w.interventions.remove(ix);
     }))
 }
 
-fn without_source(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
         w.sources.remove(ix);
     }))
 }
 
-fn without_softirq(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.machine.softirqs.get(ix)?;
     Some(changed(workload, |w| {
         w.machine.softirqs.remove(ix);
@@ -96,7 +97,7 @@ fn without_softirq(workload: &Workload, ix: usize) -> Option<Workload> {
 }
 
 /// A kind and everything that is aimed at it.
-fn without_task(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     let gone = ix as TaskIx;
     Some(changed(workload, |w| {
@@ -123,7 +124,7 @@ fn without_task(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-fn with_one_instance(workload: &Workload, ix: usize) -> Option<Workload> {
+fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
         let count = &mut w.tasks[ix].count;
@@ -131,7 +132,7 @@ fn with_one_instance(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-fn with_an_instance_less(workload: &Workload, ix: usize) -> Option<Workload> {
+fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
         let count = &mut w.tasks[ix].count;
@@ -140,7 +141,7 @@ fn with_an_instance_less(workload: &Workload, ix: usize) -> Option<Workload> {
 }
 
 /// The place of the `ix`-th instruction, counted over all programs.
-fn place(workload: &Workload, ix: usize) -> Option<(usize, usize)> {
+fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
     for (task, spec) in workload.tasks.iter().enumerate() {
         if left < spec.program.len() {
@@ -152,7 +153,7 @@ fn place(workload: &Workload, ix: usize) -> Option<(usize, usize)> {
 }
 
 /// A loop, a system call or a critical section with all that is in it; for anything else, itself.
-fn without_block(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
         let program = &mut w.tasks[task].program;
@@ -164,7 +165,7 @@ fn without_block(workload: &Workload, ix: usize) -> Option<Workload> {
 
 /// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is
 /// inside.
-fn without_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
         let program = &mut w.tasks[task].program;
@@ -210,7 +211,7 @@ fn relink(program: &mut [Op]) {
 }
 
 /// A lock and every instruction that names it.
-fn without_lock(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.locks.get(ix)?;
     let gone = ix as LockIx;
     Some(changed(workload, |w| {
@@ -227,7 +228,7 @@ fn without_lock(workload: &Workload, ix: usize) -> Option<Workload> {
 }
 
 /// A channel, its sources, and every instruction that names it.
-fn without_channel(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.channels.get(ix)?;
     let gone = ix as ChannelIx;
     Some(changed(workload, |w| {
@@ -253,7 +254,7 @@ fn keep_number(ix: &mut u32, gone: u32) -> bool {
 }
 
 /// A group without children; its tasks go to the group above.
-fn without_group(workload: &Workload, ix: usize) -> Option<Workload> {
+fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let ix = ix + 1;
     let parent = workload.groups.get(ix)?.parent?;
     let gone = ix as GroupIx;
@@ -293,7 +294,7 @@ fn without_group(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-fn plain_group(workload: &Workload, ix: usize) -> Option<Workload> {
+fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let (group, what) = (ix / 3 + 1, ix % 3);
     workload.groups.get(group)?;
     Some(changed(workload, |w| match what {
@@ -306,7 +307,7 @@ fn plain_group(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-fn plain_task(workload: &Workload, ix: usize) -> Option<Workload> {
+fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, what) = (ix / 9, ix % 9);
     workload.tasks.get(task)?;
     Some(changed(workload, |w| {
@@ -348,7 +349,7 @@ fn plain_task(workload: &Workload, ix: usize) -> Option<Workload> {
     }))
 }
 
-fn plain_machine(workload: &Workload, ix: usize) -> Option<Workload> {
+fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     let usual = MachineSpec::default();
     (ix < 14).then(|| {
         changed(workload, |w| {
@@ -381,7 +382,7 @@ fn plain_machine(workload: &Workload, ix: usize) -> Option<Workload> {
 }
 
 /// A length that is easier to read.
-fn rounder_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
+fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, at) = place(workload, ix)?;
     Some(changed(workload, |w| match &mut w.tasks[task].program[at] {
         Op::User(Span::Fixed(ns))
@@ -394,7 +395,7 @@ fn rounder_instruction(workload: &Workload, ix: usize) -> Option<Workload> {
 }
 
 /// The same for the length of the whole, when tasks start, and when something is done from outside.
-fn rounder_time(workload: &Workload, ix: usize) -> Option<Workload> {
+fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
     (ix <= tasks + interventions).then(|| {
         changed(workload, |w| {
