@@ -2,13 +2,13 @@
 
 use crate::kernel;
 use crate::plan::LockMade;
-use crate::protocol::{Job, Report};
 use crate::run::{Error, Run};
 use crate::sys;
 use crate::task::SLACK_NS;
 use crate::world::{Cue, FREE, Fault, LIVE, Phase, Slot, Tally, World};
 use cpumax_limit::CpuStat;
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome, Percentiles, ReleaseOutcome, TaskOutcome};
+use cpumax_protocol::{Job, Report};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::AtomicU64;

@@ -1,7 +1,7 @@
 //! A program of the user's own in a virtual machine, in place of scenarios: what it writes is
 //! handed on as it comes.
 
-use crate::protocol::{Command, FromGuest};
+use cpumax_protocol::{Command, FromGuest};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;

@@ -7,11 +7,11 @@ use crate::cgroup::Hierarchy;
 use crate::command;
 use crate::init::{self, Line};
 use crate::kernel;
-use crate::protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
 use crate::run::{self, Error, Place};
 use crate::sys;
 use crate::trace;
 use crate::work::{self, WorkFiles};
+use cpumax_protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
 
 /// Runs until there are no more jobs; the status to exit with.
 pub fn guest() -> i32 {

@@ -10,18 +10,9 @@
 //! machine that is idle it does that anyway.
 
 use crate::sys;
+use cpumax_protocol::hypervisor::{JOBS, PAUSE, SETTLE};
 use std::io;
 use std::time::Duration;
-
-/// Name under which the lab leaves the lines of the jobs.
-pub const JOBS: &str = "opt/cpumax/jobs";
-
-/// What stands there instead while the lab wants to save the state of the machine.
-pub const PAUSE: &str = "pause";
-
-/// Environment variable (set on the kernel's command line) with the seconds to sleep before
-/// anything is measured: a kernel works on long after it has started its first process.
-pub const SETTLE: &str = "CPUMAX_SETTLE_S";
 
 const SELECTOR: u16 = 0x510;
 const DATA: u16 = 0x511;

@@ -1,11 +1,8 @@
 //! Runs a workload with real processes in real cgroups, and returns the same outcome as the model.
 //!
 //! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It
-//! speaks the [`protocol`]: one line of JSON for each message. Everything but that is for Linux on
+//! speaks the [protocol](cpumax_protocol): one line of JSON for each message. Everything but that is for Linux on
 //! x86-64 only.
-
-pub mod hypervisor;
-pub mod protocol;
 
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {
@@ -17,6 +14,7 @@ cfg_if::cfg_if! {
         mod collect;
         mod command;
         mod guest;
+        mod hypervisor;
         mod init;
         mod keepers;
         mod kernel;

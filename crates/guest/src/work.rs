@@ -4,9 +4,9 @@
 //! translates to nearly nothing. The clock is the time-stamp counter: to read it is no system call,
 //! so that a task can look at it without passing the place where it may be throttled.
 
-use crate::protocol::Calibration;
 use crate::sys;
 use crate::writes::{SIZES, Writes};
+use cpumax_protocol::Calibration;
 use std::ptr;
 
 /// Bytes of the buffer that kernel work reads into and writes from.

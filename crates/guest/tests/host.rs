@@ -1,7 +1,7 @@
 //! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing
 //! behind. Where there are no control groups that we may make, there is nothing to be seen.
 
-use cpumax_guest::protocol::{FromGuest, Job, Report, ToGuest};
+use cpumax_protocol::{FromGuest, Job, Report, ToGuest};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -8,7 +8,7 @@ use crate::qemu::{Accelerator, Mode};
 use crate::runner::{Lab, Watch};
 use crate::snapshot::boot_time;
 use crate::vm::{Begin, Machine, Patience, Vm};
-use cpumax_guest::protocol::{self, FromGuest, ToGuest};
+use cpumax_protocol::{self as protocol, FromGuest, ToGuest};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

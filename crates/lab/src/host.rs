@@ -9,7 +9,7 @@ use crate::Error;
 use crate::guest::Guest;
 use crate::others::MachineUse;
 use crate::runner::{Job, Watch, answer};
-use cpumax_guest::protocol::{self, FromGuest, MAX_LINE_BYTES, Report};
+use cpumax_protocol::{self as protocol, FromGuest, MAX_LINE_BYTES, Report};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

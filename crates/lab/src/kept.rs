@@ -4,7 +4,7 @@
 
 use crate::Error;
 use crate::snapshot::{Boot, link};
-use cpumax_guest::protocol::{FromGuest, ToGuest};
+use cpumax_protocol::{FromGuest, ToGuest};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};

@@ -19,7 +19,7 @@ use crate::kvm;
 use crate::qemu::{self, Accelerator, Mode};
 use crate::snapshot::{Boot, Snapshot};
 use crate::vm::{Patience, Vm};
-use cpumax_guest::protocol::{self, FromGuest, Ready, Report, ToGuest};
+use cpumax_protocol::{self as protocol, FromGuest, Ready, Report, ToGuest};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -9,7 +9,7 @@ use crate::qemu::{self, Accelerator, Mode};
 use crate::qmp::{self, Monitor, Said};
 use crate::seat::Seat;
 use crate::turns::Turns;
-use cpumax_guest::protocol::{FromGuest, MAX_LINE_BYTES};
+use cpumax_protocol::{FromGuest, MAX_LINE_BYTES};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs;
@@ -125,7 +125,7 @@ impl Vm {
         let jobs = qemu::memory_file("jobs", machine.jobs.as_bytes())?;
         add(
             "-fw_cfg",
-            format!("name={},file={}", cpumax_guest::hypervisor::JOBS, qemu::path_of(&jobs)),
+            format!("name={},file={}", cpumax_protocol::hypervisor::JOBS, qemu::path_of(&jobs)),
         );
         let initramfs = qemu::memory_file("initramfs", machine.initramfs)?;
         add("-kernel", machine.image.display().to_string());

@@ -4,6 +4,8 @@
 //! number of [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job
 //! may follow in the same boot. The end of the input means the same as [`ToGuest::Quit`].
 
+pub mod hypervisor;
+
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Outcome, Preemption};
 use serde::{Deserialize, Serialize};
