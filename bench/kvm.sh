@@ -6,12 +6,12 @@
 #   sh bench/kvm.sh BIN IMAGE_DEB COMMANDS
 #   sh bench/kvm.sh target/release linux-image-*.deb 'cpumax run small-quota --on vm --kernel 6.12 --mode parallel'
 #
-# BIN is a folder with cpumax and cpumax-guest; IMAGE_DEB is the package of the kernel 6.12 of `cpumax lab list`, which has its
-# modules (apt-get download linux-image-RELEASE). The commands run in a folder that has scenarios/, and find the kernels of KERNELS
-# in cpumax's cache. Needs qemu-system-x86, busybox-static, cpio and xz-utils; it keeps nothing, and takes some two minutes for that.
+# BIN is the folder with cpumax, and the guest is where `make guest` puts it from there (../guest/release); IMAGE_DEB is the
+# package of the kernel 6.12 of `cpumax lab list`, which has its modules (apt-get download linux-image-RELEASE). The commands run in
+# a folder that has scenarios/, and find the kernels of KERNELS in cpumax's cache. Needs qemu-system-x86, busybox-static, cpio and xz-utils; it keeps nothing, and takes some two minutes for that.
 set -eu
-if [ $# -lt 3 ] || ! [ -x "$1/cpumax" ] || ! [ -x "$1/cpumax-guest" ] || ! [ -f "$2" ]; then
-	echo "usage: sh bench/kvm.sh FOLDER_WITH_CPUMAX_AND_ITS_GUEST IMAGE_DEB COMMANDS" >&2
+if [ $# -lt 3 ] || ! [ -x "$1/cpumax" ] || ! [ -x "$1/../guest/release/cpumax-guest" ] || ! [ -f "$2" ]; then
+	echo "usage: sh bench/kvm.sh FOLDER_WITH_CPUMAX IMAGE_DEB COMMANDS" >&2
 	exit 2
 fi
 for tool in qemu-system-x86_64 busybox cpio xz dpkg-deb; do
@@ -31,7 +31,7 @@ mkdir -p "$root/bin" "$root/dev" "$root/proc" "$root/sys" "$root/tmp" "$root/roo
 
 inner=$(command -v qemu-system-x86_64)
 cp "$(command -v busybox)" "$root/bin/busybox"
-cp "$inner" "$bin/cpumax" "$bin/cpumax-guest" "$root/usr/bin"
+cp "$inner" "$bin/cpumax" "$bin/../guest/release/cpumax-guest" "$root/usr/bin"
 # Both are linked with libraries.
 ldd "$inner" "$bin/cpumax" | grep -o '/[^ ]* (' | cut -d ' ' -f 1 | sort -u | xargs cp -L --parents -t "$root"
 modules=/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so

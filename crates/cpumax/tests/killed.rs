@@ -22,7 +22,8 @@ fn cache() -> Option<PathBuf> {
     let folder = set("CPUMAX_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("cpumax")))
         .or_else(|| set("HOME").map(|home| home.join(".cache/cpumax")))?;
-    let program = Path::new(env!("CARGO_BIN_EXE_cpumax")).parent()?.join("../release/cpumax-guest");
+    let program =
+        Path::new(env!("CARGO_BIN_EXE_cpumax")).parent()?.join("../guest/release/cpumax-guest");
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
     let is_here = has_qemu
         && program.exists()

@@ -180,13 +180,25 @@ pub enum Error {
     },
     /// The guest is not where it is looked for.
     #[error(
-        "the guest program is not at {}; `make guest` builds it, and $CPUMAX_GUEST names another \
-         place",
+        "the guest program is not at {}{named}; `make guest` builds it, and $CPUMAX_GUEST names \
+         another place",
         path.display()
     )]
     NoGuest {
         /// Where it was looked for last.
         path: PathBuf,
+        /// Who says so, or nothing.
+        named: &'static str,
+    },
+    /// What is where the guest is looked for cannot be one.
+    #[error("{}{named} {what}: `make guest` builds a guest program that is static", path.display())]
+    OtherGuest {
+        /// The file.
+        path: PathBuf,
+        /// Who names it, or nothing.
+        named: &'static str,
+        /// What it is.
+        what: &'static str,
     },
     /// Somebody wants it to stop.
     #[error("interrupted")]

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "cpumax-guest";
@@ -19,36 +20,62 @@ impl Guest {
     /// `$CPUMAX_GUEST`, or `cpumax-guest` beside this program or where `make guest` puts it.
     ///
     /// # Errors
-    /// [`Error::NoGuest`] when none of these is there and linked so that it needs no library.
+    /// [`Error::NoGuest`] when none of these is there, [`Error::OtherGuest`] when what is there
+    /// cannot run without libraries.
     pub fn find() -> Result<Guest, Error> {
         if let Some(path) = std::env::var_os("CPUMAX_GUEST").map(PathBuf::from) {
-            let bytes = fs::read(&path).map_err(|error| Error::Malformed {
-                path: path.clone(),
-                reason: format!("$CPUMAX_GUEST names it as the guest program, but {error}"),
-            })?;
-            return if is_static(&bytes) {
-                Ok(Guest { path, bytes })
-            } else {
-                Err(Error::Malformed { path, reason: "not a static program".to_owned() })
-            };
+            let named = ", which $CPUMAX_GUEST names,";
+            return Guest::read(path, named)?.map_err(|path| Error::NoGuest { path, named });
         }
         let program = std::env::current_exe().unwrap_or_default();
-        let candidates = candidates(program.parent().unwrap_or(Path::new(".")));
-        let read = |path: &PathBuf| {
-            let bytes = fs::read(path).ok().filter(|bytes| is_static(bytes))?;
-            Some(Guest { path: path.clone(), bytes })
+        Guest::among(candidates(program.parent().unwrap_or(Path::new("."))))
+    }
+
+    /// The first that is a guest; else what is wrong with the first that is there.
+    fn among(places: Vec<PathBuf>) -> Result<Guest, Error> {
+        let mut wrong = None;
+        let mut last = PathBuf::new();
+        for path in places {
+            match Guest::read(path, "") {
+                Ok(Ok(guest)) => return Ok(guest),
+                Ok(Err(path)) => last = path,
+                Err(error) => wrong = wrong.or(Some(error)),
+            }
+        }
+        Err(wrong.unwrap_or(Error::NoGuest { path: last, named: "" }))
+    }
+
+    /// The one at this place; the place again, where nothing is.
+    fn read(path: PathBuf, named: &'static str) -> Result<Result<Guest, PathBuf>, Error> {
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Err(path)),
+            bytes => bytes.map_err(Error::file("read", &path))?,
         };
-        let found = candidates.iter().find_map(read);
-        found.ok_or_else(|| Error::NoGuest { path: candidates[0].clone() })
+        if !is_static(&bytes) {
+            return Err(Error::OtherGuest { path, named, what: what_else(&bytes) });
+        }
+        Ok(Ok(Guest { path, bytes }))
     }
 }
 
-/// Beside this program, and in the folders of a build of either kind; a test is one folder further
-/// down.
+/// Beside this program, where it is installed, and in the folder of a build by `make guest`; a test
+/// is one folder further down. What `cargo build` makes is elsewhere or of the other kind.
 fn candidates(folder: &Path) -> Vec<PathBuf> {
-    let places = ["", "../guest/release", "../../guest/release", "../release", "../../release"];
+    let places = ["", "../guest/release", "../../guest/release"];
     places.iter().map(|place| folder.join(place).join(NAME)).collect()
 }
+
+/// What a program is that is no guest.
+fn what_else(bytes: &[u8]) -> &'static str {
+    if bytes.starts_with(ELF_64) {
+        "needs libraries, and a virtual machine has none"
+    } else {
+        "is no program for x86-64"
+    }
+}
+
+/// How an ELF program of 64 bits begins.
+const ELF_64: &[u8] = b"\x7fELF\x02\x01";
 
 /// Whether an ELF program names no interpreter, which is what loads libraries.
 pub fn is_static(bytes: &[u8]) -> bool {
@@ -59,10 +86,13 @@ pub fn is_static(bytes: &[u8]) -> bool {
     };
     let is_dynamic = || -> Option<bool> {
         let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-        let kind = |index| number(usize::try_from(table + index * size).ok()?, 4);
+        let kind = |index: u64| {
+            let at = index.checked_mul(size).and_then(|offset| table.checked_add(offset));
+            at.and_then(|at| number(usize::try_from(at).ok()?, 4))
+        };
         Some((0..count).any(|index| kind(index) == Some(u64::from(INTERPRETER))))
     };
-    bytes.starts_with(b"\x7fELF\x02\x01") && is_dynamic() == Some(false)
+    bytes.starts_with(ELF_64) && is_dynamic() == Some(false)
 }
 
 #[cfg(test)]
@@ -80,5 +110,47 @@ mod tests {
         assert!(is_static(&program));
         program[64] = 3;
         assert!(!is_static(&program));
+    }
+
+    #[test]
+    fn what_is_there_and_no_guest_is_told_and_one_further_on_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let mut program = vec![0; 64 + 56];
+        program[..6].copy_from_slice(ELF_64);
+        (program[32], program[54], program[56], program[64]) = (64, 56, 1, 3);
+        fs::write(place("dynamic"), &program).unwrap();
+        program[64] = 1;
+        fs::write(place("static"), &program).unwrap();
+        fs::write(place("script"), "#!/bin/sh\n").unwrap();
+        let told = |names: &[&str]| {
+            let places = names.iter().map(|name| place(name)).collect();
+            Guest::among(places).map(|guest| guest.path).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(&["none", "dynamic", "static"]), Ok(place("static")));
+        let dynamic = told(&["none", "dynamic"]).unwrap_err();
+        assert!(dynamic.contains("/dynamic") && dynamic.contains("needs libraries"), "{dynamic}");
+        assert!(dynamic.contains("make guest"), "{dynamic}");
+        assert!(told(&["script"]).unwrap_err().contains("is no program for x86-64"));
+        assert!(told(&["none"]).unwrap_err().contains("/none; `make guest` builds it"));
+    }
+
+    #[test]
+    fn a_build_puts_nothing_where_the_guest_is_looked_for() {
+        let made = ["/target/release", "/target/debug"].map(|folder| Path::new(folder).join(NAME));
+        for folder in ["/target/release", "/target/debug", "/target/debug/deps"] {
+            // What lies beside the program is of the other kind then, and passed over.
+            for place in candidates(Path::new(folder)).iter().skip(1) {
+                let parts = place.components();
+                let mut plain = PathBuf::new();
+                for part in parts {
+                    match part {
+                        std::path::Component::ParentDir => drop(plain.pop()),
+                        part => plain.push(part),
+                    }
+                }
+                assert!(!made.contains(&plain), "{}", plain.display());
+            }
+        }
     }
 }

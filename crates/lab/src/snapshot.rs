@@ -16,9 +16,10 @@ use crate::vm::{Begin, Machine, Patience, Vm};
 use cpumax_protocol::hypervisor::{PAUSE, SETTLE};
 use cpumax_protocol::{FromGuest, Ready};
 use rustix::fs::{AtFlags, CWD, linkat};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, BufReader, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -40,6 +41,25 @@ pub struct Snapshot {
     state: File,
     /// What its guest said of itself.
     pub ready: Ready,
+}
+
+/// What is kept beside a state.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    /// How long the state is.
+    state_bytes: u64,
+    /// What its guest said of itself.
+    ready: Ready,
+}
+
+/// A file, if there is one; anything else of that name is none.
+fn open(path: &Path) -> Result<Option<File>, Error> {
+    match fs::metadata(path) {
+        Ok(data) if data.is_file() => File::open(path).map(Some).map_err(Error::file("read", path)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file("read", path)(error)),
+    }
 }
 
 /// What a machine boots.
@@ -99,17 +119,14 @@ impl Snapshot {
 
     /// One of which not all is there and whole is none.
     fn kept(state: &Path) -> Result<Option<Snapshot>, Error> {
-        let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
-        let file = match File::open(state) {
-            Err(error) if !is_there(&error) => return Ok(None),
-            file => file.map_err(Error::file("read", state))?,
+        let Some(about) = open(&state.with_extension("json"))? else { return Ok(None) };
+        let Ok(about) = serde_json::from_reader::<_, About>(BufReader::new(about)) else {
+            return Ok(None);
         };
-        let path = state.with_extension("json");
-        let text = match fs::read_to_string(&path) {
-            Err(error) if !is_there(&error) => return Ok(None),
-            text => text.map_err(Error::file("read", &path))?,
-        };
-        Ok(serde_json::from_str(&text).ok().map(|ready| Snapshot { state: file, ready }))
+        let Some(file) = open(state)? else { return Ok(None) };
+        let bytes = file.metadata().map_err(Error::file("read", state))?.len();
+        let is_whole = bytes == about.state_bytes;
+        Ok(is_whole.then_some(Snapshot { state: file, ready: about.ready }))
     }
 
     /// Removes the one that is kept: it cannot be restored.
@@ -195,7 +212,7 @@ impl Boot<'_> {
         // It ends when the state is read or the machine is gone; a machine that got half of it says
         // so.
         thread::spawn(move || io::copy(&mut state, &mut writer));
-        vm.resume(stop)?;
+        vm.resume(Patience { deadline: Instant::now() + boot_time(self.mode), stop })?;
         Ok(vm)
     }
 
@@ -265,9 +282,10 @@ impl Boot<'_> {
         // machine did not wait.
         let ready = greeting(&mut again, patience()).inspect_err(|_| *console = again.console())?;
         // What is there is not whole.
-        remove(state, &["vm"]);
+        remove(state, &["vm", "json"]);
         let path = state.with_extension("json");
-        let text = serde_json::to_string(&ready).map_err(io::Error::other);
+        let state_bytes = partial.metadata().map_err(Error::file("read in", folder))?.len();
+        let text = serde_json::to_string(&About { state_bytes, ready }).map_err(io::Error::other);
         text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
         link(&mut partial, state).map_err(Error::file("make", state))
     }
@@ -352,8 +370,9 @@ fn sweep(folder: &Path) {
 
 fn remove(path: &Path, extensions: &[&str]) {
     for extension in extensions {
+        let path = path.with_extension(extension);
         // It can be removed the next time as well.
-        let _ = fs::remove_file(path.with_extension(extension));
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 }
 
@@ -365,12 +384,28 @@ mod tests {
     fn a_state_of_which_not_all_is_whole_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("a.vm");
+        let about = state.with_extension("json");
         let is_kept = || Snapshot::kept(&state).unwrap().is_some();
         assert!(!is_kept());
         fs::write(&state, "state").unwrap();
         assert!(!is_kept());
-        fs::write(state.with_extension("json"), "{\"protocol\":").unwrap();
+        fs::write(&about, "{\"state_bytes\":").unwrap();
         assert!(!is_kept());
+        let whole = About { state_bytes: 5, ready: Ready::default() };
+        fs::write(&about, serde_json::to_string(&whole).unwrap()).unwrap();
+        assert!(is_kept());
+        for part in ["", "stat"] {
+            fs::write(&state, part).unwrap();
+            assert!(!is_kept(), "{part:?}");
+        }
+        remove(&state, &["vm"]);
+        fs::create_dir_all(state.join("a")).unwrap();
+        assert!(!is_kept());
+        fs::remove_file(&about).unwrap();
+        fs::create_dir(&about).unwrap();
+        assert!(!is_kept());
+        remove(&state, &["vm", "json"]);
+        assert!(!state.exists() && !about.exists());
     }
 
     #[test]

@@ -231,12 +231,16 @@ impl Vm {
     /// Waits until the state it was given is there, and lets it go on.
     ///
     /// # Errors
-    /// When the state is not one of such a machine.
-    pub fn resume(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    /// When the state is not one of such a machine, or is not read in time.
+    pub fn resume(&mut self, patience: Patience<'_>) -> Result<(), Error> {
+        let stop = patience.stop;
         loop {
             let state = self.ask("query-status", &Value::Null, stop)?;
             if state.pointer("/status").and_then(Value::as_str) != Some("inmigrate") {
                 break;
+            }
+            if Instant::now() >= patience.deadline {
+                return Err(self.fault("it waits for more of its state"));
             }
             thread::sleep(Duration::from_millis(5));
         }
