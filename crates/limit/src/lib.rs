@@ -7,17 +7,20 @@
 //! that says which rule was broken; what it takes by accident (trailing junk, wrapped numbers) is
 //! taken here too. Nothing in this crate knows of tasks or of time passing.
 
+mod amount;
 mod error;
 mod file;
 mod hierarchy;
 mod number;
 mod rules;
+mod setting;
 mod stat;
 
 pub use error::{Errno, LimitError, Member};
 pub use file::File;
 pub use hierarchy::{Hierarchy, Place, RATIO_ONE};
 pub use rules::Rules;
+pub use setting::{Applied, Missing, Part, Setting, SettingError, Target};
 pub use stat::{CpuStat, LocalStat, StatError};
 
 use std::cmp::Ordering;

@@ -1,0 +1,318 @@
+//! One grammar for limits, whoever has them: `[GROUP:]LIMIT`, several of them with commas between.
+//!
+//! A LIMIT is what is written into a file (`cpu.max=50000 100000`, `cpu.weight=50`), or an amount
+//! of CPU time as the kernel (`50000 100000`), Kubernetes (`500m`, `0.5`), systemd (`50%/10ms`) or
+//! docker (`1.5cpus`) has it, which is written into `cpu.max`. A [`Setting`] keeps what was given
+//! beside what was understood of it, and tells what a given kernel makes of it.
+
+mod error;
+
+pub use error::SettingError;
+
+use crate::amount::{self, Level};
+use crate::{File, Limit, LimitError, Rules};
+use std::fmt;
+use std::str::FromStr;
+
+/// What groups are to have: which files get which values.
+///
+/// ```
+/// use cpumax_limit::{Limit, Rules, Setting};
+///
+/// let setting: Setting = "500m,pod:1".parse()?;
+/// assert_eq!(setting.understood(), ["500m = 50000 100000", "pod:1 = 100000 100000"]);
+/// let container = &setting.parts()[0];
+/// let limit = container.apply(Limit::UNLIMITED, &Rules::NEWEST)?.limit;
+/// assert_eq!(limit.to_string(), "50000 100000");
+/// # Ok::<(), cpumax_limit::SettingError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Setting {
+    given: String,
+    parts: Vec<Part>,
+}
+
+/// What one group is to have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// Which group.
+    pub target: Target,
+    writes: Vec<Write>,
+}
+
+/// Which group a limit is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The one in question.
+    Chosen,
+    /// The one above that: the pod of a container.
+    Pod,
+    /// The one of this path.
+    Path(String),
+}
+
+/// A value for a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Write {
+    file: SetFile,
+    /// As it is written.
+    value: String,
+    /// As it was given, without the group.
+    given: String,
+}
+
+/// A file that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum SetFile {
+    Limit(File),
+    /// v2 `cpu.weight`.
+    Weight,
+}
+
+/// A file that a kernel does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{file} exists from Linux {since} on")]
+pub struct Missing {
+    /// Its name.
+    pub file: &'static str,
+    /// First kernel that has it.
+    pub since: &'static str,
+}
+
+/// What a kernel makes of a [`Part`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The limit of the group.
+    pub limit: Limit,
+    /// Its weight, when that is set.
+    pub weight: Option<u32>,
+    /// What was given and this kernel does not have.
+    pub missing: Vec<Missing>,
+}
+
+impl Setting {
+    /// What each group is to have, in the order given; no group is in it twice.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// What was made of what is not in the kernel's own form: `500m = 50000 100000`.
+    pub fn understood(&self) -> Vec<String> {
+        let of = |part: &Part| {
+            let group = part.target.prefix();
+            let translated = part.writes.iter().filter(|write| write.is_translated());
+            let told = translated.map(|write| format!("{group}{} = {}", write.given, write.value));
+            told.collect::<Vec<_>>()
+        };
+        self.parts.iter().flat_map(of).collect()
+    }
+}
+
+impl Part {
+    /// What a group that has `limit` has after this has been written, in the order given, under a
+    /// kernel with these rules.
+    ///
+    /// # Errors
+    /// The kernel refuses a value, or has none of the files.
+    pub fn apply(&self, limit: Limit, rules: &Rules) -> Result<Applied, SettingError> {
+        let mut applied = Applied { limit, weight: None, missing: Vec::new() };
+        for write in &self.writes {
+            let SetFile::Limit(file) = write.file else {
+                applied.weight = Some(weight(&write.value)?);
+                continue;
+            };
+            match applied.limit.write(file, &write.value, rules) {
+                Ok(limit) => applied.limit = limit,
+                Err(LimitError::NoSuchFile { file, since }) => {
+                    applied.missing.push(Missing { file, since });
+                }
+                Err(why) => return Err(amount::refused(&write.given, why)),
+            }
+        }
+        match applied.missing.first() {
+            Some(&missing) if applied.missing.len() == self.writes.len() => {
+                let given: Vec<&str> = self.writes.iter().map(|w| w.given.as_str()).collect();
+                Err(SettingError::Nothing { given: given.join(","), missing })
+            }
+            _ => Ok(applied),
+        }
+    }
+}
+
+impl Target {
+    /// As it stands before a limit.
+    fn prefix(&self) -> String {
+        match self {
+            Target::Chosen => String::new(),
+            Target::Pod => "pod:".to_owned(),
+            Target::Path(path) => format!("{path}:"),
+        }
+    }
+
+    fn named(&self) -> String {
+        match self {
+            Target::Chosen => "the group".to_owned(),
+            Target::Pod => "the pod".to_owned(),
+            Target::Path(path) => path.clone(),
+        }
+    }
+}
+
+impl FromStr for Setting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Setting, SettingError> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut target = Target::Chosen;
+        for piece in pieces(text) {
+            let (group, given) = match piece.rsplit_once(':') {
+                Some((group, given)) => (Some(group.trim()), given.trim()),
+                None => (None, piece.trim()),
+            };
+            let names_only = group.is_none() && given.starts_with('/');
+            if group == Some("") || given.is_empty() || names_only {
+                return Err(SettingError::NoLimit { text: text.to_owned() });
+            }
+            target = match group {
+                Some("pod") => Target::Pod,
+                Some(path) => Target::Path(path.to_owned()),
+                None => target,
+            };
+            let write = Write::parse(given, target == Target::Pod)?;
+            let Some(part) = parts.iter_mut().find(|part| part.target == target) else {
+                parts.push(Part { target: target.clone(), writes: vec![write] });
+                continue;
+            };
+            if part.writes.iter().any(|earlier| earlier.file == write.file) {
+                let (setting, group) = (text.to_owned(), target.named());
+                return Err(SettingError::Twice { setting, file: write.file.name(), group });
+            }
+            part.writes.push(write);
+        }
+        Ok(Setting { given: text.to_owned(), parts })
+    }
+}
+
+/// As it was given.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.given)
+    }
+}
+
+/// What stands between commas; those in a path, up to its colon, are part of it.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for piece in text.split(',') {
+        match pieces.last_mut().filter(|path| path.starts_with('/') && !path.contains(':')) {
+            Some(path) => {
+                path.push(',');
+                path.push_str(piece);
+            }
+            None => pieces.push(piece.trim_start().to_owned()),
+        }
+    }
+    pieces
+}
+
+impl Write {
+    fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
+        let write = |file, value: String| Write { file, value, given: given.to_owned() };
+        let limit = SetFile::Limit(File::CpuMax);
+        let Some((name, value)) = given.split_once('=') else {
+            if given.starts_with("cpu.") {
+                return Err(SettingError::NoValue { text: given.to_owned() });
+            }
+            let level = if is_pod { Level::Pod } else { Level::Container };
+            let is_own = given.contains(char::is_whitespace) && !given.contains('/');
+            let own = || kernels_own(given, given);
+            let value = if is_own { own() } else { amount::cpu_max(given, level) }?;
+            return Ok(write(limit, value));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        if name == SetFile::Weight.name() {
+            return Ok(write(SetFile::Weight, weight(value)?.to_string()));
+        }
+        let Some(file) = File::ALL.into_iter().find(|file| file.name() == name) else {
+            return Err(SettingError::NoSuchFile { file: name.to_owned() });
+        };
+        let value = match file {
+            File::CpuMax => kernels_own(given, value)?,
+            _ => value.to_owned(),
+        };
+        // Whether it is a value at all; what it is beside others is found when it is applied.
+        Limit::UNLIMITED
+            .write(file, &value, &Rules::NEWEST)
+            .map_err(|why| amount::refused(given, why))?;
+        Ok(write(SetFile::Limit(file), value))
+    }
+
+    /// Whether what is written is not what was given.
+    fn is_translated(&self) -> bool {
+        let given = self.given.split_once('=').map_or(self.given.as_str(), |(_, value)| value);
+        !given.split_whitespace().eq(self.value.split_whitespace())
+    }
+}
+
+impl SetFile {
+    fn name(self) -> &'static str {
+        match self {
+            SetFile::Limit(file) => file.name(),
+            SetFile::Weight => "cpu.weight",
+        }
+    }
+}
+
+fn weight(text: &str) -> Result<u32, SettingError> {
+    match text.parse() {
+        Ok(weight @ 1..=10_000) => Ok(weight),
+        _ => Err(SettingError::Weight { text: text.to_owned() }),
+    }
+}
+
+/// A value for `cpu.max` in the kernel's own form, in which nothing may be left that the kernel
+/// would not read: it stops reading a number at what is none, and ignores the rest.
+fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
+    let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let written = words.join(" ");
+    let whole = match words[..] {
+        [quota] => quota == "max" || is_number(quota),
+        [quota, period] => (quota == "max" || is_number(quota)) && is_number(period),
+        _ => false,
+    };
+    let read = Limit::UNLIMITED
+        .write(File::CpuMax, &written, &Rules::NEWEST)
+        .map_err(|why| amount::refused(given, why));
+    if whole {
+        return read.map(|_| written);
+    }
+    let digits = |word: &str| word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let quota = words.first().map_or("", |word| match *word {
+        "max" => word,
+        word => &word[..digits(word)],
+    });
+    if quota.is_empty() {
+        // The kernel refuses it, too.
+        return read.and(Err(SettingError::NotALimit { text: given.to_owned() }));
+    }
+    let period = words.get(1).map_or("", |word| &word[..digits(word)]);
+    let read = [quota, period].join(" ").trim_end().to_owned();
+    Err(SettingError::CutOff { given: given.to_owned(), read, meant: meant(&words) })
+}
+
+/// What somebody who wrote these words into `cpu.max` may have meant.
+fn meant(words: &[&str]) -> Option<String> {
+    let us = |word: &str| match word {
+        "max" => Some("max".to_owned()),
+        word => amount::time_us(word).or_else(|| word.parse().ok()).map(|us| us.to_string()),
+    };
+    match words {
+        [word] => match amount::cpu_max(word, Level::Container) {
+            Ok(value) => Some(format!("'{word}' without cpu.max= for {value}")),
+            Err(_) => us(word).map(|us| format!("cpu.max={us} for {word}")),
+        },
+        [quota, period] => Some(format!("cpu.max={} {}", us(quota)?, us(period)?)),
+        _ => None,
+    }
+}
