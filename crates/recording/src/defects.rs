@@ -20,9 +20,12 @@ pub struct Defects {
     /// it as long before its first charge of CPU time as that says. (Some kernels record nothing in
     /// the idle task's context.)
     pub missing_idle_switches: u64,
-    /// A thread that slept ran again without a wakeup: taken to be woken, by an interrupt or at a
-    /// fixed time, when it ran.
+    /// A thread that slept ran again without a wakeup: taken to be woken when its CPU ended its idle
+    /// time, if that was not recorded either, else when it ran.
     pub unseen_wakeups: u64,
+    /// A thread that was about to sleep ran again without a wakeup, though no CPU was idle in
+    /// between: taken to have run on, as one does that has a signal pending.
+    pub merged_waits: u64,
     /// Two entries into or two exits from a system call in a row: the missing one is put in or the
     /// second left out.
     pub unpaired_syscalls: u64,
@@ -83,7 +86,15 @@ impl fmt::Display for Defects {
                 self.missing_idle_switches,
                 "switches from idle missing; taken from the CPU time charged next",
             ),
-            (self.unseen_wakeups, "wakeups missing; taken to be when the thread ran again"),
+            (
+                self.unseen_wakeups,
+                "wakeups missing; taken to be at the end of the CPU's idle time, or when the thread \
+                 ran again",
+            ),
+            (
+                self.merged_waits,
+                "threads about to sleep that ran again without a wakeup; taken to have run on",
+            ),
             (
                 self.unpaired_syscalls,
                 "system calls without an entry or exit; completed or left out",

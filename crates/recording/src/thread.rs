@@ -19,6 +19,14 @@ pub(crate) struct Thread {
     pub exited: bool,
     pub steps: Vec<Step>,
     pub waits: Vec<Wait>,
+    /// Waits whose wakeup is missing, but must have come when a CPU ended its idle time.
+    pub placed_waits: u64,
+    /// Waits whose wakeup is missing and may have come any time before the thread ran.
+    pub guessed_waits: u64,
+    /// Times it was about to sleep and ran on, as no wakeup was recorded and no CPU was idle.
+    pub merged_waits: u64,
+    /// Waits (by index) that may turn out to be such, while the recording is read.
+    pub doubtful_waits: Vec<u32>,
     /// CPU time in all.
     pub runtime_ns: u64,
     /// Wall time on a CPU.
@@ -105,13 +113,6 @@ pub(crate) struct Edge {
     pub used: bool,
 }
 
-impl Wait {
-    /// Whether the file tells when it ended.
-    pub fn is_seen(&self) -> bool {
-        !matches!(self.cause, Cause::Unseen | Cause::Interrupt(Interrupt::Unknown))
-    }
-}
-
 impl Thread {
     pub fn new(tid: i32) -> Self {
         Thread {
@@ -124,6 +125,10 @@ impl Thread {
             exited: false,
             steps: Vec::new(),
             waits: Vec::new(),
+            placed_waits: 0,
+            guessed_waits: 0,
+            merged_waits: 0,
+            doubtful_waits: Vec::new(),
             runtime_ns: 0,
             wall_ns: 0,
             starts_in_kernel: None,
@@ -145,6 +150,11 @@ impl Thread {
             return;
         }
         self.runtime_ns = self.runtime_ns.saturating_add(ns);
+        self.push_run(ns);
+    }
+
+    /// Adds to what it does, not to what was charged.
+    pub fn push_run(&mut self, ns: u64) {
         if let Some(Step::Run(last_ns)) = self.steps.last_mut() {
             *last_ns = last_ns.saturating_add(ns);
         } else {

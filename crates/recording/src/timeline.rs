@@ -11,10 +11,11 @@ use crate::Defect;
 use crate::defects::Defects;
 use crate::event::{Event, Irq, Kind, Left, Machine, Named, Note, Sink, TooWrong};
 use crate::syscalls::{Abi, Hint};
-use crate::thread::{Birth, Cause, Edge, Interrupt, Step, Thread, Wait};
+use crate::thread::{Birth, Cause, Edge, Interrupt, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod on_cpu;
+mod wait;
 mod waker;
 
 use on_cpu::OnCpu;
@@ -22,9 +23,6 @@ use waker::Cpu;
 
 /// CPUs beyond this are taken for damage, not for hardware.
 const CPUS_MAX: u32 = 4096;
-/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it
-/// was on its way into the scheduler then.
-const EARLY_WAKE_MAX_NS: u64 = 1_000_000;
 /// So many steps backwards are forgiven, and one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
@@ -53,6 +51,8 @@ pub(crate) struct Timeline {
     pub has_syscalls: bool,
     pub has_runtime: bool,
     pub has_context: bool,
+    /// Whether any wakeup was recorded.
+    pub has_wakeups: bool,
     live: HashMap<i32, Live>,
     cpus: Vec<Cpu>,
     abi: Abi,
@@ -81,14 +81,40 @@ enum State {
     /// Has just been forked, or was preempted, or woken.
     Ready,
     Running(OnCpu),
-    Asleep {
-        since_ns: u64,
-        left: Left,
-        /// Its CPU had nothing else to do then.
-        to_idle: bool,
-        wake: Option<Wake>,
+    /// Has left this CPU some time after, why is not known.
+    Gone {
+        after_ns: u64,
+        cpu: u32,
     },
+    Asleep(Asleep),
     Dead,
+}
+
+/// How a thread got on a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// By a switch that was recorded.
+    Seen { from_idle: bool },
+    /// The CPU was idle and recorded nothing since `earliest_ns`: the first charge of CPU time
+    /// tells when it began.
+    FromIdle { earliest_ns: u64 },
+    /// The switch was lost; the CPU was last seen at `since_ns`.
+    Before { since_ns: u64 },
+}
+
+impl Entry {
+    fn is_seen(self) -> bool {
+        matches!(self, Entry::Seen { .. })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Asleep {
+    since_ns: u64,
+    left: Left,
+    /// The CPU it left.
+    cpu: u32,
+    wake: Option<Wake>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +133,7 @@ impl Timeline {
         let end_ns = self.last_ns;
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
-                self.leave(tid, end_ns, None, false);
+                self.leave(cpu, tid, end_ns, None);
             }
         }
         let mut tids: Vec<i32> = self.live.keys().copied().collect();
@@ -116,6 +142,7 @@ impl Timeline {
             self.settle_wait(tid, end_ns, None);
         }
         self.live = HashMap::new();
+        self.settle_doubtful();
         for thread in &mut self.threads {
             thread.steps.shrink_to_fit();
             thread.waits.shrink_to_fit();
@@ -171,6 +198,8 @@ impl Timeline {
         thread.steps.clear();
         thread.runtime_ns = 0;
         thread.birth = Birth::Present { at_ns: now_ns.saturating_sub(first_ns) };
+        (thread.placed_waits, thread.guessed_waits) = (0, 0);
+        thread.doubtful_waits = Vec::new();
         let waits = std::mem::take(&mut thread.waits);
         for wait in waits {
             if let Cause::Thread { edge } = wait.cause {
@@ -187,37 +216,47 @@ impl Timeline {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
         }
-        let seen_ns = match self.cpus[cpu].current {
-            None => self.first_ns,
+        let last_ns = self.cpus[cpu].last_ns;
+        let entry = match self.cpus[cpu].current {
+            None => Entry::Before { since_ns: last_ns.unwrap_or(self.first_ns) },
             Some(0) => {
                 self.defects.missing_idle_switches += 1;
-                self.cpus[cpu].last_ns
+                self.cpus[cpu].left_idle_ns = Some(now_ns);
+                Entry::FromIdle { earliest_ns: last_ns.unwrap_or(now_ns) }
             }
             Some(other) => {
                 self.defects.mismatched_switches += 1;
-                let last_ns = self.cpus[cpu].last_ns;
-                self.leave(other, last_ns, None, false);
-                last_ns
+                let last_ns = last_ns.unwrap_or(now_ns);
+                self.leave(cpu, other, last_ns, None);
+                Entry::Before { since_ns: last_ns }
             }
         };
-        self.enter(cpu, tid, seen_ns.min(now_ns), true);
+        self.enter(cpu, tid, now_ns, entry);
     }
 
     /// A thread gets on a CPU.
-    fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, guessed: bool) {
+    fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
+        let (since_ns, earliest_ns) = match entry {
+            Entry::Seen { .. } => (now_ns, None),
+            Entry::FromIdle { earliest_ns } => (now_ns, Some(earliest_ns)),
+            Entry::Before { since_ns } => (since_ns.min(now_ns), Some(since_ns)),
+        };
         self.cpus[cpu].current = Some(tid);
         if tid == 0 {
+            self.cpus[cpu].idle_ns = Some(since_ns);
             return;
         }
-        let wait = self.settle_wait(tid, now_ns, Some(guessed));
+        let settled = self.settle_wait(tid, since_ns, Some((cpu, entry)));
         if let State::Running(on) = &self.live(tid).state {
             // It cannot run on two CPUs: the end of its other stay was lost.
             let other = on.cpu as usize;
             self.defects.mismatched_switches += 1;
+            let mut end_ns = since_ns;
             if other != cpu && self.cpus[other].current == Some(tid) {
                 self.cpus[other].current = None;
+                end_ns = self.cpus[other].last_ns.map_or(end_ns, |last_ns| last_ns.min(end_ns));
             }
-            self.leave(tid, now_ns, None, false);
+            self.leave(other, tid, end_ns, None);
         }
         let debt_ns = self.cost.other_ns;
         let early_ns = std::mem::take(&mut self.live(tid).early_charge_ns);
@@ -225,23 +264,26 @@ impl Timeline {
         thread.saw_cpu(cpu);
         thread.run(early_ns, 0);
         // A thread cannot have run before it was woken.
-        let woken_ns = wait.map_or(0, |wait| thread.waits[wait].end_ns);
-        let unseen = wait.filter(|wait| guessed && !thread.waits[*wait].is_seen());
-        let since_ns = now_ns.max(woken_ns);
-        let on = OnCpu::new(cpu as u32, since_ns, guessed, debt_ns, unseen);
+        let seen = settled.filter(|settled| settled.missing.is_none());
+        let woken_ns = seen.map_or(0, |settled| thread.waits[settled.wait].end_ns);
+        let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
+        let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
+        let on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
         self.live(tid).state = State::Running(on);
     }
 
-    /// A thread gets off its CPU; `left` says why, `None` that it is not known. `to_idle`: nothing
-    /// else wanted the CPU.
-    fn leave(&mut self, tid: i32, now_ns: u64, left: Option<Left>, to_idle: bool) {
+    /// A thread gets off its CPU; `left` says why, `None` that it is not known.
+    fn leave(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<Left>) {
         if tid <= 0 {
             return;
         }
         let state = match left {
-            None | Some(Left::Runnable) => State::Ready,
+            None => State::Gone { after_ns: now_ns, cpu: cpu as u32 },
+            Some(Left::Runnable) => State::Ready,
             Some(Left::Dead) => State::Dead,
-            Some(left) => State::Asleep { since_ns: now_ns, left, to_idle, wake: None },
+            Some(left) => {
+                State::Asleep(Asleep { since_ns: now_ns, left, cpu: cpu as u32, wake: None })
+            }
         };
         let live = self.live(tid);
         let ix = live.thread as usize;
@@ -254,41 +296,6 @@ impl Timeline {
         }
     }
 
-    /// A sleeping thread runs again (or the recording ends: `guessed` is `None`): writes down what
-    /// it waited for. Returns the index of the wait.
-    fn settle_wait(&mut self, tid: i32, now_ns: u64, guessed: Option<bool>) -> Option<usize> {
-        let lost = self.defects.lost_events > 0;
-        let live = self.live(tid);
-        let early = live.early_wake.take();
-        let State::Asleep { since_ns, left, to_idle, wake } = live.state else {
-            return None;
-        };
-        let early = early.filter(|wake| since_ns.saturating_sub(wake.at_ns) <= EARLY_WAKE_MAX_NS);
-        let hint = live.call;
-        let ix = live.thread as usize;
-        let wake = if let Some(wake) = wake.or(early) {
-            wake
-        } else {
-            let cause = unseen_wakeup(guessed?, to_idle, lost)?;
-            self.defects.unseen_wakeups += 1;
-            Wake { at_ns: now_ns, cause }
-        };
-        self.live(tid).state = State::Ready;
-        if let Cause::Thread { edge } = wake.cause {
-            self.edges[edge as usize].used = true;
-        }
-        let thread = &mut self.threads[ix];
-        thread.steps.push(Step::Wait(thread.waits.len() as u32));
-        thread.waits.push(Wait {
-            start_ns: since_ns,
-            end_ns: wake.at_ns.max(since_ns),
-            left,
-            cause: wake.cause,
-            hint,
-        });
-        Some(thread.waits.len() - 1)
-    }
-
     fn switch(&mut self, event: &Event<'_>, prev: &Named<'_>, left: Left, next: &Named<'_>) {
         let cpu = event.cpu as usize;
         let now_ns = event.time_ns;
@@ -299,13 +306,17 @@ impl Timeline {
         {
             self.thread_of(prev.tid).saw_group(group);
         }
-        self.leave(prev.tid, now_ns, Some(left), next.tid == 0);
+        self.leave(cpu, prev.tid, now_ns, Some(left));
         self.cpus[cpu].switched();
+        if prev.tid == 0 {
+            self.cpus[cpu].left_idle_ns = None;
+        }
         self.named(next, now_ns);
-        self.enter(cpu, next.tid, now_ns, false);
+        self.enter(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
     }
 
     fn waking(&mut self, event: &Event<'_>, wakee: &Named<'_>) {
+        self.has_wakeups = true;
         if wakee.tid <= 0 {
             return;
         }
@@ -313,7 +324,7 @@ impl Timeline {
         if matches!(self.live(wakee.tid).state, State::Ready | State::Dead) {
             return;
         }
-        if let State::Asleep { wake: Some(_), .. } = self.live(wakee.tid).state {
+        if let State::Asleep(Asleep { wake: Some(_), .. }) = self.live(wakee.tid).state {
             return;
         }
         let cause = match self.waker(event, wakee.tid) {
@@ -325,15 +336,12 @@ impl Timeline {
         let live = self.live(wakee.tid);
         match &mut live.state {
             State::Running(_) => live.early_wake = Some(wake),
-            State::Asleep { wake: slot, .. } => *slot = Some(wake),
+            State::Asleep(asleep) => asleep.wake = Some(wake),
             State::Unknown => {
-                live.state = State::Asleep {
-                    since_ns: first_ns,
-                    left: Left::Sleeping,
-                    to_idle: false,
-                    wake: Some(wake),
-                };
+                let cpu = event.cpu;
+                live.state = asleep(first_ns, cpu, wake);
             }
+            State::Gone { after_ns, cpu } => live.state = asleep(*after_ns, *cpu, wake),
             State::Ready | State::Dead => {}
         }
     }
@@ -413,9 +421,14 @@ impl Timeline {
         let ix = self.live(tid).thread as usize;
         let Some(live) = self.live.get_mut(&tid) else { return };
         match &mut live.state {
-            State::Running(on) => on.charge(ns, now_ns, &mut self.threads[ix]),
+            State::Running(on) => {
+                if let Some(began) = on.charge(ns, now_ns, &mut self.threads[ix]) {
+                    let was_idle = self.cpus[on.cpu as usize].began(&began);
+                    began.woken(was_idle, &mut self.threads[ix]);
+                }
+            }
             // Another CPU may charge it before it does anything that is recorded.
-            State::Ready | State::Asleep { .. } if possible => {
+            State::Ready | State::Gone { .. } | State::Asleep(_) if possible => {
                 live.early_charge_ns = live.early_charge_ns.saturating_add(ns);
             }
             _ => self.defects.stray_runtimes += 1,
@@ -480,18 +493,9 @@ impl Timeline {
     }
 }
 
-/// What a thread that runs again without a wakeup waited for; `None`: it did not wait.
-fn unseen_wakeup(guessed: bool, to_idle: bool, lost: bool) -> Option<Cause> {
-    if guessed || to_idle {
-        // Its CPU had nothing else to do, so it did sleep; and what happens in the idle task's
-        // context is what goes missing most often.
-        Some(Cause::Interrupt(Interrupt::Unknown))
-    } else if lost {
-        Some(Cause::Unseen)
-    } else {
-        // It only tried to sleep: a signal was pending.
-        None
-    }
+/// It is woken, so it slept.
+fn asleep(since_ns: u64, cpu: u32, wake: Wake) -> State {
+    State::Asleep(Asleep { since_ns, left: Left::Sleeping, cpu, wake: Some(wake) })
 }
 
 impl Sink for Timeline {

@@ -1,5 +1,6 @@
 //! One stay of a thread on a CPU: turns wall time into CPU time.
 
+use super::wait::{Missing, Settled};
 use crate::thread::{Step, Thread};
 
 /// More than this above the wall time cannot have been charged.
@@ -14,12 +15,12 @@ pub(crate) struct OnCpu {
     charged_until_ns: u64,
     /// Whether `sched_stat_runtime` told of any part of it: then it tells of all.
     charged: bool,
-    /// Whether it began before it was noticed, so that more may be charged than was seen.
-    partial: bool,
+    /// Where it began before it was noticed: when at the earliest. The first charge tells more.
+    earliest_ns: Option<u64>,
     /// Cost of recording that is still to be taken off.
     debt_ns: u32,
     /// The wait that ended when this began, if only the first charge will tell when that was.
-    unseen_wait: Option<usize>,
+    unseen_wait: Option<Settled>,
 }
 
 /// Something done at a point of wall time.
@@ -31,20 +32,42 @@ struct Point {
     step: Step,
 }
 
+/// When a stay began that was noticed later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    pub at_ns: u64,
+    /// It cannot have been before.
+    pub earliest_ns: u64,
+    /// The wait that ended then.
+    wait: Option<Settled>,
+}
+
+impl Began {
+    /// The thread was woken when its CPU ended its idle time (`was_idle`); if that was not idle,
+    /// the wakeup may be known better.
+    pub fn woken(&self, was_idle: bool, thread: &mut Thread) {
+        if let Some(Settled { wait, missing }) = self.wait
+            && (was_idle || missing != Some(Missing::Placed))
+        {
+            thread.waits[wait].end_ns = self.at_ns;
+        }
+    }
+}
+
 impl OnCpu {
     pub fn new(
         cpu: u32,
         now_ns: u64,
-        partial: bool,
+        earliest_ns: Option<u64>,
         debt_ns: u32,
-        unseen_wait: Option<usize>,
+        unseen_wait: Option<Settled>,
     ) -> Self {
         OnCpu {
             cpu,
             points: Vec::new(),
             charged_until_ns: now_ns,
             charged: false,
-            partial,
+            earliest_ns,
             debt_ns,
             unseen_wait,
         }
@@ -54,7 +77,7 @@ impl OnCpu {
     pub fn restart(&mut self, now_ns: u64) {
         self.points.clear();
         self.charged_until_ns = now_ns;
-        self.partial = true;
+        self.earliest_ns = Some(now_ns);
         self.debt_ns = 0;
         self.unseen_wait = None;
     }
@@ -73,18 +96,19 @@ impl OnCpu {
     }
 
     /// `ns` of CPU time were charged for the time since the last charge: the points in between lie
-    /// at the same share of it as of the wall time.
-    pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) {
-        if self.partial {
-            self.charged_until_ns = self.charged_until_ns.max(now_ns.saturating_sub(ns));
+    /// at the same share of it as of the wall time. Where this tells when the stay began, that is
+    /// returned.
+    pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) -> Option<Began> {
+        let partial = self.earliest_ns.take();
+        if let Some(earliest_ns) = partial {
+            self.charged_until_ns = earliest_ns.max(now_ns.saturating_sub(ns));
         }
-        if let Some(wait) = self.unseen_wait.take() {
-            thread.waits[wait].end_ns = self.charged_until_ns;
-        }
+        let began_ns = self.charged_until_ns;
         let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
         thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
         // The scheduler's clock and that of the recording may differ a little, no more.
-        let most_ns = if self.partial { wall_ns } else { wall_ns.saturating_add(CLOCKS_DIFFER_NS) };
+        let most_ns =
+            if partial.is_some() { wall_ns } else { wall_ns.saturating_add(CLOCKS_DIFFER_NS) };
         let ns = ns.min(most_ns);
         let mut done_ns = 0;
         for point in self.points.drain(..) {
@@ -98,7 +122,8 @@ impl OnCpu {
         thread.run(ns - done_ns, debt_ns);
         self.charged_until_ns = now_ns;
         self.charged = true;
-        self.partial = false;
+        let wait = self.unseen_wait.take();
+        partial.map(|earliest_ns| Began { at_ns: began_ns, earliest_ns, wait })
     }
 
     /// The stay ends. Time after the last charge is not the thread's: the scheduler took it.

@@ -6,6 +6,7 @@
 //! sender's doing, unless the soft interrupt followed a hard one.
 
 use super::Timeline;
+use super::on_cpu::Began;
 use crate::event::{Event, Irq, Kind};
 use crate::thread::Interrupt;
 
@@ -13,6 +14,8 @@ use crate::thread::Interrupt;
 const NET: std::ops::RangeInclusive<u32> = 2..=3;
 /// A soft interrupt that begins so soon after a hard one was raised by it.
 const AFTER_IRQ_NS: u64 = 20_000;
+/// A thread whose own events are missing leaves no gap as long as this: the tick charges it.
+const GAP_MAX_NS: u64 = 1_000_000;
 /// Interrupts nest less deep than this.
 const NESTING_MAX: usize = 8;
 
@@ -22,7 +25,12 @@ pub(crate) struct Cpu {
     /// The thread that runs on it; 0 is the idle task.
     pub current: Option<i32>,
     /// Time of its last event.
-    pub last_ns: u64,
+    pub last_ns: Option<u64>,
+    /// When it went idle last.
+    pub idle_ns: Option<u64>,
+    /// When it went on after that, if it did and the switch was not recorded: what happened on it
+    /// while it was idle was not recorded either.
+    pub left_idle_ns: Option<u64>,
     inside: Vec<Inside>,
     /// When the last interrupt ended, if nothing happened in a thread's context since.
     irq_ended_ns: Option<u64>,
@@ -41,9 +49,20 @@ impl Cpu {
         self.irq_ended_ns = None;
     }
 
+    /// A charge tells when the thread got on it. A gap before that was idle time: returns whether it
+    /// was.
+    pub fn began(&mut self, began: &Began) -> bool {
+        let gap = began.at_ns - began.earliest_ns > GAP_MAX_NS;
+        let was_idle = gap || self.left_idle_ns.is_some_and(|ns| ns > began.at_ns);
+        if was_idle {
+            self.left_idle_ns = Some(began.at_ns);
+        }
+        was_idle
+    }
+
     /// Keeps track of interrupts, after the event has been dealt with.
     pub fn follow(&mut self, event: &Event<'_>) {
-        self.last_ns = event.time_ns;
+        self.last_ns = Some(event.time_ns);
         match event.kind {
             Kind::IrqEnter(irq) => self.push(Inside::Hard(irq)),
             Kind::IrqExit(irq) => {

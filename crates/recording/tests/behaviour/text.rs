@@ -370,7 +370,7 @@ fn the_recorder_is_left_out_and_counted() {
 #[test]
 fn lost_events_are_counted_and_bridged() {
     let mut script = Script::default();
-    script.switch(0, 0, "other/9", "S", "job/1");
+    script.switch(0, 0, "other/9", "S", "job/1").wake(5, 0, "job/1", "other/7");
     script.switch(10, 0, "job/1", "S", "other/8");
     script.line(15, 0, "other/8", "PERF_RECORD_LOST lost 7");
     // Its wakeup and the switch to it are among the lost.

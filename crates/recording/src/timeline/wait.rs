@@ -1,0 +1,245 @@
+//! What a thread waited for, and when that ended where no wakeup was recorded.
+//!
+//! Some kernels record nothing in the idle task's context: neither the wakeups that end the idle
+//! time of a CPU nor the switch to the thread that runs then. But nothing else goes missing there,
+//! so a thread that sleeps, runs again and was not woken in any event was woken when a CPU ended
+//! its idle time. A CPU that goes idle has nothing to run: a thread that left it before did sleep,
+//! and was woken when that CPU went on, if it runs there.
+//!
+//! Where no CPU was idle since it left, the thread only tried to sleep, because a signal was
+//! pending; if the recording holds no wakeups at all, it may as well have slept.
+
+use super::{Asleep, Entry, State, Timeline, Wake};
+use crate::event::Left;
+use crate::thread::{Cause, Interrupt, Step, Thread, Wait};
+
+/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it
+/// was on its way into the scheduler then.
+const EARLY_WAKE_MAX_NS: u64 = 1_000_000;
+
+/// How a wakeup that was not recorded is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// A CPU ended its idle time then.
+    Placed,
+    /// It came before the thread ran.
+    Guessed,
+    /// There may have been no sleep.
+    Doubtful,
+}
+
+/// A wait that has been written down.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settled {
+    /// Its index.
+    pub wait: usize,
+    /// How it is known if the wakeup was not recorded.
+    pub missing: Option<Missing>,
+}
+
+impl Timeline {
+    /// A sleeping thread runs again on a CPU (or the recording ends: `on` is `None`): writes down
+    /// what it waited for.
+    pub(super) fn settle_wait(
+        &mut self,
+        tid: i32,
+        now_ns: u64,
+        on: Option<(usize, Entry)>,
+    ) -> Option<Settled> {
+        let first_ns = self.first_ns;
+        let live = self.live(tid);
+        let early = live.early_wake.take();
+        let hint = live.call;
+        let ix = live.thread as usize;
+        let asleep = match live.state {
+            State::Asleep(asleep) => asleep,
+            State::Unknown if now_ns > first_ns => {
+                let (cpu, _) = on?;
+                Asleep { since_ns: first_ns, left: Left::Sleeping, cpu: cpu as u32, wake: None }
+            }
+            _ => return None,
+        };
+        let was_early =
+            |wake: &Wake| asleep.since_ns.saturating_sub(wake.at_ns) <= EARLY_WAKE_MAX_NS;
+        let seen = asleep.wake.or(early.filter(was_early));
+        let (wake, missing) = if let Some(wake) = seen {
+            (wake, None)
+        } else {
+            let (wake, missing) = self.missing_wakeup(&asleep, now_ns, on?);
+            (wake, Some(missing))
+        };
+        self.live(tid).state = State::Ready;
+        if let Cause::Thread { edge } = wake.cause {
+            self.edges[edge as usize].used = true;
+        }
+        let thread = &mut self.threads[ix];
+        let wait = thread.waits.len();
+        match missing {
+            None => {}
+            Some(Missing::Placed) => thread.placed_waits += 1,
+            Some(Missing::Guessed) => thread.guessed_waits += 1,
+            Some(Missing::Doubtful) => thread.doubtful_waits.push(wait as u32),
+        }
+        thread.steps.push(Step::Wait(wait as u32));
+        thread.waits.push(Wait {
+            start_ns: asleep.since_ns,
+            end_ns: wake.at_ns.max(asleep.since_ns),
+            left: asleep.left,
+            cause: wake.cause,
+            hint,
+        });
+        Some(Settled { wait, missing })
+    }
+
+    /// When a thread was woken that runs again without a wakeup.
+    fn missing_wakeup(
+        &self,
+        asleep: &Asleep,
+        now_ns: u64,
+        (cpu, entry): (usize, Entry),
+    ) -> (Wake, Missing) {
+        let slept_on = asleep.cpu as usize;
+        let unrecorded =
+            |at: usize| self.cpus[at].left_idle_ns.filter(|ended_ns| *ended_ns > asleep.since_ns);
+        // Where both CPUs were idle, it may have been woken on either, a moment ago.
+        let both_idle =
+            self.cpus[slept_on].current == Some(0) && entry == Entry::Seen { from_idle: true };
+        let elsewhere = || unrecorded(slept_on).filter(|_| !both_idle);
+        let interrupt = Cause::Interrupt(Interrupt::Unknown);
+        if let Some(at_ns) = unrecorded(cpu).or_else(elsewhere) {
+            return (Wake { at_ns: at_ns.min(now_ns), cause: interrupt }, Missing::Placed);
+        }
+        let was_idle = self.cpus[slept_on].idle_ns.is_some_and(|ns| ns >= asleep.since_ns);
+        if was_idle || !entry.is_seen() {
+            return (Wake { at_ns: now_ns, cause: interrupt }, Missing::Guessed);
+        }
+        let unseen = Wake { at_ns: now_ns, cause: Cause::Unseen };
+        let lost = self.defects.lost_events > 0;
+        (unseen, if lost { Missing::Guessed } else { Missing::Doubtful })
+    }
+
+    /// Decides, once all is read, whether doubtful waits were any.
+    pub(super) fn settle_doubtful(&mut self) {
+        for thread in &mut self.threads {
+            let doubtful = std::mem::take(&mut thread.doubtful_waits);
+            if doubtful.is_empty() {
+                continue;
+            }
+            if self.has_wakeups {
+                // One that was not seen before was there from the beginning.
+                let after_first =
+                    |wait: &&u32| thread.waits[**wait as usize].start_ns > self.first_ns;
+                let merged = doubtful.iter().filter(after_first).count() as u64;
+                self.defects.merged_waits += merged;
+                thread.merged_waits = merged;
+                drop_waits(thread, &doubtful);
+            } else {
+                thread.guessed_waits += doubtful.len() as u64;
+            }
+        }
+        let missing = self.threads.iter().map(|t| t.placed_waits + t.guessed_waits);
+        self.defects.unseen_wakeups = missing.sum();
+    }
+}
+
+/// Takes waits (in order) out of the thread's life: it ran on.
+fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
+    let steps = std::mem::take(&mut thread.steps);
+    thread.steps.reserve(steps.len());
+    let mut gone = 0;
+    for step in steps {
+        match step {
+            Step::Wait(wait) if dropped.get(gone) == Some(&wait) => gone += 1,
+            Step::Wait(wait) => thread.steps.push(Step::Wait(wait - gone as u32)),
+            Step::Run(ns) => thread.push_run(ns),
+            other => thread.steps.push(other),
+        }
+    }
+    let mut ix = 0;
+    thread.waits.retain(|_| {
+        ix += 1;
+        dropped.binary_search(&(ix - 1)).is_err()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Defect;
+    use crate::event::{Event, Machine, Note, Sink, TooWrong};
+    use crate::perf_data;
+    use crate::thread::{Thread, Wait};
+    use crate::timeline::{EventCost, Timeline};
+    use std::fs::File;
+    use std::path::Path;
+
+    /// How far a wakeup may be placed from where it was, ns.
+    const NEAR_NS: u64 = 100_000;
+
+    /// Leaves out what happens in the idle task's context on CPU 0.
+    struct Silent {
+        timeline: Timeline,
+        silent: bool,
+    }
+
+    impl Sink for Silent {
+        fn machine(&mut self, machine: Machine) {
+            self.timeline.machine(machine);
+        }
+
+        fn event(&mut self, event: &Event<'_>) -> Result<(), TooWrong> {
+            if self.silent && event.tid == 0 && event.cpu == 0 {
+                return Ok(());
+            }
+            self.timeline.event(event)
+        }
+
+        fn note(&mut self, note: &Note<'_>) {
+            self.timeline.note(note);
+        }
+
+        fn defect(&mut self, defect: Defect) {
+            self.timeline.defect(defect);
+        }
+    }
+
+    fn read(name: &str, silent: bool) -> Timeline {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings").join(name);
+        let timeline = Timeline::new(EventCost::default());
+        let mut sink = Silent { timeline, silent };
+        perf_data::read(name, File::open(path).unwrap(), &mut sink).unwrap();
+        sink.timeline.finish();
+        sink.timeline
+    }
+
+    /// How many waits there are and how many end elsewhere; threads whose own events perf does not
+    /// see are left out.
+    fn moved(name: &str, whole: &Timeline, silent: &Timeline) -> (usize, usize) {
+        let (mut waits, mut moved) = (0, 0);
+        for thread in whole.threads.iter().filter(|thread| !thread.comm.starts_with("xxx")) {
+            let same = |other: &&Thread| (other.tid, &other.comm) == (thread.tid, &thread.comm);
+            let found = &silent.threads.iter().find(same).unwrap().waits;
+            assert_eq!(thread.waits.len(), found.len(), "{name}: waits of {}", thread.tid);
+            waits += found.len();
+            let far = |(a, b): &(&Wait, &Wait)| a.end_ns.abs_diff(b.end_ns) > NEAR_NS;
+            moved += thread.waits.iter().zip(found).filter(far).count();
+        }
+        (waits, moved)
+    }
+
+    #[test]
+    fn wakeups_that_a_silent_cpu_did_not_record_are_found() {
+        let placed = |timeline: &Timeline| -> u64 {
+            timeline.threads.iter().map(|thread| thread.placed_waits).sum()
+        };
+        for (name, may_be_off) in
+            [("bursts", 0), ("pipeline", 0), ("web-rate", 0), ("web-closed", 3)]
+        {
+            let name = format!("{name}.perf.data");
+            let (whole, silent) = (read(&name, false), read(&name, true));
+            let more = placed(&silent) - placed(&whole);
+            assert!(more > 80, "{name}: only {more} wakeups are missing");
+            let (waits, moved) = moved(&name, &whole, &silent);
+            assert!(moved <= may_be_off, "{name}: {moved} of {waits} waits end elsewhere");
+        }
+    }
+}
