@@ -84,6 +84,7 @@ pub struct Plan {
 /// What cannot be done, and why.
 pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     check_machine(workload, facts)?;
+    check_sources(workload)?;
     let interrupts_hz = owner::interrupts_hz(workload, facts)?;
     let mut plan = Plan { interrupts_hz, ..Plan::default() };
     for spec in &workload.tasks {
@@ -132,6 +133,21 @@ fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     Ok(())
 }
 
+/// Jobs, and tokens that are lost, are the model's alone.
+fn check_sources(workload: &Workload) -> Result<(), String> {
+    for source in &workload.sources {
+        let name = &source.name;
+        if let Some(&job) = source.jobs.first() {
+            let job = &workload.jobs[job as usize].name;
+            return Err(format!("source {name:?} sends job {job:?}: only the model runs jobs"));
+        }
+        if source.lossy {
+            return Err(format!("source {name:?} is lossy: only the model loses tokens"));
+        }
+    }
+    Ok(())
+}
+
 fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
     let name = &spec.name;
     if spec.class == Class::Kthread {
@@ -155,6 +171,16 @@ fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(
             }
             Op::Send { n, .. } | Op::Recv { n, .. } if n > MAX_TOKENS => {
                 return Err(format!("task {name:?}: {n} tokens at once, at most {MAX_TOKENS}"));
+            }
+            Op::Post { job, .. } | Op::After { job, .. } => {
+                let job = &workload.jobs[job as usize].name;
+                return Err(format!("task {name:?} posts job {job:?}: only the model runs jobs"));
+            }
+            Op::Serve { channel } => {
+                let channel = &workload.channels[channel as usize].name;
+                return Err(format!(
+                    "task {name:?} serves channel {channel:?}: only the model runs jobs"
+                ));
             }
             Op::SetClass { class: Class::Kthread, .. } => {
                 return Err(format!("task {name:?}: nothing becomes a kernel thread"));
@@ -531,5 +557,29 @@ mod tests {
         let held = "{ lock = \"l\", mode = \"write\" }, { user = \"1ms\" }, { unlock = \"l\" }";
         assert!(of(true, held, kill).unwrap_err().contains("stay locked"));
         assert!(of(false, HELD, kill).is_ok(), "the kernel releases an inode's lock");
+    }
+
+    #[test]
+    fn jobs_are_refused_by_name() {
+        let more =
+            "[[channel]]\nname = \"c\"\n[[job]]\nname = \"j\"\nprogram = [{ user = \"1ms\" }]\n";
+        let work = "{ user = \"1ms\" }";
+        assert!(of(true, work, more).is_ok(), "a job that nobody does stands in nobody's way");
+        let program = |step: &str| of(true, &format!("{work}, {step}"), more).unwrap_err();
+        for step in
+            ["{ post = \"j\", to = \"c\" }", "{ after = \"1ms\", post = \"j\", to = \"c\" }"]
+        {
+            let refused = program(step);
+            assert_eq!(refused, "task \"t\" posts job \"j\": only the model runs jobs");
+        }
+        let refused = program("{ serve = \"c\" }");
+        assert_eq!(refused, "task \"t\" serves channel \"c\": only the model runs jobs");
+        let source = |what: &str| {
+            let source = "[[source]]\nname = \"s\"\nchannel = \"c\"\nevery = \"1ms\"\n";
+            of(true, work, &format!("{more}{source}{what}")).unwrap_err()
+        };
+        let refused = source("jobs = [\"j\"]");
+        assert_eq!(refused, "source \"s\" sends job \"j\": only the model runs jobs");
+        assert!(source("lossy = true").contains("source \"s\" is lossy"));
     }
 }

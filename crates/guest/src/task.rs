@@ -151,7 +151,14 @@ impl Task {
             Op::Done => self.done(self.world.now_ns()),
             Op::LoopStart { times, end } => self.loop_start(times, end),
             Op::LoopEnd { start } => self.loop_end(start),
-            Op::EnterKernel | Op::ExitKernel | Op::IrqOff(_) | Op::Exit => {}
+            // The plan refuses what is not done here.
+            Op::EnterKernel
+            | Op::ExitKernel
+            | Op::IrqOff(_)
+            | Op::Exit
+            | Op::Serve { .. }
+            | Op::Post { .. }
+            | Op::After { .. } => {}
         }
         // To look is a call, so only behind one.
         if op.is_call() && !self.world.is_exact {

@@ -64,7 +64,7 @@ impl Machine<'_> {
     /// A call needs some time until it asks for a lock, which is part of its length.
     pub(crate) fn enters(&mut self, task: TaskId) {
         let t = &self.tasks[task];
-        let next = self.workload.tasks[t.kind as usize].program.get(t.pc as usize);
+        let next = self.program_of(task).get(t.pc as usize);
         if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
@@ -133,7 +133,7 @@ impl Machine<'_> {
     /// to take it and put it back is in no length.
     pub(crate) fn goes_down_list(&mut self, task: TaskId) {
         let t = &self.tasks[task];
-        let program = &self.workload.tasks[t.kind as usize].program;
+        let program = self.program_of(task);
         let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
         let Some(&Op::Lock { lock, .. }) = before else { return };
         let lock = &self.locks[LockId(lock)];

@@ -22,6 +22,7 @@ impl Machine<'_> {
             verdict.and_then(|()| self.cpus.ids().try_for_each(|cpu| self.check_cpu(cpu)));
         let verdict = verdict.and_then(|()| self.check_groups());
         let verdict = verdict.and_then(|()| self.check_locks());
+        let verdict = verdict.and_then(|()| self.check_tokens());
         if let Err(what) = verdict {
             self.failed = Some(Error::Invariant { at_ns: self.now, what });
         }

@@ -57,6 +57,14 @@ impl Latencies {
         histogram
     }
 
+    #[cfg(test)]
+    pub fn mean_ns(&self) -> f64 {
+        match &self.rest {
+            Some(histogram) => histogram.mean(),
+            None => self.exact.iter().sum::<u64>() as f64 / self.exact.len().max(1) as f64,
+        }
+    }
+
     /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first.
     pub fn percentiles(&mut self) -> Percentiles {
         let at = |of: f64| match &self.rest {

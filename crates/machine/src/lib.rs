@@ -15,6 +15,7 @@ mod gather;
 mod group;
 mod ids;
 pub mod interleave;
+mod job;
 pub mod kernel;
 mod latency;
 mod lock;
@@ -93,6 +94,15 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
+    /// A program has more and more tokens come later.
+    #[error(
+        "more than {MAX_TOKENS_DUE} tokens are to come later at {at_ns} ns: `after` is executed \
+         faster than its tokens come"
+    )]
+    TooManyDue {
+        /// When, ns.
+        at_ns: u64,
+    },
     /// The model contradicts itself (`check` only): a fault of the model, worth a report.
     #[error("invariant broken at {at_ns} ns: {what}")]
     Invariant {
@@ -102,6 +112,9 @@ pub enum Error {
         what: String,
     },
 }
+
+/// Most tokens that may be on their way to their channels at once ([`cpumax_workload::Op::After`]).
+pub const MAX_TOKENS_DUE: usize = 1_000_000;
 
 /// Called now and then with the simulated time reached, ns; may stop the run.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;

@@ -14,6 +14,7 @@
 
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
+use crate::job::{NO_JOB, Token};
 use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
@@ -89,7 +90,10 @@ pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) ->
     let kind = workload.locks[lock as usize].kind;
     matches!(kind, LockKind::Mutex | LockKind::Rwsem)
         && !preempt.is_rt()
-        && workload.tasks.iter().any(|kind| takes_in_kernel(kind, lock))
+        && (workload.tasks.iter())
+            .map(|kind| (&kind.program, kind.class == Class::Kthread))
+            .chain(workload.jobs.iter().map(|job| (&job.program, false)))
+            .any(|(program, is_kthread)| takes_in_kernel(program, is_kthread, lock))
 }
 
 /// Whether work under that lock is one with taking it, beside a real kernel: a write to a file,
@@ -98,21 +102,20 @@ pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
     if workload.is_memory_map(lock) {
         return true;
     }
-    let reads = |kind: &&TaskSpec| {
-        let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
-        kind.program.iter().any(asks)
-    };
-    // Of a kind that is forked there may be several.
+    let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
+    let reads = |kind: &&TaskSpec| kind.program.iter().any(asks);
+    // Of a kind that is forked there may be several, and several may do a job.
     let count = |kind: &TaskSpec| if kind.count == 0 { 2 } else { u64::from(kind.count) };
     workload.tasks.iter().filter(reads).map(count).sum::<u64>() <= 1
+        && !workload.jobs.iter().any(|job| job.program.iter().any(asks))
 }
 
-fn takes_in_kernel(kind: &TaskSpec, lock: LockIx) -> bool {
-    let mut inside = kind.class == Class::Kthread;
-    for op in &kind.program {
+fn takes_in_kernel(program: &[Op], is_kthread: bool, lock: LockIx) -> bool {
+    let mut inside = is_kthread;
+    for op in program {
         match *op {
             Op::EnterKernel => inside = true,
-            Op::ExitKernel => inside = kind.class == Class::Kthread,
+            Op::ExitKernel => inside = is_kthread,
             Op::Lock { lock: taken, .. } if inside && taken == lock => return true,
             _ => {}
         }
@@ -120,12 +123,19 @@ fn takes_in_kernel(kind: &TaskSpec, lock: LockIx) -> bool {
     false
 }
 
+/// Tokens that came one after the other and bring the same.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived {
+    pub token: Token,
+    pub n: u64,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
     pub capacity: u64,
     pub tokens: u64,
-    /// When the tokens in it came, ns, and how many at that time; oldest first.
-    pub arrivals: VecDeque<(u64, u64)>,
+    /// The tokens in it, oldest first.
+    pub arrivals: VecDeque<Arrived>,
     pub receivers: VecDeque<TaskId>,
     /// Who comes by may take a token for which another one was woken.
     pub barging: bool,
@@ -148,31 +158,35 @@ impl Channel {
         }
     }
 
-    fn put(&mut self, now: u64, n: u64) {
+    fn put(&mut self, token: Token, n: u64) {
         self.tokens = self.tokens.saturating_add(n);
         match self.arrivals.back_mut() {
-            Some((time, count)) if *time == now => *count = count.saturating_add(n),
-            _ => self.arrivals.push_back((now, n)),
+            Some(last) if last.token == token => last.n = last.n.saturating_add(n),
+            _ => self.arrivals.push_back(Arrived { token, n }),
         }
     }
 
-    /// Takes `n` tokens, which must be there; tells when the last of them came.
-    fn take(&mut self, mut n: u64) -> u64 {
+    /// Takes `n` tokens, which must be there; tells what the last of them brings, and how many of
+    /// those before it carry a job.
+    fn take(&mut self, mut n: u64) -> (Token, u64) {
         self.tokens -= n;
-        let mut came = 0;
-        while let Some((time, count)) = self.arrivals.front_mut() {
-            came = *time;
-            if *count > n {
-                *count -= n;
+        let mut last = Token { since_ns: 0, job: NO_JOB };
+        let mut jobs = 0;
+        while let Some(first) = self.arrivals.front_mut() {
+            last = first.token;
+            let taken = first.n.min(n);
+            jobs += if last.job == NO_JOB { 0 } else { taken };
+            n -= taken;
+            first.n -= taken;
+            if first.n > 0 {
                 break;
             }
-            n -= *count;
             self.arrivals.pop_front();
             if n == 0 {
                 break;
             }
         }
-        came
+        (last, jobs.saturating_sub(u64::from(last.job != NO_JOB)))
     }
 
     /// A sender of more than fits waits only until it is empty.
@@ -186,9 +200,14 @@ impl Machine<'_> {
         for channel in &self.workload.channels {
             self.channels.push(Channel::new(channel.capacity));
         }
-        for op in self.workload.tasks.iter().flat_map(|kind| &kind.program) {
-            if let Op::Recv { channel, n: 2.. } = *op {
-                self.channels[ChannelId(channel)].barging = false;
+        for op in self.workload.programs().flatten() {
+            match *op {
+                Op::Recv { channel, n: 2.. } => {
+                    self.channels[ChannelId(channel)].barging = false;
+                }
+                // Of those who are idle each token wakes one.
+                Op::Serve { channel } => self.channels[ChannelId(channel)].polled = true,
+                _ => {}
             }
         }
         for source in &self.workload.sources {
@@ -387,7 +406,8 @@ impl Machine<'_> {
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let c = &mut self.channels[channel];
         if c.senders.is_empty() && c.has_room(n) {
-            self.put_tokens(channel, n, self.now);
+            let token = self.token_of(task);
+            self.put_tokens(channel, n, token);
         } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
             self.tasks[task].tokens = n;
@@ -395,11 +415,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Tokens that were sent then arrive, for those who wait.
-    pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, sent_ns: u64) {
+    /// Tokens arrive, for those who wait.
+    pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
+        self.tally.put += if token.job == NO_JOB { 0 } else { n };
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
-        c.put(sent_ns, n);
+        c.put(token, n);
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
@@ -423,8 +444,7 @@ impl Machine<'_> {
                 break;
             }
             self.channels[channel].receivers.pop_front();
-            let came = self.channels[channel].take(wanted);
-            self.tasks[receiver].request_start_ns = came;
+            self.takes_tokens(receiver, channel, wanted);
             self.wake_in_sync(receiver);
             self.serve_senders(channel);
         }
@@ -437,12 +457,13 @@ impl Machine<'_> {
                 break;
             }
             self.channels[channel].senders.pop_front();
+            let token = self.token_of(sender);
             if self.channels[channel].barging {
-                self.put_tokens(channel, n, self.now);
+                self.put_tokens(channel, n, token);
             } else {
                 // Whoever calls this serves receivers next.
-                let now = self.now;
-                self.channels[channel].put(now, n);
+                self.tally.put += if token.job == NO_JOB { 0 } else { n };
+                self.channels[channel].put(token, n);
             }
             self.wake_in_sync(sender);
         }
@@ -455,8 +476,8 @@ impl Machine<'_> {
         let c = &mut self.channels[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
             self.tasks[task].again = false;
-            self.tasks[task].request_start_ns = c.take(n);
-            let leaves_some = c.tokens > 0;
+            let leaves_some = c.tokens > n;
+            self.takes_tokens(task, channel, n);
             self.serve_senders(channel);
             if !self.channels[channel].barging {
                 self.serve_receivers(channel);
@@ -476,6 +497,12 @@ impl Machine<'_> {
         self.channels[channel].receivers.push_back(task);
         self.tasks[task].tokens = n;
         self.block(task, Wait::Receive(channel));
+    }
+
+    fn takes_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+        let (token, ignored) = self.channels[channel].take(n);
+        self.tally.ignored += ignored;
+        self.takes_token(task, token);
     }
 
     /// A signal takes a task out of what it waits for; false if it cannot.

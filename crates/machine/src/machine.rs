@@ -14,6 +14,7 @@ use crate::fair::pelt::Queued;
 use crate::fair::util::Use;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::job::{Due, Tally};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_written};
 use crate::noise::Noise;
@@ -22,7 +23,7 @@ use crate::task::{Code, Task};
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
-use cpumax_workload::{Domain, Preempt, Stream, Workload};
+use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
 
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,8 @@ pub(crate) enum Event {
     NextWakeUp { task: TaskId, sleeps: u32 },
     /// It is the turn of one of several readers who were let in by a lock.
     WakeReader { task: TaskId },
+    /// A token comes that was posted for later.
+    Comes { place: u32 },
     /// A source's next token arrives.
     Arrival { source: u32 },
     /// An intervention is due.
@@ -115,6 +118,10 @@ pub(crate) struct Machine<'a> {
     pub locks: Arena<LockId, Lock>,
     pub channels: Arena<ChannelId, Channel>,
     pub sources: Vec<SourceState>,
+    /// What tasks execute: the programs of all kinds, then those of all jobs.
+    pub programs: Vec<&'a [Op]>,
+    pub due: Due,
+    pub tally: Tally,
     /// CPU sets as bit masks; the first allows all.
     pub masks: Vec<Mask>,
     /// Tasks of the workload so far.
@@ -249,6 +256,9 @@ impl<'a> Machine<'a> {
             locks: Arena::new(),
             channels: Arena::new(),
             sources: Vec::new(),
+            programs: workload.programs().collect(),
+            due: Due::default(),
+            tally: Tally::default(),
             masks: vec![everywhere],
             numbered: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
@@ -431,9 +441,10 @@ impl<'a> Machine<'a> {
     fn fire(&mut self, event: Event) {
         let at_ns = match event {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
-            Event::Start { .. } | Event::Arrival { .. } | Event::Intervention { .. } => {
-                self.outside_comes_at()
-            }
+            Event::Start { .. }
+            | Event::Arrival { .. }
+            | Event::Comes { .. }
+            | Event::Intervention { .. } => self.outside_comes_at(),
             _ => None,
         };
         match at_ns {
@@ -448,6 +459,7 @@ impl<'a> Machine<'a> {
             Event::Start { .. }
             | Event::Birth { .. }
             | Event::Arrival { .. }
+            | Event::Comes { .. }
             | Event::Intervention { .. } => self.outside_cpu(),
             _ => CpuId::NONE,
         };
@@ -484,6 +496,7 @@ impl<'a> Machine<'a> {
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::WakeReader { task } => self.wake_reader(task),
             Event::Arrival { source } => self.arrival(source),
+            Event::Comes { place } => self.comes(place),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),
             Event::Balance => self.balance(),
@@ -492,7 +505,11 @@ impl<'a> Machine<'a> {
     }
 
     pub fn livelock(&mut self, task: TaskId) {
-        let name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
+        let mut name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
+        if task.is_some() && self.tasks[task].does_job() {
+            let job = self.tasks[task].program as usize - self.workload.tasks.len();
+            name = format!("{name} in job {}", self.workload.jobs[job].name);
+        }
         self.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });
     }
 

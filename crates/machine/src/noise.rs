@@ -199,7 +199,7 @@ impl Machine<'_> {
     /// Whether what the task does in the kernel is a write under a lock.
     fn writes(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        let program = &self.workload.tasks[t.kind as usize].program;
+        let program = self.program_of(task);
         let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
         match (op(2), op(0)) {
             (Some(&Op::Lock { lock, .. }), Some(Op::Unlock { .. })) => {

@@ -4,6 +4,7 @@ use crate::absence::Absence;
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::job::{NO_JOB, Token};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
@@ -41,10 +42,9 @@ impl Machine<'_> {
             self.returns(task);
             return;
         }
-        let program = &self.workload.tasks[t.kind as usize].program;
+        let program = self.programs[t.program as usize];
         let Some(&op) = program.get(t.pc as usize) else {
-            self.exit(task);
-            return;
+            return if t.does_job() { self.job_ends(task) } else { self.exit(task) };
         };
         let has_called = t.pc == 0 || program[t.pc as usize - 1].is_call();
         let asks = self.asks_for_use && has_called && !t.in_syscall;
@@ -79,9 +79,15 @@ impl Machine<'_> {
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
-            Op::Send { .. } if self.comes_again(task, Kind::Send) => {}
+            Op::Send { .. } | Op::Post { .. } if self.comes_again(task, Kind::Send) => {}
             Op::Send { channel, n } => self.send(task, ChannelId(channel), n),
             Op::Recv { channel, n } => self.receive(task, ChannelId(channel), n),
+            Op::Serve { channel } => self.receive(task, ChannelId(channel), 1),
+            Op::Post { channel, .. } => self.send(task, ChannelId(channel), 1),
+            Op::After { delay, channel, job } => {
+                let ns = self.draw(task, delay);
+                self.comes_after(ns, ChannelId(channel), job);
+            }
             Op::Fork { kind } => {
                 let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
                 self.tasks[task].children += 1;
@@ -153,7 +159,7 @@ impl Machine<'_> {
         self.charge_leaf(self.ses[self.tasks[task].se].q);
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
-            if t.pc == 0 {
+            if t.pc == 0 && !t.does_job() {
                 t.asked_ns = t.usage_ns;
             }
             t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
@@ -234,7 +240,11 @@ impl Machine<'_> {
     }
 
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
-        self.tasks[task].request_start_ns = time_ns;
+        let t = &mut self.tasks[task];
+        t.wakes_ns = time_ns;
+        if !t.does_job() {
+            t.request_start_ns = time_ns;
+        }
         if !self.still_goes(task) {
             self.fall_asleep(task, time_ns);
         }
@@ -244,9 +254,9 @@ impl Machine<'_> {
     fn goes_to_sleep(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let late_ns = u64::from(std::mem::take(&mut t.going_ns));
-        let op = &self.workload.tasks[t.kind as usize].program[t.pc as usize - 1];
+        let op = &self.programs[t.program as usize][t.pc as usize - 1];
         let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
-        let time_ns = t.request_start_ns.saturating_add(late_ns).max(self.now + 1);
+        let time_ns = t.wakes_ns.saturating_add(late_ns).max(self.now + 1);
         self.fall_asleep(task, time_ns);
     }
 
@@ -425,6 +435,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);
+        self.tally.broken_off += u64::from(t.does_job());
         self.kinds[kind].exited += 1;
         self.kinds[kind].last_exit_ns = now;
         if let Some(at) = self.living[kind].iter().position(|&other| other == task) {
@@ -462,22 +473,18 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// A source's token arrives: where whoever brings it is, or, if nobody is known to, at the CPU
-    /// of whoever waits for it.
+    /// A source's token arrives, or is lost as nobody waits for it.
     pub(crate) fn arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
         let state = &mut self.sources[source as usize];
         state.arrived += 1;
         let due_ns = state.due_ns;
-        if let Some(&receiver) = self.channels[channel].receivers.front() {
-            let cpu = self.tasks[receiver].cpu;
-            if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
-                self.here = cpu;
-                self.touch(cpu, true);
-            }
+        if !spec.lossy || !self.channels[channel].receivers.is_empty() {
+            let turn = (state.arrived - 1) % (spec.jobs.len() as u64).max(1);
+            let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
+            self.bring_token(channel, Token { since_ns: due_ns, job });
         }
-        self.put_tokens(channel, 1, due_ns);
         self.here = CpuId::NONE;
         self.arm_source(source, due_ns);
     }

@@ -109,7 +109,7 @@ pub(crate) struct Task {
     pub retries: bool,
     /// It is in a call, and comes to what that is for again when it goes on.
     pub again: bool,
-    /// It is on its way to a sleep that ends at `request_start_ns`, or so much later if that is a
+    /// It is on its way to a sleep that ends at `wakes_ns`, or so much later if that is a
     /// span; else 0.
     pub going_ns: u16,
     pub segment: Segment,
@@ -149,7 +149,11 @@ pub(crate) struct Task {
     /// How far it is in a move that takes time.
     pub moving: Moving,
     pub code: Code,
+    /// Which program it executes: its kind's, or a job's (see `Machine::programs`).
+    pub program: u32,
     pub pc: u32,
+    /// In a job: where it goes on in its own program.
+    pub goes_on_at: u32,
     /// CPUs it may use: an index into the machine's masks.
     pub mask: u32,
     /// How many of its kind came before it.
@@ -160,6 +164,8 @@ pub(crate) struct Task {
     pub loops: Vec<u64>,
     /// Start of the request under way, ns.
     pub request_start_ns: u64,
+    /// When the sleep ends that it is on its way to, ns.
+    pub wakes_ns: u64,
     /// Start of the task, and how many periods of an `Every` have been begun.
     pub started_ns: u64,
     pub activations: u64,
@@ -228,11 +234,14 @@ impl Task {
             absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,
+            program: kind,
             pc: 0,
+            goes_on_at: 0,
             loops: Vec::new(),
             segment: Segment::None,
             left_ns: 0,
             request_start_ns: 0,
+            wakes_ns: 0,
             started_ns: 0,
             activations: 0,
             tokens: 0,
@@ -249,6 +258,11 @@ impl Task {
             wakees: Wakees::default(),
             stalled_since_ns: NEVER,
         }
+    }
+
+    /// Whether it does a job, and is not in its own program.
+    pub fn does_job(&self) -> bool {
+        self.program != self.kind
     }
 
     pub fn is_fair(&self) -> bool {

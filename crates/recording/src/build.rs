@@ -247,6 +247,8 @@ impl Recording {
             count: u64::MAX,
             arrivals: Arrivals::At(times),
             start_ns: 0,
+            jobs: Vec::new(),
+            lossy: false,
         });
     }
 

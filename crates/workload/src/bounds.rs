@@ -12,6 +12,8 @@ pub const MAX_CPUS: u64 = 4096;
 pub const MAX_TASKS: u64 = 1_000_000;
 /// Most kinds of task.
 pub const MAX_KINDS: u64 = 100_000;
+/// Most jobs.
+pub const MAX_JOBS: u64 = 1_000_000;
 /// Most groups, implied parents included.
 pub const MAX_GROUPS: u64 = 100_000;
 /// Deepest group below the root.

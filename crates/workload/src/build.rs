@@ -4,12 +4,16 @@
 //! names and checks the whole. Reading a file fills the same structures, so whatever can be said in
 //! one can be said in the other. The verbs of programs are in [`crate::step`].
 
+mod outside;
+
 use crate::checked::Workload;
 use crate::error::{Error, Stretch};
-use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, MachineSpec, Preempt, Signal};
+use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, MachineSpec, Preempt};
 use crate::step::Step;
 use cpumax_limit::Limit;
 use std::time::Duration;
+
+pub use outside::{Act, Change, Expect};
 
 /// Where the values of a part stand in the file; empty when there is none.
 #[derive(Debug, Clone, Default)]
@@ -83,6 +87,7 @@ pub struct Builder {
     pub(crate) locks: Vec<Lock>,
     pub(crate) channels: Vec<Channel>,
     pub(crate) tasks: Vec<Task>,
+    pub(crate) jobs: Vec<Job>,
     pub(crate) sources: Vec<Source>,
     pub(crate) changes: Vec<Change>,
     pub(crate) expectations: Vec<Expect>,
@@ -101,6 +106,7 @@ impl Workload {
             locks: Vec::new(),
             channels: Vec::new(),
             tasks: Vec::new(),
+            jobs: Vec::new(),
             sources: Vec::new(),
             changes: Vec::new(),
             expectations: Vec::new(),
@@ -181,6 +187,18 @@ impl Builder {
     #[must_use]
     pub fn task(mut self, task: Task) -> Builder {
         self.tasks.push(task);
+        self
+    }
+
+    /// Work that tokens carry: what a task does that serves one.
+    #[must_use]
+    pub fn job(
+        mut self,
+        name: impl Into<String>,
+        program: impl IntoIterator<Item = Step>,
+    ) -> Builder {
+        let (name, program) = (name.into(), program.into_iter().collect());
+        self.jobs.push(Job { name, program, marks: Marks::default() });
         self
     }
 
@@ -452,6 +470,13 @@ impl Task {
     }
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub name: String,
+    pub program: Vec<Step>,
+    pub marks: Marks,
+}
+
 /// An arrival process in the making.
 #[derive(Debug, Clone)]
 pub struct Source {
@@ -460,6 +485,8 @@ pub struct Source {
     pub(crate) arrivals: Arrive,
     pub(crate) start_ns: u64,
     pub(crate) count: u64,
+    pub(crate) jobs: Vec<String>,
+    pub(crate) lossy: bool,
     pub(crate) marks: Marks,
 }
 
@@ -482,6 +509,8 @@ impl Source {
             arrivals: Arrive::Between(between.into()),
             start_ns: 0,
             count: u64::MAX,
+            jobs: Vec::new(),
+            lossy: false,
             marks: Marks::default(),
         }
     }
@@ -498,6 +527,8 @@ impl Source {
             arrivals: Arrive::At(times.into_iter().map(to_ns).collect()),
             start_ns: 0,
             count: u64::MAX,
+            jobs: Vec::new(),
+            lossy: false,
             marks: Marks::default(),
         }
     }
@@ -515,88 +546,18 @@ impl Source {
         self.count = count;
         self
     }
-}
 
-/// An intervention in the making.
-#[derive(Debug, Clone)]
-pub struct Change {
-    pub(crate) at_ns: u64,
-    pub(crate) every_ns: Option<u64>,
-    pub(crate) until_ns: u64,
-    pub(crate) act: Act,
-    pub(crate) marks: Marks,
-}
-
-/// What an intervention does; groups and tasks by name.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Act {
-    /// Write the whole limit of a group.
-    Limit(String, Limit),
-    /// Write `cpu.max`, `cpu.max.burst` or both, in this order, as text.
-    LimitFiles {
-        /// Path of the group.
-        group: String,
-        /// Text for `cpu.max`.
-        max: Option<String>,
-        /// Text for `cpu.max.burst`.
-        burst: Option<String>,
-    },
-    /// Write `cpu.weight` of a group.
-    Weight(String, u32),
-    /// Send a signal to every task of a kind.
-    Signal(String, Signal),
-    /// Move every task of a kind to a group.
-    Move(String, String),
-    /// Give every task of a kind these CPUs.
-    Affinity(String, CpuSet),
-    /// Change the nice value of every task of a kind.
-    Nice(String, i8),
-    /// Change the class of every task of a kind.
-    Class(String, Class),
-    /// Take a CPU off line.
-    Offline(u16),
-    /// Bring a CPU back.
-    Online(u16),
-}
-
-impl Change {
-    /// Does this at that time.
-    pub fn at(time: Duration, act: Act) -> Change {
-        Change {
-            at_ns: to_ns(time),
-            every_ns: None,
-            until_ns: u64::MAX,
-            act,
-            marks: Marks::default(),
-        }
-    }
-
-    /// And again after each such length of time.
+    /// Jobs that its tokens carry, in turn.
     #[must_use]
-    pub fn repeat(mut self, every: Duration) -> Change {
-        self.every_ns = Some(to_ns(every));
+    pub fn jobs<Name: Into<String>>(mut self, jobs: impl IntoIterator<Item = Name>) -> Source {
+        self.jobs = jobs.into_iter().map(Into::into).collect();
         self
     }
 
-    /// But no longer at or after that time.
+    /// A token that comes while nobody waits for it is lost.
     #[must_use]
-    pub fn until(mut self, until: Duration) -> Change {
-        self.until_ns = to_ns(until);
+    pub fn lossy(mut self) -> Source {
+        self.lossy = true;
         self
-    }
-}
-
-/// An expectation in the making.
-#[derive(Debug, Clone)]
-pub struct Expect {
-    pub(crate) expectation: crate::model::Expectation,
-    pub(crate) marks: Marks,
-}
-
-impl Expect {
-    /// Expects this of a run.
-    pub fn new(expectation: crate::model::Expectation) -> Expect {
-        Expect { expectation, marks: Marks::default() }
     }
 }

@@ -2,9 +2,10 @@
 //! Rust, imported from a recording, or shrunk from a failing case.
 //!
 //! What programs do with locks, system calls and time is checked in [`program`], the order of locks
-//! over all programs in [`order`], who forks whom in [`forks`].
+//! over all programs in [`order`], who forks whom in [`forks`], what is a job in [`jobs`].
 
 mod forks;
+mod jobs;
 mod order;
 mod program;
 mod tables;
@@ -13,8 +14,8 @@ pub(crate) use tables::expectations;
 
 use crate::bounds::{
     BANDWIDTH_SLICE_NS, HZ, MAX_CPU_SET_ENTRIES, MAX_CPUS, MAX_DURATION_NS, MAX_ENTRIES,
-    MAX_GROUP_DEPTH, MAX_GROUPS, MAX_KINDS, MAX_NAME_BYTES, MAX_OPS, MAX_PATH_BYTES, MAX_TASKS,
-    NS_PER_US, SLICE_NS,
+    MAX_GROUP_DEPTH, MAX_GROUPS, MAX_JOBS, MAX_KINDS, MAX_NAME_BYTES, MAX_OPS, MAX_PATH_BYTES,
+    MAX_TASKS, NS_PER_US, SLICE_NS,
 };
 use crate::error::{Error, Flaw, Kind, Spot};
 use crate::model::{Affinity, Class, LockKind, LockMode, Parts, Preempt};
@@ -60,10 +61,12 @@ pub(crate) fn check(workload: &Parts) -> Checked {
     tables::distributions(workload)?;
     tasks(workload)?;
     labels(workload)?;
+    jobs::names(workload)?;
     program::check(workload)?;
     order::check(workload)?;
     forks::check(workload)?;
     tables::sources(workload)?;
+    jobs::check(workload)?;
     tables::interventions(workload)?;
     tables::expectations(workload)
 }
@@ -164,13 +167,14 @@ pub(crate) fn labels(workload: &Parts) -> Checked {
 }
 
 fn sizes(workload: &Parts) -> Checked {
-    let ops: u64 = workload.tasks.iter().map(|task| task.program.len() as u64).sum();
+    let ops: u64 = workload.programs().map(|program| program.len() as u64).sum();
     let listed: u64 = workload.cpu_sets.iter().map(|cpus| cpus.0.len() as u64).sum();
     let counts = [
         ("groups", workload.groups.len() as u64, MAX_GROUPS),
         ("locks", workload.locks.len() as u64, MAX_ENTRIES),
         ("channels", workload.channels.len() as u64, MAX_ENTRIES),
         ("kinds of task", workload.tasks.len() as u64, MAX_KINDS),
+        ("jobs", workload.jobs.len() as u64, MAX_JOBS),
         ("instructions in all programs", ops, MAX_OPS),
         ("CPUs in all sets of CPUs", listed, MAX_CPU_SET_ENTRIES),
         ("sources", workload.sources.len() as u64, MAX_ENTRIES),

@@ -243,6 +243,9 @@ pub(crate) enum Spot {
     CpuSet(usize),
     Task(usize),
     Op(usize, usize),
+    Job(usize),
+    /// An instruction of a job.
+    JobOp(usize, usize),
     Source(usize),
     Intervention(usize),
     Expectation(usize),
@@ -267,6 +270,11 @@ impl Spot {
             Spot::Op(task, op) => {
                 let task = named("task", workload.tasks.get(task).map(|task| &task.name));
                 format!("{task}, instruction {}", op + 1)
+            }
+            Spot::Job(ix) => named("job", workload.jobs.get(ix).map(|job| &job.name)),
+            Spot::JobOp(job, op) => {
+                let job = named("job", workload.jobs.get(job).map(|job| &job.name));
+                format!("{job}, instruction {}", op + 1)
             }
             Spot::Source(ix) => named("source", workload.sources.get(ix).map(|s| &s.name)),
             Spot::Intervention(ix) => format!("intervention {}", ix + 1),

@@ -24,11 +24,11 @@ impl Parts {
             }
             calls == program.iter().filter(|op| takes(op)).count()
         };
-        let is_taken = self.tasks.iter().any(|task| task.program.iter().any(takes));
+        let is_taken = self.programs().any(|program| program.iter().any(takes));
         spec.name == MEMORY_MAP
             && spec.kind == LockKind::Rwsem
             && is_taken
-            && self.tasks.iter().all(|task| holds_alone(&task.program))
+            && self.programs().all(holds_alone)
     }
 }
 

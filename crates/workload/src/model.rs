@@ -2,12 +2,18 @@
 //!
 //! References between parts are indices, valid by construction. Durations are nanoseconds.
 
+mod outside;
+
 use cpumax_limit::Limit;
+
+pub use outside::*;
 
 /// Index into [`Parts::groups`]; 0 is the root group.
 pub type GroupIx = u32;
 /// Index into [`Parts::tasks`].
 pub type TaskIx = u32;
+/// Index into [`Parts::jobs`].
+pub type JobIx = u32;
 /// Index into [`Parts::locks`].
 pub type LockIx = u32;
 /// Index into [`Parts::channels`].
@@ -40,6 +46,8 @@ pub struct Parts {
     pub cpu_sets: Vec<CpuSet>,
     /// Kinds of task, by [`TaskIx`].
     pub tasks: Vec<TaskSpec>,
+    /// Work that tokens carry, by [`JobIx`].
+    pub jobs: Vec<JobSpec>,
     /// Arrival processes.
     pub sources: Vec<Source>,
     /// In order of time.
@@ -62,10 +70,17 @@ impl Parts {
             distributions: Vec::new(),
             cpu_sets: Vec::new(),
             tasks: Vec::new(),
+            jobs: Vec::new(),
             sources: Vec::new(),
             interventions: Vec::new(),
             expectations: Vec::new(),
         }
+    }
+
+    /// Every program there is: those of all kinds of task, then those of all jobs.
+    pub fn programs(&self) -> impl Iterator<Item = &[Op]> {
+        let of_tasks = self.tasks.iter().map(|task| &task.program[..]);
+        of_tasks.chain(self.jobs.iter().map(|job| &job.program[..]))
     }
 }
 
@@ -300,6 +315,17 @@ impl TaskSpec {
     }
 }
 
+/// Work that a token carries: whoever takes the token by [`Op::Serve`] does it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    /// Name by which programs and sources call it.
+    pub name: String,
+    /// Instructions: `User`, `Kernel`, `IrqOff`, `EnterKernel`, `ExitKernel`, `Sleep`, `Lock`,
+    /// `Unlock`, `Send`, `Recv`, `Post`, `After`, `Begin`, `Done` and loops. In a job `Sleep` and
+    /// `Recv` leave the request under way as it is.
+    pub program: Vec<Op>,
+}
+
 /// Which CPUs a task may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affinity {
@@ -392,6 +418,29 @@ pub enum Op {
         /// How many, 1 to 1 000 000 and at most the capacity.
         n: u64,
     },
+    /// Take the next token out, waiting for it, and do the job that it carries, if any. The
+    /// request under way from then on is that of the token. Several tasks may serve one channel.
+    Serve {
+        /// Where from.
+        channel: ChannelIx,
+    },
+    /// Put one token in that carries a job. Its request starts when that of the poster did.
+    Post {
+        /// Where.
+        channel: ChannelIx,
+        /// What is to be done.
+        job: JobIx,
+    },
+    /// Have one token that carries a job come from outside after a time, and go on at once. Its
+    /// request starts when it comes.
+    After {
+        /// From now until it comes; above 0.
+        delay: Span,
+        /// Where.
+        channel: ChannelIx,
+        /// What is to be done.
+        job: JobIx,
+    },
     /// Start one new task of this kind in the caller's group.
     Fork {
         /// Which kind.
@@ -454,7 +503,12 @@ impl Op {
     pub fn is_call(self) -> bool {
         !matches!(
             self,
-            Op::User(_) | Op::Begin | Op::Done | Op::LoopStart { .. } | Op::LoopEnd { .. }
+            Op::User(_)
+                | Op::Begin
+                | Op::Done
+                | Op::After { .. }
+                | Op::LoopStart { .. }
+                | Op::LoopEnd { .. }
         )
     }
 }
@@ -472,6 +526,10 @@ pub struct Source {
     pub start_ns: u64,
     /// Stops after that many; `u64::MAX`: never.
     pub count: u64,
+    /// Jobs that its tokens carry, in turn; none: plain tokens.
+    pub jobs: Vec<JobIx>,
+    /// A token that comes while nobody waits for it is lost.
+    pub lossy: bool,
 }
 
 /// When the tokens of a source come.
@@ -481,113 +539,4 @@ pub enum Arrivals {
     Between(Span),
     /// At exactly these times, ns, ascending.
     At(Vec<u64>),
-}
-
-/// Something done from outside at a given time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Intervention {
-    /// When for the first time, ns.
-    pub at_ns: u64,
-    /// Again after each `every_ns` …
-    pub every_ns: Option<u64>,
-    /// … until then (exclusive).
-    pub until_ns: u64,
-    /// What is done.
-    pub action: Action,
-}
-
-/// What can be done from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Write `cpu.max`, its burst, or one after the other: what changes.
-    WriteLimit {
-        /// Which group; not the root.
-        group: GroupIx,
-        /// The limit it has from then on.
-        limit: Limit,
-    },
-    /// Write `cpu.weight`.
-    WriteWeight {
-        /// Which group; not the root.
-        group: GroupIx,
-        /// 1 to 10000.
-        weight: u32,
-    },
-    /// Send a signal to every task of a kind.
-    Signal {
-        /// Which kind.
-        kind: TaskIx,
-        /// Which signal.
-        signal: Signal,
-    },
-    /// Move every task of a kind to a group.
-    Move {
-        /// Which kind.
-        kind: TaskIx,
-        /// Where to.
-        group: GroupIx,
-    },
-    /// Change which CPUs every task of a kind may use.
-    SetAffinity {
-        /// Which kind.
-        kind: TaskIx,
-        /// Which CPUs.
-        cpus: CpuSetIx,
-    },
-    /// Change the nice value of every task of a kind.
-    SetNice {
-        /// Which kind.
-        kind: TaskIx,
-        /// -20 to 19.
-        nice: i8,
-    },
-    /// Change the class of every task of a kind.
-    SetClass {
-        /// Which kind; not kernel threads.
-        kind: TaskIx,
-        /// Any but `Kthread`.
-        class: Class,
-    },
-    /// Take a CPU off line.
-    CpuOffline {
-        /// Which; not CPU 0.
-        cpu: u16,
-    },
-    /// Bring a CPU back.
-    CpuOnline {
-        /// Which.
-        cpu: u16,
-    },
-}
-
-/// A signal sent from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Signal {
-    /// `SIGKILL`
-    Kill,
-    /// `SIGSTOP`
-    Stop,
-    /// `SIGCONT`
-    Cont,
-}
-
-/// What a run must show. Checked by whoever runs the workload, on the kernels it names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Expectation {
-    /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty:
-    /// all.
-    pub kernels: String,
-    /// Path of a number in the result, e.g. `groups./limited.usage_usec`,
-    /// `tasks.hog.latency_ns.max`.
-    pub metric: String,
-    /// Divided by the same metric on this kernel, when given.
-    pub over: Option<String>,
-    /// Divided by this other metric of the same run, when given.
-    pub per: Option<String>,
-    /// It must be at least this.
-    pub min: Option<f64>,
-    /// It must be at most this.
-    pub max: Option<f64>,
-    /// Why it must be so.
-    pub why: String,
 }

@@ -6,8 +6,8 @@
 
 use crate::checked::Workload;
 use crate::model::{
-    Action, Affinity, Arrivals, Class, Distribution, Expectation, Intervention, LockIx, LockKind,
-    LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
+    Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
+    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
 };
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
@@ -22,6 +22,7 @@ pub fn print(workload: &Workload) -> String {
     printer.groups();
     printer.locks_and_channels();
     workload.tasks.iter().for_each(|task| printer.task(task));
+    printer.jobs();
     printer.sources();
     workload.interventions.iter().for_each(|intervention| printer.intervention(intervention));
     workload.expectations.iter().for_each(|expectation| printer.expectation(expectation));
@@ -254,6 +255,14 @@ impl Printer<'_> {
             Op::Unlock { lock } => format!("{{ unlock = {} }},", quote(self.lock_name(lock))),
             Op::Send { channel, n } => tokens("send", channel, n),
             Op::Recv { channel, n } => tokens("recv", channel, n),
+            Op::Serve { channel } => tokens("serve", channel, 1),
+            Op::Post { channel, job } => {
+                format!("{{ {} }},", self.posted(channel, job))
+            }
+            Op::After { delay, channel, job } => {
+                let posted = self.posted(channel, job);
+                format!("{{ after = {}, {posted} }},", self.span(delay))
+            }
             Op::Fork { kind } => format!("{{ fork = {} }},", quote(self.task_name(kind))),
             Op::WaitChildren => "{ wait = \"children\" },".to_owned(),
             Op::Exit => "{ exit = true },".to_owned(),
@@ -277,6 +286,21 @@ impl Printer<'_> {
         }
     }
 
+    fn posted(&self, channel: ChannelIx, job: JobIx) -> String {
+        let channel = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
+        format!("post = {}, to = {}", quote(self.job_name(job)), quote(channel))
+    }
+
+    fn jobs(&mut self) {
+        for job in &self.workload.jobs {
+            self.header("job");
+            self.text("name", &job.name);
+            if !job.program.is_empty() {
+                self.program(&job.program);
+            }
+        }
+    }
+
     fn sources(&mut self) {
         for source in &self.workload.sources {
             self.header("source");
@@ -296,6 +320,14 @@ impl Printer<'_> {
             }
             if source.count != u64::MAX {
                 self.field("count", source.count);
+            }
+            if !source.jobs.is_empty() {
+                let jobs: Vec<String> =
+                    source.jobs.iter().map(|&job| quote(self.job_name(job))).collect();
+                self.field("jobs", format_args!("[{}]", jobs.join(", ")));
+            }
+            if source.lossy {
+                self.field("lossy", true);
             }
         }
     }
@@ -417,6 +449,10 @@ impl<'a> Printer<'a> {
 
     fn task_name(&self, ix: u32) -> &'a str {
         self.workload.tasks.get(ix as usize).map_or("", |task| &task.name)
+    }
+
+    fn job_name(&self, ix: JobIx) -> &'a str {
+        self.workload.jobs.get(ix as usize).map_or("", |job| &job.name)
     }
 
     fn lock_name(&self, ix: LockIx) -> &'a str {

@@ -9,13 +9,13 @@ mod ranges;
 
 use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
 use crate::build::{
-    Act, Arrive, Builder, Change, Channel, Cpus, Expect, Group, Lock, Softirq, Source, Task,
+    Act, Arrive, Builder, Change, Channel, Cpus, Expect, Group, Job, Lock, Softirq, Source, Task,
 };
 use crate::checked::Workload;
 use crate::error::{Error, Flaw, Kind, SourceText, Stretch};
 use crate::model::{Class, Expectation, LockKind, Preempt, Signal};
 use crate::resolve::{resolve, write_burst, write_max};
-use fields::{Fields, Read, read_cpus, read_time};
+use fields::{Fields, Read, array, read_cpus, read_time, text};
 use program::{read_length, read_mode, read_steps};
 use std::io::Read as _;
 use std::path::Path;
@@ -95,8 +95,8 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         tree.span().into(),
         "a scenario",
         &[
-            "name", "shows", "duration", "machine", "group", "lock", "channel", "task", "source",
-            "at", "expect",
+            "name", "shows", "duration", "machine", "group", "lock", "channel", "task", "job",
+            "source", "at", "expect",
         ],
     )?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
@@ -133,9 +133,13 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         let listed = draft.tasks.len();
         draft.tasks.extend(ranges::tasks(&read_task(&fields)?, listed)?);
     }
-    for fields in
-        tables("source", "[[source]]", &["name", "channel", "every", "at", "start", "count"])?
-    {
+    for fields in tables("job", "[[job]]", &["name", "program"])? {
+        let program = fields.value("program");
+        let program = program.map(|program| read_steps(program, "program", 0)).transpose()?;
+        let (name, program) = (fields.name("name")?, program.unwrap_or_default());
+        draft.jobs.push(Job { name, program, marks: fields.marks() });
+    }
+    for fields in tables("source", "[[source]]", &SOURCE)? {
         draft.sources.push(read_source(&fields)?);
     }
     for fields in tables("at", "[[at]]", &AT)? {
@@ -263,13 +267,15 @@ fn read_task(fields: &Fields<'_>) -> Read<Task> {
     Ok(task)
 }
 
+const SOURCE: [&str; 8] = ["name", "channel", "every", "at", "start", "count", "jobs", "lossy"];
+
 fn read_source(fields: &Fields<'_>) -> Read<Source> {
     let marks = fields.marks();
     let arrivals = match (fields.value("every"), fields.value("at")) {
         (Some(every), None) => Arrive::Between(read_length(every, "every")?),
         (None, Some(at)) => {
             let mut times_ns = Vec::new();
-            for time in fields::array(at, "at")? {
+            for time in array(at, "at")? {
                 times_ns.push(read_time(time, "at")?);
             }
             Arrive::At(times_ns)
@@ -286,6 +292,13 @@ fn read_source(fields: &Fields<'_>) -> Read<Source> {
         arrivals,
         start_ns: fields.time("start")?.unwrap_or(0),
         count: fields.number("count", 0..=i64::MAX as u64)?.unwrap_or(u64::MAX),
+        jobs: match fields.value("jobs") {
+            Some(jobs) => array(jobs, "jobs")?
+                .map(|job| Ok(text(job, "jobs")?.to_owned()))
+                .collect::<Read<_>>()?,
+            None => Vec::new(),
+        },
+        lossy: fields.flag("lossy")?.unwrap_or(false),
         marks,
     })
 }

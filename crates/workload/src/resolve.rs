@@ -4,6 +4,8 @@
 //! machine, tasks with their programs, sources, interventions by time. Groups that only occur in
 //! the path of another are added before it.
 
+mod limit;
+
 use crate::bounds::{MAX_GROUPS, MAX_LOOP_DEPTH, MAX_OPS};
 use crate::build::{Act, Arrive, Builder, Cpus, Length, Marks, to_ns};
 use crate::check::{self, check};
@@ -11,13 +13,15 @@ use crate::checked::Workload;
 use crate::error::{Error, Flaw, Kind, SourceText, Spot, Stretch};
 use crate::model::{
     Action, Affinity, Arrivals, ChannelSpec, CpuSet, CpuSetIx, DistIx, Distribution, GroupIx,
-    GroupSpec, Intervention, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, SoftirqSpec,
-    Source, Span, Target, TaskSpec,
+    GroupSpec, Intervention, JobIx, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts,
+    SoftirqSpec, Source, Span, Target, TaskSpec,
 };
 use crate::step::{Step, What, Who};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
 use std::collections::BTreeMap;
+
+pub(crate) use limit::{write_burst, write_max};
 
 /// Resolves the names of `draft` and checks the result.
 pub(crate) fn resolve(draft: &Builder, source: Option<SourceText<'_>>) -> Result<Workload, Error> {
@@ -47,6 +51,8 @@ struct Atlas {
     cpu_sets: Vec<Stretch>,
     tasks: Vec<Marks>,
     ops: Vec<Vec<Stretch>>,
+    jobs: Vec<Marks>,
+    job_ops: Vec<Vec<Stretch>>,
     sources: Vec<Marks>,
     interventions: Vec<Marks>,
     expectations: Vec<Marks>,
@@ -70,6 +76,11 @@ impl Atlas {
                 let op = self.ops.get(task).and_then(|ops| ops.get(op)).copied();
                 return op.unwrap_or_default();
             }
+            Spot::Job(ix) => self.jobs.get(ix),
+            Spot::JobOp(job, op) => {
+                let op = self.job_ops.get(job).and_then(|ops| ops.get(op)).copied();
+                return op.unwrap_or_default();
+            }
             Spot::Source(ix) => self.sources.get(ix),
             Spot::Intervention(ix) => self.interventions.get(ix),
             Spot::Expectation(ix) => self.expectations.get(ix),
@@ -88,6 +99,7 @@ struct Resolver {
     locks: Names,
     channels: Names,
     tasks: Names,
+    jobs: Names,
     cpu_sets: BTreeMap<Vec<u16>, CpuSetIx>,
     distributions: BTreeMap<(u8, Vec<u64>, Vec<u64>), DistIx>,
     ops: u64,
@@ -102,6 +114,7 @@ impl Resolver {
             locks: Names::new(),
             channels: Names::new(),
             tasks: Names::new(),
+            jobs: Names::new(),
             cpu_sets: BTreeMap::new(),
             distributions: BTreeMap::new(),
             ops: 0,
@@ -113,6 +126,7 @@ impl Resolver {
         self.names(draft)?;
         self.machine(draft)?;
         self.tasks(draft)?;
+        self.jobs(draft)?;
         self.sources(draft)?;
         self.interventions(draft)?;
         for expect in &draft.expectations {
@@ -222,6 +236,10 @@ impl Resolver {
             enter(&mut self.tasks, "task", &task.name, &task.marks)?;
             self.atlas.tasks.push(task.marks.clone());
         }
+        for job in &draft.jobs {
+            enter(&mut self.jobs, "job", &job.name, &job.marks)?;
+            self.atlas.jobs.push(job.marks.clone());
+        }
         let mut sources = Names::new();
         for source in &draft.sources {
             enter(&mut sources, "source", &source.name, &source.marks)?;
@@ -294,6 +312,19 @@ impl Resolver {
         Ok(())
     }
 
+    fn jobs(&mut self, draft: &Builder) -> Resolved<()> {
+        for job in &draft.jobs {
+            let mut flat = Flat::default();
+            self.flatten(&job.program, 0, &mut flat).map_err(|flaw| {
+                let name = quoted(&job.name);
+                flaw.part(format!("job {name}, instruction {}", flat.ops.len() + 1))
+            })?;
+            self.workload.jobs.push(JobSpec { name: job.name.clone(), program: flat.ops });
+            self.atlas.job_ops.push(flat.at);
+        }
+        Ok(())
+    }
+
     fn flatten(&mut self, steps: &[Step], depth: u64, flat: &mut Flat) -> Resolved<()> {
         for step in steps {
             self.flatten_one(step, depth, flat).map_err(|flaw| match flaw.at {
@@ -339,6 +370,17 @@ impl Resolver {
             }
             What::Recv { channel, n } => {
                 Op::Recv { channel: find(&self.channels, "channel", channel)?, n: *n }
+            }
+            What::Serve { channel } => {
+                Op::Serve { channel: find(&self.channels, "channel", channel)? }
+            }
+            What::Post { after, job, channel } => {
+                let job = find(&self.jobs, "job", job)?;
+                let channel = find(&self.channels, "channel", channel)?;
+                match after {
+                    Some(delay) => Op::After { delay: self.span(delay, at), channel, job },
+                    None => Op::Post { channel, job },
+                }
             }
             What::Fork { kind } => Op::Fork { kind: find(&self.tasks, "task", kind)? },
             What::WaitChildren => Op::WaitChildren,
@@ -401,8 +443,21 @@ impl Resolver {
                 }
                 Arrive::At(times_ns) => Arrivals::At(times_ns.clone()),
             };
-            let (name, start_ns, count) = (source.name.clone(), source.start_ns, source.count);
-            self.workload.sources.push(Source { name, channel, arrivals, start_ns, count });
+            let jobs: Resolved<Vec<JobIx>> =
+                source.jobs.iter().map(|job| find(&self.jobs, "job", job)).collect();
+            let jobs = jobs.map_err(|flaw| {
+                let part = format!("source {}", quoted(&source.name));
+                flaw.at(source.marks.of("jobs")).part(part)
+            })?;
+            self.workload.sources.push(Source {
+                name: source.name.clone(),
+                channel,
+                arrivals,
+                start_ns: source.start_ns,
+                count: source.count,
+                jobs,
+                lossy: source.lossy,
+            });
             self.atlas.sources.push(source.marks.clone());
         }
         Ok(())
@@ -533,31 +588,4 @@ fn find(names: &Names, what: &str, name: &str) -> Resolved<u32> {
         let problem = format!("there is no {what} named {}", quoted(name));
         Flaw::new(Kind::Name, problem, accepted_names(name, names.keys().map(String::as_str)))
     })
-}
-
-/// What a limit is after a write to `cpu.max`; stricter than the kernel, which ignores what follows
-/// the second number.
-pub(crate) fn write_max(limit: Limit, text: &str) -> Resolved<Limit> {
-    const ACCEPTED: &str = "quota and period in microseconds as in cpu.max, such as \
-         \"20000 100000\", or \"max\"; the quota from 1000, the period from 1000 to 1000000";
-    let number = |token: &str| token.bytes().all(|byte| byte.is_ascii_digit());
-    let tokens: Vec<&str> = text.split_ascii_whitespace().collect();
-    let well_formed = match tokens.as_slice() {
-        [quota] => *quota == "max" || number(quota),
-        [quota, period] => (*quota == "max" || number(quota)) && number(period),
-        _ => false,
-    };
-    if !well_formed {
-        let problem = format!("{} is not a limit", quoted(text));
-        return Err(Flaw::new(Kind::Limit, problem, ACCEPTED));
-    }
-    limit.write_cpu_max(text).map_err(|error| Flaw::new(Kind::Limit, error.to_string(), ACCEPTED))
-}
-
-/// What a limit is after a write to `cpu.max.burst`.
-pub(crate) fn write_burst(limit: Limit, text: &str) -> Resolved<Limit> {
-    const ACCEPTED: &str = "microseconds as in cpu.max.burst, from 0 to the quota";
-    limit
-        .write_cpu_max_burst(text)
-        .map_err(|error| Flaw::new(Kind::Limit, error.to_string(), ACCEPTED))
 }

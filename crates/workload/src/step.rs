@@ -44,6 +44,15 @@ pub(crate) enum What {
         channel: String,
         n: u64,
     },
+    Serve {
+        channel: String,
+    },
+    /// At once, or so much later.
+    Post {
+        after: Option<Length>,
+        job: String,
+        channel: String,
+    },
     Fork {
         kind: String,
     },
@@ -166,6 +175,25 @@ pub fn send(channel: impl Into<String>, n: u64) -> Step {
 /// Take `n` tokens out of a channel, waiting for them.
 pub fn recv(channel: impl Into<String>, n: u64) -> Step {
     step(What::Recv { channel: channel.into(), n })
+}
+
+/// Take the next token out of a channel, waiting for it, and do the job that it carries.
+pub fn serve(channel: impl Into<String>) -> Step {
+    step(What::Serve { channel: channel.into() })
+}
+
+/// Put a token that carries a job in a channel. Its request is the one under way.
+pub fn post(job: impl Into<String>, channel: impl Into<String>) -> Step {
+    step(What::Post { after: None, job: job.into(), channel: channel.into() })
+}
+
+/// Have a token that carries a job come to a channel so much later. Its request starts then.
+pub fn post_after(
+    delay: impl Into<Length>,
+    job: impl Into<String>,
+    channel: impl Into<String>,
+) -> Step {
+    step(What::Post { after: Some(delay.into()), job: job.into(), channel: channel.into() })
 }
 
 /// Start one new task of that kind.

@@ -9,8 +9,8 @@ use crate::model::{LockIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::BTreeMap;
 
-/// While the first was held the second was taken, at this task and instruction.
-type Edges = BTreeMap<LockIx, BTreeMap<LockIx, (usize, usize)>>;
+/// While the first was held the second was taken, at this instruction.
+type Edges = BTreeMap<LockIx, BTreeMap<LockIx, Spot>>;
 
 pub(super) fn check(workload: &Parts) -> Checked {
     let edges = edges(workload);
@@ -19,29 +19,39 @@ pub(super) fn check(workload: &Parts) -> Checked {
     };
     let name = |lock: LockIx| quoted(&workload.locks[lock as usize].name);
     let mut steps = Vec::new();
-    let mut last = (0, 0);
+    let mut last = Spot::Top;
     for (ix, &held) in cycle.iter().enumerate() {
         let taken = cycle[(ix + 1) % cycle.len()];
         last = edges[&held][&taken];
-        let task = quoted(&workload.tasks[last.0].name);
-        steps.push(format!("{} then {} (task {task})", name(held), name(taken)));
+        let place = match last {
+            Spot::Op(task, _) => Spot::Task(task),
+            Spot::JobOp(job, _) => Spot::Job(job),
+            other => other,
+        };
+        let place = place.describe(workload);
+        steps.push(format!("{} then {} ({place})", name(held), name(taken)));
     }
     let problem = format!("locks are taken in a cycle: {}", steps.join(", "));
     let accepted = "the same order of locks in all programs";
-    flaw(Spot::Op(last.0, last.1), "", Kind::Lock, problem, accepted)
+    flaw(last, "", Kind::Lock, problem, accepted)
 }
 
 /// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that
 /// it began with, so one pass over each sees every pair.
 fn edges(workload: &Parts) -> Edges {
     let mut edges = Edges::new();
-    for (task, spec) in workload.tasks.iter().enumerate() {
+    let tasks = workload.tasks.len();
+    for (whose, program) in workload.programs().enumerate() {
         let mut held: Vec<LockIx> = Vec::new();
-        for (ix, op) in spec.program.iter().enumerate() {
+        for (ix, op) in program.iter().enumerate() {
             match *op {
                 Op::Lock { lock, .. } => {
+                    let spot = match whose.checked_sub(tasks) {
+                        Some(job) => Spot::JobOp(job, ix),
+                        None => Spot::Op(whose, ix),
+                    };
                     for &above in &held {
-                        edges.entry(above).or_default().entry(lock).or_insert((task, ix));
+                        edges.entry(above).or_default().entry(lock).or_insert(spot);
                     }
                     held.push(lock);
                 }

@@ -15,16 +15,23 @@ use crate::units::quoted;
 pub(super) fn check(workload: &Parts) -> Checked {
     let lasting: Vec<bool> = workload.tasks.iter().map(|task| lasts(workload, task)).collect();
     for (task, spec) in workload.tasks.iter().enumerate() {
-        let mut walk = Walk::new(workload, task, spec, &lasting);
-        for (ix, op) in spec.program.iter().enumerate() {
-            walk.references(ix, op)?;
-            walk.modes(ix, op)?;
-            walk.locks(ix, op)?;
-            walk.loops(ix, op)?;
-        }
-        walk.end()?;
+        walk(Walk::new(workload, Whose::Task(task), &spec.program, &lasting))?;
+    }
+    for (job, spec) in workload.jobs.iter().enumerate() {
+        walk(Walk::new(workload, Whose::Job(job), &spec.program, &lasting))?;
     }
     Ok(())
+}
+
+fn walk(mut walk: Walk<'_>) -> Checked {
+    for (ix, op) in walk.program.iter().enumerate() {
+        walk.belongs(ix, op)?;
+        walk.references(ix, op)?;
+        walk.modes(ix, op)?;
+        walk.locks(ix, op)?;
+        walk.loops(ix, op)?;
+    }
+    walk.end()
 }
 
 pub(super) fn span(workload: &Parts, spot: Spot, field: &'static str, span: Span) -> Checked {
@@ -96,10 +103,26 @@ struct OpenLoop {
     happens: Happens,
 }
 
+/// Whose program it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Task(usize),
+    Job(usize),
+}
+
+impl Whose {
+    fn spot(self, ix: usize) -> Spot {
+        match self {
+            Whose::Task(task) => Spot::Op(task, ix),
+            Whose::Job(job) => Spot::JobOp(job, ix),
+        }
+    }
+}
+
 struct Walk<'a> {
     workload: &'a Parts,
-    task: usize,
-    spec: &'a TaskSpec,
+    whose: Whose,
+    program: &'a [Op],
     lasting: &'a [bool],
     held: Vec<LockIx>,
     /// Of those held, how many are spin locks.
@@ -112,11 +135,11 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(workload: &'a Parts, task: usize, spec: &'a TaskSpec, lasting: &'a [bool]) -> Self {
+    fn new(workload: &'a Parts, whose: Whose, program: &'a [Op], lasting: &'a [bool]) -> Self {
         Walk {
             workload,
-            task,
-            spec,
+            whose,
+            program,
             lasting,
             held: Vec::new(),
             spinning: 0,
@@ -128,7 +151,8 @@ impl<'a> Walk<'a> {
     }
 
     fn kthread(&self) -> bool {
-        self.spec.class == Class::Kthread
+        matches!(self.whose, Whose::Task(task)
+            if self.workload.tasks[task].class == Class::Kthread)
     }
 
     fn lock_name(&self, lock: LockIx) -> String {
@@ -146,13 +170,36 @@ impl<'a> Walk<'a> {
         problem: impl Into<String>,
         accepted: impl Into<String>,
     ) -> Result<T, Found> {
-        flaw(Spot::Op(self.task, ix), "", kind, problem, accepted)
+        flaw(self.whose.spot(ix), "", kind, problem, accepted)
+    }
+
+    /// A job is short: whoever does it is somebody else each time, and serves again when it is
+    /// done.
+    fn belongs(&self, ix: usize, op: &Op) -> Checked {
+        let verb = match op {
+            _ if !matches!(self.whose, Whose::Job(_)) => return Ok(()),
+            Op::Serve { .. } => "serve",
+            Op::Every { .. } => "every",
+            Op::Fork { .. } => "fork",
+            Op::WaitChildren => "wait",
+            Op::Exit => "exit",
+            Op::Yield => "yield",
+            Op::Move { .. } => "move",
+            Op::SetAffinity { .. } => "affinity",
+            Op::SetNice { .. } => "nice",
+            Op::SetClass { .. } => "class",
+            Op::LoopStart { times: u64::MAX, .. } => "forever",
+            _ => return Ok(()),
+        };
+        let accepted = "in a job: user, kernel, irqoff, syscall, sleep, lock, unlock, send, recv, \
+             post, after, begin, done, loop";
+        self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
     }
 
     /// Indices, lengths and numbers.
     fn references(&self, ix: usize, op: &Op) -> Checked {
         let workload = self.workload;
-        let spot = Spot::Op(self.task, ix);
+        let spot = self.whose.spot(ix);
         let target = |who: Target| match who {
             Target::Myself => Ok(()),
             Target::Kind(kind) => reference(spot, "of", kind, workload.tasks.len()),
@@ -172,6 +219,21 @@ impl<'a> Walk<'a> {
             Op::Unlock { lock } => reference(spot, "unlock", lock, workload.locks.len()),
             Op::Send { channel, n } => self.tokens(spot, "send", channel, n),
             Op::Recv { channel, n } => self.tokens(spot, "recv", channel, n),
+            Op::Serve { channel } => reference(spot, "serve", channel, workload.channels.len()),
+            Op::Post { channel, job } => {
+                reference(spot, "to", channel, workload.channels.len())?;
+                reference(spot, "post", job, workload.jobs.len())
+            }
+            Op::After { delay, channel, job } => {
+                span(workload, spot, "after", delay)?;
+                reference(spot, "to", channel, workload.channels.len())?;
+                reference(spot, "post", job, workload.jobs.len())?;
+                if takes_time(workload, delay) {
+                    return Ok(());
+                }
+                let problem = "no time passes before the token comes";
+                self.refuse(ix, Kind::Program, problem, "a length above 0, or `post`")
+            }
             Op::Fork { kind } => reference(spot, "fork", kind, workload.tasks.len()),
             Op::Move { who, group } => {
                 target(who)?;
@@ -187,11 +249,12 @@ impl<'a> Walk<'a> {
             }
             Op::SetClass { who, class } => {
                 target(who)?;
-                let kind = match who {
-                    Target::Myself => self.task as u32,
-                    Target::Kind(kind) => kind,
+                let kind = match (who, self.whose) {
+                    (Target::Kind(kind), _) => Some(kind),
+                    (Target::Myself, Whose::Task(task)) => Some(task as u32),
+                    (Target::Myself, Whose::Job(_)) => None,
                 };
-                class_change(workload, spot, Some(kind), class)
+                class_change(workload, spot, kind, class)
             }
             Op::LoopStart { times, .. } => countable(spot, "loop", times),
             Op::EnterKernel
@@ -246,6 +309,15 @@ impl<'a> Walk<'a> {
                 }
                 self.in_syscall = false;
             }
+            Op::Serve { .. } if self.in_syscall || !self.held.is_empty() => {
+                let problem = if self.held.is_empty() {
+                    "`serve` inside a system call".to_owned()
+                } else {
+                    format!("`serve` while {} is held", self.held_list())
+                };
+                let accepted = "in user mode and with no lock held, as jobs begin";
+                return self.refuse(ix, Kind::Program, problem, accepted);
+            }
             Op::User(_) if self.in_syscall => {
                 let problem = "user mode inside a system call";
                 return self.refuse(ix, Kind::Program, problem, "`kernel`, or end the call first");
@@ -263,7 +335,7 @@ impl<'a> Walk<'a> {
             let name = spin.map(|&lock| self.lock_name(lock)).unwrap_or_default();
             let problem = format!("`{verb}` while the spin lock {name} is held");
             let accepted = "under a spin lock: kernel, irqoff, another spin lock, unlock, send to \
-                 an unbounded channel, nice, begin, done, loops";
+                 an unbounded channel, post to one, after, nice, begin, done, loops";
             return self.refuse(ix, Kind::Lock, problem, accepted);
         }
         Ok(())
@@ -281,7 +353,13 @@ impl<'a> Walk<'a> {
             {
                 Some("send")
             }
+            Op::Post { channel, .. }
+                if self.workload.channels[channel as usize].capacity != u64::MAX =>
+            {
+                Some("post")
+            }
             Op::Recv { .. } => Some("recv"),
+            Op::Serve { .. } => Some("serve"),
             Op::Fork { .. } => Some("fork"),
             Op::WaitChildren => Some("wait"),
             Op::Yield => Some("yield"),
@@ -364,8 +442,8 @@ impl<'a> Walk<'a> {
                 self.happens.instant_ops += u64::from(!passes_time);
                 match *op {
                     Op::Exit => self.happens.exit = true,
-                    Op::Recv { .. } => self.happens.recv = true,
-                    Op::Send { .. } => self.happens.send = true,
+                    Op::Recv { .. } | Op::Serve { .. } => self.happens.recv = true,
+                    Op::Send { .. } | Op::Post { .. } => self.happens.send = true,
                     Op::WaitChildren => self.happens.wait = true,
                     Op::Fork { kind } => {
                         self.happens.fork = true;
@@ -407,7 +485,7 @@ impl<'a> Walk<'a> {
                 times => format!("a loop of {times} times in which no time passes"),
             };
             let accepted = "an instruction that takes time: user, kernel, irqoff, sleep, every; or \
-                 a `recv` without any `send` or `fork`";
+                 a `recv` or `serve` without any `send`, `post` or `fork`";
             return self.refuse(open.start, Kind::Program, problem, accepted);
         }
         self.happens.add(body);
@@ -415,7 +493,7 @@ impl<'a> Walk<'a> {
     }
 
     fn end(&self) -> Checked {
-        let last = self.spec.program.len().saturating_sub(1);
+        let last = self.program.len().saturating_sub(1);
         if let Some(open) = self.loops.last() {
             return self.refuse(open.start, Kind::Program, "a loop without an end", "");
         }

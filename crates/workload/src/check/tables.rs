@@ -81,6 +81,10 @@ pub(super) fn sources(workload: &Parts) -> Checked {
         if source.count > 0 {
             countable(spot, "count", source.count)?;
         }
+        in_range(spot, "number of jobs", source.jobs.len() as u64, 0..=MAX_VALUES)?;
+        for &job in &source.jobs {
+            reference(spot, "jobs", job, workload.jobs.len())?;
+        }
         match &source.arrivals {
             Arrivals::Between(span) => {
                 super::program::span(workload, spot, "every", *span)?;

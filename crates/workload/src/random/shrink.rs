@@ -236,7 +236,11 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
         w.sources.retain_mut(|source| keep_number(&mut source.channel, gone));
         for task in &mut w.tasks {
             task.program.retain_mut(|op| match op {
-                Op::Send { channel, .. } | Op::Recv { channel, .. } => keep_number(channel, gone),
+                Op::Send { channel, .. }
+                | Op::Recv { channel, .. }
+                | Op::Serve { channel }
+                | Op::Post { channel, .. }
+                | Op::After { channel, .. } => keep_number(channel, gone),
                 _ => true,
             });
             relink(&mut task.program);

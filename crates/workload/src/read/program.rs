@@ -14,7 +14,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 /// Each verb with the fields that may stand beside it.
-const VERBS: [(&str, &[&str]); 23] = [
+const VERBS: [(&str, &[&str]); 26] = [
     ("user", &["user"]),
     ("kernel", &["kernel"]),
     ("irqoff", &["irqoff"]),
@@ -27,6 +27,9 @@ const VERBS: [(&str, &[&str]); 23] = [
     ("unlock", &["unlock"]),
     ("send", &["send", "n"]),
     ("recv", &["recv", "n"]),
+    ("serve", &["serve"]),
+    ("post", &["post", "to", "after"]),
+    ("after", &["post", "to", "after"]),
     ("fork", &["fork"]),
     ("wait", &["wait"]),
     ("exit", &["exit"]),
@@ -65,7 +68,7 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
     let verbs: Vec<_> = VERBS.iter().filter(|(verb, _)| table.contains_key(*verb)).collect();
     let &(verb, known) = match verbs.as_slice() {
         [only] => *only,
-        // `loop` and `do` belong together.
+        // `loop` and `do` belong together, and so do `post` and `after`.
         [one, (_, also)] if one.1 == *also => *one,
         [] => {
             let names = VERBS.iter().map(|(verb, _)| *verb).filter(|verb| *verb != "do");
@@ -88,6 +91,8 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
         "user" => "{ user = … }",
         "lock" => "{ lock = …, mode = … }",
         "loop" | "do" => "{ loop = N, do = […] }",
+        "post" => "{ post = …, to = … }",
+        "after" => "{ after = …, post = …, to = … }",
         "move" => "{ move = …, to = … }",
         _ => "the instruction",
     };
@@ -121,6 +126,12 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<What> {
         "unlock" => What::Unlock { lock: named()? },
         "send" => What::Send { channel: named()?, n: tokens()? },
         "recv" => What::Recv { channel: named()?, n: tokens()? },
+        "serve" => What::Serve { channel: named()? },
+        "post" | "after" => What::Post {
+            after: fields.value("after").map(|delay| read_length(delay, "after")).transpose()?,
+            job: fields.name("post")?,
+            channel: fields.name("to")?,
+        },
         "fork" => What::Fork { kind: named()? },
         "wait" => {
             choice(argument, verb, &[("children", ())])?;

@@ -1,0 +1,186 @@
+//! Jobs: work that tokens carry, and what is done by whoever takes such a token.
+//!
+//! A task that serves a channel goes through the program of the job it took, and is then where it
+//! was in its own. A token that is to come later waits in [`Due`] until it does.
+
+use crate::ids::{ChannelId, Id, TaskId};
+use crate::machine::{Event, Machine};
+use crate::{Error, MAX_TOKENS_DUE};
+use cpumax_workload::Op;
+
+/// The job of a token that carries none.
+pub(crate) const NO_JOB: u32 = u32::MAX;
+
+/// What a token brings with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    /// When its request started, ns.
+    pub since_ns: u64,
+    pub job: u32,
+}
+
+/// A token that is to come.
+#[derive(Debug, Clone, Copy)]
+struct Coming {
+    channel: ChannelId,
+    job: u32,
+}
+
+/// The tokens that are to come, each at its own place; places that are free are given out again.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    places: Vec<Coming>,
+    free: Vec<u32>,
+}
+
+impl Due {
+    fn put(&mut self, coming: Coming) -> Option<u32> {
+        if let Some(place) = self.free.pop() {
+            self.places[place as usize] = coming;
+            return Some(place);
+        }
+        if self.places.len() == MAX_TOKENS_DUE {
+            return None;
+        }
+        self.places.push(coming);
+        Some(self.places.len() as u32 - 1)
+    }
+
+    fn take(&mut self, place: u32) -> Coming {
+        self.free.push(place);
+        self.places[place as usize]
+    }
+}
+
+/// What became of the tokens that carry jobs.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    /// Put in a channel.
+    pub put: u64,
+    /// Taken out by who does what they carry.
+    pub begun: u64,
+    /// Taken out by who does not.
+    pub ignored: u64,
+    pub ended: u64,
+    /// Under way when their task ended.
+    pub broken_off: u64,
+}
+
+impl<'a> Machine<'a> {
+    /// The program that a task executes: that of its kind, or that of the job it does.
+    #[inline]
+    pub(crate) fn program_of(&self, task: TaskId) -> &'a [Op] {
+        self.programs[self.tasks[task].program as usize]
+    }
+
+    /// The instruction that a task has come to last.
+    fn last_op(&self, task: TaskId) -> Option<&'a Op> {
+        let at = self.tasks[task].pc.checked_sub(1)?;
+        self.program_of(task).get(at as usize)
+    }
+
+    /// The token that a task puts in a channel with its present instruction.
+    pub(crate) fn token_of(&self, task: TaskId) -> Token {
+        match self.last_op(task) {
+            Some(&Op::Post { job, .. }) => {
+                Token { since_ns: self.tasks[task].request_start_ns, job }
+            }
+            _ => Token { since_ns: self.now, job: NO_JOB },
+        }
+    }
+
+    /// A task has taken a token: its request is the one under way from now on, and what it carries
+    /// is to be done. Who receives in a job is not at the beginning of another request.
+    pub(crate) fn takes_token(&mut self, task: TaskId, token: Token) {
+        let t = &self.tasks[task];
+        if t.does_job() {
+            self.tally.ignored += u64::from(token.job != NO_JOB);
+            return;
+        }
+        self.tasks[task].request_start_ns = token.since_ns;
+        if token.job == NO_JOB {
+            return;
+        }
+        if !matches!(self.last_op(task), Some(Op::Serve { .. })) {
+            self.tally.ignored += 1;
+            return;
+        }
+        self.tally.begun += 1;
+        let kinds = self.workload.tasks.len() as u32;
+        let t = &mut self.tasks[task];
+        t.goes_on_at = t.pc;
+        (t.program, t.pc) = (kinds + token.job, 0);
+    }
+
+    /// The running task has come to the end of a job: it goes on in its own program.
+    pub(crate) fn job_ends(&mut self, task: TaskId) {
+        self.tally.ended += 1;
+        let t = &mut self.tasks[task];
+        (t.program, t.pc) = (t.kind, t.goes_on_at);
+    }
+
+    /// A token with a job is to come so much later.
+    pub(crate) fn comes_after(&mut self, ns: u64, channel: ChannelId, job: u32) {
+        let due_ns = self.now.saturating_add(ns);
+        if due_ns > self.workload.duration_ns {
+            return;
+        }
+        if let Some(place) = self.due.put(Coming { channel, job }) {
+            self.heap.push(self.outside_at(due_ns), Event::Comes { place });
+        } else {
+            let at_ns = self.now;
+            self.failed.get_or_insert(Error::TooManyDue { at_ns });
+        }
+    }
+
+    /// It comes.
+    pub(crate) fn comes(&mut self, place: u32) {
+        let Coming { channel, job } = self.due.take(place);
+        self.bring_token(channel, Token { since_ns: self.now, job });
+    }
+
+    /// A token comes from outside: where whoever brings it is, or, if nobody is known to, at the
+    /// CPU of whoever waits for it.
+    pub(crate) fn bring_token(&mut self, channel: ChannelId, token: Token) {
+        if let Some(&receiver) = self.channels[channel].receivers.front() {
+            let cpu = self.tasks[receiver].cpu;
+            if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
+                self.here = cpu;
+                self.touch(cpu, true);
+            }
+        }
+        self.put_tokens(channel, 1, token);
+        self.here = crate::ids::CpuId::NONE;
+    }
+
+    /// No token is lost, and none is done twice.
+    pub(crate) fn check_tokens(&self) -> Result<(), String> {
+        let mut in_channels = 0;
+        for (channel, c) in self.channels.iter() {
+            let there: u64 = c.arrivals.iter().map(|arrived| arrived.n).sum();
+            if there != c.tokens {
+                let name = &self.workload.channels[channel.ix()].name;
+                return Err(format!("channel {name}: {} tokens, and {there} are there", c.tokens));
+            }
+            let carry = c.arrivals.iter().filter(|arrived| arrived.token.job != NO_JOB);
+            in_channels += carry.map(|arrived| arrived.n).sum::<u64>();
+        }
+        let Tally { put, begun, ignored, ended, broken_off } = self.tally;
+        let doing = self
+            .tasks
+            .iter()
+            .filter(|(_, t)| t.does_job() && t.state != crate::task::State::Exited);
+        let doing = doing.count() as u64;
+        if put != in_channels + begun + ignored || begun != ended + broken_off + doing {
+            return Err(format!(
+                "{put} tokens with jobs came, {in_channels} are in channels, {ignored} were \
+                 ignored, {begun} begun, {doing} are under way, {ended} ended, {broken_off} \
+                 broken off"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

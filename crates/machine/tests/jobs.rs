@@ -1,0 +1,204 @@
+//! Requests as jobs: who does them and when, tiers, and the moment from which a request counts.
+
+use cpumax_machine::kernel::{Kernel, parse_kernels};
+use cpumax_machine::{Error, Options, run};
+use cpumax_outcome::Outcome;
+use cpumax_workload::parse;
+
+fn kernel(version: &str) -> Kernel {
+    parse_kernels(version).unwrap()[0]
+}
+
+fn tried(text: &str, version: &str) -> Result<Outcome, Error> {
+    let workload = parse(text, "jobs.toml").unwrap_or_else(|error| panic!("{error}"));
+    // The invariants are checked after every event of a run that is short enough for that.
+    let check = workload.duration_ns <= 2_000_000_000;
+    run(&workload, &Options { check, ..Options::new(kernel(version), 1) }, None, None)
+}
+
+fn outcome(text: &str) -> Outcome {
+    tried(text, "6.12").unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One thread that needs 25 ms for what comes every 10 ms.
+fn late(source: &str) -> Outcome {
+    outcome(&format!(
+        r#"
+        duration = "1s"
+        [[channel]]
+        name = "timer"
+        [[job]]
+        name = "round"
+        program = [{{ user = "25ms" }}, {{ done = true }}]
+        [[task]]
+        name = "worker"
+        program = [{{ forever = [{{ serve = "timer" }}] }}]
+        [[source]]
+        name = "timer"
+        channel = "timer"
+        every = "10ms"
+        jobs = ["round"]
+        {source}
+        "#
+    ))
+}
+
+#[test]
+fn a_program_that_skips_is_late_only_by_its_own_work() {
+    let skips = &late("lossy = true").tasks["worker"];
+    // At 10, 40, 70 ... 970 ms.
+    assert_eq!((skips.completions, skips.latency_ns.max), (33, 25_000_000));
+    let queues = &late("").tasks["worker"];
+    // The 39th is due at 390 ms and done at 985 ms.
+    assert_eq!((queues.completions, queues.latency_ns.max), (39, 595_000_000));
+}
+
+/// A request that comes at 10 ms goes through a tier of 1 ms and one of 2 ms.
+fn tiers(front: &str, version: &str) -> Outcome {
+    let text = format!(
+        r#"
+        duration = "100ms"
+        [[channel]]
+        name = "front"
+        [[channel]]
+        name = "back"
+        [[job]]
+        name = "question"
+        program = [{front}, {{ post = "answer", to = "back" }}]
+        [[job]]
+        name = "answer"
+        program = [{{ user = "2ms" }}, {{ done = true }}]
+        [[task]]
+        name = "front"
+        program = [{{ forever = [{{ serve = "front" }}] }}]
+        [[task]]
+        name = "back"
+        program = [{{ forever = [{{ serve = "back" }}] }}]
+        [[source]]
+        name = "client"
+        channel = "front"
+        at = ["10ms"]
+        jobs = ["question"]
+        "#
+    );
+    tried(&text, version).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_request_counts_from_its_first_beginning_through_all_tiers() {
+    for version in ["4.19", "5.4", "6.12", "7.1"] {
+        for (front, latency_ns) in [
+            ("{ user = \"1ms\" }", 3_000_000),
+            // What it waits for in between is part of it.
+            ("{ user = \"1ms\" }, { sleep = \"5ms\" }", 8_000_000),
+            ("{ user = \"1ms\" }, { begin = true }, { user = \"1ms\" }", 3_000_000),
+        ] {
+            let outcome = tiers(front, version);
+            let back = &outcome.tasks["back"];
+            assert_eq!((back.completions, back.latency_ns.max), (1, latency_ns), "{front}");
+            assert_eq!(outcome.tasks["front"].completions, 0);
+        }
+    }
+}
+
+/// A channel `c`, these jobs, and one task `t` with this program.
+fn scene(jobs: &str, program: &str) -> String {
+    format!(
+        "duration = \"1s\"\n[[channel]]\nname = \"c\"\n[[channel]]\nname = \"d\"\n{jobs}\n\
+         [[task]]\nname = \"t\"\nprogram = [{program}]\n"
+    )
+}
+
+#[test]
+fn who_serves_goes_on_in_its_own_program() {
+    let jobs = "[[job]]\nname = \"j\"\nprogram = [{ loop = 2, do = [{ user = \"1ms\" }] }]\n\
+                [[job]]\nname = \"nothing\"\n";
+    let program = "{ post = \"j\", to = \"c\" }, { send = \"c\" }, { post = \"nothing\", to = \"c\" }, \
+                   { post = \"j\", to = \"c\" }, \
+                   { loop = 2, do = [{ serve = \"c\" }, { user = \"10ms\" }, { done = true }] }, \
+                   { serve = \"c\" }, { recv = \"c\" }, { user = \"100ms\" }";
+    let outcome = outcome(&scene(jobs, program));
+    let task = &outcome.tasks["t"];
+    // The fourth token is received, and so what it carries is not done.
+    assert_eq!((task.exited, task.finished_ns), (1, 122_000_000));
+    assert_eq!((task.completions, task.latency_ns.max), (2, 22_000_000));
+}
+
+#[test]
+fn a_token_that_waits_for_room_keeps_its_request() {
+    let text = r#"
+        duration = "100ms"
+        [[channel]]
+        name = "c"
+        capacity = 1
+        [[job]]
+        name = "j"
+        program = [{ user = "10ms" }, { done = true }]
+        [[task]]
+        name = "poster"
+        program = [{ loop = 3, do = [{ post = "j", to = "c" }] }]
+        [[task]]
+        name = "server"
+        program = [{ forever = [{ serve = "c" }] }]
+        "#;
+    let server = &outcome(text).tasks["server"];
+    assert_eq!((server.completions, server.latency_ns.max), (3, 30_000_000));
+}
+
+#[test]
+fn who_wants_several_tokens_ignores_their_jobs() {
+    let jobs = "[[job]]\nname = \"j\"\nprogram = [{ user = \"500ms\" }]";
+    let program = "{ loop = 3, do = [{ post = \"j\", to = \"c\" }, { user = \"1ms\" }] }, \
+                   { recv = \"c\", n = 2 }, { user = \"1ms\" }, { serve = \"c\" }";
+    let outcome = outcome(&scene(jobs, program));
+    assert_eq!(outcome.tasks["t"].finished_ns, 504_000_000);
+}
+
+#[test]
+fn tokens_of_one_instant_come_in_the_order_in_which_they_were_posted() {
+    let jobs = "[[job]]\nname = \"short\"\nprogram = [{ user = \"1ms\" }]\n\
+                [[job]]\nname = \"long\"\nprogram = [{ user = \"30ms\" }, { done = true }]";
+    let posts = |first: &str, second: &str| {
+        let post = |job: &str| format!("{{ after = \"5ms\", post = \"{job}\", to = \"c\" }}, ");
+        let program = post(first) + &post(second) + "{ serve = \"c\" }, { serve = \"c\" }";
+        outcome(&scene(jobs, &program)).tasks["t"].latency_ns.max
+    };
+    assert_eq!([posts("long", "short"), posts("short", "long")], [30_000_000, 31_000_000]);
+}
+
+#[test]
+fn more_and_more_tokens_that_are_to_come_are_refused() {
+    let jobs = "[[job]]\nname = \"j\"";
+    let program =
+        "{ forever = [{ user = \"1ns\" }, { after = \"1s\", post = \"j\", to = \"c\" }] }";
+    let text = scene(jobs, program).replace("duration = \"1s\"", "duration = \"5s\"");
+    let workload = parse(&text, "due.toml").unwrap_or_else(|error| panic!("{error}"));
+    let refused = run(&workload, &Options::new(kernel("6.12"), 1), None, None).unwrap_err();
+    assert!(matches!(refused, Error::TooManyDue { at_ns: 1_000_000.. }), "{refused}");
+    assert!(refused.to_string().contains("more than 1000000 tokens"), "{refused}");
+}
+
+#[test]
+fn the_livelock_of_a_job_is_told_with_its_name() {
+    // Drawn from values that may be 0, and are so nearly always.
+    let never = "{ empirical = [[\"0ns\", 1000000000], [\"1ns\", 1]] }";
+    let jobs = format!(
+        "[[job]]\nname = \"again\"\nprogram = [{{ user = {never} }}, {{ post = \"again\", to = \"c\" }}]"
+    );
+    let program = "{ post = \"again\", to = \"c\" }, { forever = [{ serve = \"c\" }] }";
+    let refused = tried(&scene(&jobs, program), "6.12").unwrap_err();
+    let Error::Livelock { task, .. } = refused else { panic!("{refused}") };
+    assert!(task == "t in job again" || task == "t", "{task}");
+}
+
+#[test]
+fn what_a_killed_task_was_doing_is_done_by_nobody() {
+    let kill = "[[at]]\ntime = \"15ms\"\ntask = \"t\"\nsignal = \"kill\"\n\
+                [[task]]\nname = \"u\"\nstart = \"20ms\"\nprogram = [{ forever = [{ serve = \"c\" }] }]\n";
+    let jobs = "[[job]]\nname = \"j\"\nprogram = [{ user = \"10ms\" }, { done = true }]";
+    let posts = "{ loop = 3, do = [{ post = \"j\", to = \"c\" }] }";
+    let program = format!("{posts}, {{ forever = [{{ serve = \"c\" }}] }}");
+    let outcome = outcome(&(scene(jobs, &program) + kill));
+    // One was done, one was broken off, one was still there.
+    assert_eq!([&outcome.tasks["t"], &outcome.tasks["u"]].map(|t| t.completions), [1, 1]);
+}

@@ -1,0 +1,90 @@
+//! Interventions and expectations in the making.
+
+use super::{Marks, to_ns};
+use crate::model::{Class, CpuSet, Signal};
+use cpumax_limit::Limit;
+use std::time::Duration;
+
+/// An intervention in the making.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub(crate) at_ns: u64,
+    pub(crate) every_ns: Option<u64>,
+    pub(crate) until_ns: u64,
+    pub(crate) act: Act,
+    pub(crate) marks: Marks,
+}
+
+/// What an intervention does; groups and tasks by name.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Act {
+    /// Write the whole limit of a group.
+    Limit(String, Limit),
+    /// Write `cpu.max`, `cpu.max.burst` or both, in this order, as text.
+    LimitFiles {
+        /// Path of the group.
+        group: String,
+        /// Text for `cpu.max`.
+        max: Option<String>,
+        /// Text for `cpu.max.burst`.
+        burst: Option<String>,
+    },
+    /// Write `cpu.weight` of a group.
+    Weight(String, u32),
+    /// Send a signal to every task of a kind.
+    Signal(String, Signal),
+    /// Move every task of a kind to a group.
+    Move(String, String),
+    /// Give every task of a kind these CPUs.
+    Affinity(String, CpuSet),
+    /// Change the nice value of every task of a kind.
+    Nice(String, i8),
+    /// Change the class of every task of a kind.
+    Class(String, Class),
+    /// Take a CPU off line.
+    Offline(u16),
+    /// Bring a CPU back.
+    Online(u16),
+}
+
+impl Change {
+    /// Does this at that time.
+    pub fn at(time: Duration, act: Act) -> Change {
+        Change {
+            at_ns: to_ns(time),
+            every_ns: None,
+            until_ns: u64::MAX,
+            act,
+            marks: Marks::default(),
+        }
+    }
+
+    /// And again after each such length of time.
+    #[must_use]
+    pub fn repeat(mut self, every: Duration) -> Change {
+        self.every_ns = Some(to_ns(every));
+        self
+    }
+
+    /// But no longer at or after that time.
+    #[must_use]
+    pub fn until(mut self, until: Duration) -> Change {
+        self.until_ns = to_ns(until);
+        self
+    }
+}
+
+/// An expectation in the making.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    pub(crate) expectation: crate::model::Expectation,
+    pub(crate) marks: Marks,
+}
+
+impl Expect {
+    /// Expects this of a run.
+    pub fn new(expectation: crate::model::Expectation) -> Expect {
+        Expect { expectation, marks: Marks::default() }
+    }
+}
