@@ -69,24 +69,23 @@ impl Failure {
         match self {
             Failure::Unexpected => ExitCode::from(1),
             Failure::Status(status) => ExitCode::from(*status),
-            // As for any filter: `cpumax run … | head` is no failure.
-            Failure::Input(error) if output::reader_is_gone(error) => ExitCode::SUCCESS,
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                anstream::eprintln!("{error_label} {}", chain(error));
+                output::say(format_args!("{error_label} {}", chain(error)));
                 ExitCode::from(2)
             }
             Failure::ModelFault(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                anstream::eprintln!("{error_label} {}", chain(error));
-                anstream::eprintln!(
-                    "This is a fault of cpumax itself; please report it with the command that showed it."
-                );
+                output::say(format_args!("{error_label} {}", chain(error)));
+                output::say(format_args!(
+                    "This is a fault of cpumax itself; please report it with the command that showed \
+                     it."
+                ));
                 ExitCode::from(1)
             }
             Failure::Interrupted => {
-                anstream::eprintln!("interrupted");
-                ExitCode::from(crate::interrupt::STATUS)
+                output::say(format_args!("interrupted"));
+                ExitCode::from(crate::interrupt::status())
             }
         }
     }

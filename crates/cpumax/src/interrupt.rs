@@ -1,29 +1,64 @@
-//! Ctrl-C: runs stop at their next report of progress, anything else at once.
+//! Ctrl-C, and requests to end or a terminal that has gone: runs stop at their next report of
+//! progress, anything else at once. What does not stop in time is ended, and so is everything at
+//! the second request.
 
+use crate::output;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 static RUNNING: AtomicBool = AtomicBool::new(false);
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// The signal that came, or 0.
+static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
-/// Exit status of a program ended by the keyboard: 128 and the number of SIGINT.
-pub const STATUS: u8 = 130;
+/// For what stops by itself. What then is left of machines and guests ends without us.
+const STOPS_WITHIN: Duration = Duration::from_millis(800);
 
-/// Catches Ctrl-C from now on.
+/// Exit status of a program ended by that signal: 128 and its number.
+pub fn status() -> u8 {
+    status_of(REQUESTED.load(Ordering::Relaxed))
+}
+
+fn status_of(signal: i32) -> u8 {
+    u8::try_from(128 + if signal == 0 { SIGINT } else { signal }).unwrap_or(u8::MAX)
+}
+
+/// Catches the signals from now on, except those that whoever started us wants ignored, as `nohup`
+/// does.
 pub fn catch() {
-    let handler = || {
-        let again = REQUESTED.swap(true, Ordering::Relaxed);
-        if again || !RUNNING.load(Ordering::Relaxed) {
-            process::exit(i32::from(STATUS));
-        }
-    };
-    // Without a handler Ctrl-C ends the program as well, only less tidily.
-    drop(ctrlc::set_handler(handler));
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let caught = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored(*signal));
+    // Without a handler a signal ends the program as well, only less tidily.
+    let Ok(mut signals) = Signals::new(caught) else { return };
+    thread::spawn(move || signals.forever().for_each(requested_by));
+}
+
+fn requested_by(signal: i32) {
+    let before = REQUESTED.swap(signal, Ordering::Relaxed);
+    if before != 0 || !RUNNING.load(Ordering::Relaxed) {
+        process::exit(i32::from(status_of(signal)));
+    }
+    thread::spawn(move || {
+        thread::sleep(STOPS_WITHIN);
+        output::say(format_args!("interrupted"));
+        process::exit(i32::from(status_of(signal)));
+    });
+}
+
+/// Which signals are ignored, by the text of `/proc/PID/status`.
+fn ignored(text: &str) -> impl Fn(i32) -> bool + use<> {
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    move |signal| mask >> (signal - 1) & 1 == 1
 }
 
 /// Whether whoever watches for it should stop.
 pub fn requested() -> bool {
-    REQUESTED.load(Ordering::Relaxed)
+    REQUESTED.load(Ordering::Relaxed) != 0
 }
 
 /// While it lives, someone watches [`requested`].
@@ -39,5 +74,18 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         RUNNING.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let nohup = ignored("Name:\tcpumax\nSigIgn:\t0000000000000001\nSigCgt:\t3\n");
+        assert!(nohup(SIGHUP) && !nohup(SIGINT) && !nohup(SIGTERM));
+        let nothing = ignored("");
+        assert!(!nothing(SIGHUP));
     }
 }

@@ -1,9 +1,10 @@
 //! Results as JSON: an array, one object on a line.
 
-use crate::output::ResultFile;
+use crate::output;
+use crate::result_file::ResultFile;
 use anyhow::Context;
 use serde::Serialize;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 /// Where the results go.
@@ -28,7 +29,7 @@ impl JsonArray {
         if let Some(file) = self.file {
             return file.write(|out| array(BufWriter::new(out), items));
         }
-        let out = BufWriter::new(io::stdout().lock());
+        let out = BufWriter::new(output::raw_stdout());
         array(out, items).context("cannot write to standard output")
     }
 }

@@ -11,6 +11,7 @@ mod interrupt;
 mod json;
 mod output;
 mod reading;
+mod result_file;
 mod runs;
 mod scenario;
 mod worlds;

@@ -2,11 +2,8 @@
 //! terminal, and a reader that goes away ends the program quietly.
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context;
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
-use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::path::{Path, PathBuf};
 
 pub const BOLD: Style = Style::new().bold();
 pub const DIM: Style = Style::new().dimmed();
@@ -15,45 +12,40 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Standard output; `NO_COLOR` and what is not a terminal get plain text.
 pub fn stdout() -> impl Write {
-    anstream::AutoStream::auto(io::stdout()).lock()
+    Heard(anstream::AutoStream::auto(io::stdout()).lock())
 }
 
-/// A file for results, opened before anything is run so that a wrong path is told at once. What was
-/// in it stays there until there is something to write; if there never is, or it cannot be written,
-/// one that is new is removed.
-#[derive(Debug)]
-pub struct ResultFile {
-    path: PathBuf,
-    file: File,
-    is_new: bool,
+/// The same for what goes out as it is.
+pub fn raw_stdout() -> impl Write {
+    Heard(io::stdout().lock())
 }
 
-impl ResultFile {
-    pub fn create(path: &Path) -> anyhow::Result<ResultFile> {
-        let is_new = path.symlink_metadata().is_err();
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = opened.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(ResultFile { path: path.to_owned(), file, is_new })
+/// Standard error.
+pub fn stderr() -> impl Write {
+    Heard(anstream::AutoStream::auto(io::stderr()).lock())
+}
+
+/// One line on standard error, for whoever reads it.
+pub fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// What a reader that goes away misses is no error: what comes of a command does not depend on who
+/// reads.
+pub struct Heard<W>(pub W);
+
+impl<W: Write> Write for Heard<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
+            written => written,
+        }
     }
 
-    /// Writes it instead of what was there.
-    pub fn write(
-        mut self,
-        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let file = &mut self.file;
-        let empty = || if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) };
-        let emptied = empty().map_err(anyhow::Error::from);
-        let written = emptied.and_then(|()| write(file));
-        self.is_new &= written.is_err();
-        written.with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
-
-impl Drop for ResultFile {
-    fn drop(&mut self) {
-        if self.is_new {
-            let _ = std::fs::remove_file(&self.path);
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
         }
     }
 }
@@ -121,38 +113,19 @@ fn wrap(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Whether an error says that whoever read our output is gone.
-pub fn reader_is_gone(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io_error = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        let json_error =
-            cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-        io_error.or(json_error) == Some(ErrorKind::BrokenPipe)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
-    fn what_is_in_a_file_stays_until_there_is_something_to_write() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.json");
-        fs::write(&path, "of before").unwrap();
-        let file = ResultFile::create(&path).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "of before");
-        file.write(|out| Ok(out.write_all(b"new")?)).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        let new = folder.path().join("new.json");
-        let file = ResultFile::create(&new).unwrap();
-        file.write(|out| Ok(out.write_all(b"half").and(Err(ErrorKind::StorageFull.into()))?))
-            .unwrap_err();
-        assert!(!new.exists(), "half of it would pass for all");
-        let told = ResultFile::create(&path.join("b")).unwrap_err().to_string();
-        assert!(told.starts_with("cannot write ") && told.ends_with("a.json/b"), "{told}");
-        ResultFile::create(Path::new("/dev/null")).unwrap().write(|_| Ok(())).unwrap();
+    fn a_reader_that_goes_away_is_no_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut out = Heard(writer);
+        writeln!(out, "a").unwrap();
+        out.flush().unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        writeln!(Heard(full), "a").unwrap_err();
     }
 
     #[test]

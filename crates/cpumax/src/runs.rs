@@ -3,7 +3,8 @@
 
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{self, ResultFile};
+use crate::output;
+use crate::result_file::ResultFile;
 use anyhow::Context;
 use cpumax_engine::{Job, OtherError, Running, Watch, runs};
 use cpumax_outcome::Outcome;

@@ -117,6 +117,9 @@ impl Job<'_> {
     }
 }
 
+/// Of so many steps of a run is told, at the most.
+const STEPS: u64 = 1024;
+
 /// Does all jobs; the results are in their order.
 ///
 /// # Errors
@@ -149,9 +152,13 @@ fn one(
     };
     let mut trace = watch.trace(index).map_err(Error::Trace)?;
     let mut done_ns = 0;
+    let step_ns = job.duration_ns() / STEPS;
     let mut report = |now_ns: u64| {
-        watch.advanced(now_ns.saturating_sub(done_ns));
-        done_ns = done_ns.max(now_ns);
+        let by_ns = now_ns.saturating_sub(done_ns);
+        if by_ns > step_ns {
+            watch.advanced(by_ns);
+            done_ns = now_ns;
+        }
         if watch.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);

@@ -116,7 +116,7 @@ pub enum Error {
 /// Most tokens that may be on their way to their channels at once ([`cpumax_workload::Op::After`]).
 pub const MAX_TOKENS_DUE: usize = 1_000_000;
 
-/// Called now and then with the simulated time reached, ns; may stop the run.
+/// Called every few hundred events with the simulated time reached, ns; may stop the run.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 
 /// Runs a workload to its end.

@@ -25,6 +25,9 @@ use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
 
+/// Where machines are large an event may take milliseconds.
+const EVENTS_BETWEEN_REPORTS: u64 = 256;
+
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
@@ -376,6 +379,7 @@ impl<'a> Machine<'a> {
     /// Lets time pass to the end of the workload.
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
         let end_ns = self.end_ns();
+        let mut told = self.events;
         loop {
             let (timer_ns, slot) = self.timers.next();
             let heap_ns = self.heap.next_ns();
@@ -392,11 +396,14 @@ impl<'a> Machine<'a> {
             if let Some(error) = self.failed.take() {
                 return Err(error);
             }
-            if self.events.is_multiple_of(65_536)
-                && let Some(progress) = progress.as_mut()
-                && progress(self.now).is_break()
-            {
-                return Err(Error::Interrupted(self.now));
+            // Several events may have happened at once.
+            if self.events - told >= EVENTS_BETWEEN_REPORTS {
+                told = self.events;
+                if let Some(progress) = progress.as_mut()
+                    && progress(self.now).is_break()
+                {
+                    return Err(Error::Interrupted(self.now));
+                }
             }
         }
         self.now = end_ns;

@@ -28,11 +28,11 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
     let source = Source { mirror: args.mirror.clone(), keyring: args.keyring.clone() };
     let mut tell = |step: Step<'_>| match step {
         Step::Lists(suites) => {
-            anstream::eprintln!("reading the lists of {}", suites.join(", "));
+            output::say(format_args!("reading the lists of {}", suites.join(", ")));
         }
         Step::Fetch(entry, package, bytes) => {
             let mib = bytes.div_ceil(1 << 20);
-            anstream::eprintln!("fetching {} {} ({mib} MiB)", entry.name, package.name);
+            output::say(format_args!("fetching {} {} ({mib} MiB)", entry.name, package.name));
         }
         Step::Here(kernel, before) => {
             let Kernel { name, origin, .. } = kernel;
@@ -67,7 +67,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
         let _ = if is_error {
             io::stderr().write_all(bytes)
         } else {
-            let mut out = io::stdout();
+            let mut out = output::raw_stdout();
             out.write_all(bytes).and_then(|()| out.flush())
         };
     };

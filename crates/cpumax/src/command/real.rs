@@ -427,7 +427,7 @@ fn failures(done: &[Ended<'_>]) -> Result<(), Failure> {
             _ => ("error:", BAD),
         };
         failed += usize::from(!matches!(error, Error::Refused { .. }));
-        anstream::eprintln!("{} {}: {error}", output::styled(style, label), planned.name());
+        output::say(format_args!("{} {}: {error}", output::styled(style, label), planned.name()));
     }
     let run = done.iter().filter(|(_, report)| report.is_ok()).count();
     match (failed, run) {

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::json::JsonArray;
 use crate::output::{self, DIM};
 use crate::reading;
+use crate::result_file::ResultFile;
 use crate::runs::Terminal;
 use anyhow::Context;
 use cpumax_engine::replay::Run;
@@ -14,7 +15,6 @@ use cpumax_machine::kernel;
 use cpumax_recording::Summary;
 use cpumax_report::{ReplayRow, cpus};
 use cpumax_workload::Workload;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         let limit = request.limits.first();
         let scenario = replay.as_scenario(limit).map_err(Failure::of)?;
         let text = cpumax_workload::print(&scenario);
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        ResultFile::create(file)?.write(|out| Ok(out.write_all(text.as_bytes())?))?;
         if args.set.is_empty() {
             return Ok(());
         }
@@ -90,7 +90,10 @@ pub fn limited(recording: &Path, set: &str) -> Result<Workload, Failure> {
 /// Repairs are told whatever becomes of the run.
 fn warn(summary: &Summary) {
     if !summary.defects.is_empty() {
-        anstream::eprintln!("The recording has faults that were repaired:\n{}", summary.defects);
+        output::say(format_args!(
+            "The recording has faults that were repaired:\n{}",
+            summary.defects
+        ));
     }
 }
 

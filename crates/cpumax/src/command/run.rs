@@ -313,7 +313,7 @@ fn summary(
 pub fn write_failures<'a>(
     verdicts: impl Iterator<Item = (&'a str, &'a Vec<Verdict<'a>>)>,
 ) -> anyhow::Result<()> {
-    let mut err = anstream::AutoStream::auto(std::io::stderr()).lock();
+    let mut err = output::stderr();
     for (name, verdicts) in verdicts {
         for verdict in verdicts.iter().filter(|verdict| !verdict.passed()) {
             write!(err, "{name}: ")?;

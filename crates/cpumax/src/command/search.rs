@@ -5,6 +5,7 @@ use crate::args::{SearchArgs, WorldName};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
+use crate::result_file::ResultFile;
 use crate::worlds::{self, Asked, How};
 use anyhow::{Context, bail};
 use cpumax_compare::cell::Mode;
@@ -166,7 +167,8 @@ impl<'a> Telling<'a> {
             format!("{} {}, {:.1} times the tolerance", worst.of, worst.field, worst.ratio)
         });
         self.bar.suspend(|| {
-            anstream::println!("case {}: {what}: {}", found.case, path.display());
+            // Whoever does not want to read need not; the rest is told at the end.
+            let _ = writeln!(output::stdout(), "case {}: {what}: {}", found.case, path.display());
         });
         self.kept.push(path);
         Ok(())
@@ -197,11 +199,13 @@ impl<'a> Telling<'a> {
     }
 }
 
-/// Whole or not at all, whenever the program is ended.
 fn write(path: &Path, text: &str) -> Result<(), cpumax_compare::Error> {
-    let partial = path.with_extension("partial");
-    fs::write(&partial, text).and_then(|()| fs::rename(&partial, path)).map_err(|error| {
-        cpumax_compare::Error::File { path: path.display().to_string(), reason: error.to_string() }
+    let file = ResultFile::create(path);
+    file.and_then(|file| file.write(|out| Ok(out.write_all(text.as_bytes())?))).map_err(|error| {
+        cpumax_compare::Error::File {
+            path: path.display().to_string(),
+            reason: format!("{error:#}"),
+        }
     })
 }
 

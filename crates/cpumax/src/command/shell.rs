@@ -2,6 +2,7 @@
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::output;
 use anyhow::Context;
 use clap::CommandFactory;
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::Path;
 pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "cpumax", &mut script);
-    Ok(std::io::stdout().write_all(&script)?)
+    Ok(output::raw_stdout().write_all(&script)?)
 }
 
 /// One page for the program and one for each subcommand.

@@ -5,6 +5,7 @@
 //! licence: nothing is shared but lines of JSON.
 
 use crate::failure::Failure;
+use crate::output;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::Value;
@@ -37,7 +38,7 @@ pub struct StatArgs {
 
 /// Asks and prints.
 pub fn stat(args: &StatArgs) -> Result<(), Failure> {
-    let mut out = anstream::stdout();
+    let mut out = output::stdout();
     loop {
         let groups = ask(&args.socket, args.group.as_deref(), args.tasks)?;
         let text = match (&groups[..], args) {

@@ -2,7 +2,7 @@
 
 use super::{Asked, How};
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::{interrupt, output};
 use anyhow::bail;
 use cpumax_compare::cell::Mode;
 use cpumax_compare::world::Each;
@@ -185,7 +185,7 @@ fn kernels_of(list: &str, is_here: impl Fn(&str) -> bool) -> anyhow::Result<Vec<
             bail!("no kernel of {part} is here: {fetched}");
         }
         if !absent.is_empty() {
-            anstream::eprintln!("{} of {part} left out: {fetched}", absent.join(", "));
+            output::say(format_args!("{} of {part} left out: {fetched}", absent.join(", ")));
         }
         names.append(&mut here);
     }

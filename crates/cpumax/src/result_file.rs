@@ -1,0 +1,201 @@
+//! A file for results: written beside what is there and moved in its place, so that whatever happens
+//! there is all of the old one or all of the new one.
+
+use crate::output::Heard;
+use anyhow::Context;
+use rustix::fs::{AtFlags, CWD, OFlags, linkat};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Who may read and write a new one, less what the user's mask takes away.
+const MODE: u32 = 0o666;
+
+/// A file, opened before anything is run so that a wrong path is told at once. What is there stays
+/// until there is something to write.
+#[derive(Debug)]
+pub struct ResultFile {
+    /// As it was given.
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A device, a pipe, or what cannot be replaced by one like it: written as it is.
+    Itself(File),
+    /// A file that has no name yet, and the name it will have.
+    Beside(File, PathBuf),
+    /// The same where the file system has no such files. It is removed unless it is whole.
+    Named(tempfile::NamedTempFile, PathBuf),
+}
+
+impl ResultFile {
+    /// Sees that the file can be written.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn create(path: &Path) -> anyhow::Result<ResultFile> {
+        let place = Place::of(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(ResultFile { path: path.to_owned(), place })
+    }
+
+    /// Writes it instead of what is there. A pipe that nobody reads any more is no error.
+    ///
+    /// # Errors
+    /// It cannot be written whole; then what is there stays.
+    pub fn write(
+        self,
+        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let written = match self.place {
+            Place::Itself(mut file) => {
+                let is_file = file.metadata().is_ok_and(|data| data.is_file());
+                let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+                emptied.map_err(anyhow::Error::from).and_then(|()| write(&mut Heard(&mut file)))
+            }
+            Place::Beside(mut file, target) => {
+                write(&mut file).and_then(|()| Ok(give_name(&mut file, &target)?))
+            }
+            Place::Named(mut file, target) => {
+                write(file.as_file_mut()).and_then(|()| Ok(file.persist(target).map(drop)?))
+            }
+        };
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Place> {
+        // What a link leads to is replaced, not the link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let before = fs::metadata(&target).ok();
+        if path.symlink_metadata().is_ok() {
+            // Also tells a folder, and what may not be written.
+            let itself = OpenOptions::new().write(true).open(path)?;
+            if before.as_ref().is_none_or(|before| !before.is_file() || before.nlink() > 1) {
+                return Ok(Place::Itself(itself));
+            }
+        }
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let nameless = i32::try_from(OFlags::TMPFILE.bits()).unwrap_or(0);
+        let made = OpenOptions::new().write(true).mode(MODE).custom_flags(nameless).open(&folder);
+        let place = match made {
+            Ok(file) => Place::Beside(file, target),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {
+                let permissions = Permissions::from_mode(MODE);
+                let named = tempfile::Builder::new().permissions(permissions).tempfile_in(&folder);
+                match (named, &before) {
+                    (Ok(file), _) => Place::Named(file, target),
+                    // A file that may be written in a folder that may not.
+                    (Err(_), Some(_)) => Place::Itself(OpenOptions::new().write(true).open(path)?),
+                    (Err(error), None) => return Err(error),
+                }
+            }
+        };
+        match before {
+            Some(before) => place.like(&before, path),
+            None => Ok(place),
+        }
+    }
+
+    /// With the same owner and rights as what it replaces, or that itself where this cannot be.
+    fn like(self, before: &fs::Metadata, path: &Path) -> io::Result<Place> {
+        let file = match &self {
+            Place::Itself(_) => return Ok(self),
+            Place::Beside(file, _) => file,
+            Place::Named(file, _) => file.as_file(),
+        };
+        let own = file.metadata()?;
+        let is_alike = (own.uid(), own.gid()) == (before.uid(), before.gid());
+        if is_alike && file.set_permissions(before.permissions()).is_ok() {
+            return Ok(self);
+        }
+        Ok(Place::Itself(OpenOptions::new().write(true).open(path)?))
+    }
+}
+
+/// Gives a file without a name one, in place of what has it.
+fn give_name(file: &mut File, target: &Path) -> io::Result<()> {
+    // Only a rename replaces, and it needs a name.
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let beside = target.with_file_name(format!(".{name}.{}", std::process::id()));
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW).is_err() {
+        // Without /proc: another one, with a name.
+        file.seek(SeekFrom::Start(0))?;
+        io::copy(file, &mut File::create(&beside)?)?;
+    }
+    fs::rename(&beside, target).inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        ResultFile::create(path)?.write(|out| Ok(out.write_all(bytes)?))
+    }
+
+    #[test]
+    fn what_is_in_a_file_stays_until_there_is_all_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "of before").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let file = ResultFile::create(&path).unwrap();
+        file.write(|out| {
+            out.write_all(b"new")?;
+            assert_eq!(text(&path), "of before");
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(text(&path), "new");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        let half = |path: &Path| {
+            let file = ResultFile::create(path).unwrap();
+            file.write(|out| {
+                Ok(out.write_all(b"half").and(Err(io::ErrorKind::StorageFull.into()))?)
+            })
+            .unwrap_err()
+        };
+        half(&path);
+        assert_eq!(text(&path), "new");
+        let new = folder.path().join("new.json");
+        half(&new);
+        assert!(!new.exists(), "half of it would pass for all");
+        drop(ResultFile::create(&new).unwrap());
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path()).collect();
+        assert_eq!(left, std::slice::from_ref(&path));
+        let told = ResultFile::create(&path.join("b")).unwrap_err().to_string();
+        assert!(told.starts_with("cannot write ") && told.ends_with("a.json/b"), "{told}");
+    }
+
+    #[test]
+    fn a_link_stays_one_and_so_does_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link, hard] = ["a", "link", "hard"].map(|name| folder.path().join(name));
+        fs::write(&path, "of before").unwrap();
+        std::os::unix::fs::symlink("a", &link).unwrap();
+        put(&link, b"by link").unwrap();
+        assert_eq!((text(&path).as_str(), link.is_symlink()), ("by link", true));
+        fs::hard_link(&path, &hard).unwrap();
+        put(&path, b"both").unwrap();
+        assert_eq!(text(&hard), "both");
+        put(Path::new("/dev/null"), b"nothing").unwrap();
+        assert!(ResultFile::create(folder.path()).is_err());
+    }
+}
