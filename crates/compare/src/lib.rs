@@ -12,7 +12,9 @@ pub mod found;
 pub mod matrix;
 pub mod parting;
 pub mod search;
+mod vm;
 pub mod world;
+pub mod worlds;
 
 pub use cell::{Cell, Verdict};
 pub use world::{Answer, Error, Job, Model, Run, World};

@@ -3,6 +3,7 @@
 
 use crate::follow::{Led, Microseconds, lead};
 use crate::parting::{parting, rivals};
+use cpumax_engine::world::guarded;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Other, Question, explain, run};
 use cpumax_outcome::trace::{Recorded, TraceSink};
@@ -10,7 +11,6 @@ use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Class, Domain, Stream, TaskSpec, Workload};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
-use std::panic::{self, AssertUnwindSafe};
 
 /// One run that is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -240,7 +240,7 @@ impl Model {
         let run = || run(job.workload, &options, sink, Some(&mut progress));
         // The model's assertions are always on; one that fails is a finding, not the end of a
         // search.
-        match panic::catch_unwind(AssertUnwindSafe(run)) {
+        match guarded(run) {
             Ok(Ok(outcome)) => Ok(Ok(outcome)),
             Ok(Err(cpumax_machine::Error::Interrupted(_))) => Err(Error::Interrupted),
             Ok(Err(error)) => Ok(Err(error.to_string())),

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
 use cpumax_recording::Selector;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use values::{duration, event_cost, file_to_put, ratio, seeds, selector};
 
@@ -157,8 +157,9 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Running {
     /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a
-    #[arg(short, long, value_name = "LIST", default_value = DEFAULT_KERNELS)]
-    pub kernel: String,
+    /// [default: 4.19,5.4,6.1,6.12,6.18,7.2,7.3]
+    #[arg(short, long, value_name = "LIST")]
+    pub kernel: Option<String>,
     /// Seed of every random choice; the same seed gives the same result to the byte
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -191,17 +192,9 @@ impl Running {
         }
     }
 
-    /// Nothing asked for.
-    pub fn plain() -> Running {
-        Running {
-            kernel: String::new(),
-            seed: 0,
-            json: None,
-            check: false,
-            jobs: None,
-            noise: None,
-            every_tick: false,
-        }
+    /// The kernels asked for, or those that are run when none are.
+    pub fn kernels(&self) -> &str {
+        self.kernel.as_deref().unwrap_or(DEFAULT_KERNELS)
     }
 }
 
@@ -334,22 +327,6 @@ pub struct ReplayArgs {
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,
-}
-
-impl ReplayArgs {
-    /// A recording, and nothing asked for.
-    pub fn plain(recording: &Path) -> ReplayArgs {
-        ReplayArgs {
-            reading: Reading { recording: recording.to_owned(), event_cost: 0, syscall_cost: 0 },
-            group: Vec::new(),
-            set: Vec::new(),
-            running: Running::plain(),
-            threads: false,
-            open_loop: Vec::new(),
-            closed_loop: Vec::new(),
-            write_scenario: None,
-        }
-    }
 }
 
 #[derive(Debug, Args)]

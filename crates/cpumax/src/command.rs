@@ -4,7 +4,6 @@ pub mod compare;
 pub mod inspect;
 pub mod kernels;
 pub mod lab;
-mod real;
 pub mod replay;
 pub mod run;
 pub mod scenarios;

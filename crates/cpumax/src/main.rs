@@ -3,9 +3,7 @@
 //! Thin: it reads arguments, hands work to the libraries and prints what they return.
 
 mod args;
-mod builtin;
 mod command;
-mod expect;
 mod failure;
 mod interrupt;
 mod json;
@@ -13,7 +11,7 @@ mod output;
 mod reading;
 mod result_file;
 mod runs;
-mod scenario;
+mod verdicts;
 mod worlds;
 
 use clap::Parser;

@@ -1,54 +1,35 @@
-//! What the terminal has to do with runs of the model: progress is drawn, Ctrl-C stops them, their
-//! events go into files.
+//! What the terminal has to do with runs: progress is drawn, Ctrl-C stops them, their events go into
+//! files.
 
-use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 use crate::result_file::ResultFile;
 use anyhow::Context;
-use cpumax_engine::{Job, OtherError, Running, Watch, runs};
-use cpumax_outcome::Outcome;
+use cpumax_engine::{Job, Step, Traced, Watch};
 use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
 use cpumax_report::ChromeTrace;
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shorter waits are not worth a progress bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// Does all jobs; the results are in their order.
-pub fn all(jobs: &[Job<'_>], running: &Running, watch: &Terminal) -> Result<Vec<Outcome>, Failure> {
-    runs::all(jobs, running, watch).map_err(Failure::of)
-}
-
 /// A trace and the file it will be in.
-pub struct Trace {
-    /// Takes the events.
-    pub events: ChromeTrace,
+struct Trace {
+    events: ChromeTrace,
     file: ResultFile,
 }
 
 impl Trace {
     /// Sees that the file can be written.
-    ///
-    /// # Errors
-    /// It cannot.
-    pub fn create(path: &Path) -> anyhow::Result<Trace> {
+    fn create(path: &Path) -> anyhow::Result<Trace> {
         let file = ResultFile::create(path)?;
         let events = ChromeTrace::new().context("cannot make a temporary file for the trace")?;
         Ok(Trace { events, file })
-    }
-
-    /// Writes what it took.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(self) -> anyhow::Result<()> {
-        let Trace { events, file } = self;
-        file.write(|out| events.write(BufWriter::new(out)).map(drop).map_err(Into::into))
     }
 }
 
@@ -63,33 +44,43 @@ impl TraceSink for Trace {
 }
 
 impl cpumax_engine::Trace for Trace {
-    fn done(self: Box<Self>) -> Result<(), OtherError> {
-        Ok(self.write()?)
+    fn done(self: Box<Self>) -> Result<(), cpumax_engine::OtherError> {
+        let Trace { events, file } = *self;
+        Ok(file.write(|out| events.write(BufWriter::new(out)).map(drop).map_err(Into::into))?)
     }
 }
 
-/// Watches runs: how far all together have come is drawn, by simulated time, as long as it lives.
+/// Watches runs as long as it lives: how far they have come is drawn, of the model all together by
+/// simulated time, of real kernels each by itself.
 pub struct Terminal {
-    bar: ProgressBar,
     started: Instant,
     shown: AtomicBool,
+    bar: ProgressBar,
+    machines: MultiProgress,
+    /// Of each real kernel's run its name, and its bar while it goes on.
+    each: Mutex<Vec<(String, Option<ProgressBar>)>>,
+    /// Whether real kernels run.
+    real: bool,
     /// Where the events of each run go.
     traces: Vec<Option<PathBuf>>,
     _watched: interrupt::Watched,
 }
 
 impl Terminal {
-    /// Of runs whose events go nowhere.
+    /// Of runs of the model, whose events go nowhere.
     pub fn new() -> Terminal {
-        Terminal::tracing(Vec::new())
+        Terminal::tracing(Vec::new(), false)
     }
 
-    /// Of runs whose events go into these files.
-    pub fn tracing(traces: Vec<Option<PathBuf>>) -> Terminal {
+    /// Of runs whose events go into these files, if anywhere.
+    pub fn tracing(traces: Vec<Option<PathBuf>>, real: bool) -> Terminal {
         Terminal {
-            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
             started: Instant::now(),
             shown: AtomicBool::new(false),
+            bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
+            machines: MultiProgress::new(),
+            each: Mutex::default(),
+            real,
             traces,
             _watched: interrupt::Watched::begin(),
         }
@@ -101,11 +92,20 @@ impl Watch for Terminal {
         interrupt::requested()
     }
 
-    fn planned(&self, runs: usize, total_ns: u64) {
+    fn planned(&self, jobs: &[Job]) {
+        let runs = jobs.len();
+        if self.real {
+            *self.each.lock().unwrap_or_else(PoisonError::into_inner) =
+                jobs.iter().map(|job| (job.name(), None)).collect();
+            self.machines.add(self.bar.clone());
+            self.bar.set_style(output::bar_style("{bar:40} {pos} of {len} runs{left}"));
+            self.bar.set_length(runs as u64);
+            return;
+        }
         let of = if runs == 1 { "run" } else { "runs" };
         let template = format!("{{bar:40}} {{percent:>3}}% of {runs} {of}{{left}}");
         self.bar.set_style(output::bar_style(&template));
-        self.bar.set_length(total_ns);
+        self.bar.set_length(jobs.iter().map(Job::duration_ns).fold(0, u64::saturating_add));
         self.bar.set_position(0);
     }
 
@@ -118,7 +118,29 @@ impl Watch for Terminal {
         self.bar.inc(by_ns);
     }
 
-    fn trace(&self, job: usize) -> Result<Option<Box<dyn cpumax_engine::Trace>>, OtherError> {
+    fn step(&self, job: usize, step: Step) {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((name, slot)) = each.get_mut(job) else { return };
+        let bar = slot.get_or_insert_with(|| {
+            let style = output::bar_style("{bar:40} {prefix} {msg}");
+            self.machines.add(ProgressBar::new(100).with_style(style)).with_prefix(name.clone())
+        });
+        match step {
+            Step::Boots => bar.set_message("boots; this is kept for the next time"),
+            Step::Runs { now_ns, duration_ns } => {
+                bar.set_message("");
+                bar.set_length(duration_ns);
+                bar.set_position(now_ns);
+            }
+            Step::Done => {
+                bar.finish_and_clear();
+                *slot = None;
+                self.bar.inc(1);
+            }
+        }
+    }
+
+    fn trace(&self, job: usize) -> Traced {
         let Some(path) = self.traces.get(job).and_then(Option::as_deref) else { return Ok(None) };
         Ok(Some(Box::new(Trace::create(path)?)))
     }

@@ -56,7 +56,8 @@ pub(crate) fn write_limit(limit: &Limit, file: &str, value: &str) -> Result<Limi
     }
 }
 
-fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
+/// The group of this path.
+pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let paths = || workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",

@@ -2,6 +2,8 @@
 
 use cpumax_limit::LimitError;
 use cpumax_machine::Error as MachineError;
+use cpumax_machine::kernel::KernelError;
+use std::io;
 
 /// Any error of what is outside, such as a file that traces are written to.
 pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
@@ -97,9 +99,68 @@ pub enum Error {
     /// A workload that cannot be, such as one of a recording that is too large.
     #[error(transparent)]
     Workload(#[from] cpumax_workload::Error),
+    /// A list of kernels.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A run that a real kernel, or the machine that it is to run in, cannot do.
+    #[error("{0}")]
+    Refused(String),
+    /// A real kernel cannot be run.
+    #[error(transparent)]
+    Lab(cpumax_lab::Error),
+    /// Of a range of kernels none has been fetched.
+    #[error("no kernel of {range} is here: `cpumax lab fetch {}` gets them", absent.join(" "))]
+    NoneFetched {
+        /// The range.
+        range: String,
+        /// Names of its kernels.
+        absent: Vec<String>,
+    },
+    /// Time by instructions is for one CPU.
+    #[error("{workload} has {cpus} CPUs, and time passes by instructions on one only")]
+    NotExact {
+        /// The scenario.
+        workload: String,
+        /// How many CPUs it has.
+        cpus: u16,
+    },
+    /// A file that cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What is no scenario: what it is instead, or what may have been meant.
+    #[error("{0}")]
+    Scenario(String),
+    /// What a scenario expects cannot be checked.
+    #[error("{place}: {what}")]
+    Expectation {
+        /// Which scenario, and which of its expectations.
+        place: String,
+        /// Why not.
+        what: String,
+    },
+    /// A limit is tried that names no group, and no group of the workload has one.
+    #[error(
+        "no group of the workload has a limit: name the one that is to have it, as in /a:LIMIT"
+    )]
+    NoLimit,
     /// What is to be changed is not said in the form `GROUP:FILE=VALUE`.
     #[error("{0}")]
     Change(String),
+}
+
+impl From<cpumax_lab::Error> for Error {
+    fn from(error: cpumax_lab::Error) -> Error {
+        match error {
+            cpumax_lab::Error::Interrupted => Error::Interrupted,
+            cpumax_lab::Error::Refused { reason } => Error::Refused(reason),
+            error => Error::Lab(error),
+        }
+    }
 }
 
 fn list(busy: &[(String, u64)]) -> String {

@@ -1,17 +1,27 @@
 //! What a CPU limit does to a service, on which kernel, as a library: the command `cpumax` is thin
 //! over it.
-//!
-//! [`replay`] answers for a recorded service, [`runs`] runs many workloads on many threads.
 
+pub mod builtin;
 mod change;
 mod error;
+pub mod expect;
+mod job;
+pub mod kernels;
 pub mod recorded;
 pub mod replay;
-pub mod runs;
+pub mod scenario;
+mod study;
+mod watch;
+pub mod weigh;
 mod what_if;
+pub mod world;
 
 pub use change::apply;
+pub use cpumax_machine::kernel;
 pub use error::{Error, OtherError};
+pub use job::{Job, NamedKernel, Report, Variant, WhatIf};
 pub use replay::{Replay, Request};
-pub use runs::{Job, Running, Trace, Watch, WhatIf};
+pub use study::{EachRow, Row, Rows, Study};
+pub use watch::{Step, Trace, Traced, Watch};
 pub use what_if::{Try, ladder};
+pub use world::{Machines, Model, Running, ThisHost, World};

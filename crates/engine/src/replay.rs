@@ -5,8 +5,10 @@
 
 use crate::Error;
 use crate::recorded;
-use crate::runs::{self, Job, Running, Watch};
+use crate::study::Study;
+use crate::watch::Watch;
 use crate::what_if::{self, Try};
+use crate::world::{Model, Running};
 use cpumax_limit::Rules;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Outcome, TaskOutcome};
@@ -15,6 +17,9 @@ use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload, as_name};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::iter;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Where chosen threads are put.
 const CHOSEN: &str = "/limited";
@@ -66,7 +71,7 @@ pub struct Replay {
     summary: Summary,
     limits: Vec<Try>,
     /// Its tasks are labelled by kind.
-    workload: Workload,
+    workload: Arc<Workload>,
     /// The one that is limited.
     group: GroupIx,
     work_ns: u64,
@@ -106,7 +111,7 @@ impl Replay {
             .map(|thread| thread.runtime_ns)
             .sum();
         let threads = limited.len();
-        let workload = recorded::label_by_kind(workload, group)?;
+        let workload = Arc::new(recorded::label_by_kind(workload, group)?);
         let mut replay =
             Replay { summary, limits: request.limits.clone(), workload, group, work_ns, threads };
         if replay.limits.is_empty() {
@@ -150,7 +155,7 @@ impl Replay {
     /// # Errors
     /// The group may not have that limit.
     pub fn as_scenario(&self, limit: Option<&Try>) -> Result<Workload, Error> {
-        let workload = self.workload.clone().with_labels(|_| None)?;
+        let workload = Workload::clone(&self.workload).with_labels(|_| None)?;
         match limit {
             Some(limit) => Ok(workload.with_limit(self.group, limit.limit, &Rules::NEWEST)?),
             None => Ok(workload),
@@ -161,8 +166,18 @@ impl Replay {
     ///
     /// # Errors
     /// The group may not have that limit.
-    pub fn limited(self, limit: &Try) -> Result<Workload, Error> {
-        limit.what_if(self.group, self.summary.span_ns, self.work_ns).apply(self.workload)
+    pub fn limited(&self, limit: &Try) -> Result<Workload, Error> {
+        let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        Ok(what_if.apply(Workload::clone(&self.workload))?)
+    }
+
+    /// The recording without a limit, then under each of the limits, with time enough to do its
+    /// work.
+    pub fn study(&self, kernels: &[Kernel]) -> Study {
+        let limits = iter::once(Try::none()).chain(self.limits.iter().cloned());
+        let what_if = |limit: &Try| limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        let limits = limits.map(|limit| (limit.clone(), what_if(&limit))).collect();
+        Study::new(Arc::clone(&self.workload)).under_each(limits).on(kernels.iter().copied())
     }
 
     /// Limits in order, the first being none; kernels of each in order.
@@ -176,28 +191,23 @@ impl Replay {
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
-        let none = Try::none();
-        let all: Vec<(&Try, Kernel)> = [&none]
-            .into_iter()
-            .chain(&self.limits)
-            .flat_map(|limit| kernels.iter().map(move |&kernel| (limit, kernel)))
-            .collect();
-        let job = |&(limit, kernel): &(&Try, Kernel)| Job {
-            workload: &self.workload,
-            what_if: Some(limit.what_if(self.group, self.summary.span_ns, self.work_ns)),
-            kernel,
-            seed,
-        };
-        let jobs: Vec<Job<'_>> = all.iter().map(job).collect();
-        let outcomes = runs::all(&jobs, running, watch)?;
+        let study = self.study(kernels).with_seeds(seed..=seed);
+        let mut rows = Vec::new();
+        study.run(&Model { running: *running }, watch, &mut |row| {
+            let go_on = row.report.is_ok();
+            rows.push(row);
+            if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
         let mut runs: Vec<Run> = Vec::new();
-        for ((limit, _), outcome) in all.into_iter().zip(outcomes) {
+        for row in rows {
+            let outcome = row.report?.outcome;
+            let limit = row.limit.unwrap_or_else(Try::none);
             let finished_ns = self.finished_ns(&outcome);
             let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
             let base_ns = unlimited.map_or(finished_ns, |run| run.finished_ns);
             let slowdown =
                 finished_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
-            let (limit, group) = (limit.clone(), self.path().to_owned());
+            let group = self.path().to_owned();
             runs.push(Run { limit, group, finished_ns, slowdown, outcome });
         }
         Ok(runs)

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::change;
-use crate::runs::WhatIf;
+use crate::job::WhatIf;
 use cpumax_limit::Limit;
 use cpumax_workload::GroupIx;
 use cpumax_workload::bounds::MAX_DURATION_NS;

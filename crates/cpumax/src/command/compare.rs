@@ -4,19 +4,19 @@
 mod document;
 
 use crate::args::{CompareArgs, Seeds, WorldName};
-use crate::builtin;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::json::JsonArray;
 use crate::output;
 use crate::result_file::ResultFile;
-use crate::scenario;
-use crate::worlds::{self, Asked, How};
+use crate::worlds;
 use anyhow::{Context, anyhow, bail};
 use cpumax_compare::cell::Mode;
 use cpumax_compare::matrix::{Noisy, Pair, column};
 use cpumax_compare::parting::{beside, parting};
-use cpumax_compare::{Cell, Verdict};
+use cpumax_compare::worlds::{How, prepare, world};
+use cpumax_compare::{Cell, Verdict, World};
+use cpumax_engine::{NamedKernel, builtin, scenario};
 use cpumax_report::{Matrix, MatrixCell};
 use cpumax_workload::{Workload, random};
 use indicatif::ProgressBar;
@@ -36,12 +36,18 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let pairs = pairs(args, &workloads);
     let _watched = interrupt::Watched::begin();
     let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How { on: args.on, mode, side_by_side: args.jobs, kept };
+    let how = How {
+        real: args.on == WorldName::Vm,
+        mode,
+        side_by_side: args.jobs.map(usize::from),
+        kept,
+        stop: interrupt::requested,
+    };
     let bar = progress(pairs.len() * asked.len());
     bar.set_message("booting");
     bar.tick();
-    let booted: Vec<&Asked> = asked.iter().chain(&against).collect();
-    worlds::prepare(&booted, how, &workloads)?;
+    let booted: Vec<&NamedKernel> = asked.iter().chain(&against).collect();
+    prepare(&booted, how, &workloads).map_err(Failure::of)?;
     let mut columns: Vec<Vec<Cell>> = Vec::new();
     let mut traced = Ok(());
     let mut ran = Ok(());
@@ -108,16 +114,17 @@ fn pairs<'a>(args: &CompareArgs, workloads: &'a [Workload]) -> Vec<Pair<'a>> {
 fn held(
     pairs: &[Pair<'_>],
     mode: Mode,
-    kernel: &Asked,
-    against: Option<&Asked>,
+    kernel: &NamedKernel,
+    against: Option<&NamedKernel>,
     how: How<'_>,
     each: impl FnMut(Cell),
 ) -> Result<(), Failure> {
-    let mut reference = worlds::world(kernel, how)?;
-    let mut other = match against {
-        Some(against) => worlds::world(against, how)?,
-        None => Box::new(worlds::model(kernel)),
+    let mut reference = world(kernel, how).map_err(Failure::of)?;
+    let other: Result<Box<dyn World + '_>, _> = match against {
+        Some(against) => world(against, how),
+        None => world(kernel, How { real: false, ..how }),
     };
+    let mut other = other.map_err(Failure::of)?;
     column(pairs, mode, &mut *reference, &mut *other, each).map_err(worlds::failure)
 }
 
@@ -153,7 +160,7 @@ impl Files {
         args: &CompareArgs,
         title: &str,
         workloads: &[Workload],
-        asked: &[Asked],
+        asked: &[NamedKernel],
         columns: &[Vec<Cell>],
     ) -> anyhow::Result<()> {
         let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
@@ -171,7 +178,7 @@ impl Files {
     }
 }
 
-fn title(args: &CompareArgs, against: Option<&Asked>) -> String {
+fn title(args: &CompareArgs, against: Option<&NamedKernel>) -> String {
     let against = match (against, args.on) {
         (Some(other), WorldName::Model) => {
             format!("The models of these kernels against that of {}", other.name)
@@ -182,18 +189,15 @@ fn title(args: &CompareArgs, against: Option<&Asked>) -> String {
     format!("{against}; 1 is the edge of the tolerance")
 }
 
-fn against(args: &CompareArgs) -> anyhow::Result<Option<Asked>> {
+fn against(args: &CompareArgs) -> Result<Option<NamedKernel>, Failure> {
     let Some(list) = &args.against else {
         if args.on == WorldName::Model {
-            bail!("the model would be compared with itself: give another kernel with --against");
+            let what = "the model would be compared with itself";
+            return Err(anyhow!("{what}: give another kernel with --against").into());
         }
         return Ok(None);
     };
-    let mut kernels = worlds::kernels(list, args.on)?;
-    match (kernels.pop(), kernels.is_empty()) {
-        (Some(kernel), true) => Ok(Some(kernel)),
-        _ => bail!("--against takes one kernel"),
-    }
+    Ok(Some(worlds::one(list, args.on, "--against")?))
 }
 
 fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
@@ -204,11 +208,8 @@ fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
 }
 
 fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
-    let mut workloads = args
-        .scenarios
-        .iter()
-        .map(|name| scenario::load(name))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut workloads =
+        args.scenarios.iter().map(|name| scenario::load(name)).collect::<Result<Vec<_>, _>>()?;
     if args.all {
         for built_in in builtin::ALL {
             workloads.push(cpumax_workload::parse(built_in.text, built_in.name)?);
@@ -224,7 +225,7 @@ fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-fn matrix_of(workloads: &[Workload], asked: &[Asked], columns: &[Vec<Cell>]) -> Matrix {
+fn matrix_of(workloads: &[Workload], asked: &[NamedKernel], columns: &[Vec<Cell>]) -> Matrix {
     let row = |workload: &Workload| {
         let cells = columns.iter().map(|cells| {
             let same: Vec<&Cell> =

@@ -1,7 +1,7 @@
 //! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no
 //! limit.
 
-use crate::args::ReplayArgs;
+use crate::args::{Reading, ReplayArgs};
 use crate::failure::Failure;
 use crate::json::JsonArray;
 use crate::output::{self, DIM};
@@ -27,7 +27,7 @@ burst: from the wakeup of a limited thread until it waits again;
 takes: time for the recorded work, divided by the same without a limit.";
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let kernels = kernel::parse_kernels(&args.running.kernel)?;
+    let kernels = kernel::parse_kernels(args.running.kernels())?;
     let request = request(args)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
@@ -79,9 +79,9 @@ pub fn limited(recording: &Path, set: &str) -> Result<Workload, Failure> {
     let limit = limit(set)?;
     let request = Request { limits: vec![limit.clone()], ..Request::default() };
     request.limited_group().map_err(Failure::of)?;
-    let args = ReplayArgs::plain(recording);
-    let recording = reading::read(&args.reading)?;
-    let replay = Replay::new(&reading::name(&args.reading), &recording, &request);
+    let reading = Reading { recording: recording.to_owned(), event_cost: 0, syscall_cost: 0 };
+    let recording = reading::read(&reading)?;
+    let replay = Replay::new(&reading::name(&reading), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
     warn(replay.summary());
     replay.limited(&limit).map_err(Failure::of)

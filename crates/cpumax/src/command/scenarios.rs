@@ -1,9 +1,9 @@
 //! `cpumax scenarios`: what is built in, and the text of one to start from.
 
-use crate::builtin::{self, BuiltIn};
 use crate::failure::Failure;
 use crate::output;
-use crate::scenario::{self, not_built_in};
+use cpumax_engine::builtin::{self, BuiltIn};
+use cpumax_engine::scenario::{self, not_built_in};
 use std::io::Write;
 
 pub fn scenarios(name: Option<&str>) -> Result<(), Failure> {

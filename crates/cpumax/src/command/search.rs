@@ -6,11 +6,13 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
 use crate::result_file::ResultFile;
-use crate::worlds::{self, Asked, How};
-use anyhow::{Context, bail};
+use crate::worlds;
+use anyhow::Context;
 use cpumax_compare::cell::Mode;
 use cpumax_compare::search::{Between, Event, Found, Line, Log, Plan, search as run};
-use cpumax_compare::{World, found};
+use cpumax_compare::worlds::{How, world};
+use cpumax_compare::{Model, World, found};
+use cpumax_engine::NamedKernel;
 use cpumax_workload::Preempt;
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
@@ -22,9 +24,9 @@ use std::path::{Path, PathBuf};
 const CASES_MAX: u64 = 1_000_000;
 
 pub fn search(args: &SearchArgs) -> Result<(), Failure> {
-    let asked = one(worlds::kernels(&args.kernel, args.on)?, "--kernel")?;
+    let asked = worlds::one(&args.kernel, args.on, "--kernel")?;
     let against = match &args.against {
-        Some(list) => Some(one(worlds::kernels(list, args.on)?, "--against")?),
+        Some(list) => Some(worlds::one(list, args.on, "--against")?),
         None if args.on == WorldName::Model => {
             return Err(Failure::Input(anyhow::anyhow!(
                 "the model would be compared with itself: give another kernel with --against"
@@ -41,12 +43,20 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         limits_only: args.limits_only,
         level: against.as_ref().map(|against| preemption_of_both(&asked, against)),
     };
-    let how = How { on: args.on, mode: Mode::Exact, side_by_side: args.jobs, kept: None };
-    let mut reference = worlds::world(&asked, how)?;
-    let mut other = match &against {
-        Some(against) => worlds::world(against, how)?,
-        None => Box::new(worlds::model(&asked)),
+    let how = How {
+        real: args.on == WorldName::Vm,
+        mode: Mode::Exact,
+        side_by_side: args.jobs.map(usize::from),
+        kept: None,
+        stop: interrupt::requested,
     };
+    let model = How { real: false, ..how };
+    let mut reference = world(&asked, how).map_err(Failure::of)?;
+    let other = match &against {
+        Some(against) => world(against, how),
+        None => world(&asked, model),
+    };
+    let mut other = other.map_err(Failure::of)?;
     let search = format!(
         "cpumax {} search --on {} --kernel {} --against {} --seed {} --beyond {}",
         env!("CARGO_PKG_VERSION"),
@@ -65,7 +75,9 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     let _watched = interrupt::Watched::begin();
     let mut telling = Telling::new(args, &asked, against.as_ref());
     let real = against.as_ref().filter(|_| args.on == WorldName::Vm);
-    let mut models = real.map(|against| [&asked, against].map(worlds::model));
+    let mut models = real.map(|against| {
+        [&asked, against].map(|asked| Model::new(asked.kernel, interrupt::requested))
+    });
     let mut between = Between {
         reference: &mut *reference,
         against: &mut *other,
@@ -83,15 +95,8 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     if telling.disagreed == 0 { Ok(()) } else { Err(Failure::Unexpected) }
 }
 
-fn one(mut kernels: Vec<Asked>, option: &str) -> anyhow::Result<Asked> {
-    match (kernels.pop(), kernels.is_empty()) {
-        (Some(kernel), true) => Ok(kernel),
-        _ => bail!("{option} takes one kernel"),
-    }
-}
-
 /// Preemption that both kernels have: their own if that is the same, else the one that all have.
-fn preemption_of_both(one: &Asked, other: &Asked) -> Preempt {
+fn preemption_of_both(one: &NamedKernel, other: &NamedKernel) -> Preempt {
     let [own, of_other] = [one, other].map(|asked| asked.kernel.rules.preempt);
     let has_real_time = [one, other].iter().any(|asked| asked.name.ends_with("-rt"));
     if own == of_other && !has_real_time { own } else { Preempt::Full }
@@ -111,7 +116,11 @@ struct Telling<'a> {
 }
 
 impl<'a> Telling<'a> {
-    fn new(args: &'a SearchArgs, asked: &Asked, against: Option<&Asked>) -> Telling<'a> {
+    fn new(
+        args: &'a SearchArgs,
+        asked: &NamedKernel,
+        against: Option<&NamedKernel>,
+    ) -> Telling<'a> {
         let against = against.map_or(String::new(), |other| format!(" --against {}", other.name));
         let on = if args.on == WorldName::Vm { "" } else { " --on model" };
         let kernels = format!("--kernel {}{against}{on}", asked.name);

@@ -3,9 +3,9 @@
 
 use super::matrix_of;
 use crate::args::CompareArgs;
-use crate::worlds::Asked;
 use cpumax_compare::Cell;
 use cpumax_compare::matrix::Noisy;
+use cpumax_engine::NamedKernel;
 use cpumax_lab::OF_MACHINE;
 use cpumax_report::{Matrix, MatrixCell, markdown};
 use cpumax_workload::Workload;
@@ -20,7 +20,7 @@ pub fn text(
     title: &str,
     workloads: &[Workload],
     cases: usize,
-    asked: &[Asked],
+    asked: &[NamedKernel],
     columns: &[Vec<Cell>],
 ) -> String {
     let (scenarios, cases) = workloads.split_at(workloads.len().saturating_sub(cases));

@@ -1,20 +1,22 @@
-//! What a scenario expects of its runs, checked and told.
+//! What a scenario expects of its runs, checked.
 //!
 //! An expectation names the kernels it holds on, a metric, perhaps what it is divided by (another
 //! metric of the same run, or the same on another kernel), and the bounds. Docs: docs/scenarios.md.
 
-use crate::output::{self, BAD, DIM, GOOD};
-use anyhow::{Context, anyhow};
+use crate::error::Error;
 use cpumax_machine::kernel::{self, Kernel, Version};
-use cpumax_outcome::Outcome;
+use cpumax_outcome::{MetricError, Outcome};
 use cpumax_workload::{Expectation, Parts};
-use std::io::{self, Write};
+use std::fmt::Display;
 
 /// A run that is over.
 #[derive(Debug)]
 pub struct Done {
+    /// On which kernel.
     pub kernel: Kernel,
+    /// With which seed.
     pub seed: u64,
+    /// What it yielded.
     pub outcome: Outcome,
 }
 
@@ -25,24 +27,32 @@ pub struct Verdict<'a> {
     measured: Vec<Measured>,
 }
 
+/// What one run showed.
 #[derive(Debug)]
-struct Measured {
-    kernel: Version,
-    seed: u64,
-    value: f64,
-    passed: bool,
+pub struct Measured {
+    /// On which kernel.
+    pub kernel: Version,
+    /// With which seed.
+    pub seed: u64,
+    /// The number that is expected to lie within bounds.
+    pub value: f64,
+    /// Whether it does.
+    pub passed: bool,
 }
 
 /// The kernels other than those asked for that must run too, because a ratio is taken over them.
-pub fn references(workload: &Parts, asked: &[Kernel]) -> anyhow::Result<Vec<Kernel>> {
+///
+/// # Errors
+/// A list of kernels cannot be read.
+pub fn references(workload: &Parts, asked: &[Kernel]) -> Result<Vec<Kernel>, Error> {
     let mut more: Vec<Kernel> = Vec::new();
     for (index, expectation) in workload.expectations.iter().enumerate() {
-        let context = || place(workload, index);
         let Some(over) = &expectation.over else { continue };
-        let over = reference(over).with_context(context)?;
+        let over = reference(over).map_err(|error| wrong(workload, index, &error))?;
         let mut needed = false;
         for kernel in asked {
-            needed |= kernel::covers(&expectation.kernels, kernel).with_context(context)?;
+            let covers = kernel::covers(&expectation.kernels, kernel);
+            needed |= covers.map_err(|error| wrong(workload, index, &error))?;
         }
         let known = asked.iter().chain(&more).any(|kernel| kernel.version == over.version);
         if needed && !known {
@@ -52,20 +62,18 @@ pub fn references(workload: &Parts, asked: &[Kernel]) -> anyhow::Result<Vec<Kern
     Ok(more)
 }
 
-fn reference(over: &str) -> anyhow::Result<Kernel> {
-    match kernel::parse_kernels(over)?.as_slice() {
+fn reference(over: &str) -> Result<Kernel, String> {
+    match kernel::parse_kernels(over).map_err(|error| error.to_string())?.as_slice() {
         [kernel] => Ok(*kernel),
-        _ => Err(anyhow!("over = \"{over}\" names several kernels; give one")),
+        _ => Err(format!("over = \"{over}\" names several kernels; give one")),
     }
 }
 
-fn place(workload: &Parts, index: usize) -> String {
-    format!(
-        "{}: expectation {} ({})",
-        workload.name,
-        index + 1,
-        workload.expectations[index].metric
-    )
+/// What is wrong with that expectation of a workload.
+fn wrong(workload: &Parts, index: usize, what: &dyn Display) -> Error {
+    let metric = &workload.expectations[index].metric;
+    let place = format!("{}: expectation {} ({metric})", workload.name, index + 1);
+    Error::Expectation { place, what: what.to_string() }
 }
 
 /// Checks every expectation on the runs of the kernels that were asked for. `runs` holds those of
@@ -77,7 +85,7 @@ pub fn check<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
     runs: &[Done],
-) -> anyhow::Result<Vec<Verdict<'a>>> {
+) -> Result<Vec<Verdict<'a>>, Error> {
     check_some(workload, asked, runs, |_| true, &|_, _, _| 0.0)
 }
 
@@ -86,22 +94,24 @@ pub fn check<'a>(
 pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
 /// As [`check`], of those expectations only that are wanted, and with slack.
+///
+/// # Errors
+/// As there.
 pub fn check_some<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
     runs: &[Done],
     wanted: impl Fn(&Expectation) -> bool,
     slack: Slack<'_>,
-) -> anyhow::Result<Vec<Verdict<'a>>> {
+) -> Result<Vec<Verdict<'a>>, Error> {
     let verdict = |(index, expectation): (usize, &'a Expectation)| {
-        let context = || place(workload, index);
         let mut measured = Vec::new();
         for run in runs {
             let is_asked = asked.iter().any(|kernel| kernel.version == run.kernel.version);
-            if is_asked
-                && kernel::covers(&expectation.kernels, &run.kernel).with_context(context)?
-            {
-                measured.push(measure(expectation, run, runs, slack).with_context(context)?);
+            let covers = kernel::covers(&expectation.kernels, &run.kernel);
+            if is_asked && covers.map_err(|error| wrong(workload, index, &error))? {
+                let number = measure(expectation, run, runs, slack);
+                measured.push(number.map_err(|error| wrong(workload, index, &error))?);
             }
         }
         Ok(Verdict { expectation, measured })
@@ -130,14 +140,15 @@ fn measure(
     run: &Done,
     runs: &[Done],
     slack: Slack<'_>,
-) -> anyhow::Result<Measured> {
-    let mut value = rate(expectation, &run.outcome)?;
+) -> Result<Measured, String> {
+    let rate = |run: &Done| rate(expectation, &run.outcome).map_err(|error| error.to_string());
+    let mut value = rate(run)?;
     if let Some(over) = &expectation.over {
         let version = reference(over)?.version;
         let base =
             runs.iter().find(|other| other.kernel.version == version && other.seed == run.seed);
-        let base = base.ok_or_else(|| anyhow!("there is no run on {version} to compare with"))?;
-        value /= rate(expectation, &base.outcome)?;
+        let base = base.ok_or_else(|| format!("there is no run on {version} to compare with"))?;
+        value /= rate(base)?;
     }
     let is_divided = expectation.per.is_some() || expectation.over.is_some();
     let path = if is_divided { "" } else { expectation.metric.as_str() };
@@ -149,7 +160,7 @@ fn measure(
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
-fn rate(expectation: &Expectation, outcome: &Outcome) -> anyhow::Result<f64> {
+fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError> {
     let value = outcome.metric(&expectation.metric)?;
     Ok(match &expectation.per {
         Some(per) => value / outcome.metric(per)?,
@@ -157,10 +168,17 @@ fn rate(expectation: &Expectation, outcome: &Outcome) -> anyhow::Result<f64> {
     })
 }
 
-/// Columns before what is told of a claim.
-const INDENT: usize = 6;
-
 impl Verdict<'_> {
+    /// What is expected.
+    pub fn expectation(&self) -> &Expectation {
+        self.expectation
+    }
+
+    /// What each run showed.
+    pub fn measured(&self) -> &[Measured] {
+        &self.measured
+    }
+
     /// Whether every run shows what it must. Holds also when there is no run to look at.
     pub fn passed(&self) -> bool {
         self.measured.iter().all(|measured| measured.passed)
@@ -170,70 +188,6 @@ impl Verdict<'_> {
     pub fn applies(&self) -> bool {
         !self.measured.is_empty()
     }
-
-    /// Two or three lines: the claim, what was measured, and why it must be so.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let (style, word) = if self.passed() { (GOOD, "pass") } else { (BAD, "FAIL") };
-        let claim = output::hanging(&claim(self.expectation), INDENT);
-        writeln!(out, "{}  {claim}", output::styled(style, word))?;
-        let seeds = self.measured.windows(2).any(|pair| pair[0].seed != pair[1].seed);
-        let mut values = if seeds { vec![self.range()] } else { Vec::new() };
-        let told = self.measured.iter().filter(|measured| !seeds || !measured.passed);
-        let told: Vec<&Measured> = told.collect();
-        // Neighbouring kernels that agree are told together.
-        for alike in told.chunk_by(|a, b| !seeds && a.value.total_cmp(&b.value).is_eq()) {
-            let (first, last) = (alike[0], alike[alike.len() - 1]);
-            let kernels = if alike.len() == 1 {
-                first.kernel.to_string()
-            } else {
-                format!("{}..{}", first.kernel, last.kernel)
-            };
-            let seed = if seeds { format!(" seed {}", first.seed) } else { String::new() };
-            let mark = if first.passed { "" } else { " (!)" };
-            values.push(format!("{kernels}{seed}: {}{mark}", number(first.value)));
-        }
-        writeln!(out, "{:INDENT$}{}", "", output::hanging(&values.join(", "), INDENT))?;
-        if !self.expectation.why.is_empty() {
-            let why = output::hanging(&self.expectation.why, INDENT);
-            writeln!(out, "{:INDENT$}{}", "", output::styled(DIM, &why))?;
-        }
-        Ok(())
-    }
-
-    /// Of many seeds only the extremes, and those that failed, are told.
-    fn range(&self) -> String {
-        let values = || self.measured.iter().map(|measured| measured.value);
-        let low = values().fold(f64::INFINITY, f64::min);
-        let high = values().fold(f64::NEG_INFINITY, f64::max);
-        format!("{} to {} in {} runs", number(low), number(high), self.measured.len())
-    }
-}
-
-fn claim(expectation: &Expectation) -> String {
-    let Expectation { kernels, metric, over, per, min, max, .. } = expectation;
-    let per = per.as_ref().map(|per| format!(" per {per}")).unwrap_or_default();
-    let over = over.as_ref().map(|over| format!(" over {over}")).unwrap_or_default();
-    let bounds = match (min, max) {
-        (Some(min), Some(max)) if min.total_cmp(max).is_eq() => format!("is {}", number(*min)),
-        (Some(min), Some(max)) => format!("from {} to {}", number(*min), number(*max)),
-        (Some(min), None) => format!("at least {}", number(*min)),
-        (None, Some(max)) => format!("at most {}", number(*max)),
-        (None, None) => "exists".to_owned(),
-    };
-    let on = if kernels.is_empty() { String::new() } else { format!(", on {kernels}") };
-    format!("{metric}{per}{over} {bounds}{on}")
-}
-
-/// Whole numbers in full, others with up to four digits after the point or as many as a small one
-/// needs.
-fn number(value: f64) -> String {
-    if value.fract() == 0.0 || !value.is_finite() {
-        return format!("{value}");
-    }
-    if value.abs() < 0.001 {
-        return format!("{value:.3e}");
-    }
-    format!("{value:.4}").trim_end_matches('0').to_owned()
 }
 
 #[cfg(test)]
@@ -285,10 +239,9 @@ mod tests {
         Parts { expectations, ..Parts::empty("s", "", 1000) }
     }
 
-    fn written(verdict: &Verdict<'_>) -> String {
-        let mut text = Vec::new();
-        verdict.write(&mut text).unwrap();
-        anstream::adapter::strip_str(std::str::from_utf8(&text).unwrap()).to_string()
+    fn values(verdict: &Verdict<'_>) -> Vec<(String, u64, f64, bool)> {
+        let of = |m: &Measured| (m.kernel.to_string(), m.seed, m.value, m.passed);
+        verdict.measured().iter().map(of).collect()
     }
 
     #[test]
@@ -299,12 +252,9 @@ mod tests {
             [done("6.12", 1, 99), done("6.18", 1, 10), done("6.19", 1, 10), done("7.0", 1, 21)];
         let verdicts = check(&workload, &asked, &runs).unwrap();
         assert!(!verdicts[0].passed());
-        let expected = "\
-FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
-      6.18..6.19: 10, 7.0: 21 (!)
-      because
-";
-        assert_eq!(written(&verdicts[0]), expected);
+        let of = |kernel: &str, value, passed| (kernel.to_owned(), 1, value, passed);
+        let expected = [of("6.18", 10.0, true), of("6.19", 10.0, true), of("7.0", 21.0, false)];
+        assert_eq!(values(&verdicts[0]), expected);
         let verdicts = check(&workload, &asked[..2], &runs[..2]).unwrap();
         assert!(verdicts[0].passed() && verdicts[0].applies());
         let verdicts = check(&workload, &asked[..1], &runs[..1]).unwrap();
@@ -321,10 +271,8 @@ FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
         let runs =
             [done("5.4", 1, 100), done("4.19", 1, 4), done("5.4", 2, 100), done("4.19", 2, 8)];
         let verdicts = check(&workload, &asked, &runs).unwrap();
-        assert_eq!(
-            written(&verdicts[0]),
-            "FAIL  groups./g.usage_usec over 4.19 at least 20\n      12.5 to 25 in 2 runs, 5.4 seed 2: 12.5 (!)\n      because\n"
-        );
+        let of = |seed, value, passed| ("5.4".to_owned(), seed, value, passed);
+        assert_eq!(values(&verdicts[0]), [of(1, 25.0, true), of(2, 12.5, false)]);
     }
 
     #[test]
@@ -367,14 +315,14 @@ FAIL  groups./g.usage_usec from 10 to 20, on 6.18..7.1
         let error =
             check(&workload_bad_metric, &[kernel("5.4")], &[done("5.4", 1, 1)]).unwrap_err();
         assert!(
-            format!("{error:#}").starts_with("s: expectation 1 (groups./h.usage_usec): metric"),
-            "{error:#}"
+            error.to_string().starts_with("s: expectation 1 (groups./h.usage_usec): metric"),
+            "{error}"
         );
         let bad_kernel = workload(vec![expectation("soon", None, None, None)]);
         let error = check(&bad_kernel, &[kernel("5.4")], &[done("5.4", 1, 1)]).unwrap_err();
-        assert!(format!("{error:#}").contains("kernel 'soon'"), "{error:#}");
+        assert!(error.to_string().contains("kernel 'soon'"), "{error}");
         let several = workload(vec![expectation("", Some("5.4,6.1"), None, None)]);
         let error = references(&several, &[kernel("7.3")]).unwrap_err();
-        assert!(format!("{error:#}").contains("names several kernels"), "{error:#}");
+        assert!(error.to_string().contains("names several kernels"), "{error}");
     }
 }

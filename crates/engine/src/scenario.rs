@@ -1,7 +1,7 @@
 //! From an argument to a workload: a built-in scenario or a random case by name, or a file by path.
 
 use crate::builtin;
-use anyhow::{anyhow, bail};
+use crate::error::Error;
 use cpumax_workload::{Workload, random};
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,10 @@ use std::path::Path;
 const PERF_MAGIC: &[u8; 8] = b"PERFILE2";
 
 /// The workload that `argument` names. What looks like a path is one.
-pub fn load(argument: &str) -> anyhow::Result<Workload> {
+///
+/// # Errors
+/// There is no such scenario, or its file cannot be read or is refused.
+pub fn load(argument: &str) -> Result<Workload, Error> {
     let path = Path::new(argument);
     let is_path = argument.contains(std::path::MAIN_SEPARATOR) || path.extension().is_some();
     if !is_path {
@@ -22,13 +25,16 @@ pub fn load(argument: &str) -> anyhow::Result<Workload> {
         }
     }
     if is_recording(path) {
-        bail!("{argument} is a recording, not a scenario: use `cpumax replay {argument}`");
+        return Err(Error::Scenario(format!(
+            "{argument} is a recording, not a scenario: use `cpumax replay {argument}`"
+        )));
     }
     let workload = cpumax_workload::load(path)?;
     if workload.tasks.is_empty() {
-        bail!(
-            "{argument}: it has no tasks, so nothing would run; give it a `[[task]]` (docs/scenarios.md)"
-        );
+        return Err(Error::Scenario(format!(
+            "{argument}: it has no tasks, so nothing would run; give it a `[[task]]` \
+             (docs/scenarios.md)"
+        )));
     }
     Ok(workload)
 }
@@ -50,17 +56,18 @@ fn case_of_number(name: &str) -> Option<Workload> {
 }
 
 /// What to say of a name that is no built-in scenario.
-pub fn not_built_in(name: &str) -> anyhow::Error {
-    if let Some(workload) = case_of_number(name) {
+pub fn not_built_in(name: &str) -> Error {
+    Error::Scenario(if let Some(workload) = case_of_number(name) {
         let called = &workload.name;
-        return anyhow!("no random case is called '{name}'; the one of this number is '{called}'");
-    }
-    match builtin::nearest(name) {
-        Some(near) => anyhow!(
-            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` lists them"
-        ),
-        None => anyhow!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them"),
-    }
+        format!("no random case is called '{name}'; the one of this number is '{called}'")
+    } else if let Some(near) = builtin::nearest(name) {
+        format!(
+            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` \
+             lists them"
+        )
+    } else {
+        format!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them")
+    })
 }
 
 /// Whether perf wrote this file.

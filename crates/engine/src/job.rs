@@ -1,0 +1,220 @@
+//! One run that is asked for, and what came of it.
+
+use cpumax_limit::{Limit, Rules};
+use cpumax_machine::kernel::Kernel;
+use cpumax_outcome::{Conditions, Outcome};
+use cpumax_workload::{Error, GroupIx, Workload};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// A kernel as it was asked for.
+#[derive(Debug, Clone)]
+pub struct NamedKernel {
+    /// As it is called in tables, e.g. `6.12-rt`.
+    pub name: String,
+    /// What the model takes it for.
+    pub kernel: Kernel,
+}
+
+impl From<Kernel> for NamedKernel {
+    fn from(kernel: Kernel) -> NamedKernel {
+        NamedKernel { name: kernel.version.to_string(), kernel }
+    }
+}
+
+/// One run to be done.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What runs.
+    pub workload: Arc<Workload>,
+    /// A limit that a group of the workload has in this run only, and how long it takes.
+    pub what_if: Option<WhatIf>,
+    /// What else is different.
+    pub variant: Option<Variant>,
+    /// On which kernel.
+    pub kernel: NamedKernel,
+    /// Seed of every random stream.
+    pub seed: u64,
+}
+
+/// What is different in one run.
+#[derive(Debug, Clone, Copy)]
+pub struct WhatIf {
+    /// The group that is limited.
+    pub group: GroupIx,
+    /// Its limit.
+    pub limit: Limit,
+    /// Length of the run, ns.
+    pub duration_ns: u64,
+}
+
+impl WhatIf {
+    /// The workload with that limit and length.
+    ///
+    /// # Errors
+    /// The group may not have that limit, or there is no such group.
+    pub fn apply(self, workload: Workload) -> Result<Workload, Error> {
+        let limited = workload.with_limit(self.group, self.limit, &Rules::NEWEST)?;
+        limited.with_duration(self.duration_ns)
+    }
+}
+
+/// A workload that differs from another in what nobody knows: made only while it runs.
+#[derive(Clone)]
+pub struct Variant {
+    name: String,
+    change: Change,
+}
+
+type Change = Arc<dyn Fn(Workload) -> Result<Workload, Error> + Send + Sync>;
+
+impl Variant {
+    /// Changed by a function, which is to yield the same whenever it is called.
+    pub fn new(
+        name: impl Into<String>,
+        change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,
+    ) -> Variant {
+        Variant { name: name.into(), change: Arc::new(change) }
+    }
+
+    /// Where the period timers of all groups stand at the start, ns.
+    pub fn phase(timer_phase_ns: u64) -> Variant {
+        Variant::new(format!("periods from {timer_phase_ns} ns on"), move |workload| {
+            let mut parts = workload.into_parts();
+            parts.machine.timer_phase_ns = Some(timer_phase_ns);
+            parts.try_into()
+        })
+    }
+
+    /// What it differs in, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Variant").field(&self.name).finish()
+    }
+}
+
+impl Job {
+    /// Scenario, kernel and seed.
+    pub fn name(&self) -> String {
+        format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.seed)
+    }
+
+    /// Length of the run, ns.
+    pub fn duration_ns(&self) -> u64 {
+        self.what_if.map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
+    }
+
+    /// What runs, copied only while it does: recordings are large.
+    ///
+    /// # Errors
+    /// There is no such workload.
+    pub fn workload(&self) -> Result<Cow<'_, Workload>, Error> {
+        if self.what_if.is_none() && self.variant.is_none() {
+            return Ok(Cow::Borrowed(&self.workload));
+        }
+        let mut workload = Workload::clone(&self.workload);
+        if let Some(variant) = &self.variant {
+            workload = (variant.change)(workload)?;
+        }
+        if let Some(what_if) = self.what_if {
+            workload = what_if.apply(workload)?;
+        }
+        Ok(Cow::Owned(workload))
+    }
+}
+
+/// What came of a run, in whichever world.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// What it yielded.
+    pub outcome: Outcome,
+    /// Which kernel exactly it was, as it calls itself (`uname -r`); `None` in the model.
+    pub kernel_release: Option<String>,
+    /// What a real kernel's run found.
+    pub conditions: Option<Conditions>,
+    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their
+    /// last parts.
+    pub not_measured: Vec<String>,
+    /// Where it is not quite what the workload says.
+    pub notes: Vec<String>,
+    /// Its time is that of instructions, not of a clock.
+    pub exact: bool,
+}
+
+/// A run as docs/json.md describes it.
+#[derive(Debug, Serialize)]
+pub struct ReportDocument<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_release: Option<&'a str>,
+    not_measured: &'a [String],
+    notes: &'a [String],
+}
+
+impl Report {
+    /// As it is written as JSON.
+    pub fn document(&self) -> ReportDocument<'_> {
+        ReportDocument {
+            outcome: &self.outcome,
+            kernel_release: self.kernel_release.as_deref(),
+            not_measured: &self.not_measured,
+            notes: &self.notes,
+        }
+    }
+
+    /// Of the model, which measures everything.
+    pub fn of_model(outcome: Outcome) -> Report {
+        Report {
+            outcome,
+            kernel_release: None,
+            conditions: None,
+            not_measured: Vec::new(),
+            notes: Vec::new(),
+            exact: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, Study, scenario, world};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn json_tells_what_was_not_measured_and_what_is_to_be_noted() {
+        let jobs = Study::new(scenario::load("nested").unwrap()).jobs();
+        let mut report = world::all(&Model::default(), &jobs, &()).unwrap().remove(0);
+        report.kernel_release = Some("6.18.15+deb13-cloud-amd64".to_owned());
+        report.not_measured.push("events".to_owned());
+        report.notes.push("the machine was slow".to_owned());
+        let own = serde_json::to_value(&report.outcome).unwrap();
+        let json = serde_json::to_value(report.document()).unwrap();
+        let added = json.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
+        let document = include_str!("../../../docs/json.md");
+        let section = document.split("\n## Real kernels").nth(1).unwrap();
+        let rows = section.split("\n## ").next().unwrap().lines();
+        let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), added.map(String::as_str).collect());
+        assert_eq!(json["not_measured"][0], "events");
+        assert_eq!(json["notes"][0], "the machine was slow");
+        assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), report.outcome);
+    }
+
+    #[test]
+    fn a_variant_is_made_when_it_runs() {
+        let study = Study::new(scenario::load("nested").unwrap());
+        let study = study.with_variants(vec![Variant::phase(0), Variant::phase(7)]);
+        let phases =
+            study.jobs().into_iter().map(|job| job.workload().unwrap().machine.timer_phase_ns);
+        assert_eq!(phases.collect::<Vec<_>>(), [Some(0), Some(7)]);
+    }
+}

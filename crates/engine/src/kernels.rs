@@ -1,0 +1,113 @@
+//! Which kernels a list names, in the model or among those that have been fetched.
+
+use crate::error::Error;
+use crate::job::NamedKernel;
+use cpumax_lab::cache::Cache;
+use cpumax_lab::catalog;
+use cpumax_machine::kernel::{self, Kernel};
+
+/// The kernels of the model that a list names.
+///
+/// # Errors
+/// It names none, or one that is not modelled.
+pub fn modelled(list: &str) -> Result<Vec<NamedKernel>, Error> {
+    Ok(kernel::parse_kernels(list)?.into_iter().map(NamedKernel::from).collect())
+}
+
+/// Real kernels that a list names.
+#[derive(Debug, Clone, Default)]
+pub struct Fetched {
+    /// Those that can be run.
+    pub kernels: Vec<NamedKernel>,
+    /// Of each range, as it was given, those that have not been fetched.
+    pub absent: Vec<(String, Vec<String>)>,
+}
+
+/// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their
+/// own that have been fetched; the others of it are told.
+///
+/// # Errors
+/// It names one that there is not, or a range of which none is here.
+pub fn fetched(list: &str) -> Result<Fetched, Error> {
+    fetched_of(list, is_here)
+}
+
+fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Error> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut fetched = Fetched::default();
+    for part in list.split(',').map(str::trim) {
+        let Some((low, high)) = part.split_once("..") else {
+            names.push(&catalog::find(part)?.name);
+            continue;
+        };
+        let (mut here, absent): (Vec<&str>, Vec<&str>) =
+            range(part, (low, high))?.into_iter().partition(|name| is_here(name));
+        let absent: Vec<String> = absent.into_iter().map(str::to_owned).collect();
+        if here.is_empty() {
+            return Err(Error::NoneFetched { range: part.to_owned(), absent });
+        }
+        if !absent.is_empty() {
+            fetched.absent.push((part.to_owned(), absent));
+        }
+        names.append(&mut here);
+    }
+    for name in names {
+        if fetched.kernels.iter().all(|kernel| kernel.name != name) {
+            let version = catalog::find(name)?.version().parse()?;
+            let kernel = Kernel::of(version)?;
+            fetched.kernels.push(NamedKernel { name: name.to_owned(), kernel });
+        }
+    }
+    Ok(fetched)
+}
+
+/// The kernels from one to another, without those of a flavour of their own.
+fn range(part: &str, (low, high): (&str, &str)) -> Result<Vec<&'static str>, Error> {
+    let all = catalog::all();
+    let place = |name: &str, otherwise: usize| -> Result<usize, Error> {
+        if name.is_empty() {
+            return Ok(otherwise);
+        }
+        let found = catalog::find(name)?;
+        Ok(all.iter().position(|entry| entry.name == found.name).unwrap_or(otherwise))
+    };
+    let (low, high) = (place(low, 0)?, place(high, all.len().saturating_sub(1))?);
+    let range = all.get(low..=high).filter(|range| !range.is_empty());
+    let range = range.ok_or_else(|| kernel::KernelError::EmptyRange(part.to_owned()))?;
+    let names = range.iter().map(|entry| entry.name.as_str());
+    Ok(names.filter(|name| !name.contains('-')).collect())
+}
+
+/// Whether it has been fetched. What is wrong with one that has been is told by who runs it.
+fn is_here(name: &str) -> bool {
+    let kernel = Cache::of_user().and_then(|cache| cache.kernel(name));
+    !matches!(kernel, Err(cpumax_lab::Error::NotFetched { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if 7.2 had not been fetched.
+    fn names(list: &str) -> Vec<String> {
+        let fetched = fetched_of(list, |name| name != "7.2").unwrap();
+        fetched.kernels.into_iter().map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn lists_and_ranges_are_of_kernels_that_there_are() {
+        assert_eq!(names("6.12,6.12-rt, 6.12"), ["6.12", "6.12-rt"]);
+        assert_eq!(names("7.1..7.3"), ["7.1", "7.3"]);
+        assert_eq!(names("7.2"), ["7.2"], "who runs it tells that it is not here");
+        assert!(names("..").len() > 5);
+        let fetched = fetched_of("7.1..7.3", |name| name != "7.2").unwrap();
+        assert_eq!(fetched.absent, [("7.1..7.3".to_owned(), vec!["7.2".to_owned()])]);
+        let told = fetched_of("7.2..7.2", |name| name != "7.2").unwrap_err().to_string();
+        assert!(told.contains("lab fetch 7.2"), "{told}");
+        for list in ["", "5.4", "7.3..7.1", "6.1,"] {
+            assert!(super::fetched(list).is_err(), "{list}");
+        }
+        let rt = super::fetched("6.12-rt").unwrap().kernels;
+        assert_eq!(rt[0].kernel.version.to_string(), "6.12");
+    }
+}

@@ -1,0 +1,281 @@
+//! A study: one workload under limits, on kernels, with seeds, as a table of results.
+
+use crate::Error;
+use crate::job::{Job, NamedKernel, Report, Variant, WhatIf};
+use crate::watch::{Step, Traced, Watch};
+use crate::what_if::Try;
+use crate::world::World;
+use cpumax_machine::kernel::{Kernel, RELEASES};
+use cpumax_workload::Workload;
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+/// Rows that wait for whoever reads them.
+const AHEAD: usize = 16;
+
+/// One workload under limits, on kernels, with seeds, and in other variants.
+///
+/// ```
+/// use cpumax_engine::{Model, Study, Try, kernel, scenario};
+/// use std::ops::ControlFlow;
+///
+/// let study = Study::new(scenario::load("burst")?)
+///     .under(&[Try::parse("20000 100000")?, Try::parse("max")?])?
+///     .on(kernel::parse_kernels("6.12,7.3")?)
+///     .with_seeds(1..=3);
+/// let mut throttled = Vec::new();
+/// study.run(&Model::default(), &(), &mut |row| {
+///     let report = row.report.expect("this scenario runs");
+///     throttled.push((row.limit.unwrap().label, report.outcome.groups["/limited"].nr_throttled));
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(throttled.len(), 2 * 2 * 3);
+/// assert!(throttled[0].1 > 0, "it needs more than 20 ms");
+/// assert_eq!(throttled[11], ("none".to_owned(), 0));
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Study {
+    workload: Arc<Workload>,
+    limits: Vec<(Option<Try>, Option<WhatIf>)>,
+    variants: Vec<Option<Variant>>,
+    kernels: Vec<NamedKernel>,
+    seeds: RangeInclusive<u64>,
+}
+
+/// One line of a study's table: what was run, and what came of it.
+#[derive(Debug)]
+pub struct Row {
+    /// The limit that was tried; `None` is the workload's own.
+    pub limit: Option<Try>,
+    /// What else was different.
+    pub variant: Option<Variant>,
+    /// On which kernel.
+    pub kernel: NamedKernel,
+    /// With which seed.
+    pub seed: u64,
+    /// What came of it.
+    pub report: Result<Report, Error>,
+}
+
+/// Takes a row; may stop the rest.
+pub type EachRow<'a> = &'a mut dyn FnMut(Row) -> ControlFlow<()>;
+
+impl Study {
+    /// The workload as it is, on the newest kernel that is modelled, with seed 1.
+    pub fn new(workload: impl Into<Arc<Workload>>) -> Study {
+        let newest = RELEASES.last().and_then(|release| Kernel::of(release.from).ok());
+        Study {
+            workload: workload.into(),
+            limits: vec![(None, None)],
+            variants: vec![None],
+            kernels: newest.into_iter().map(NamedKernel::from).collect(),
+            seeds: 1..=1,
+        }
+    }
+
+    /// What is studied.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// On these kernels instead.
+    #[must_use]
+    pub fn on<K: Into<NamedKernel>>(mut self, kernels: impl IntoIterator<Item = K>) -> Study {
+        self.kernels = kernels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// With these seeds instead.
+    #[must_use]
+    pub fn with_seeds(mut self, seeds: RangeInclusive<u64>) -> Study {
+        self.seeds = seeds;
+        self
+    }
+
+    /// Under these limits instead of the workload's own. One that does not name its group is of the
+    /// first group that has a limit.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn under(mut self, limits: &[Try]) -> Result<Study, Error> {
+        let what_if = |limit: &Try| {
+            let groups = &self.workload.groups;
+            let group = if let Some(path) = &limit.group {
+                crate::change::find(&self.workload, path)?
+            } else {
+                let limited = groups.iter().position(|group| group.limit.quota_ns().is_some());
+                limited.ok_or(Error::NoLimit)? as u32
+            };
+            let duration_ns = self.workload.duration_ns;
+            let what_if = WhatIf { group, limit: limit.limit, duration_ns };
+            Ok((Some(limit.clone()), Some(what_if)))
+        };
+        self.limits = limits.iter().map(what_if).collect::<Result<_, Error>>()?;
+        Ok(self)
+    }
+
+    /// Under these limits, each with what it changes.
+    pub(crate) fn under_each(mut self, limits: Vec<(Try, WhatIf)>) -> Study {
+        self.limits = limits.into_iter().map(|(l, what_if)| (Some(l), Some(what_if))).collect();
+        self
+    }
+
+    /// Each of these variants instead of the workload as it is.
+    #[must_use]
+    pub fn with_variants(mut self, variants: Vec<Variant>) -> Study {
+        self.variants = variants.into_iter().map(Some).collect();
+        self
+    }
+
+    /// The runs, in the order of the table: limits as given; of each the variants, of each of these
+    /// the kernels, and of each of these the seeds.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.cells().map(|cell| self.job(&cell)).collect()
+    }
+
+    fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
+        let of_kernel = move |limit, variant, kernel| {
+            self.seeds.clone().map(move |seed| Cell { limit, variant, kernel, seed })
+        };
+        let of_variant = move |limit, variant| {
+            self.kernels.iter().flat_map(move |kernel| of_kernel(limit, variant, kernel))
+        };
+        let of_limit =
+            move |limit| self.variants.iter().flat_map(move |variant| of_variant(limit, variant));
+        self.limits.iter().flat_map(of_limit)
+    }
+
+    fn job(&self, cell: &Cell<'_>) -> Job {
+        Job {
+            workload: Arc::clone(&self.workload),
+            what_if: cell.limit.1,
+            variant: cell.variant.clone(),
+            kernel: cell.kernel.clone(),
+            seed: cell.seed,
+        }
+    }
+
+    /// Hands over each row of the table, in order, as soon as it and all before it are there.
+    ///
+    /// # Errors
+    /// Nothing can be run in that world.
+    pub fn run(
+        &self,
+        world: &dyn World,
+        watch: &dyn Watch,
+        each: EachRow<'_>,
+    ) -> Result<(), Error> {
+        let cells: Vec<Cell<'_>> = self.cells().collect();
+        world.run(&self.jobs(), watch, &mut |index, report| each(cells[index].row(report)))
+    }
+
+    /// The rows of the table as they come; the rest is stopped when this is dropped.
+    ///
+    /// ```
+    /// use cpumax_engine::{Model, Study, scenario};
+    /// use std::sync::Arc;
+    ///
+    /// let study = Study::new(scenario::load("burst")?).with_seeds(1..=1000);
+    /// let first = study.rows(Arc::new(Model::default()), Arc::new(())).next().unwrap()?;
+    /// assert_eq!(first.seed, 1);
+    /// # Ok::<(), cpumax_engine::Error>(())
+    /// ```
+    pub fn rows(
+        self,
+        world: Arc<dyn World + Send + Sync>,
+        watch: Arc<dyn Watch + Send + Sync>,
+    ) -> Rows {
+        let (send, receive) = mpsc::sync_channel(AHEAD);
+        let gone = Arc::new(AtomicBool::new(false));
+        let until = Until { watch, gone: Arc::clone(&gone) };
+        let runs = thread::spawn(move || {
+            let ended = self.run(&*world, &until, &mut |row| match send.send(Ok(row)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            });
+            if let Err(error) = ended {
+                // Nobody reads any more.
+                let _ = send.send(Err(error));
+            }
+        });
+        Rows { receiver: Some(receive), gone, runs: Some(runs) }
+    }
+}
+
+/// Where a row stands.
+struct Cell<'a> {
+    limit: &'a (Option<Try>, Option<WhatIf>),
+    variant: &'a Option<Variant>,
+    kernel: &'a NamedKernel,
+    seed: u64,
+}
+
+impl Cell<'_> {
+    fn row(&self, report: Result<Report, Error>) -> Row {
+        Row {
+            limit: self.limit.0.clone(),
+            variant: self.variant.clone(),
+            kernel: self.kernel.clone(),
+            seed: self.seed,
+            report,
+        }
+    }
+}
+
+/// The rows of a study, in order, while it goes on; an error is that nothing more can be run.
+#[derive(Debug)]
+pub struct Rows {
+    receiver: Option<mpsc::Receiver<Result<Row, Error>>>,
+    gone: Arc<AtomicBool>,
+    runs: Option<JoinHandle<()>>,
+}
+
+impl Iterator for Rows {
+    type Item = Result<Row, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.receiver.as_ref()?.recv().ok()
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.gone.store(true, Ordering::Relaxed);
+        drop(self.receiver.take());
+        if let Some(runs) = self.runs.take() {
+            // It has told what there is to tell.
+            drop(runs.join());
+        }
+    }
+}
+
+/// Watches for somebody else, until nobody reads rows any more.
+struct Until {
+    watch: Arc<dyn Watch + Send + Sync>,
+    gone: Arc<AtomicBool>,
+}
+
+impl Watch for Until {
+    fn stopped(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) || self.watch.stopped()
+    }
+
+    fn planned(&self, jobs: &[Job]) {
+        self.watch.planned(jobs);
+    }
+
+    fn advanced(&self, by_ns: u64) {
+        self.watch.advanced(by_ns);
+    }
+
+    fn step(&self, job: usize, step: Step) {
+        self.watch.step(job, step);
+    }
+
+    fn trace(&self, job: usize) -> Traced {
+        self.watch.trace(job)
+    }
+}

@@ -1,0 +1,249 @@
+//! What the rules of each kernel give and cost, workload by workload.
+
+use crate::error::Error;
+use crate::job::{Job, NamedKernel};
+use crate::study::Study;
+use crate::watch::Watch;
+use crate::world::{self, Model, Running};
+use cpumax_machine::kernel::Kernel;
+use cpumax_outcome::Outcome;
+use cpumax_workload::{Affinity, Class, GroupSpec, Op, Parts, Span, TaskSpec, Workload};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Differences up to this are none, ns: interrupts take that long to arrive.
+const NOISE_NS: f64 = 100_000.0;
+/// A thread that runs once takes less than any quota, and then this long nothing happens, ns.
+const ONCE_NS: u64 = 500_000;
+const IDLE_NS: u64 = 10_000_000_000;
+/// Worse by more than this is told.
+const TOLERATED: f64 = 1.05;
+
+/// Weighs each workload on each kernel: for each workload the kernels in order.
+///
+/// # Errors
+/// Of those of the runs, the first's.
+pub fn weigh(
+    workloads: &[Arc<Workload>],
+    kernels: &[Kernel],
+    seeds: &RangeInclusive<u64>,
+    running: Running,
+    watch: &dyn Watch,
+) -> Result<Vec<Vec<Weight>>, Error> {
+    let model = Model { running };
+    let kernels = || kernels.iter().copied().map(NamedKernel::from);
+    let study = |workload: &Arc<Workload>| Study::new(Arc::clone(workload)).on(kernels());
+    let jobs = workloads.iter().flat_map(|w| study(w).with_seeds(seeds.clone()).jobs());
+    let jobs: Vec<Job> = jobs.collect();
+    let reports = world::all(&model, &jobs, watch)?;
+    let idle = |workload: &Arc<Workload>| Ok(study(&Arc::new(idle(workload)?)).jobs());
+    let idle_jobs = workloads.iter().map(idle).collect::<Result<Vec<_>, Error>>()?.concat();
+    let idle_reports = world::all(&model, &idle_jobs, watch)?;
+    let mut outcomes = reports.into_iter().map(|report| report.outcome);
+    let mut idle_outcomes = idle_reports.into_iter().map(|report| report.outcome);
+    let runs = seeds.clone().count();
+    let of_kernel = |workload: &Workload| {
+        let runs: Vec<Outcome> = outcomes.by_ref().take(runs).collect();
+        let idle = idle_outcomes.next().map_or(0.0, |outcome| timers(&outcome));
+        Weight { idle, ..Weight::of(workload, &runs) }
+    };
+    let mut of_kernel = of_kernel;
+    let of = |workload: &Arc<Workload>| kernels().map(|_| of_kernel(workload)).collect();
+    Ok(workloads.iter().map(of).collect())
+}
+
+/// Whether a workload is a recording; of those periods begin at random, where use is not counted
+/// from.
+fn is_recorded(workload: &Workload) -> bool {
+    workload.machine.timer_phase_ns.is_none()
+}
+
+/// How long a run was at work, s: all of its time, or until the limited threads of a recording were
+/// done, if they were.
+fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
+    let limited =
+        |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
+    let finished = workload.tasks.iter().filter(limited);
+    let finished = finished.filter_map(|task| outcome.tasks.get(task.label()));
+    let finished: Vec<u64> =
+        finished.filter(|task| task.count > 0).map(|task| task.finished_ns).collect();
+    // Who never ends is at 0.
+    let ended = is_recorded(workload) && !finished.contains(&0);
+    let last_ns = finished.into_iter().max().filter(|_| ended).unwrap_or(workload.duration_ns);
+    last_ns as f64 / 1e9
+}
+
+/// What a kernel did with one workload, over all seeds: means, but the longest are of all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Weight {
+    /// CPUs used by limited groups.
+    pub used: f64,
+    /// Most beyond the quota in a period, ns.
+    pub over_ns: f64,
+    /// Longest wait of a task, ns.
+    pub stall_ns: f64,
+    /// Of latencies, ns.
+    pub p99_ns: f64,
+    /// Requests done.
+    pub completions: f64,
+    /// Least over mean use of task kinds that are alike; `None` where none are.
+    pub even: Option<f64>,
+    /// Longest section that releases, ns.
+    pub irqoff_max_ns: u64,
+    /// Of sections that release, ns.
+    pub irqoff_p99_ns: f64,
+    /// Time in sections that release, ns in a second.
+    pub spent_ns: f64,
+    /// Tasks put back in a second.
+    pub tasks: f64,
+    /// Period timers that go off for a limited group that was used once.
+    pub idle: f64,
+}
+
+impl Weight {
+    fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
+        let n = runs.len().max(1) as f64;
+        let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;
+        let limited: Vec<(&str, u64)> = workload
+            .groups
+            .iter()
+            .filter_map(|g| Some((g.path.as_str(), g.limit.quota_ns()? + g.limit.burst_ns())))
+            .collect();
+        let groups = |o: &Outcome, of: &dyn Fn(&cpumax_outcome::GroupOutcome, u64) -> f64| {
+            limited
+                .iter()
+                .filter_map(|(path, quota)| Some(of(o.groups.get(*path)?, *quota)))
+                .collect::<Vec<_>>()
+        };
+        let over = |o: &Outcome| {
+            let over = groups(o, &|g, quota| g.max_period_usage_usec as f64 * 1e3 - quota as f64);
+            if is_recorded(workload) { 0.0 } else { over.into_iter().fold(0.0, f64::max) }
+        };
+        let seconds = |o: &Outcome| lasted_s(workload, o);
+        Weight {
+            used: mean(&|o| {
+                groups(o, &|g, _| g.usage_usec as f64).iter().sum::<f64>() / 1e6 / seconds(o)
+            }),
+            over_ns: runs.iter().map(over).fold(0.0, f64::max),
+            stall_ns: mean(&|o| most(o.tasks.values().map(|t| t.longest_stall_ns))),
+            p99_ns: mean(&|o| {
+                if is_recorded(workload) {
+                    groups(o, &|g, _| g.latency_ns.p99 as f64).into_iter().fold(0.0, f64::max)
+                } else {
+                    most(o.tasks.values().map(|t| t.latency_ns.p99))
+                }
+            }),
+            completions: mean(&|o| o.tasks.values().map(|t| t.completions as f64).sum()),
+            even: even(workload, runs),
+            irqoff_max_ns: runs.iter().map(|o| o.release.irqoff_ns.max).max().unwrap_or(0),
+            irqoff_p99_ns: mean(&|o| o.release.irqoff_ns.p99 as f64),
+            spent_ns: mean(&|o| o.release.spent_ns as f64 / seconds(o)),
+            tasks: mean(&|o| o.release.tasks as f64 / seconds(o)),
+            idle: 0.0,
+        }
+    }
+
+    /// In what this is worse than another by more than is tolerated.
+    pub fn worse_than(&self, base: &Weight) -> Vec<Worse> {
+        let later = |what, own: f64, other: f64| {
+            let is_worse = own > other * TOLERATED + NOISE_NS;
+            is_worse.then_some(Worse { what, own, other, unit: Unit::Ns })
+        };
+        let less = |what, own: f64, other: f64| {
+            let is_worse = own * TOLERATED < other;
+            is_worse.then_some(Worse { what, own, other, unit: Unit::Number })
+        };
+        let idle = Worse { what: "idle", own: self.idle, other: base.idle, unit: Unit::Timers };
+        [
+            less("CPUs used", self.used, base.used),
+            later("longest stall", self.stall_ns, base.stall_ns),
+            later("latency p99", self.p99_ns, base.p99_ns),
+            less("requests done", self.completions, base.completions),
+            (self.idle > base.idle * TOLERATED).then_some(idle),
+            less("evenness", self.even.unwrap_or(1.0), base.even.unwrap_or(1.0)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// One number in which a kernel is worse than another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worse {
+    /// Which number.
+    pub what: &'static str,
+    /// What it is.
+    pub own: f64,
+    /// What it is on the other kernel.
+    pub other: f64,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Times that a timer of an idle group goes off.
+    Timers,
+    /// Anything else.
+    Number,
+}
+
+/// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is
+/// gone.
+fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
+    let mut idle = Parts::empty(&workload.name, &workload.shows, IDLE_NS);
+    idle.machine.cpus = workload.machine.cpus;
+    idle.machine.timer_phase_ns = Some(0);
+    idle.groups.clone_from(&workload.groups);
+    let once = |(at, _): (usize, &GroupSpec)| TaskSpec {
+        name: format!("once in group {at}"),
+        label: None,
+        count: 1,
+        group: at as u32,
+        class: Class::Fair,
+        nice: 0,
+        cpus: Affinity::All,
+        start_ns: 0,
+        stagger_ns: 0,
+        slice_ns: None,
+        program: vec![Op::User(Span::Fixed(ONCE_NS))],
+    };
+    let limited = workload.groups.iter().enumerate().filter(|(_, g)| g.limit.quota_ns().is_some());
+    idle.tasks = limited.map(once).collect();
+    idle.try_into()
+}
+
+/// Period timers that went off, for each group that has any.
+fn timers(idle: &Outcome) -> f64 {
+    let fired: Vec<u64> =
+        idle.groups.values().map(|g| g.nr_periods).filter(|&periods| periods > 0).collect();
+    fired.iter().sum::<u64>() as f64 / fired.len().max(1) as f64
+}
+
+fn most(values: impl Iterator<Item = u64>) -> f64 {
+    values.max().unwrap_or(0) as f64
+}
+
+/// Among kinds of task with the same program, number and limits above: the least CPU time of one to
+/// the mean.
+fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
+    let mut alike: BTreeMap<(String, u32, usize), Vec<f64>> = BTreeMap::new();
+    for kind in &workload.tasks {
+        let path = &workload.groups[kind.group as usize].path;
+        let key = (format!("{:?}", kind.program), kind.count, path.matches('/').count());
+        let used: f64 =
+            runs.iter().filter_map(|o| Some(o.tasks.get(kind.label())?.usage_usec as f64)).sum();
+        alike.entry(key).or_default().push(used);
+    }
+    let ratio = |used: &Vec<f64>| {
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        let least = used.iter().copied().fold(f64::INFINITY, f64::min);
+        (used.len() > 1 && mean > 0.0).then(|| least / mean)
+    };
+    alike.values().filter_map(ratio).reduce(f64::min)
+}

@@ -1,0 +1,49 @@
+//! Worlds: whatever turns a workload, a kernel and a seed into an outcome.
+
+mod host;
+mod machines;
+mod model;
+
+pub use host::ThisHost;
+pub use machines::{Machines, kernel_arguments, side_by_side};
+pub use model::{Model, Running, guarded};
+
+use crate::Error;
+use crate::job::{Job, Report};
+use crate::watch::Watch;
+use std::ops::ControlFlow;
+
+/// Takes the place of a job and what came of it; may stop the rest.
+pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFlow<()>;
+
+/// Where jobs are run.
+pub trait World {
+    /// `model`, `vm` or `host`, as in outcomes.
+    fn name(&self) -> &'static str;
+
+    /// Runs jobs, side by side where that can be, and hands over what came of each, in their order.
+    ///
+    /// # Errors
+    /// None can be run.
+    fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error>;
+}
+
+/// What came of all jobs, in their order.
+///
+/// # Errors
+/// Of several the first job's is told; the rest is stopped.
+pub fn all(world: &dyn World, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Report>, Error> {
+    let mut done = Ok(Vec::new());
+    world.run(jobs, watch, &mut |_, report| match (&mut done, report) {
+        (Ok(reports), Ok(report)) => {
+            reports.push(report);
+            ControlFlow::Continue(())
+        }
+        (_, Err(error)) => {
+            done = Err(error);
+            ControlFlow::Break(())
+        }
+        (Err(_), Ok(_)) => ControlFlow::Break(()),
+    })?;
+    done
+}

@@ -1,0 +1,314 @@
+//! The model as a world: many runs on many threads.
+
+use super::{Each, World};
+use crate::error::Error;
+use crate::job::{Job, Report};
+use crate::watch::Watch;
+use cpumax_machine::{Error as MachineError, Options};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::TraceSink;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Condvar, Mutex, Once, PoisonError, mpsc};
+use std::thread;
+
+/// Results that wait for an earlier one, for each thread.
+const AHEAD: usize = 8;
+/// Of so many steps of a run is told, at the most.
+const STEPS: u64 = 1024;
+
+/// How to run. Results do not depend on `threads` and `every_tick`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Verify every invariant of the model after every event. Slow.
+    pub check: bool,
+    /// Step through ticks that change nothing. Slow.
+    pub every_tick: bool,
+    /// Let interrupts, switches, sleeps and work take microseconds more or fewer, drawn by this
+    /// seed.
+    pub noise: Option<u64>,
+    /// Threads to use; `None` is one for each CPU.
+    pub threads: Option<usize>,
+}
+
+/// The model of every kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Model {
+    /// How it is run.
+    pub running: Running,
+}
+
+impl World for Model {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
+        watch.planned(jobs);
+        let here = || thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.running.threads.unwrap_or_else(here).min(jobs.len()).max(1);
+        let turns = Turns::new(jobs.len(), AHEAD * threads);
+        let (done, results) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let (done, turns) = (done.clone(), &turns);
+                let work = move || {
+                    while let Some(index) = turns.next() {
+                        let report = self.one(index, &jobs[index], turns, watch);
+                        if done.send((index, report)).is_err() {
+                            break;
+                        }
+                    }
+                };
+                if let Err(error) = thread::Builder::new().spawn_scoped(scope, work) {
+                    turns.stop();
+                    return Err(Error::Threads { threads, reason: error.to_string() });
+                }
+            }
+            drop(done);
+            hand_over(&results, &turns, each);
+            Ok(())
+        })
+    }
+}
+
+/// Hands results over in the order of the jobs.
+fn hand_over(
+    results: &mpsc::Receiver<(usize, Result<Report, Error>)>,
+    turns: &Turns,
+    each: Each<'_>,
+) {
+    let mut waiting = BTreeMap::new();
+    let mut next = 0;
+    for (index, report) in results {
+        waiting.insert(index, report);
+        while let Some(report) = waiting.remove(&next) {
+            if each(next, report).is_break() {
+                turns.stop();
+                return;
+            }
+            next += 1;
+            turns.told();
+        }
+    }
+}
+
+impl Model {
+    fn one(
+        &self,
+        index: usize,
+        job: &Job,
+        turns: &Turns,
+        watch: &dyn Watch,
+    ) -> Result<Report, Error> {
+        let options = Options {
+            check: self.running.check,
+            step_every_tick: self.running.every_tick,
+            noise: self.running.noise,
+            ..Options::new(job.kernel.kernel, job.seed)
+        };
+        let workload = job.workload()?;
+        let mut trace = watch.trace(index).map_err(Error::Trace)?;
+        let mut done_ns = 0;
+        let step_ns = job.duration_ns() / STEPS;
+        let mut report = |now_ns: u64| {
+            let by_ns = now_ns.saturating_sub(done_ns);
+            if by_ns > step_ns {
+                watch.advanced(by_ns);
+                done_ns = now_ns;
+            }
+            let stop = watch.stopped() || turns.is_stopped();
+            if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
+        let run = || cpumax_machine::run(&workload, &options, sink, Some(&mut report));
+        let outcome = guarded(run).and_then(|outcome| outcome.map_err(Stopped::of));
+        watch.advanced(job.duration_ns().saturating_sub(done_ns));
+        let outcome: Outcome = outcome.map_err(|stopped| stopped.of_job(job))?;
+        if let Some(trace) = trace {
+            trace.done().map_err(Error::Trace)?;
+        }
+        Ok(Report::of_model(outcome))
+    }
+}
+
+/// Which jobs are taken, and how far results have been handed over.
+struct Turns {
+    jobs: usize,
+    ahead: usize,
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    told: usize,
+    stopped: bool,
+}
+
+impl Turns {
+    fn new(jobs: usize, ahead: usize) -> Turns {
+        Turns { jobs, ahead, state: Mutex::default(), moved: Condvar::new() }
+    }
+
+    /// The next job for a thread; waits while results pile up.
+    fn next(&self) -> Option<usize> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ahead = |state: &mut State| {
+            !state.stopped && state.next < self.jobs && state.next >= state.told + self.ahead
+        };
+        let waited = self.moved.wait_while(state, is_ahead);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.stopped || state.next == self.jobs {
+            return None;
+        }
+        state.next += 1;
+        Some(state.next - 1)
+    }
+
+    fn told(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).told += 1;
+        self.moved.notify_all();
+    }
+
+    fn stop(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
+        self.moved.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stopped
+    }
+}
+
+/// Why a run of the model yields nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// As the model tells it.
+    #[error(transparent)]
+    Error(MachineError),
+    /// The model contradicts itself: which assertion, and where.
+    #[error("{0}")]
+    Fault(String),
+}
+
+impl Stopped {
+    /// What the model says of it.
+    pub fn of(error: MachineError) -> Stopped {
+        match error {
+            MachineError::Invariant { .. } => Stopped::Fault(error.to_string()),
+            error => Stopped::Error(error),
+        }
+    }
+
+    fn of_job(self, job: &Job) -> Error {
+        match self {
+            Stopped::Error(MachineError::Interrupted(_)) => Error::Interrupted,
+            Stopped::Error(source) => Error::Run { run: job.name(), source },
+            Stopped::Fault(what) => Error::ModelFault { run: job.name(), what },
+        }
+    }
+}
+
+thread_local! {
+    /// What the panic on this thread says; `None` while a panic is none of our business.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Turns a panic of the model, whose assertions are always on, into a text with its place.
+///
+/// # Errors
+/// It panicked.
+pub fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Stopped> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let kept = PANIC.with_borrow_mut(|slot| {
+                slot.as_mut().map(|text| *text = info.to_string().replace('\n', " ")).is_some()
+            });
+            if !kept {
+                before(info);
+            }
+        }));
+    });
+    PANIC.set(Some(String::new()));
+    let result = panic::catch_unwind(AssertUnwindSafe(run));
+    let text = PANIC.take().unwrap_or_default();
+    result.map_err(|_| Stopped::Fault(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Study, world};
+    use cpumax_machine::kernel::parse_kernels;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_panic_of_the_model_becomes_a_text_with_its_place() {
+        assert_eq!(guarded(|| 3), Ok(3));
+        let text = guarded(|| assert!(std::hint::black_box(false), "the pool is negative"));
+        let text = text.unwrap_err().to_string();
+        assert!(text.contains("the pool is negative") && text.contains("model.rs"), "{text}");
+        assert_eq!(guarded(|| 3), Ok(3));
+    }
+
+    fn jobs() -> Vec<Job> {
+        let workload = crate::scenario::load("nested").unwrap();
+        let kernels = parse_kernels("6.12..7.3").unwrap();
+        Study::new(workload).on(kernels).with_seeds(1..=8).jobs()
+    }
+
+    #[test]
+    fn results_come_in_order_whatever_the_number_of_threads() {
+        let jobs = jobs();
+        let of = |threads| {
+            let running = Running { threads: Some(threads), ..Running::default() };
+            world::all(&Model { running }, &jobs, &()).unwrap()
+        };
+        let alone = of(1);
+        assert_eq!(alone.len(), jobs.len());
+        assert!(alone.iter().zip(&jobs).all(|(report, job)| report.outcome.seed == job.seed));
+        assert_eq!(of(5), alone);
+    }
+
+    #[test]
+    fn whoever_has_enough_ends_it() {
+        struct Counted(AtomicUsize);
+        impl Watch for Counted {
+            fn trace(&self, _job: usize) -> crate::watch::Traced {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Ok(None)
+            }
+        }
+        let begun = Counted(AtomicUsize::new(0));
+        let mut told = 0;
+        let jobs = jobs();
+        let running = Running { threads: Some(2), ..Running::default() };
+        let ended = Model { running }.run(&jobs, &begun, &mut |index, report| {
+            report.unwrap();
+            told += 1;
+            if index == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        ended.unwrap();
+        assert_eq!(told, 2);
+        assert!(begun.0.into_inner() <= 2 + 2 * AHEAD, "no more is begun than may wait");
+    }
+
+    #[test]
+    fn a_watch_that_says_stop_interrupts() {
+        struct Impatient;
+        impl Watch for Impatient {
+            fn stopped(&self) -> bool {
+                true
+            }
+        }
+        let ended = world::all(&Model::default(), &jobs(), &Impatient);
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    }
+}
