@@ -109,6 +109,10 @@ impl Model {
             noise: self.running.noise,
             ..Options::new(job.kernel.kernel, job.seed)
         };
+        // Short runs do not ask.
+        if watch.stopped() {
+            return Err(Error::Interrupted);
+        }
         let workload = job.workload()?;
         let mut trace = watch.trace(index).map_err(Error::Trace)?;
         let mut done_ns = 0;
