@@ -5,16 +5,22 @@
 //! length of CPU time drawn from a seed, so two runs with one seed do the same work whatever
 //! limit they run under. Results are one JSON object on standard output.
 
+mod ask;
 mod batch;
 mod burst;
+mod cgroup;
 mod client;
 mod clock;
 mod draw;
+mod machine;
 mod measure;
 mod pipeline;
+mod process;
+mod proof;
 mod scrub;
 mod serve;
 mod spin;
+mod stop;
 mod validate;
 
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +41,8 @@ enum Command {
     Closed(client::Closed),
     /// Clients that ask on a clock, whether or not the answers come.
     Rate(client::Rate),
+    /// One thread that asks an HTTP or Redis server on many connections for a given time.
+    Ask(ask::Ask),
     /// Threads that each do a piece of work at every tick of a period.
     Burst(burst::Burst),
     /// Senders and receivers around pipes, as hackbench.
@@ -45,6 +53,9 @@ enum Command {
     Scrub(scrub::Scrub),
     /// Make the recordings that are shipped (needs root and perf).
     Recordings(validate::Recordings),
+    /// Record real servers, run them under limits, predict the same, and tell how far it was off
+    /// (needs root, perf and the servers' programs).
+    Proof(proof::Proof),
     /// Record the loads, run them under limits, predict the same, and compare.
     Validate(validate::Validate),
 }
@@ -78,11 +89,13 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Closed(closed) => closed.run(),
         Command::Rate(rate) => rate.run(),
+        Command::Ask(ask) => ask.run(),
         Command::Burst(burst) => burst.run(),
         Command::Pipeline(pipeline) => pipeline.run(),
         Command::Batch(batch) => batch.run(),
         Command::Scrub(scrub) => scrub.run(),
         Command::Recordings(recordings) => recordings.run(),
+        Command::Proof(proof) => proof.run(),
         Command::Validate(validate) => validate.run(),
     };
     match result {

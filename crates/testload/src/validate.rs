@@ -7,15 +7,14 @@
 //! the thread that does the work, from the time a request is due (a client's write, a timer's tick)
 //! until its work is done.
 
-mod cgroup;
 mod compare;
-mod plan;
+pub mod plan;
 mod predict;
-mod process;
-mod run;
+pub mod run;
 mod ship;
 
-use anyhow::{Context as _, Result, bail};
+use crate::stop::Stop;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use plan::{LIMITS, LOADS, Load};
 use run::{Events, Setting};
@@ -23,8 +22,6 @@ use serde::de::DeserializeOwned;
 pub use ship::Recordings;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
 pub struct Validate {
@@ -68,24 +65,16 @@ enum Step {
 }
 
 /// What all steps need.
-struct Context {
-    dir: PathBuf,
-    seed: u64,
-    scale: u64,
+pub struct Context {
+    pub dir: PathBuf,
+    pub seed: u64,
+    pub scale: u64,
     /// Which of the two recordings a prediction is made from.
-    from: Events,
-    stopped: Arc<AtomicBool>,
+    pub from: Events,
+    pub stop: Stop,
 }
 
 impl Context {
-    /// An error once the user has asked to stop, so that everything started is taken down.
-    fn check_stopped(&self) -> Result<()> {
-        if self.stopped.load(Ordering::Relaxed) {
-            bail!("stopped; groups and processes are removed");
-        }
-        Ok(())
-    }
-
     fn recording(&self, load: &Load, events: Events) -> PathBuf {
         self.dir.join(format!("{}.{events}.perf.data", load.name))
     }
@@ -108,7 +97,7 @@ impl Validate {
             seed: self.seed,
             scale: self.scale,
             from: self.from,
-            stopped: stop_on_signals()?,
+            stop: Stop::on_signals()?,
         };
         let loads = self.loads()?;
         for step in &self.steps {
@@ -144,8 +133,8 @@ impl Validate {
 
     fn record(context: &Context, load: &Load) -> Result<()> {
         for events in [Events::Sched, Events::Syscalls] {
-            let setting =
-                Setting { limit: None, recording: Some((events, context.recording(load, events))) };
+            let recording = Some((events, context.recording(load, events)));
+            let setting = Setting::of_model(None, recording);
             Self::one(context, load, &format!("recording-{events}"), &setting, 0)?;
         }
         Ok(())
@@ -153,10 +142,10 @@ impl Validate {
 
     fn measure(&self, context: &Context, load: &Load) -> Result<()> {
         for repeat in 0..self.repeat {
-            let unlimited = Setting { limit: None, recording: None };
+            let unlimited = Setting::of_model(None, None);
             Self::one(context, load, "none", &unlimited, repeat)?;
             for limit in LIMITS {
-                let setting = Setting { limit: Some(*limit), recording: None };
+                let setting = Setting::of_model(Some(*limit), None);
                 Self::one(context, load, limit.name, &setting, repeat)?;
             }
         }
@@ -171,7 +160,7 @@ impl Validate {
         setting: &Setting,
         repeat: u32,
     ) -> Result<()> {
-        context.check_stopped()?;
+        context.stop.check()?;
         let measured = run::run(context, load, setting)
             .with_context(|| format!("{} under {name}", load.name))?;
         eprintln!("{} under {name}, run {repeat}: {measured}", load.name);
@@ -186,14 +175,6 @@ impl Validate {
             None => Ok(std::env::current_exe()?.with_file_name("cpumax")),
         }
     }
-}
-
-/// A flag that is set when the user wants to stop.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stopped);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
-    Ok(stopped)
 }
 
 /// Reads back what an earlier step kept; none when that was not done.

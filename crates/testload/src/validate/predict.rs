@@ -1,8 +1,8 @@
 //! What `cpumax replay` says of a recording under the same limits, from its JSON (docs/json.md).
 
 use super::Context;
-use super::cgroup::PATH;
 use super::plan::{LIMITS, Load, NamedLimit};
+use crate::cgroup::PATH;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub struct Predicted {
 /// Predicts none and all limits with every seed, and keeps what was said.
 pub fn predict(context: &Context, load: &Load, cpumax: &Path) -> Result<()> {
     for seed in SEEDS {
-        context.check_stopped()?;
+        context.stop.check()?;
         let outcomes = replay(cpumax, &context.recording(load, context.from), seed)
             .with_context(|| load.name.to_owned())?;
         let names = std::iter::once("none").chain(LIMITS.iter().map(|limit| limit.name));

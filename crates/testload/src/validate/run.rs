@@ -1,10 +1,11 @@
 //! One run of one load: the group, the load in it, its client outside, perf if asked for.
 
 use super::Context;
-use super::cgroup::{Cgroup, Counters};
 use super::plan::{Load, NamedLimit};
-use super::process::Process;
+use crate::cgroup::{Cgroup, Counters};
+use crate::machine::MachineUse;
 use crate::measure::{Report, Summary};
+use crate::process::Process;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,17 @@ impl fmt::Display for Events {
 pub struct Setting {
     pub limit: Option<NamedLimit>,
     pub recording: Option<(Events, PathBuf)>,
+    /// Whether idle CPUs are kept polling.
+    pub awake: bool,
+    /// Whether periods are counted until the period timer rests, or only until the load ends.
+    pub until_rest: bool,
+}
+
+impl Setting {
+    /// As the model has it: CPUs that lose nothing by halting, and a timer that comes to rest.
+    pub fn of_model(limit: Option<NamedLimit>, recording: Option<(Events, PathBuf)>) -> Setting {
+        Setting { limit, recording, awake: true, until_rest: true }
+    }
 }
 
 /// What one run showed.
@@ -71,6 +83,10 @@ pub struct Measured {
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_us: u64,
+    #[serde(default)]
+    pub nr_bursts: u64,
+    #[serde(default)]
+    pub burst_us: u64,
     /// At the threads that do the work, from when it was due until it was done, ns.
     pub latency_ns: Summary,
     /// As the client sees it; the same where there is none.
@@ -100,13 +116,13 @@ impl fmt::Display for Measured {
 }
 
 pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured> {
-    let _awake = Awake::hold();
+    let _awake = setting.awake.then(Awake::hold);
     let group = Cgroup::make()?;
     if let Some(limit) = &setting.limit {
-        group.limit(limit)?;
+        group.limit(Some(limit.quota_us), limit.period_us, limit.burst_us)?;
     }
     let mut inside = Process::testload(&inside_arguments(context, load))?;
-    let first_line = inside.line(context)?;
+    let first_line = inside.line(&context.stop)?;
     group.add(inside.id())?;
     let mut outside = match load.outside {
         None => None,
@@ -115,7 +131,7 @@ pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured
                 .strip_prefix("listening ")
                 .with_context(|| format!("`{first_line}`: expected `listening PORT`"))?;
             let client = Process::testload(&outside_arguments(context, load, arguments, port))?;
-            client.line(context)?;
+            client.line(&context.stop)?;
             Some(client)
         }
     };
@@ -123,17 +139,19 @@ pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured
         None => None,
         Some((events, path)) => Some(start_perf(*events, path)?),
     };
-    let before = (group.counters()?, machine_us()?);
+    let before = (group.counters()?, MachineUse::now()?);
     outside.as_mut().unwrap_or(&mut inside).go()?;
     let client = match &outside {
         None => None,
         Some(client) => Some(report(client, context)?),
     };
     let inside = report(&inside, context)?;
-    let at_end = machine_us()?;
+    let at_end = MachineUse::now()?;
     // The model counts periods until the period timer rests: twice more after the last use.
-    let period_us = setting.limit.map_or(0, |limit| limit.period_us);
-    thread::sleep(Duration::from_micros(3 * period_us));
+    if setting.until_rest {
+        let period_us = setting.limit.map_or(0, |limit| limit.period_us);
+        thread::sleep(Duration::from_micros(3 * period_us));
+    }
     let after = (group.counters()?, at_end);
     if let Some(perf) = perf {
         perf.interrupt()?;
@@ -147,19 +165,21 @@ fn measured(
     inside: &Report,
     client: Option<&Report>,
 ) -> Measured {
-    let usage_us = after.0.usage_us - before.0.usage_us;
+    let group = after.0.since(&before.0);
+    let machine = after.1.since(&before.1);
     let client_us = client.map_or(0, |client| client.cpu_ns / 1000);
-    let busy_us = after.1.busy_us - before.1.busy_us;
     Measured {
         duration_ns: client.map_or(inside.duration_ns, |client| client.duration_ns),
-        usage_us,
-        nr_periods: after.0.nr_periods - before.0.nr_periods,
-        nr_throttled: after.0.nr_throttled - before.0.nr_throttled,
-        throttled_us: after.0.throttled_us - before.0.throttled_us,
+        usage_us: group.usage_us,
+        nr_periods: group.nr_periods,
+        nr_throttled: group.nr_throttled,
+        throttled_us: group.throttled_us,
+        nr_bursts: group.nr_bursts,
+        burst_us: group.burst_us,
         latency_ns: inside.latency_ns,
         client_latency_ns: client.map_or(inside.latency_ns, |client| client.latency_ns),
-        others_us: busy_us.saturating_sub(usage_us + client_us),
-        steal_us: after.1.steal_us - before.1.steal_us,
+        others_us: machine.busy_us.saturating_sub(group.usage_us + client_us),
+        steal_us: machine.steal_us,
     }
 }
 
@@ -189,7 +209,7 @@ fn strings(texts: &[&str]) -> Vec<String> {
 }
 
 fn report(process: &Process, context: &Context) -> Result<Report> {
-    let line = process.line(context)?;
+    let line = process.line(&context.stop)?;
     serde_json::from_str(&line).with_context(|| format!("`{line}`: expected a report"))
 }
 
@@ -223,26 +243,4 @@ impl Awake {
         }
         Awake { _file: file.ok() }
     }
-}
-
-/// What the whole machine did since it started.
-struct MachineUse {
-    busy_us: u64,
-    steal_us: u64,
-}
-
-/// From the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in
-/// hundredths of a second.
-fn machine_us() -> Result<MachineUse> {
-    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-    let fields: Vec<u64> = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    let us = |index: usize| fields.get(index).copied().unwrap_or(0) * 10_000;
-    Ok(MachineUse { busy_us: us(0) + us(1) + us(2) + us(5) + us(6), steal_us: us(7) })
 }

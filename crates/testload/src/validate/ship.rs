@@ -1,10 +1,11 @@
 //! Makes the recordings that are shipped: short ones of the same loads, with names of other
 //! programs taken out.
 
+use super::Context;
 use super::plan::{LIMITS, LOADS, SHIPPED, Shipped};
 use super::run::{self, Setting};
-use super::{Context, stop_on_signals};
 use crate::scrub::scrub;
+use crate::stop::Stop;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::fs;
@@ -33,7 +34,7 @@ impl Recordings {
         for dir in [&self.dir, &self.raw_dir] {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
-        let stopped = stop_on_signals()?;
+        let stop = Stop::on_signals()?;
         for shipped in SHIPPED {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == shipped.name) {
                 continue;
@@ -43,7 +44,7 @@ impl Recordings {
                 seed: self.seed,
                 scale: shipped.scale,
                 from: shipped.events,
-                stopped: stopped.clone(),
+                stop: stop.clone(),
             };
             self.make(&context, shipped).with_context(|| shipped.name.to_owned())?;
         }
@@ -51,13 +52,13 @@ impl Recordings {
     }
 
     fn make(&self, context: &Context, shipped: &Shipped) -> Result<()> {
-        context.check_stopped()?;
+        context.stop.check()?;
         let load = LOADS.iter().find(|load| load.name == shipped.load).context("no such load")?;
         let limit = LIMITS.iter().find(|limit| Some(limit.name) == shipped.limit);
         let file = format!("{}.perf.data", shipped.name);
         let raw = self.raw_dir.join(&file);
-        let setting =
-            Setting { limit: limit.copied(), recording: Some((shipped.events, raw.clone())) };
+        let recording = Some((shipped.events, raw.clone()));
+        let setting = Setting::of_model(limit.copied(), recording);
         let measured = run::run(context, load, &setting)?;
         let bytes = fs::read(&raw).with_context(|| format!("cannot read {}", raw.display()))?;
         let scrubbed = scrub(&bytes, &[])?;

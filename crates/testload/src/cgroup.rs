@@ -1,6 +1,5 @@
 //! A group of its own for the load, in whichever hierarchies the machine has; gone when dropped.
 
-use super::plan::NamedLimit;
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +27,22 @@ pub struct Counters {
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_us: u64,
+    pub nr_bursts: u64,
+    pub burst_us: u64,
+}
+
+impl Counters {
+    /// What happened since.
+    pub fn since(&self, before: &Counters) -> Counters {
+        Counters {
+            usage_us: self.usage_us - before.usage_us,
+            nr_periods: self.nr_periods - before.nr_periods,
+            nr_throttled: self.nr_throttled - before.nr_throttled,
+            throttled_us: self.throttled_us - before.throttled_us,
+            nr_bursts: self.nr_bursts - before.nr_bursts,
+            burst_us: self.burst_us - before.burst_us,
+        }
+    }
 }
 
 impl Cgroup {
@@ -68,15 +83,27 @@ impl Cgroup {
         Ok(())
     }
 
-    pub fn limit(&self, limit: &NamedLimit) -> Result<()> {
-        let (quota, period, burst) = (limit.quota_us, limit.period_us, limit.burst_us);
+    /// Sets quota, period and burst; no quota is no limit.
+    pub fn limit(&self, quota_us: Option<u64>, period_us: u64, burst_us: u64) -> Result<()> {
+        let quota = |none: &str| quota_us.map_or(none.to_owned(), |us| us.to_string());
         if self.v2 {
-            self.write("cpu.max", &format!("{quota} {period}"))?;
-            self.write("cpu.max.burst", &burst.to_string())
+            self.write("cpu.max", &format!("{} {period_us}", quota("max")))?;
+            self.write("cpu.max.burst", &burst_us.to_string())
         } else {
-            self.write("cpu.cfs_period_us", &period.to_string())?;
-            self.write("cpu.cfs_quota_us", &quota.to_string())?;
-            self.write("cpu.cfs_burst_us", &burst.to_string())
+            self.write("cpu.cfs_period_us", &period_us.to_string())?;
+            self.write("cpu.cfs_quota_us", &quota("-1"))?;
+            self.write("cpu.cfs_burst_us", &burst_us.to_string())
+        }
+    }
+
+    /// Puts all that is in back into the group above.
+    fn empty(&self) {
+        for folder in &self.folders {
+            let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            for pid in text.lines() {
+                // It may have ended in between.
+                let _ = fs::write(folder.with_file_name("cgroup.procs"), pid);
+            }
         }
     }
 
@@ -88,16 +115,20 @@ impl Cgroup {
                 .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
                 .with_context(|| format!("{} has no {name}", stat.display()))
         };
-        let (usage_us, throttled_us) = if self.v2 {
-            (field("usage_usec ")?, field("throttled_usec ")?)
+        let (usage_us, throttled_us, burst_us) = if self.v2 {
+            (field("usage_usec ")?, field("throttled_usec ")?, field("burst_usec "))
         } else {
-            (Self::v1_usage_us()?, field("throttled_time ")? / 1000)
+            let burst_ns = field("burst_time ");
+            (Self::v1_usage_us()?, field("throttled_time ")? / 1000, burst_ns.map(|ns| ns / 1000))
         };
         Ok(Counters {
             usage_us,
             nr_periods: field("nr_periods ")?,
             nr_throttled: field("nr_throttled ")?,
             throttled_us,
+            // Kernels before 5.14 have no bursts.
+            nr_bursts: field("nr_bursts ").unwrap_or(0),
+            burst_us: burst_us.unwrap_or(0),
         })
     }
 
@@ -117,6 +148,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        self.empty();
         // A process that was killed a moment ago may still be counted as a member.
         for folder in &self.folders {
             let gone = (0..100).any(|_| {

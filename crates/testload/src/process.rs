@@ -1,8 +1,8 @@
 //! A program that was started: its lines of output, with patience that has an end, and its death on
 //! every way out.
 
-use super::Context;
-use anyhow::{Context as _, Result, bail};
+use crate::stop::Stop;
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -51,10 +51,10 @@ impl Process {
     }
 
     /// The next line of its output.
-    pub fn line(&self, context: &Context) -> Result<String> {
+    pub fn line(&self, stop: &Stop) -> Result<String> {
         let begin = Instant::now();
         loop {
-            context.check_stopped()?;
+            stop.check()?;
             match self.lines.recv_timeout(POLL) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.name),
@@ -64,6 +64,25 @@ impl Process {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// All lines that it still says, once it has ended well.
+    pub fn output(mut self, stop: &Stop) -> Result<String> {
+        let mut text = String::new();
+        loop {
+            stop.check()?;
+            match self.lines.recv_timeout(POLL) {
+                Ok(line) => {
+                    text.push_str(&line);
+                    text.push('\n');
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{}: {status}", self.name);
+        Ok(text)
     }
 
     /// The word to begin.

@@ -1,0 +1,182 @@
+//! The proof of the what-if: real servers are recorded without a limit, run for real under limits,
+//! and predicted from their recordings by `cpumax replay`; how far that was off is told.
+//!
+//! Needs root, perf, zstd and a cgroup v1 or v2 cpu controller. The limited group holds the
+//! server with all its processes; the client is outside, and latency is what the client sees. A
+//! service whose programs the machine lacks is named and left out.
+
+mod client;
+mod files;
+mod plan;
+mod predict;
+mod run;
+mod score;
+mod server;
+mod services;
+mod tables;
+
+use crate::stop::Stop;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use files::Folder;
+use plan::Limit;
+use run::{Perf, Session};
+use serde_json::json;
+use services::{SERVICES, Service};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct Proof {
+    /// What to do.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "record,measure,predict,score")]
+    steps: Vec<Step>,
+    /// Services to take, by name; all when not given.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where recordings and results are kept.
+    #[arg(long, default_value = "target/proof")]
+    dir: PathBuf,
+    /// Limits, quota/period in ms with `+b` and a burst; `U` is none: how the machine drifts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "U,20/100,50/100,100/100,U,25/50,10/20,25/50+b25"
+    )]
+    limits: Vec<Limit>,
+    /// How often each limit is measured; runs that are there already are kept.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// How long each run takes.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// The command whose predictions are checked; by default the one beside this program.
+    #[arg(long)]
+    cpumax: Option<PathBuf>,
+    /// The kernel whose rules the machine follows, as `cpumax replay --kernel` takes it.
+    #[arg(long, default_value = "6.18")]
+    kernel: String,
+    /// Tell the score as JSON instead of Markdown.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Record each service without a limit, once with the scheduler's events and once with system
+    /// calls.
+    Record,
+    /// Run each service under each limit, without perf.
+    Measure,
+    /// Ask `cpumax replay` for the same.
+    Predict,
+    /// Print how far predictions are off.
+    Score,
+}
+
+impl Proof {
+    pub fn run(&self) -> Result<()> {
+        let stop = Stop::on_signals()?;
+        let folder = Folder::open(&self.dir)?;
+        let has = |step| self.steps.contains(&step);
+        if has(Step::Record) || has(Step::Measure) {
+            let services = self.services()?;
+            let rounds = if has(Step::Measure) { self.repeat } else { 1 };
+            let before = folder.runs()?.iter().map(|run| run.rep).max().unwrap_or(0);
+            // Round by round, so that runs of one limit are minutes apart.
+            for round in 1..=rounds {
+                for service in &services {
+                    let record = has(Step::Record) && round == 1;
+                    self.serve(&folder, service, record, before + round, &stop)
+                        .with_context(|| service.name.to_owned())?;
+                }
+            }
+        }
+        if has(Step::Predict) {
+            let cpumax = match &self.cpumax {
+                Some(path) => path.clone(),
+                None => std::env::current_exe()?.with_file_name("cpumax"),
+            };
+            let asked = predict::Asked::new(&cpumax, &self.kernel)?;
+            predict::predict(&folder, &asked, &self.only, &stop)?;
+        }
+        if has(Step::Score) {
+            self.score(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Those that were asked for, without those that the machine cannot run.
+    fn services(&self) -> Result<Vec<&'static Service>> {
+        if !self.only.is_empty() {
+            let services = self.only.iter().map(|name| Service::find(name));
+            let services: Vec<_> = services.collect::<Result<_>>()?;
+            for service in &services {
+                let missing = service.missing();
+                ensure!(missing.is_empty(), "{} needs {}", service.name, missing.join(", "));
+            }
+            return Ok(services);
+        }
+        let (mut services, mut left_out) = (Vec::new(), Vec::new());
+        for service in SERVICES {
+            match service.missing()[..] {
+                [] => services.push(service),
+                [..] => left_out.push(service),
+            }
+        }
+        for service in left_out {
+            eprintln!("{} is left out: no {}", service.name, service.missing().join(", "));
+        }
+        if services.is_empty() {
+            bail!("no service is left");
+        }
+        Ok(services)
+    }
+
+    /// One round of one service.
+    fn serve(
+        &self,
+        folder: &Folder,
+        service: &'static Service,
+        record: bool,
+        rep: u32,
+        stop: &Stop,
+    ) -> Result<()> {
+        eprintln!("{}: starts", service.name);
+        let mut session = Session::start(service, self.seconds, stop)?;
+        if record {
+            for perf in Perf::ALL {
+                let recording = session.record(perf, &folder.recordings())?;
+                let (name, run) = (service.name, recording.run.describe());
+                eprintln!("{name} recorded {}: {run}", perf.name());
+                folder.add_recording(&recording, &session.group())?;
+            }
+        }
+        if self.steps.contains(&Step::Measure) {
+            for limit in &self.limits {
+                let run = session.measure(limit, rep)?;
+                eprintln!("{} under {limit}, run {rep}: {}", service.name, run.describe());
+                folder.add_run(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn score(&self, folder: &Folder) -> Result<()> {
+        let (runs, predictions) = (folder.runs()?, folder.predictions()?);
+        let mut cells = score::cells(&runs, &predictions);
+        if !self.only.is_empty() {
+            let asked = |cell: &score::Cell| {
+                self.only.iter().any(|name| name == score::workload(&cell.recording))
+            };
+            cells.retain(asked);
+        }
+        ensure!(!cells.is_empty(), "{}: nothing is predicted yet", self.dir.display());
+        if self.json {
+            let score = json!({ "summaries": score::summaries(&cells), "cells": cells });
+            println!("{}", serde_json::to_string_pretty(&score)?);
+        } else {
+            print!("{}", tables::markdown(folder, &runs, &predictions, &cells)?);
+        }
+        Ok(())
+    }
+}

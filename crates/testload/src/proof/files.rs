@@ -1,0 +1,154 @@
+//! What is kept in the folder of a proof: results.json (all runs), groups.json (how a user names
+//! the limited group of each recording), recordings/ (packed), predictions.json.
+
+use super::run::{Run, Task};
+use anyhow::{Context as _, Result, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A recording that was just made.
+pub struct Recording {
+    /// Its name in the folder, unpacked.
+    pub file: String,
+    pub root_pid: Option<u32>,
+    pub tasks_before: Vec<Task>,
+    pub tasks_seen: Vec<Task>,
+    pub perf_size: u64,
+    pub perf_cmd: String,
+    pub run: Run,
+}
+
+/// What `cpumax replay` says of a recording under a limit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Prediction {
+    pub recording: String,
+    pub setting: String,
+    /// The factor of work; none when it is replayed as it was recorded.
+    pub scale: Option<f64>,
+    /// `prediction` of its JSON; none when it failed.
+    pub said: Option<Value>,
+    pub failed: Option<String>,
+}
+
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn open(path: &Path) -> Result<Folder> {
+        let folder = Folder(path.to_owned());
+        let recordings = folder.recordings();
+        fs::create_dir_all(&recordings)
+            .with_context(|| format!("cannot make {}", recordings.display()))?;
+        Ok(folder)
+    }
+
+    pub fn recordings(&self) -> PathBuf {
+        self.0.join("recordings")
+    }
+
+    pub fn runs(&self) -> Result<Vec<Run>> {
+        self.read("results.json")
+    }
+
+    /// Adds a run, one line each.
+    pub fn add_run(&self, run: Run) -> Result<()> {
+        let mut runs = self.runs()?;
+        runs.push(run);
+        let lines: Vec<String> =
+            runs.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        self.write("results.json", &format!("[\n{}\n]\n", lines.join(",\n")))
+    }
+
+    /// Arguments of `cpumax replay` for each recording.
+    pub fn groups(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        self.read("groups.json")
+    }
+
+    /// Packs a recording, and tells beside it what it is.
+    pub fn add_recording(&self, recording: &Recording, group: &str) -> Result<()> {
+        let name = recording.file.trim_end_matches(".data");
+        let path = self.recordings().join(&recording.file);
+        zstd(&["-q", "-f", "-6", "--rm"], &path)?;
+        let mut run = serde_json::to_value(&recording.run)?;
+        run["perf_size"] = json!(recording.perf_size);
+        run["perf_cmd"] = json!(recording.perf_cmd);
+        let about = json!({
+            "recording": format!("{}.zst", recording.file),
+            "workload": recording.run.workload,
+            "group": {
+                "root_pid": recording.root_pid,
+                "tasks_seen": recording.tasks_seen,
+                "tasks_before": recording.tasks_before,
+            },
+            "run": run,
+        });
+        self.write(&format!("recordings/{name}.json"), &serde_json::to_string_pretty(&about)?)?;
+        let mut groups = self.groups()?;
+        groups.insert(name.to_owned(), vec!["--group".to_owned(), group.to_owned()]);
+        self.write("groups.json", &serde_json::to_string_pretty(&groups)?)
+    }
+
+    /// The run that was recorded.
+    pub fn recorded(&self, recording: &str) -> Result<Run> {
+        #[derive(Deserialize)]
+        struct About {
+            run: Run,
+        }
+        let path = self.recordings().join(format!("{recording}.json"));
+        Ok(parse::<About>(&path)?.run)
+    }
+
+    /// Unpacks a recording into a folder.
+    pub fn unpack(&self, recording: &str, into: &Path) -> Result<PathBuf> {
+        let path = into.join(format!("{recording}.data"));
+        let packed = self.recordings().join(format!("{recording}.data.zst"));
+        let output = path.to_string_lossy().into_owned();
+        zstd(&["-d", "-q", "-f", "-o", &output], &packed)?;
+        Ok(path)
+    }
+
+    pub fn predictions(&self) -> Result<Vec<Prediction>> {
+        self.read("predictions.json")
+    }
+
+    pub fn write_predictions(&self, predictions: &[Prediction]) -> Result<()> {
+        let lines: Vec<String> =
+            predictions.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        self.write("predictions.json", &format!("[\n{}\n]\n", lines.join(",\n")))
+    }
+
+    fn read<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
+        let path = self.0.join(name);
+        if !path.exists() {
+            return Ok(T::default());
+        }
+        parse(&path)
+    }
+
+    /// Whole or not at all.
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let (path, new) = (self.0.join(name), self.0.join(format!("{name}.new")));
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{}: not what a proof keeps", path.display()))
+}
+
+fn zstd(arguments: &[&str], path: &Path) -> Result<()> {
+    let output = Command::new("zstd").args(arguments).arg(path).output();
+    let output = output.context("cannot start zstd")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "zstd {}: {}", path.display(), said.trim());
+    Ok(())
+}

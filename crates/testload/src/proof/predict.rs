@@ -1,0 +1,144 @@
+//! What `cpumax replay` says of the recordings under the limits that were measured.
+
+use super::files::{Folder, Prediction};
+use super::plan::Limit;
+use super::run::Run;
+use super::score;
+use crate::stop::Stop;
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// How a recording is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As it was recorded.
+    Raw,
+    /// With its work scaled by what a unit of it cost in the measured runs: how far the machine and
+    /// the limit changed that cost is no question to a model of the scheduler.
+    Normalised,
+}
+
+impl Way {
+    pub const ALL: [Way; 2] = [Way::Raw, Way::Normalised];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Raw => "raw",
+            Way::Normalised => "normalised",
+        }
+    }
+}
+
+/// The command that is asked, and what it takes.
+pub struct Asked<'a> {
+    pub cpumax: &'a Path,
+    /// Rules of the machine at hand.
+    pub kernel: &'a str,
+    help: String,
+}
+
+impl<'a> Asked<'a> {
+    pub fn new(cpumax: &'a Path, kernel: &'a str) -> Result<Asked<'a>> {
+        let output = Command::new(cpumax).args(["replay", "--help"]).output();
+        let output = output.with_context(|| format!("cannot start {}", cpumax.display()))?;
+        let help = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(Asked { cpumax, kernel, help })
+    }
+
+    /// The prediction for one limit.
+    fn replay(
+        &self,
+        data: &Path,
+        arguments: &[String],
+        limit: &Limit,
+        scale: Option<f64>,
+    ) -> Result<Value> {
+        let assignment = limit.assignment().context("no limit to predict")?;
+        let mut command = Command::new(self.cpumax);
+        command.arg("replay").arg(data).args(["--kernel", self.kernel, "--json", "-"]);
+        command.args(["--set", &assignment]);
+        for pair in arguments.chunks(2).filter(|pair| self.help.contains(&pair[0])) {
+            command.args(pair);
+        }
+        if let Some(scale) = scale {
+            command.args(["--scale-work", &format!("{scale:.4}")]);
+        }
+        let output = command.output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{}", said.trim().lines().last().unwrap_or("no word why"));
+        }
+        let runs: Vec<Value> = serde_json::from_slice(&output.stdout)
+            .context("the answer of cpumax replay is not the JSON that it tells")?;
+        let limited = runs
+            .into_iter()
+            .find(|run| run["cpu_max"].as_str().is_some_and(|max| !max.starts_with("max")));
+        let mut limited = limited.context("no run under the limit in the answer")?;
+        Ok(limited["prediction"].take())
+    }
+}
+
+/// Asks for all recordings of the workloads, each way, under each limit they were measured under.
+pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> Result<()> {
+    let runs = folder.runs()?;
+    let mut predictions = folder.predictions()?;
+    let unpacked = std::env::temp_dir().join(format!("cpumax-proof-{}", std::process::id()));
+    std::fs::create_dir(&unpacked)?;
+    let done = (|| {
+        for (recording, arguments) in folder.groups()? {
+            let workload = score::workload(&recording);
+            if !only.is_empty() && !only.iter().any(|name| name == workload) {
+                continue;
+            }
+            let data = folder.unpack(&recording, &unpacked)?;
+            let recorded = folder.recorded(&recording)?;
+            predictions.retain(|prediction| prediction.recording != recording);
+            for setting in score::settings(&runs, workload) {
+                let limit: Limit = setting.parse()?;
+                for way in Way::ALL {
+                    stop.check()?;
+                    let scale = (way == Way::Normalised)
+                        .then(|| scale(&runs, &recorded, workload, &setting));
+                    let answer = asked.replay(&data, &arguments, &limit, scale);
+                    eprintln!("{recording} under {setting}, {}: {}", way.name(), said(&answer));
+                    let failed = answer.as_ref().err().map(|error| format!("{error:#}"));
+                    predictions.push(Prediction {
+                        recording: recording.clone(),
+                        setting: setting.clone(),
+                        scale,
+                        said: answer.ok().filter(|value| !value.is_null()),
+                        failed,
+                    });
+                }
+            }
+            std::fs::remove_file(&data)?;
+            folder.write_predictions(&predictions)?;
+        }
+        Ok(())
+    })();
+    std::fs::remove_dir_all(&unpacked)?;
+    done
+}
+
+/// By how much a unit of work cost more in the measured runs than in the recorded one.
+fn scale(runs: &[Run], recorded: &Run, workload: &str, setting: &str) -> f64 {
+    let costs = runs
+        .iter()
+        .filter(|run| run.workload == workload && run.setting == setting && run.perf == "none")
+        .map(score::cost)
+        .collect();
+    score::median(costs) / score::cost(recorded)
+}
+
+fn said(answer: &Result<Value>) -> String {
+    match answer {
+        Err(error) => format!("failed: {error:#}"),
+        Ok(Value::Null) => "no prediction".to_owned(),
+        Ok(prediction) => format!(
+            "{} CPUs, p99 {} ns",
+            prediction["cpus"]["value"], prediction["request_latency_ns"]["p99"]["value"]
+        ),
+    }
+}

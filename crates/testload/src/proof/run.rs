@@ -1,0 +1,439 @@
+//! One run of one service: a new group with a limit, the server in it, its client outside, perf
+//! beside them if asked for.
+
+use super::client::Seen;
+use super::plan::Limit;
+use super::server::{Place, Running};
+use super::services::{Kind, Server, Service};
+use super::{client::Client, files::Recording};
+use crate::cgroup::{Cgroup, Counters, PATH};
+use crate::machine::MachineUse;
+use crate::measure::Summary;
+use crate::process::Process;
+use crate::stop::Stop;
+use crate::validate::plan::{LOADS, NamedLimit};
+use crate::validate::run::{Events, Measured, Setting};
+use crate::validate::{Context as Plan, run as loads};
+use anyhow::{Context as _, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long perf may take to begin. It has no word for it that old versions know.
+const PERF_START: Duration = Duration::from_millis(900);
+/// How long it goes on after the load.
+const PERF_END: Duration = Duration::from_millis(300);
+/// A machine is quiet when others use at most this share of its CPUs.
+const QUIET: f64 = 0.05;
+/// How often a run is done again when it is not.
+const AGAIN: u32 = 2;
+
+const FULL_EVENTS: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,\
+                           sched:sched_waking,sched:sched_process_fork,sched:sched_process_exit,\
+                           sched:sched_stat_runtime";
+
+/// What one run showed, as results.json has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Run {
+    pub workload: String,
+    /// Quota/period in ms, `U` without a limit.
+    pub setting: String,
+    pub quota_us: i64,
+    pub period_us: u64,
+    pub burst_us: u64,
+    /// What recorded it: `none`, `plain` or `full`.
+    pub perf: String,
+    pub rep: u32,
+    pub at: String,
+    /// From the first request to the last.
+    pub wall_s: f64,
+    /// CPU time of the group.
+    pub usage_s: f64,
+    pub cpus_used: f64,
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    #[serde(default)]
+    pub nr_bursts: u64,
+    #[serde(default)]
+    pub throttled_time_ns: u64,
+    #[serde(default)]
+    pub burst_time_ns: u64,
+    #[serde(default)]
+    pub machine_busy_s: f64,
+    #[serde(default)]
+    pub steal_s: f64,
+    /// CPU time of all that is neither the server nor its client.
+    #[serde(default)]
+    pub others_s: f64,
+    pub metrics: BTreeMap<String, Value>,
+}
+
+impl Run {
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name)?.as_f64()
+    }
+
+    /// For the one who waits.
+    pub fn describe(&self) -> String {
+        let metric = |name: &str| self.metric(name).unwrap_or(0.0);
+        let rate = self.metric("req_per_s").or(self.metric("tps")).unwrap_or(0.0);
+        format!(
+            "{:.3} CPUs, {}/{} periods throttled, {rate:.0}/s, p50 {:.2} ms, p99 {:.2} ms; others \
+             {:.2} s, steal {:.2} s",
+            self.cpus_used,
+            self.nr_throttled,
+            self.nr_periods,
+            metric("lat_p50_ms"),
+            metric("lat_p99_ms"),
+            self.others_s,
+            self.steal_s
+        )
+    }
+}
+
+/// What a recording has beside the scheduler's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Perf {
+    Plain,
+    /// System calls with their arguments.
+    Full,
+}
+
+impl Perf {
+    pub const ALL: [Perf; 2] = [Perf::Plain, Perf::Full];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Perf::Plain => "plain",
+            Perf::Full => "full",
+        }
+    }
+
+    fn arguments(self, output: &str) -> Vec<&str> {
+        let all = ["-m", "8M", "-B", "-N", "-o", output];
+        match self {
+            Perf::Plain => [&["sched", "record"][..], &all].concat(),
+            // Without --exclude-perf it records how it writes what it records.
+            Perf::Full => {
+                let (enter, exit) = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit");
+                let last = ["-e", enter, "--exclude-perf", "-e", exit, "--exclude-perf", "-a"];
+                [&["record"][..], &all, &["-e", FULL_EVENTS], &last].concat()
+            }
+        }
+    }
+}
+
+/// A server that is up, or the load of this program that is started for each run.
+pub struct Session<'a> {
+    service: &'static Service,
+    place: Place,
+    running: Option<(Running, Server, Client)>,
+    seconds: u32,
+    stop: &'a Stop,
+    /// CPUs that the service keeps busy without a limit, once that was seen.
+    demand: f64,
+}
+
+impl<'a> Session<'a> {
+    pub fn start(service: &'static Service, seconds: u32, stop: &'a Stop) -> Result<Session<'a>> {
+        let place = Place::make()?;
+        let running = match service.kind {
+            Kind::Own(_) => None,
+            Kind::Real { server, client } => {
+                let running = server.start(&place, stop)?;
+                client.run(&place, server.warm_up_s(), 1.0, stop)?;
+                Some((running, server, client))
+            }
+        };
+        Ok(Session { service, place, running, seconds, stop, demand: 1.0 })
+    }
+
+    /// How a user names the limited group.
+    pub fn group(&self) -> String {
+        match &self.running {
+            None => PATH.to_owned(),
+            Some((running, server, _)) => server.group(running),
+        }
+    }
+
+    /// Runs without a recording; again where others used the machine meanwhile.
+    pub fn measure(&mut self, limit: &Limit, rep: u32) -> Result<Run> {
+        let mut run = self.run(limit, rep, None)?.0;
+        for _ in 0..AGAIN {
+            let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            if run.others_s <= QUIET * run.wall_s * cpus as f64 {
+                break;
+            }
+            eprintln!("{}: others used {:.1} s; again", self.service.name, run.others_s);
+            run = self.run(limit, rep, None)?.0;
+        }
+        if limit.quota_us.is_none() {
+            self.demand = run.cpus_used;
+        }
+        Ok(run)
+    }
+
+    /// Runs without a limit, and records to the folder.
+    pub fn record(&mut self, perf: Perf, folder: &Path) -> Result<Recording> {
+        let file = format!("{}.{}.data", self.service.name, perf.name());
+        let path = folder.join(&file);
+        let (run, before, seen) = self.run(&Limit::NONE, 0, Some((perf, folder)))?;
+        let bytes = std::fs::metadata(&path).with_context(|| format!("no {}", path.display()))?;
+        Ok(Recording {
+            root_pid: self.running.as_ref().map(|(running, _, _)| running.id()),
+            tasks_before: before,
+            tasks_seen: seen,
+            perf_size: bytes.len(),
+            perf_cmd: format!("perf {}", perf.arguments(&file).join(" ")),
+            file,
+            run,
+        })
+    }
+
+    #[allow(clippy::type_complexity, reason = "the threads before and after")]
+    fn run(
+        &self,
+        limit: &Limit,
+        rep: u32,
+        recording: Option<(Perf, &Path)>,
+    ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
+        self.stop.check()?;
+        let head =
+            Head { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
+        match (&self.running, self.service.kind) {
+            (Some((running, _, client)), _) => self.run_real(running, client, &head, recording),
+            (None, Kind::Own(load)) => {
+                Ok((self.run_own(load, &head, recording)?, Vec::new(), Vec::new()))
+            }
+            (None, Kind::Real { .. }) => bail!("{} does not run", self.service.name),
+        }
+    }
+
+    fn run_real(
+        &self,
+        running: &Running,
+        client: &Client,
+        head: &Head,
+        recording: Option<(Perf, &Path)>,
+    ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
+        let limit = head.limit;
+        let group = Cgroup::make()?;
+        group.limit(limit.quota_us, limit.period_us, limit.burst_us)?;
+        for pid in running.processes() {
+            group.add(pid)?;
+        }
+        let perf = match recording {
+            None => None,
+            Some((perf, folder)) => {
+                let file = format!("{}.{}.data", self.service.name, perf.name());
+                let mut command = Command::new("perf");
+                command.args(perf.arguments(&file)).current_dir(folder);
+                command.stderr(std::process::Stdio::null());
+                let process = Process::start("perf", command)?;
+                thread::sleep(PERF_START);
+                Some(process)
+            }
+        };
+        let tasks_before = tasks(running);
+        let share = limit.quota_us.map_or(1.0, |quota_us| {
+            quota_us as f64 / limit.period_us as f64 / self.demand.max(0.01)
+        });
+        let before = Moment::now(&group)?;
+        let seen = client.run(&self.place, self.seconds, share, self.stop)?;
+        let counted = Moment::now(&group)?.since(&before);
+        if let Some(perf) = perf {
+            thread::sleep(PERF_END);
+            perf.interrupt()?;
+        }
+        let pgbench = matches!(client, Client::Pgbench { .. });
+        let run = head.run(&counted, seen.wall_s, metrics_of(&seen, pgbench));
+        Ok((run, tasks_before, tasks(running)))
+    }
+
+    /// A load of this program does a fixed amount of work, some seconds of it.
+    fn run_own(&self, name: &str, head: &Head, recording: Option<(Perf, &Path)>) -> Result<Run> {
+        let load = LOADS.iter().find(|load| load.name == name).context("no such load")?;
+        let plan = Plan {
+            dir: self.place.dir.clone(),
+            seed: u64::from(head.rep) + 1,
+            scale: u64::from(self.seconds) * 25,
+            from: Events::Sched,
+            stop: self.stop.clone(),
+        };
+        let limit = head.limit.quota_us.map(|quota_us| NamedLimit {
+            name: "",
+            quota_us,
+            period_us: head.limit.period_us,
+            burst_us: head.limit.burst_us,
+        });
+        let recording = recording.map(|(perf, folder)| {
+            let events = if perf == Perf::Plain { Events::Sched } else { Events::Syscalls };
+            (events, folder.join(format!("{}.{}.data", self.service.name, perf.name())))
+        });
+        let setting = Setting { limit, recording, awake: false, until_rest: false };
+        let measured = loads::run(&plan, load, &setting)?;
+        let wall_s = measured.duration_ns as f64 / 1e9;
+        let metrics = metrics_of_load(&measured.client_latency_ns, wall_s, load.outside.is_none());
+        Ok(head.run(&Counted::from(&measured), wall_s, metrics))
+    }
+}
+
+/// What is known of a run before it begins.
+struct Head<'a> {
+    service: &'static Service,
+    limit: &'a Limit,
+    rep: u32,
+    perf: Option<Perf>,
+}
+
+/// Counters at one moment.
+struct Moment {
+    group: Counters,
+    machine: MachineUse,
+    /// CPU time of all children that have ended: the client is one after its run.
+    children_us: u64,
+}
+
+impl Moment {
+    fn now(group: &Cgroup) -> Result<Moment> {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+        let us = [usage.user_time(), usage.system_time()]
+            .map(|time| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64);
+        Ok(Moment {
+            group: group.counters()?,
+            machine: MachineUse::now()?,
+            children_us: us[0] + us[1],
+        })
+    }
+
+    fn since(&self, before: &Moment) -> Counted {
+        let group = self.group.since(&before.group);
+        let machine = self.machine.since(&before.machine);
+        let client_us = self.children_us - before.children_us;
+        Counted {
+            busy_us: machine.busy_us,
+            steal_us: machine.steal_us,
+            others_us: machine.busy_us.saturating_sub(group.usage_us + client_us),
+            group,
+        }
+    }
+}
+
+/// What the counters did while the load ran.
+struct Counted {
+    group: Counters,
+    busy_us: u64,
+    steal_us: u64,
+    others_us: u64,
+}
+
+impl From<&Measured> for Counted {
+    fn from(measured: &Measured) -> Counted {
+        Counted {
+            busy_us: measured.others_us + measured.usage_us,
+            steal_us: measured.steal_us,
+            others_us: measured.others_us,
+            group: Counters {
+                usage_us: measured.usage_us,
+                nr_periods: measured.nr_periods,
+                nr_throttled: measured.nr_throttled,
+                throttled_us: measured.throttled_us,
+                nr_bursts: measured.nr_bursts,
+                burst_us: measured.burst_us,
+            },
+        }
+    }
+}
+
+impl Head<'_> {
+    fn run(&self, counted: &Counted, wall_s: f64, metrics: BTreeMap<String, Value>) -> Run {
+        let group = &counted.group;
+        let s = |us: u64| us as f64 / 1e6;
+        Run {
+            workload: self.service.name.to_owned(),
+            setting: self.limit.to_string(),
+            quota_us: self.limit.quota_us.map_or(-1, |us| us as i64),
+            period_us: self.limit.period_us,
+            burst_us: self.limit.burst_us,
+            perf: self.perf.map_or("none", Perf::name).to_owned(),
+            rep: self.rep,
+            at: time_of_day(),
+            wall_s: rounded(wall_s, 4),
+            usage_s: s(group.usage_us),
+            cpus_used: rounded(s(group.usage_us) / wall_s, 4),
+            nr_periods: group.nr_periods,
+            nr_throttled: group.nr_throttled,
+            nr_bursts: group.nr_bursts,
+            throttled_time_ns: group.throttled_us * 1000,
+            burst_time_ns: group.burst_us * 1000,
+            machine_busy_s: s(counted.busy_us),
+            steal_s: s(counted.steal_us),
+            others_s: s(counted.others_us),
+            metrics,
+        }
+    }
+}
+
+fn metrics_of(seen: &Seen, pgbench: bool) -> BTreeMap<String, Value> {
+    let (unit, rate) = if pgbench { ("transactions", "tps") } else { ("requests", "req_per_s") };
+    let mut metrics = BTreeMap::new();
+    let mut put = |name: &str, value: Value| metrics.insert(name.to_owned(), value);
+    put(unit, json!(seen.completions));
+    put(rate, json!(rounded(seen.completions as f64 / seen.wall_s, 2)));
+    put("lat_p50_ms", json!(rounded(seen.p50_ms, 3)));
+    if let Some(p90_ms) = seen.p90_ms {
+        put("lat_p90_ms", json!(rounded(p90_ms, 3)));
+    }
+    put("lat_p99_ms", json!(rounded(seen.p99_ms, 3)));
+    put("errors", json!(seen.errors));
+    metrics
+}
+
+fn metrics_of_load(latency: &Summary, wall_s: f64, bursts: bool) -> BTreeMap<String, Value> {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let seen = Seen {
+        wall_s,
+        completions: latency.count,
+        p50_ms: ms(latency.p50),
+        p90_ms: Some(ms(latency.p90)),
+        p99_ms: ms(latency.p99),
+        errors: 0,
+    };
+    let mut metrics = metrics_of(&seen, false);
+    if bursts {
+        metrics.remove("req_per_s");
+        if let Some(count) = metrics.remove("requests") {
+            metrics.insert("bursts".to_owned(), count);
+        }
+    }
+    metrics
+}
+
+/// A thread of the limited group.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Task {
+    pub tid: u32,
+    pub tgid: u32,
+    pub comm: String,
+}
+
+fn tasks(running: &Running) -> Vec<Task> {
+    running.threads().into_iter().map(|(tid, tgid, comm)| Task { tid, tgid, comm }).collect()
+}
+
+fn rounded(value: f64, places: i32) -> f64 {
+    let unit = 10_f64.powi(places);
+    (value * unit).round() / unit
+}
+
+/// Hours, minutes and seconds of UTC.
+fn time_of_day() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let s = now.as_secs() % 86_400;
+    format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+}
