@@ -83,6 +83,18 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Puts all of a server's processes in; one that ends meanwhile needs no group.
+    pub fn add_all(&self, pids: &[u32]) -> Result<()> {
+        for &pid in pids {
+            if let Err(error) = self.add(pid)
+                && Path::new("/proc").join(pid.to_string()).exists()
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Sets quota, period and burst; no quota is no limit.
     pub fn limit(&self, quota_us: Option<u64>, period_us: u64, burst_us: u64) -> Result<()> {
         let quota = |none: &str| quota_us.map_or(none.to_owned(), |us| us.to_string());

@@ -81,12 +81,11 @@ impl Proof {
         if has(Step::Record) || has(Step::Measure) {
             let services = self.services()?;
             let rounds = if has(Step::Measure) { self.repeat } else { 1 };
-            let before = folder.runs()?.iter().map(|run| run.rep).max().unwrap_or(0);
             // Round by round, so that runs of one limit are minutes apart.
             for round in 1..=rounds {
                 for service in &services {
                     let record = has(Step::Record) && round == 1;
-                    self.serve(&folder, service, record, before + round, &stop)
+                    self.serve(&folder, service, record, &stop)
                         .with_context(|| service.name.to_owned())?;
                 }
             }
@@ -138,7 +137,6 @@ impl Proof {
         folder: &Folder,
         service: &'static Service,
         record: bool,
-        rep: u32,
         stop: &Stop,
     ) -> Result<()> {
         eprintln!("{}: starts", service.name);
@@ -152,6 +150,9 @@ impl Proof {
             }
         }
         if self.steps.contains(&Step::Measure) {
+            let runs = folder.runs()?;
+            let before = runs.iter().filter(|run| run.workload == service.name);
+            let rep = 1 + before.map(|run| run.rep).max().unwrap_or(0);
             for limit in &self.limits {
                 let run = session.measure(limit, rep)?;
                 eprintln!("{} under {limit}, run {rep}: {}", service.name, run.describe());

@@ -138,8 +138,9 @@ fn pgbench(
     fs::create_dir(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     let script = place.file(if think_ms > 0 { "think.sql" } else { "sum.sql" });
     let mut command = Command::new("pgbench");
-    command.args(place.postgres()).args(["--no-vacuum", "--log", "--jobs", "1"]);
+    command.args(place.postgres()).args(["--no-vacuum", "--log"]);
     command.args(["--client", &clients.to_string(), "--time", &seconds.to_string()]);
+    command.args(["--jobs", &clients.div_ceil(4).to_string()]);
     command.arg("--define").arg(format!("think={think_ms}"));
     command.arg("--log-prefix").arg(logs.join("log")).arg("--file").arg(script);
     if let Some(rate) = rate {

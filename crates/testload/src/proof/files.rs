@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -72,6 +73,9 @@ impl Folder {
     pub fn add_recording(&self, recording: &Recording, group: &str) -> Result<()> {
         let name = recording.file.trim_end_matches(".data");
         let path = self.recordings().join(&recording.file);
+        // perf hides what it records from others.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
+            .with_context(|| format!("cannot open {} to all", path.display()))?;
         zstd(&["-q", "-f", "-6", "--rm"], &path)?;
         let mut run = serde_json::to_value(&recording.run)?;
         run["perf_size"] = json!(recording.perf_size);

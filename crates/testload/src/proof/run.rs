@@ -224,9 +224,7 @@ impl<'a> Session<'a> {
         let limit = head.limit;
         let group = Cgroup::make()?;
         group.limit(limit.quota_us, limit.period_us, limit.burst_us)?;
-        for pid in running.processes() {
-            group.add(pid)?;
-        }
+        group.add_all(&running.processes())?;
         let perf = match recording {
             None => None,
             Some((perf, folder)) => {

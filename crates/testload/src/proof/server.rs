@@ -1,6 +1,5 @@
 //! Starts a server, and takes it down again with all its processes.
 
-use crate::process::Process;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
@@ -209,9 +208,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Runs a program that prepares something, to its end.
-pub fn prepare(name: &str, command: Command, stop: &Stop) -> Result<()> {
-    let output = Process::start(name, command)?.output(stop);
-    output.map(drop).with_context(|| format!("cannot prepare with {name}"))
+pub fn prepare(name: &str, mut command: Command, stop: &Stop) -> Result<()> {
+    stop.check()?;
+    let output = command.output().with_context(|| format!("cannot start {name}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}: {}", output.status, said.trim());
+    Ok(())
 }
 
 /// The command, as the user that `PostgreSQL` asks for: it refuses to be root.
