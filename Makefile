@@ -12,7 +12,7 @@ LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
 .PHONY: help guest install kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers \
-	recordings deps
+	recordings proof deps
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -98,6 +98,15 @@ peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, wh
 
 recordings: deps ## Make the shipped recordings again (root, perf, and a machine that does nothing else)
 	$(CARGO) run --quiet --release -p cpumax-testload -- recordings --raw-dir target/recordings
+
+# An hour and a half: each of 25 services is recorded twice and runs 24 times. PROOF takes options, e.g. PROOF='--only http.node-open'.
+PROOF ?=
+
+proof: deps ## Record real servers, run them under limits, tell how far replay is off (root, perf, a quiet machine)
+	@for program in perf zstd nginx wrk redis-server redis-benchmark postgres pgbench python3 node go javac; do \
+		command -v $$program >/dev/null 2>&1 || echo "no $$program: services that need it are left out" >&2; done
+	$(CARGO) build --quiet --release -p cpumax
+	$(CARGO) run --quiet --release -p cpumax-testload -- proof $(PROOF)
 
 # A C linker and Rust are needed, and clang with the headers of libelf and zlib for the scheduler. What is missing is installed
 # where that is possible.

@@ -49,6 +49,7 @@ pub struct Run {
     /// What recorded it: `none`, `plain` or `full`.
     pub perf: String,
     pub rep: u32,
+    #[serde(default)]
     pub at: String,
     /// From the first request to the last.
     pub wall_s: f64,
