@@ -191,10 +191,22 @@ impl Recording {
             next = match thread.birth {
                 // Parents come before their children, so this ends.
                 Birth::Forked { parent, .. } if (parent as usize) < ix => Some(parent as usize),
-                _ => None,
+                _ => {
+                    self.told_ancestors(thread, &mut pids);
+                    None
+                }
             };
         }
         pids
+    }
+
+    /// Those that perf tells of processes that were there before the recording.
+    fn told_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
+        let mut next = thread.parent_pid;
+        while let Some(pid) = next.filter(|pid| !pids.contains(pid)) {
+            pids.push(pid);
+            next = self.parent_pids.get(&pid).copied();
+        }
     }
 
     fn plans(

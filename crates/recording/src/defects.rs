@@ -9,6 +9,10 @@ pub struct Defects {
     /// Events the kernel could not hand over in time, as far as perf noticed. What they told is
     /// missing.
     pub lost_events: u64,
+    /// Events of the beginning that were overwritten by later ones, as far as the file tells.
+    pub overwritten_events: u64,
+    /// How much was left out at the beginning because not every CPU has events there, ns.
+    pub left_out_ns: u64,
     /// Events earlier than the one before them: taken to be at the same time as that.
     pub backwards_events: u64,
     /// The longest such step, ns.
@@ -20,8 +24,8 @@ pub struct Defects {
     /// it as long before its first charge of CPU time as that says. (Some kernels record nothing in
     /// the idle task's context.)
     pub missing_idle_switches: u64,
-    /// A thread that slept ran again without a wakeup: taken to be woken when its CPU ended its idle
-    /// time, if that was not recorded either, else when it ran.
+    /// A thread that slept ran again without a wakeup: taken to be woken when its CPU ended its
+    /// idle time, if that was not recorded either, else when it ran.
     pub unseen_wakeups: u64,
     /// A thread that was about to sleep ran again without a wakeup, though no CPU was idle in
     /// between: taken to have run on, as one does that has a signal pending.
@@ -78,6 +82,11 @@ impl fmt::Display for Defects {
         let lines = [
             (self.lost_events, "events lost while recording; what they told is missing"),
             (
+                self.overwritten_events,
+                "events of the beginning overwritten by later ones; what is before every CPU has \
+                 events is left out",
+            ),
+            (
                 self.backwards_events,
                 "events earlier than the one before; taken as simultaneous with it",
             ),
@@ -88,8 +97,8 @@ impl fmt::Display for Defects {
             ),
             (
                 self.unseen_wakeups,
-                "wakeups missing; taken to be at the end of the CPU's idle time, or when the thread \
-                 ran again",
+                "wakeups missing; taken to be at the end of the CPU's idle time, or when the \
+                 thread ran again",
             ),
             (
                 self.merged_waits,

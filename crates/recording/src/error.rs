@@ -56,6 +56,14 @@ pub enum Error {
         /// What is missing and which command records it.
         what: String,
     },
+    /// It says what cannot be true of a machine, or lacks so much that nothing can be said.
+    #[error("{name}: {what}")]
+    Implausible {
+        /// The file.
+        name: String,
+        /// What cannot be, and which command records all that is needed.
+        what: String,
+    },
     /// The clock goes backwards too often to believe the order of events.
     #[error(
         "{name}: {backwards} of {events} events are earlier than the one before them (by up to \

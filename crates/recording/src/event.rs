@@ -111,6 +111,10 @@ pub(crate) enum Note<'a> {
     /// Events the kernel had no room for. Newer kernels count them in two ways: in the stream where
     /// they are missing, and for each event when it is closed (`by_the_kernel`).
     Lost { events: u64, by_the_kernel: bool },
+    /// Events of this CPU are missing here.
+    LostOn { cpu: u32, events: u64 },
+    /// So many events of the beginning were overwritten by later ones.
+    Overwritten { events: u64 },
 }
 
 /// What the head of the file says of the machine.
@@ -122,6 +126,8 @@ pub(crate) struct Machine {
     pub arch: Option<String>,
     /// Processors on line.
     pub cpus: Option<u32>,
+    /// Processors there can be: their numbers are below this.
+    pub cpus_possible: Option<u32>,
     /// The command that made the recording.
     pub command: Option<String>,
 }

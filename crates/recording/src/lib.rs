@@ -29,7 +29,7 @@ pub use defects::Defects;
 pub use error::Error;
 pub use recording::{Options, Recording};
 pub use selector::Selector;
-pub use summary::{Summary, ThreadSummary};
+pub use summary::{Summary, ThreadSummary, Waits};
 pub use timeline::EventCost;
 
 use defects::Defect;

@@ -6,11 +6,12 @@
 
 use crate::error::Error;
 use crate::event::{Machine, Note, Sink};
-use crate::tracepoint::{RECORD_WITH, Tracepoint};
+use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED, Tracepoint};
 use crate::{Defect, misordered};
 use linux_perf_data::{AttributeDescription, Feature, PerfFile, PerfFileReader, PerfFileRecord};
-use linux_perf_event_reader::{PerfEventType, RawEventRecord, RecordType};
+use linux_perf_event_reader::{PerfEventType, RawEventRecord, RecordType, SamplingPolicy};
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::num::NonZeroU64;
 
 mod bytes;
 mod format;
@@ -33,8 +34,13 @@ pub(crate) fn read<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) ->
     rewind(name, &mut file)?;
     let reader = PerfFileReader::parse_file(file).map_err(|e| malformed(name, "head", &e))?;
     let PerfFileReader { mut perf_file, mut record_iter } = reader;
-    sink.machine(machine(&perf_file));
+    let machine = machine(&perf_file);
+    if machine.command.as_deref().is_some_and(|c| c.split(' ').any(|w| w == "--overwrite")) {
+        sink.note(&Note::Overwritten { events: 0 });
+    }
+    sink.machine(machine);
     let formats = formats(name, &perf_file)?;
+    check_periods(name, &perf_file, &formats)?;
 
     let mut number = 0_u64;
     loop {
@@ -79,6 +85,7 @@ fn machine(perf_file: &PerfFile) -> Machine {
         kernel: string(perf_file.os_release()),
         arch: string(perf_file.arch()),
         cpus: perf_file.nr_cpus().ok().flatten().map(|n| n.nr_cpus_online),
+        cpus_possible: perf_file.nr_cpus().ok().flatten().map(|n| n.nr_cpus_available),
         command: perf_file.cmdline().ok().flatten().map(|words| words.join(" ")),
     }
 }
@@ -105,6 +112,21 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
         name: name.to_owned(),
         what: format!("it holds no sched_switch events; {RECORD_WITH}"),
     })
+}
+
+/// Every switch must be there, not a sample of them.
+fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<(), Error> {
+    let sampled = |attribute: &AttributeDescription| {
+        let id = tracepoint_id(attribute).and_then(|id| u16::try_from(id).ok());
+        let format = formats.of(id?)?;
+        let policy = attribute.attributes().sampling_policy;
+        let each = matches!(policy, SamplingPolicy::Period(NonZeroU64::MIN));
+        (format.tracepoint == Tracepoint::Switch && !each).then_some(())
+    };
+    if perf_file.event_attributes().iter().find_map(sampled).is_none() {
+        return Ok(());
+    }
+    Err(Error::Unsupported { name: name.to_owned(), what: SWITCHES_SAMPLED.to_owned() })
 }
 
 fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {

@@ -5,8 +5,9 @@
 //! file is close enough to be read too, and its column of flags tells the context.
 
 use crate::error::Error;
+use crate::event::Note;
 use crate::event::{Machine, Sink};
-use crate::tracepoint::RECORD_WITH;
+use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED};
 use crate::{Defect, misordered};
 use std::io::{self, BufRead};
 
@@ -17,6 +18,9 @@ use line::{Line, Lines};
 
 /// A file whose first lines are none of them events is no recording.
 const LINES_WITHOUT_EVENT_MAX: u64 = 10_000;
+/// Beyond so many unreadable lines, one of so many may be unreadable.
+const UNREADABLE_FEW: u64 = 20;
+const LINES_PER_UNREADABLE: u64 = 20;
 /// Longer lines are no events.
 const LINE_MAX_BYTES: usize = 1 << 14;
 
@@ -25,7 +29,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     let mut buffer = Vec::new();
     let mut machine = Some(Machine::default());
     let mut lines = Lines::default();
-    let (mut number, mut events) = (0_u64, 0_u64);
+    let (mut number, mut read, mut events, mut bad) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut first_bad = None;
     loop {
         let end = next_line(&mut file, &mut buffer)
@@ -42,27 +46,59 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
         let text = String::from_utf8_lossy(&buffer);
         match lines.read(&text) {
-            Line::Header(key, value) => header(machine.as_mut(), key, value),
+            Line::Header(key, value) => {
+                if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
+                    sink.note(&Note::Overwritten { events: 0 });
+                }
+                header(machine.as_mut(), key, value);
+            }
+            Line::Ring { overwritten, cpus } => {
+                if let (Some(machine), Some(cpus)) = (machine.as_mut(), cpus) {
+                    machine.cpus = Some(cpus);
+                }
+                if overwritten > 0 || cpus.is_none() {
+                    sink.note(&Note::Overwritten { events: overwritten });
+                }
+            }
             Line::Event(event) => {
                 if let Some(machine) = machine.take() {
                     sink.machine(machine);
                 }
                 events += 1;
                 sink.event(&event).map_err(|e| misordered(name, e))?;
+                if lines.is_sampled {
+                    let what = format!("line {number}: {SWITCHES_SAMPLED}");
+                    return Err(Error::Unsupported { name: name.to_owned(), what });
+                }
             }
-            Line::Note(note) => sink.note(&note),
+            Line::Note(note) => {
+                read += 1;
+                sink.note(&note);
+            }
             Line::Empty if end != End::TooLong => {}
             Line::Empty | Line::Unreadable => {
+                bad += 1;
                 sink.defect(Defect::UnreadableLine);
                 first_bad.get_or_insert_with(|| (number, start_of(&text)));
             }
         }
-        if events == 0 && number > LINES_WITHOUT_EVENT_MAX {
+        if events == 0 && number - read > LINES_WITHOUT_EVENT_MAX {
             break;
         }
     }
     if !lines.has_switch {
         return Err(no_events(name, events, first_bad));
+    }
+    let all = events + read + bad;
+    if let Some((number, text)) = first_bad
+        && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
+    {
+        let what = format!(
+            "{bad} of {all} lines cannot be read, the first is line {number}: `{text}`; each needs \
+             thread with its id, CPU, time, event and content, as `perf script -F \
+             comm,pid,tid,cpu,time,event,trace` prints them"
+        );
+        return Err(Error::Implausible { name: name.to_owned(), what });
     }
     Ok(())
 }
@@ -95,6 +131,7 @@ fn header(machine: Option<&mut Machine>, key: &str, value: &str) {
     match key {
         "os release" => machine.kernel = Some(value),
         "arch" => machine.arch = Some(value),
+        "nrcpus avail" => machine.cpus_possible = value.parse().ok(),
         "nrcpus online" => machine.cpus = value.parse().ok(),
         "cmdline" => machine.command = Some(value),
         _ => {}

@@ -29,6 +29,8 @@ pub struct Recording {
     pub(crate) name: String,
     pub(crate) threads: Vec<Thread>,
     pub(crate) edges: Vec<Edge>,
+    /// The process that started a process, where perf tells.
+    pub(crate) parent_pids: BTreeMap<i32, i32>,
     /// Paths of control groups by perf's ids.
     pub(crate) groups: BTreeMap<u64, String>,
     pub(crate) machine: Machine,
@@ -144,10 +146,11 @@ fn assemble(
             what: "the file contradicts itself in a way its reader does not survive".to_owned(),
         })
     })?;
-    timeline.finish();
+    timeline.finish().map_err(|what| Error::Implausible { name: name.to_owned(), what })?;
     Ok(Recording {
         name: name.to_owned(),
         cpus_seen: timeline.cpus_seen(),
+        parent_pids: parent_pids(&timeline.threads),
         threads: timeline.threads,
         edges: timeline.edges,
         groups: timeline.groups,
@@ -160,6 +163,10 @@ fn assemble(
         has_runtime: timeline.has_runtime,
         has_context: timeline.has_context,
     })
+}
+
+fn parent_pids(threads: &[Thread]) -> BTreeMap<i32, i32> {
+    threads.iter().filter_map(|thread| Some((thread.pid?, thread.parent_pid?))).collect()
 }
 
 fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {

@@ -31,8 +31,36 @@ pub struct Summary {
     pub recorder_ns: u64,
     /// The threads that ran, most CPU time first.
     pub threads: Vec<ThreadSummary>,
+    /// Whether the file tells the control groups of threads, be it only the root group.
+    pub has_groups: bool,
     /// What was repaired.
     pub defects: Defects,
+}
+
+/// How many of the waits of some threads are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waits {
+    /// Times they slept, or were about to.
+    pub all: u64,
+    /// Of these, those of which it is not known when they ended, or whether there was a wait.
+    pub unknown: u64,
+}
+
+impl Waits {
+    /// Of these threads together.
+    pub fn of<'a>(threads: impl IntoIterator<Item = &'a ThreadSummary>) -> Waits {
+        threads.into_iter().fold(Waits::default(), |sum, thread| Waits {
+            all: sum.all + thread.waits + thread.merged_waits,
+            unknown: sum.unknown + thread.guessed_waits + thread.merged_waits,
+        })
+    }
+
+    /// Whether latencies and the effect of a limit can be told from them: beyond a tenth of unknown
+    /// ones nothing should be claimed.
+    pub fn are_known(self) -> bool {
+        self.unknown * 10 <= self.all
+    }
 }
 
 /// A thread at a glance.
@@ -55,6 +83,13 @@ pub struct ThreadSummary {
     pub runtime_ns: u64,
     /// Times it slept and was woken.
     pub waits: u64,
+    /// Of these, those whose wakeup is missing but must have come when a CPU ended its idle time:
+    /// known within 0.1 ms.
+    pub placed_waits: u64,
+    /// Of these, those whose wakeup is missing and may have come any time before the thread ran.
+    pub guessed_waits: u64,
+    /// Further times it was about to sleep and was taken to have run on, as no wakeup was recorded.
+    pub merged_waits: u64,
 }
 
 impl Recording {
@@ -74,6 +109,9 @@ impl Recording {
                     kernel: self.is_kernel(thread),
                     runtime_ns: thread.runtime_ns,
                     waits: thread.waits.len() as u64,
+                    placed_waits: thread.placed_waits,
+                    guessed_waits: thread.guessed_waits,
+                    merged_waits: thread.merged_waits,
                 }
             })
             .collect();
@@ -94,6 +132,7 @@ impl Recording {
             uncharged_ns: wall_ns.saturating_sub(charged_ns),
             recorder_ns: sum(perf.map(|thread| thread.runtime_ns)),
             threads,
+            has_groups: !self.groups.is_empty(),
             defects: self.defects.clone(),
         }
     }

@@ -11,6 +11,8 @@ const GROUPS_MAX: usize = 64;
 pub(crate) struct Thread {
     pub tid: i32,
     pub pid: Option<i32>,
+    /// The process that started its process, if perf told of it.
+    pub parent_pid: Option<i32>,
     pub comm: String,
     /// As the kernel counts: below 100 real-time, 120 is nice 0.
     pub prio: i32,
@@ -118,6 +120,7 @@ impl Thread {
         Thread {
             tid,
             pid: None,
+            parent_pid: None,
             comm: String::new(),
             prio: 120,
             kthread: tid == 2,
@@ -141,6 +144,16 @@ impl Thread {
     /// Whether it belongs to the tool that makes the recording.
     pub fn is_perf(&self) -> bool {
         self.comm == "perf" || self.comm == "perf-exec"
+    }
+
+    /// Forgets all it did, and returns its waits.
+    pub fn forget(&mut self) -> Vec<Wait> {
+        self.steps.clear();
+        (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
+        (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
+        self.doubtful_waits = Vec::new();
+        self.starts_in_kernel = None;
+        std::mem::take(&mut self.waits)
     }
 
     /// Executes for `ns`, of which up to `cost_ns` went into the recording of events.

@@ -11,10 +11,13 @@ use crate::Defect;
 use crate::defects::Defects;
 use crate::event::{Event, Irq, Kind, Left, Machine, Named, Note, Sink, TooWrong};
 use crate::syscalls::{Abi, Hint};
-use crate::thread::{Birth, Cause, Edge, Interrupt, Step, Thread};
+use crate::thread::{Cause, Edge, Interrupt, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
+mod begin;
+mod births;
 mod on_cpu;
+mod plausible;
 mod wait;
 mod waker;
 
@@ -58,6 +61,12 @@ pub(crate) struct Timeline {
     abi: Abi,
     cost: EventCost,
     backwards_ns: u64,
+    switches: u64,
+    /// Switches that name another thread than the one in whose context they happened.
+    other_ids: u64,
+    is_overwritten: bool,
+    /// Why the recording cannot be used, if that was found on the way.
+    refused: Option<String>,
 }
 
 /// What is known of a thread at the moment, beside what is already settled in its [`Thread`].
@@ -128,8 +137,9 @@ impl Timeline {
         Timeline { cost, ..Timeline::default() }
     }
 
-    /// Ends what is still running and gives up what was needed only on the way.
-    pub fn finish(&mut self) {
+    /// Ends what is still running and gives up what was needed only on the way. The error says what
+    /// cannot be true of any recording of a machine.
+    pub fn finish(&mut self) -> Result<(), String> {
         let end_ns = self.last_ns;
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
@@ -147,6 +157,7 @@ impl Timeline {
             thread.steps.shrink_to_fit();
             thread.waits.shrink_to_fit();
         }
+        self.refusal().map_or(Ok(()), Err)
     }
 
     /// One more than the highest number of a CPU.
@@ -174,43 +185,6 @@ impl Timeline {
         &mut self.threads[ix]
     }
 
-    fn named(&mut self, named: &Named<'_>, now_ns: u64) {
-        if named.tid <= 0 {
-            return;
-        }
-        self.rename(named.tid, named.comm, now_ns);
-        self.thread_of(named.tid).prio = named.prio;
-    }
-
-    /// Takes a new name. What `perf` did before it became the program it was told to start is
-    /// forgotten.
-    fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
-        let first_ns = self.first_ns;
-        let thread = self.thread_of(tid);
-        if thread.comm == comm {
-            return;
-        }
-        let was_perf = thread.is_perf();
-        comm.clone_into(&mut thread.comm);
-        if !was_perf || thread.is_perf() {
-            return;
-        }
-        thread.steps.clear();
-        thread.runtime_ns = 0;
-        thread.birth = Birth::Present { at_ns: now_ns.saturating_sub(first_ns) };
-        (thread.placed_waits, thread.guessed_waits) = (0, 0);
-        thread.doubtful_waits = Vec::new();
-        let waits = std::mem::take(&mut thread.waits);
-        for wait in waits {
-            if let Cause::Thread { edge } = wait.cause {
-                self.edges[edge as usize].used = false;
-            }
-        }
-        if let State::Running(on) = &mut self.live(tid).state {
-            on.restart(now_ns);
-        }
-    }
-
     /// Something happened in the context of `tid` on this CPU: it must be the one that runs there.
     fn current_is(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
@@ -218,6 +192,9 @@ impl Timeline {
         }
         let last_ns = self.cpus[cpu].last_ns;
         let entry = match self.cpus[cpu].current {
+            None if self.cpus[cpu].has_lost => {
+                Entry::FromIdle { earliest_ns: last_ns.unwrap_or(now_ns) }
+            }
             None => Entry::Before { since_ns: last_ns.unwrap_or(self.first_ns) },
             Some(0) => {
                 self.defects.missing_idle_switches += 1;
@@ -299,6 +276,8 @@ impl Timeline {
     fn switch(&mut self, event: &Event<'_>, prev: &Named<'_>, left: Left, next: &Named<'_>) {
         let cpu = event.cpu as usize;
         let now_ns = event.time_ns;
+        self.switches += 1;
+        self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
         self.current_is(cpu, prev.tid, now_ns);
         self.named(prev, now_ns);
         if let Some(group) = event.cgroup
@@ -346,20 +325,6 @@ impl Timeline {
         }
     }
 
-    /// A new thread may run. Where its fork was not seen, it begins here.
-    fn started(&mut self, child: &Named<'_>, now_ns: u64) {
-        if child.tid <= 0 {
-            return;
-        }
-        self.named(child, now_ns);
-        let live = self.live(child.tid);
-        if matches!(live.state, State::Unknown | State::Dead) {
-            live.state = State::Ready;
-            let at_ns = now_ns - self.first_ns;
-            self.thread_of(child.tid).birth = Birth::Present { at_ns };
-        }
-    }
-
     /// Notes that `waker` wakes `wakee` here.
     fn edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
@@ -378,37 +343,6 @@ impl Timeline {
         } else {
             let ix = live.thread as usize;
             self.threads[ix].steps.push(step);
-        }
-    }
-
-    fn fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
-        if child <= 0 {
-            return;
-        }
-        let fresh = match self.live.get(&child) {
-            None => true,
-            Some(live) => !matches!(live.state, State::Unknown),
-        };
-        if fresh {
-            self.live.remove(&child);
-        }
-        let parent = (event.tid > 0).then_some(event.tid);
-        let parent_kthread =
-            parent.is_some_and(|tid| self.thread_of(tid).kthread) || event.tid == 2;
-        let parent_ix = parent.map(|tid| self.live(tid).thread);
-        let live = self.live(child);
-        live.state = State::Ready;
-        let ix = live.thread;
-        let at_ns = event.time_ns - self.first_ns;
-        let thread = self.thread_of(child);
-        child_comm.clone_into(&mut thread.comm);
-        thread.kthread = parent_kthread;
-        thread.birth = match parent_ix {
-            Some(parent) => Birth::Forked { parent, at_ns },
-            None => Birth::Present { at_ns },
-        };
-        if let Some(parent) = parent {
-            self.point(parent, event.time_ns, Step::Fork(ix));
         }
     }
 
@@ -463,7 +397,7 @@ impl Timeline {
     /// Puts the event in order and finds its CPU; `None` if it must be left out.
     fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, TooWrong> {
         self.events += 1;
-        if event.cpu >= CPUS_MAX {
+        if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
             self.defects.impossible_cpus += 1;
             return Ok(None);
         }
@@ -488,6 +422,9 @@ impl Timeline {
         let cpu = event.cpu as usize;
         if cpu >= self.cpus.len() {
             self.cpus.resize_with(cpu + 1, Cpu::default);
+        }
+        if self.is_overwritten && self.cpus[cpu].last_ns.is_none() {
+            self.begin_here(self.last_ns);
         }
         Ok(Some(self.last_ns))
     }
@@ -548,28 +485,7 @@ impl Sink for Timeline {
     }
 
     fn note(&mut self, note: &Note<'_>) {
-        match *note {
-            Note::Comm { pid, tid, comm } if tid > 0 => {
-                let now_ns = self.last_ns;
-                self.rename(tid, comm, now_ns);
-                self.thread_of(tid).pid = Some(pid);
-            }
-            Note::Task { pid, tid, parent_pid } if tid > 0 => {
-                if let Some(live) = self.live.get(&tid)
-                    && matches!(live.state, State::Dead)
-                {
-                    self.live.remove(&tid);
-                }
-                let thread = self.thread_of(tid);
-                thread.pid = Some(pid);
-                thread.kthread |= parent_pid == 2 || pid == 2;
-            }
-            Note::Comm { .. } | Note::Task { .. } => {}
-            Note::Cgroup { id, path } => {
-                self.groups.insert(id, path.to_owned());
-            }
-            Note::Lost { events, by_the_kernel } => self.defects.lost(events, by_the_kernel),
-        }
+        self.take_note(note);
     }
 
     fn defect(&mut self, defect: Defect) {

@@ -26,6 +26,10 @@ pub(crate) enum Tracepoint {
 pub(crate) const RECORD_WITH: &str =
     "`perf sched record -a --all-cgroups -- sleep 10` records all that is needed";
 
+/// What to say when only some switches are there.
+pub(crate) const SWITCHES_SAMPLED: &str = "it holds a sample of the thread switches (`-F`, or `-c` \
+    above 1), not each; `perf sched record -a --all-cgroups -- sleep 10` records all";
+
 impl Tracepoint {
     /// By the name without its system.
     pub fn named(name: &str) -> Self {
@@ -66,6 +70,14 @@ pub(crate) fn left(letters: &str) -> Left {
     } else {
         Left::Sleeping
     }
+}
+
+/// What the number of `prev_state` means, as current kernels count, where the file prints no
+/// letters and describes no fields.
+pub(crate) fn left_by_number(state: u64) -> Left {
+    let bits = [(0x30, "X"), (0x80, "I"), (0x2, "D"), (0xc, "T"), (0x41, "S")];
+    let letters = bits.iter().find(|(bit, _)| state & bit != 0).map_or("R", |(_, letter)| letter);
+    left(letters)
 }
 
 #[cfg(test)]

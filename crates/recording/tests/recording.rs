@@ -1,6 +1,7 @@
 //! Recordings from outside: what they become, and what is refused.
 
 mod behaviour {
+    mod implausible;
     mod refuses;
     mod robust;
     mod same_either_way;

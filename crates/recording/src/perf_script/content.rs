@@ -34,8 +34,13 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
 /// `a:1 [120] S ==> b:2 [120]`.
+///
+/// Where the fields are printed raw (`trace-cmd report -R`, ftrace's `fields`), the state is a
+/// number and no arrow is there.
 fn switch(text: &str) -> Option<Kind<'_>> {
-    let (prev, next) = text.split_once(" ==> ")?;
+    let Some((prev, next)) = text.split_once(" ==> ") else {
+        return raw_switch(text);
+    };
     if let Some(prev) = prev.strip_prefix("prev_comm=") {
         let (comm, rest) = prev.split_once(" prev_pid=")?;
         let (_, prio) = rest.split_once(" prev_prio=")?;
@@ -52,6 +57,34 @@ fn switch(text: &str) -> Option<Kind<'_>> {
     let (prev, state) = plugin_named(prev)?;
     let (next, _) = plugin_named(next)?;
     Some(Kind::Switch { prev, left: tracepoint::left(state.trim()), next })
+}
+
+/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2 next_prio=120`, each
+/// number perhaps as `0x1 (1)`.
+fn raw_switch(text: &str) -> Option<Kind<'_>> {
+    let (prev, next) = text.split_once(" next_comm=")?;
+    let (prev_comm, rest) = prev.strip_prefix("prev_comm=")?.split_once(" prev_pid=")?;
+    let (prev_pid, rest) = rest.split_once(" prev_prio=")?;
+    let (prev_prio, state) = rest.split_once(" prev_state=")?;
+    let (next_comm, rest) = next.split_once(" next_pid=")?;
+    let (next_pid, next_prio) = rest.split_once(" next_prio=")?;
+    let named = |comm, tid, prio| {
+        Some(Named { comm, tid: raw_number(tid)? as i32, prio: raw_number(prio)? as i32 })
+    };
+    Some(Kind::Switch {
+        prev: named(prev_comm, prev_pid, prev_prio)?,
+        left: tracepoint::left_by_number(raw_number(state)? as u64),
+        next: named(next_comm, next_pid, next_prio)?,
+    })
+}
+
+/// `120`, `0x78`, or one of them and more behind it.
+fn raw_number(text: &str) -> Option<i64> {
+    let text = text.trim().split(' ').next()?;
+    match text.strip_prefix("0x") {
+        Some(hex) => i64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.

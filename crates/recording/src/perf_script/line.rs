@@ -10,6 +10,11 @@ pub(super) enum Line<'a> {
     Header(&'a str, &'a str),
     Event(Event<'a>),
     Note(Note<'a>),
+    /// The kernel's own head: events that were overwritten, and CPUs on line.
+    Ring {
+        overwritten: u64,
+        cpus: Option<u32>,
+    },
     /// Nothing, or a part of a call chain.
     Empty,
     Unreadable,
@@ -19,6 +24,8 @@ pub(super) enum Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub has_switch: bool,
+    /// Whether a switch stands for several.
+    pub is_sampled: bool,
     /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
     has_waking: bool,
 }
@@ -36,13 +43,22 @@ impl Lines {
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
         let trimmed = text.trim_end();
         if let Some(header) = trimmed.strip_prefix('#') {
+            if let Some(ring) = ring(header) {
+                return ring;
+            }
             return match header.split_once(" : ") {
                 Some((key, value)) => Line::Header(key.trim(), value.trim()),
                 None => Line::Empty,
             };
         }
-        if trimmed.is_empty() || is_frame(trimmed) {
+        if trimmed.is_empty() || is_frame(trimmed) || is_of_trace_cmd(trimmed) {
             return Line::Empty;
+        }
+        if let Some(cpus) = trimmed.strip_prefix("cpus=") {
+            return Line::Header("nrcpus online", cpus);
+        }
+        if let Some(note) = lost_on(trimmed) {
+            return Line::Note(note);
         }
         let record = trimmed.find("PERF_RECORD_").map(|at| &trimmed[at + "PERF_RECORD_".len()..]);
         if let Some(record) = record {
@@ -56,7 +72,7 @@ impl Lines {
 
     fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
         let (head, rest) = head(text)?;
-        let (name, content) = name_and_content(rest)?;
+        let (period, name, content) = name_and_content(rest)?;
         let tracepoint = match name {
             None => Tracepoint::Other,
             Some(name) => Tracepoint::named(name),
@@ -66,6 +82,7 @@ impl Lines {
             tracepoint => content::kind(tracepoint, content.trim())?,
         };
         self.has_switch |= tracepoint == Tracepoint::Switch;
+        self.is_sampled |= tracepoint == Tracepoint::Switch && period > 1;
         self.has_waking |= tracepoint == Tracepoint::Waking;
         Some(Event {
             time_ns: head.time_ns,
@@ -79,6 +96,37 @@ impl Lines {
             kind,
         })
     }
+}
+
+/// ` entries-in-buffer/entries-written: 197/402   #P:2`, or `#### CPU 1 buffer started ####`, which
+/// is there only where something was overwritten.
+fn ring(header: &str) -> Option<Line<'static>> {
+    if header.ends_with(" buffer started ####") {
+        return Some(Line::Ring { overwritten: 0, cpus: None });
+    }
+    let (_, counts) = header.split_once("entries-in-buffer/entries-written:")?;
+    let (counts, cpus) = counts.split_once("#P:").unwrap_or((counts, ""));
+    let (kept, written) = counts.trim().split_once('/')?;
+    let (kept, written): (u64, u64) = (kept.parse().ok()?, written.parse().ok()?);
+    let overwritten = written.saturating_sub(kept);
+    let cpus = cpus.trim().parse().ok();
+    Some(Line::Ring { overwritten, cpus })
+}
+
+/// `CPU:1 [LOST 141 EVENTS]`, or `CPU:1 [141 EVENTS DROPPED]`, with or without the number.
+fn lost_on(text: &str) -> Option<Note<'static>> {
+    let (cpu, what) = text.strip_prefix("CPU:")?.split_once(" [")?;
+    let what = what.strip_suffix(']')?;
+    if !what.contains("EVENTS") {
+        return None;
+    }
+    let events = what.split(' ').find_map(|word| word.parse().ok());
+    Some(Note::LostOn { cpu: cpu.parse().ok()?, events: events.unwrap_or(1) })
+}
+
+/// What `trace-cmd report` says before the events.
+fn is_of_trace_cmd(text: &str) -> bool {
+    text.starts_with("version = ") || (text.starts_with("CPU ") && text.ends_with(" is empty"))
 }
 
 /// A line of a call chain: an address and a symbol.
@@ -103,8 +151,20 @@ fn head(text: &str) -> Option<(Head<'_>, &str)> {
     })
 }
 
-/// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it.
+/// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it, with or without its column of
+/// processes: `comm-tid (  pid)`.
 fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
+    if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
+        && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
+        && thread.ends_with(' ')
+    {
+        let (comm, _, tid) = thread_only(thread.trim_end())?;
+        return Some((comm, pid.trim().parse().ok().filter(|pid| *pid > 0), tid));
+    }
+    thread_only(text)
+}
+
+fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
     if let Ok(tid) = last.parse() {
         return Some((comm.trim(), None, tid));
@@ -153,11 +213,13 @@ fn time(text: &str) -> Option<u64> {
 
 /// `sched:sched_switch: content`; a number before it is the period. No name: an event that is not a
 /// tracepoint.
-fn name_and_content(text: &str) -> Option<(Option<&str>, &str)> {
+fn name_and_content(text: &str) -> Option<(u64, Option<&str>, &str)> {
     let mut rest = text.trim_start();
-    if let Some((period, behind)) = rest.split_once([' ', '\t'])
-        && period.bytes().all(|b| b.is_ascii_digit())
+    let mut period = 1;
+    if let Some((first, behind)) = rest.split_once([' ', '\t'])
+        && first.bytes().all(|b| b.is_ascii_digit())
     {
+        period = first.parse().unwrap_or(u64::MAX);
         rest = behind.trim_start();
     }
     let (name, content) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
@@ -165,7 +227,7 @@ fn name_and_content(text: &str) -> Option<(Option<&str>, &str)> {
     // `cycles:`, `cpu-clock:ppp:` and the like have no content of interest.
     let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    Some((Some(name).filter(|_| plain), content))
+    Some((period, Some(name).filter(|_| plain), content))
 }
 
 #[cfg(test)]

@@ -207,7 +207,7 @@ mod tests {
         let timeline = Timeline::new(EventCost::default());
         let mut sink = Silent { timeline, silent };
         perf_data::read(name, File::open(path).unwrap(), &mut sink).unwrap();
-        sink.timeline.finish();
+        sink.timeline.finish().unwrap();
         sink.timeline
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Cpu {
     /// When it went on after that, if it did and the switch was not recorded: what happened on it
     /// while it was idle was not recorded either.
     pub left_idle_ns: Option<u64>,
+    /// Events of it were lost since the last.
+    pub has_lost: bool,
     inside: Vec<Inside>,
     /// When the last interrupt ended, if nothing happened in a thread's context since.
     irq_ended_ns: Option<u64>,
@@ -49,8 +51,15 @@ impl Cpu {
         self.irq_ended_ns = None;
     }
 
-    /// A charge tells when the thread got on it. A gap before that was idle time: returns whether it
-    /// was.
+    /// Events of it were lost.
+    pub fn lose(&mut self) {
+        self.switched();
+        self.current = None;
+        self.has_lost = true;
+    }
+
+    /// A charge tells when the thread got on it. A gap before that was idle time: returns whether
+    /// it was.
     pub fn began(&mut self, began: &Began) -> bool {
         let gap = began.at_ns - began.earliest_ns > GAP_MAX_NS;
         let was_idle = gap || self.left_idle_ns.is_some_and(|ns| ns > began.at_ns);
@@ -63,6 +72,7 @@ impl Cpu {
     /// Keeps track of interrupts, after the event has been dealt with.
     pub fn follow(&mut self, event: &Event<'_>) {
         self.last_ns = Some(event.time_ns);
+        self.has_lost = false;
         match event.kind {
             Kind::IrqEnter(irq) => self.push(Inside::Hard(irq)),
             Kind::IrqExit(irq) => {

@@ -1,0 +1,53 @@
+//! Where a recording begins whose oldest events were overwritten: the buffer of each CPU holds what
+//! fits, so each begins at another time. What comes before the first event of the last of them is
+//! left out, as half of the machine is missing there.
+
+use super::waker::Cpu;
+use super::{Asleep, State, Timeline};
+use crate::thread::Birth;
+
+impl Timeline {
+    /// Old events were overwritten by newer ones.
+    pub(super) fn overwritten(&mut self, events: u64) {
+        self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
+        self.is_overwritten = true;
+    }
+
+    /// Some events of this CPU were lost before this point.
+    pub(super) fn lost_on(&mut self, cpu: u32, events: u64) {
+        self.defects.lost(events, false);
+        match self.cpus.get(cpu as usize) {
+            Some(Cpu { last_ns: Some(last_ns), current, .. }) => {
+                let (last_ns, current) = (*last_ns, *current);
+                if let Some(tid) = current {
+                    self.leave(cpu as usize, tid, last_ns, None);
+                }
+                self.cpus[cpu as usize].lose();
+            }
+            _ => self.is_overwritten = true,
+        }
+    }
+
+    /// The first event of a CPU: in such a recording everything before it is forgotten.
+    pub(super) fn begin_here(&mut self, now_ns: u64) {
+        let left_out_ns = now_ns - self.first_ns;
+        self.defects.left_out_ns += left_out_ns;
+        self.first_ns = now_ns;
+        self.edges.clear();
+        for thread in &mut self.threads {
+            thread.forget();
+            thread.birth = Birth::Present { at_ns: 0 };
+        }
+        for live in self.live.values_mut() {
+            live.early_wake = None;
+            live.early_charge_ns = 0;
+            match &mut live.state {
+                State::Running(on) => on.restart(now_ns),
+                State::Gone { after_ns, .. } => *after_ns = now_ns,
+                State::Asleep(Asleep { wake: Some(_), .. }) => live.state = State::Ready,
+                State::Asleep(asleep) => asleep.since_ns = now_ns,
+                State::Unknown | State::Ready | State::Dead => {}
+            }
+        }
+    }
+}

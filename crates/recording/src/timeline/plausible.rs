@@ -1,0 +1,86 @@
+//! What no recording of a whole machine can say. Where one does, nothing that follows from it can
+//! be believed, so it is refused.
+
+use super::Timeline;
+use crate::thread::Thread;
+use crate::tracepoint::RECORD_WITH;
+
+/// So few faults say nothing of the rest.
+const FEW: u64 = 20;
+/// Of so many switches one may be missing; of so many records one may be unreadable.
+const SWITCHES_PER_MISSING: u64 = 4;
+const RECORDS_PER_UNREADABLE: u64 = 20;
+/// CPU time is charged by a clock that is not that of the recording: so much more than the elapsed
+/// time is possible, as one part in so many.
+const CLOCKS_DIFFER_ONE_IN: u64 = 100;
+const CLOCKS_DIFFER_NS: u64 = 10_000_000;
+
+impl Timeline {
+    /// What cannot be, if anything; asked when all has been read.
+    pub(super) fn refusal(&mut self) -> Option<String> {
+        if let Some(refused) = self.refused.take() {
+            return Some(refused);
+        }
+        if self.events == 0 {
+            return Some(format!("it holds no events; {RECORD_WITH}"));
+        }
+        self.other_ids().or_else(|| self.gaps()).or_else(|| self.too_much())
+    }
+
+    /// The thread that a switch names is not the one in whose context it happened.
+    fn other_ids(&self) -> Option<String> {
+        let (other, all) = (self.other_ids, self.switches);
+        (other > FEW && other > all / 2).then(|| {
+            format!(
+                "in {other} of {all} thread switches perf tells another thread than the event: it \
+                 was recorded in a container, whose ids are its own; record on the host"
+            )
+        })
+    }
+
+    fn gaps(&self) -> Option<String> {
+        let missing = self.defects.mismatched_switches;
+        if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
+            return Some(format!(
+                "{missing} thread switches are missing beside {} that are there: it holds one \
+                 process only, or a sample; {RECORD_WITH}",
+                self.switches
+            ));
+        }
+        let unreadable = self.defects.unreadable_records;
+        if unreadable > FEW && unreadable > (self.events + unreadable) / RECORDS_PER_UNREADABLE {
+            return Some(format!(
+                "{unreadable} of {} records cannot be read; events that are recorded as a group \
+                 (`:S`) are not read; {RECORD_WITH}",
+                self.events + unreadable
+            ));
+        }
+        None
+    }
+
+    /// More CPU time than there was.
+    fn too_much(&self) -> Option<String> {
+        let span_ns = self.last_ns - self.first_ns;
+        let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;
+        let most_ns = span_ns.saturating_add(slack_ns);
+        let most = self.threads.iter().max_by_key(|thread| thread.runtime_ns)?;
+        if most.runtime_ns > most_ns {
+            return Some(format!(
+                "the thread {}/{} used {} ns of CPU time in {span_ns} ns; no thread can",
+                shown(most),
+                most.tid,
+                most.runtime_ns
+            ));
+        }
+        let used_ns = self.threads.iter().fold(0_u64, |sum, t| sum.saturating_add(t.runtime_ns));
+        let cpus = u64::from(self.cpus_seen());
+        (used_ns > most_ns.saturating_mul(cpus)).then(|| {
+            format!("its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns")
+        })
+    }
+}
+
+/// Its name without what a terminal might take for a command.
+fn shown(thread: &Thread) -> String {
+    thread.comm.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
