@@ -81,7 +81,10 @@ pub(crate) enum Kind<'a> {
         number: i64,
         args: [u64; 6],
     },
-    SysExit,
+    SysExit {
+        /// What the call returned.
+        result: i64,
+    },
     /// A device's handler or an expired high-resolution timer begins.
     IrqEnter(Irq),
     IrqExit(Irq),

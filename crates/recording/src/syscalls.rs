@@ -28,6 +28,19 @@ pub(crate) enum Hint {
     Other,
 }
 
+/// What such a call does with a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    Read,
+    Write,
+    /// The result is the new descriptor.
+    Accept,
+    Connect,
+    Close,
+    /// Asks which descriptors are ready, or waits for one.
+    Poll,
+}
+
 /// `TIMER_ABSTIME` of `clock_nanosleep()`.
 const TIMER_ABSTIME: u64 = 1;
 
@@ -71,6 +84,46 @@ impl Abi {
             Some(Call::Pointer(_)) => Hint::TimeoutUnknown,
         }
     }
+}
+
+impl Abi {
+    /// What the call does with which descriptor.
+    pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(Transfer, i32)> {
+        let (kind, at) = match self {
+            Abi::X86_64 => x86_64_transfer(number),
+            Abi::Generic => generic_transfer(number),
+            Abi::Unknown => None,
+        }?;
+        Some((kind, args[at] as i32))
+    }
+}
+
+/// And which argument is the descriptor.
+fn x86_64_transfer(number: i64) -> Option<(Transfer, usize)> {
+    Some(match number {
+        0 | 19 | 45 | 47 | 299 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
+        // write, writev, sendfile, sendto, sendmsg, sendmmsg
+        1 | 20 | 40 | 44 | 46 | 307 => (Transfer::Write, 0),
+        3 => (Transfer::Close, 0),
+        42 => (Transfer::Connect, 0),
+        43 | 288 => (Transfer::Accept, 0), // accept, accept4
+        // poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2
+        7 | 23 | 232 | 270 | 271 | 281 | 441 => (Transfer::Poll, 0),
+        _ => return None,
+    })
+}
+
+fn generic_transfer(number: i64) -> Option<(Transfer, usize)> {
+    Some(match number {
+        63 | 65 | 207 | 212 | 243 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
+        // write, writev, sendfile, sendto, sendmsg, sendmmsg
+        64 | 66 | 71 | 206 | 211 | 269 => (Transfer::Write, 0),
+        57 => (Transfer::Close, 0),
+        203 => (Transfer::Connect, 0),
+        202 | 242 => (Transfer::Accept, 0),
+        22 | 72 | 73 | 441 => (Transfer::Poll, 0), // epoll_pwait, pselect6, ppoll, epoll_pwait2
+        _ => return None,
+    })
 }
 
 fn x86_64(number: i64) -> Option<Call> {

@@ -1,7 +1,7 @@
 //! A thread of a recording: its work and its waits, in order, with all waiting for a CPU taken out.
 
 use crate::event::Left;
-use crate::syscalls::Hint;
+use crate::syscalls::{Hint, Transfer};
 
 /// A thread that moves through more groups than this is in none of the further ones for long.
 const GROUPS_MAX: usize = 64;
@@ -65,6 +65,9 @@ pub(crate) enum Step {
     Fork(u32),
     /// Waits (index into its waits).
     Wait(u32),
+    /// Does something with a descriptor (index into the transfers): begins to write, or has read,
+    /// accepted, connected, closed or polled.
+    Io(u32),
 }
 
 /// A time asleep.
@@ -111,8 +114,23 @@ pub(crate) enum Interrupt {
 pub(crate) struct Edge {
     pub waker: u32,
     pub wakee: u32,
+    pub at_ns: u64,
     /// Whether the wakee was really waiting.
     pub used: bool,
+}
+
+/// A system call on a descriptor that moves data or says that there is some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Io {
+    /// Index of the thread.
+    pub thread: u32,
+    pub kind: Transfer,
+    pub fd: i32,
+    /// What the call returned: bytes, a descriptor, or how many are ready; negative: an error.
+    pub result: i64,
+    pub entered_ns: u64,
+    /// 0 if the end was not recorded.
+    pub left_ns: u64,
 }
 
 impl Thread {

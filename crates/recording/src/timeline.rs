@@ -11,11 +11,12 @@ use crate::Defect;
 use crate::defects::Defects;
 use crate::event::{Event, Irq, Kind, Left, Machine, Named, Note, Sink, TooWrong};
 use crate::syscalls::{Abi, Hint};
-use crate::thread::{Cause, Edge, Interrupt, Step, Thread};
+use crate::thread::{Cause, Edge, Interrupt, Io, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
 mod births;
+mod calls;
 mod on_cpu;
 mod plausible;
 mod wait;
@@ -45,6 +46,8 @@ pub struct EventCost {
 pub(crate) struct Timeline {
     pub threads: Vec<Thread>,
     pub edges: Vec<Edge>,
+    /// What threads did with descriptors.
+    pub ios: Vec<Io>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
     pub defects: Defects,
@@ -81,6 +84,10 @@ pub(crate) struct Live {
     early_charge_ns: u64,
     /// The system call it is in, if it is in one and that is known.
     call: Option<Hint>,
+    /// The transfer it is in: what it will have moved is known at the end of the call.
+    transfer: Option<Io>,
+    /// The one it writes in (index into `ios`).
+    sending: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -176,6 +183,8 @@ impl Timeline {
                 early_wake: None,
                 early_charge_ns: 0,
                 call: None,
+                transfer: None,
+                sending: None,
             }
         })
     }
@@ -330,7 +339,7 @@ impl Timeline {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;
         let edge = self.edges.len() as u32;
-        self.edges.push(Edge { waker: waker_ix, wakee, used: false });
+        self.edges.push(Edge { waker: waker_ix, wakee, at_ns: now_ns, used: false });
         self.point(waker, now_ns, Step::Wake(edge));
         Cause::Thread { edge }
     }
@@ -367,31 +376,6 @@ impl Timeline {
             }
             _ => self.defects.stray_runtimes += 1,
         }
-    }
-
-    fn system_call(&mut self, event: &Event<'_>, entered: Option<(i64, &[u64; 6])>) {
-        if event.tid <= 0 {
-            return;
-        }
-        self.has_syscalls = true;
-        let abi = self.abi;
-        let live = self.live(event.tid);
-        let was_inside = live.call.is_some();
-        live.call = entered.map(|(number, args)| abi.hint(number, args));
-        let inside_now = live.call.is_some();
-        let thread = self.thread_of(event.tid);
-        if thread.starts_in_kernel.is_none() {
-            thread.starts_in_kernel = Some(!inside_now);
-        } else if was_inside == inside_now {
-            self.defects.unpaired_syscalls += 1;
-            if inside_now {
-                self.point(event.tid, event.time_ns, Step::SysExit);
-            } else {
-                return;
-            }
-        }
-        let step = if inside_now { Step::SysEnter } else { Step::SysExit };
-        self.point(event.tid, event.time_ns, step);
     }
 
     /// Puts the event in order and finds its CPU; `None` if it must be left out.
@@ -459,7 +443,7 @@ impl Sink for Timeline {
                 self.rename(event.tid, comm, time_ns);
             }
             let cost_ns = match event.kind {
-                Kind::SysEnter { .. } | Kind::SysExit => self.cost.syscall_ns,
+                Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
                 _ => self.cost.other_ns,
             };
             if let State::Running(on) = &mut self.live(event.tid).state {
@@ -472,8 +456,8 @@ impl Sink for Timeline {
             Kind::WakeupNew(child) => self.started(child, time_ns),
             Kind::Fork { child, child_comm } => self.fork(event, *child, child_comm),
             Kind::Runtime { tid, ns } => self.runtime(*tid, *ns, time_ns),
-            Kind::SysEnter { number, args } => self.system_call(event, Some((*number, args))),
-            Kind::SysExit => self.system_call(event, None),
+            Kind::SysEnter { number, args } => self.enters_call(event, *number, args),
+            Kind::SysExit { result } => self.leaves_call(event, *result),
             Kind::IrqEnter(_)
             | Kind::IrqExit(_)
             | Kind::SoftirqEnter { .. }

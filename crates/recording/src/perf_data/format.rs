@@ -121,6 +121,7 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
         Tracepoint::Fork => &[&["child_comm"], &["child_pid"]],
         Tracepoint::Runtime => &[&["pid"], &["runtime"]],
         Tracepoint::SysEnter => &[&["id"], &["args"]],
+        Tracepoint::SysExit => &[&["ret"]],
         Tracepoint::SoftirqEnter => &[&["vec"]],
         _ => &[],
     }

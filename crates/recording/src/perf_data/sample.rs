@@ -147,7 +147,7 @@ impl Sample<'_> {
                 }
                 Kind::SysEnter { number: number(0)?, args: values }
             }
-            Tracepoint::SysExit => Kind::SysExit,
+            Tracepoint::SysExit => Kind::SysExit { result: number(0)? },
             Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
             Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
             Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),

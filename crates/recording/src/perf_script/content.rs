@@ -13,7 +13,7 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
         Tracepoint::Fork => fork(text)?,
         Tracepoint::Runtime => runtime(text)?,
         Tracepoint::SysEnter => sys_enter(text)?,
-        Tracepoint::SysExit => Kind::SysExit,
+        Tracepoint::SysExit => Kind::SysExit { result: sys_exit(text) },
         Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
         Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
         Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
@@ -131,6 +131,11 @@ fn sys_enter(text: &str) -> Option<Kind<'_>> {
         }
     }
     Some(Kind::SysEnter { number: number(text)?, args })
+}
+
+/// `NR 0 = 8192`; 0 where it is printed otherwise.
+fn sys_exit(text: &str) -> i64 {
+    text.split_once(" = ").and_then(|(_, result)| number(result)).unwrap_or(0)
 }
 
 /// What follows `PERF_RECORD_`; `None` for records of no interest.

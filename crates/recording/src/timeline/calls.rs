@@ -1,0 +1,73 @@
+//! System calls: where a thread enters and leaves the kernel, and what it moves through which
+//! descriptor there.
+
+use super::Timeline;
+use crate::event::Event;
+use crate::syscalls::{Hint, Transfer};
+use crate::thread::{Io, Step};
+
+impl Timeline {
+    pub(super) fn enters_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
+        if event.tid <= 0 {
+            return;
+        }
+        let (hint, transfer) = (self.abi.hint(number, args), self.abi.transfer(number, args));
+        if !self.crosses(event, Some(hint)) {
+            return;
+        }
+        let Some((kind, fd)) = transfer else { return };
+        let live = self.live(event.tid);
+        let io =
+            Io { thread: live.thread, kind, fd, result: 0, entered_ns: event.time_ns, left_ns: 0 };
+        if kind == Transfer::Write {
+            // What is sent is on its way while the call lasts.
+            let at = self.ios.len() as u32;
+            self.ios.push(io);
+            self.live(event.tid).sending = Some(at);
+            self.point(event.tid, event.time_ns, Step::Io(at));
+        } else {
+            self.live(event.tid).transfer = Some(io);
+        }
+    }
+
+    pub(super) fn leaves_call(&mut self, event: &Event<'_>, result: i64) {
+        if event.tid <= 0 || !self.crosses(event, None) {
+            return;
+        }
+        let live = self.live(event.tid);
+        let (sending, transfer) = (live.sending.take(), live.transfer.take());
+        if let Some(at) = sending {
+            let io = &mut self.ios[at as usize];
+            (io.result, io.left_ns) = (result, event.time_ns);
+        }
+        if let Some(io) = transfer.filter(|io| io.kind == Transfer::Close || result >= 0) {
+            let at = self.ios.len() as u32;
+            self.ios.push(Io { result, left_ns: event.time_ns, ..io });
+            self.point(event.tid, event.time_ns, Step::Io(at));
+        }
+    }
+
+    /// A thread enters a system call or leaves one; false: it was out already.
+    fn crosses(&mut self, event: &Event<'_>, call: Option<Hint>) -> bool {
+        self.has_syscalls = true;
+        let live = self.live(event.tid);
+        let was_inside = live.call.is_some();
+        live.call = call;
+        let inside_now = call.is_some();
+        let thread = self.thread_of(event.tid);
+        if thread.starts_in_kernel.is_none() {
+            thread.starts_in_kernel = Some(!inside_now);
+        } else if was_inside == inside_now {
+            self.defects.unpaired_syscalls += 1;
+            if !inside_now {
+                return false;
+            }
+            self.live(event.tid).transfer = None;
+            self.live(event.tid).sending = None;
+            self.point(event.tid, event.time_ns, Step::SysExit);
+        }
+        let step = if inside_now { Step::SysEnter } else { Step::SysExit };
+        self.point(event.tid, event.time_ns, step);
+        true
+    }
+}
