@@ -24,6 +24,8 @@ pub(crate) struct Token {
 struct Coming {
     channel: ChannelId,
     job: u32,
+    /// When its request started, if not when it comes, ns.
+    since_ns: Option<u64>,
 }
 
 /// The tokens that are to come, each at its own place; places that are free are given out again.
@@ -120,12 +122,18 @@ impl<'a> Machine<'a> {
     }
 
     /// A token with a job is to come so much later.
-    pub(crate) fn comes_after(&mut self, ns: u64, channel: ChannelId, job: u32) {
+    pub(crate) fn comes_after(
+        &mut self,
+        ns: u64,
+        channel: ChannelId,
+        job: u32,
+        since_ns: Option<u64>,
+    ) {
         let due_ns = self.now.saturating_add(ns);
         if due_ns > self.workload.duration_ns {
             return;
         }
-        if let Some(place) = self.due.put(Coming { channel, job }) {
+        if let Some(place) = self.due.put(Coming { channel, job, since_ns }) {
             self.heap.push(self.outside_at(due_ns), Event::Comes { place });
         } else {
             let at_ns = self.now;
@@ -135,8 +143,9 @@ impl<'a> Machine<'a> {
 
     /// It comes.
     pub(crate) fn comes(&mut self, place: u32) {
-        let Coming { channel, job } = self.due.take(place);
-        self.bring_token(channel, Token { since_ns: self.now, job });
+        let Coming { channel, job, since_ns } = self.due.take(place);
+        let since_ns = since_ns.unwrap_or(self.now);
+        self.bring_token(channel, Token { since_ns, job });
     }
 
     /// A token comes from outside: where whoever brings it is, or, if nobody is known to, at the

@@ -84,9 +84,10 @@ impl Machine<'_> {
             Op::Recv { channel, n } => self.receive(task, ChannelId(channel), n),
             Op::Serve { channel } => self.receive(task, ChannelId(channel), 1),
             Op::Post { channel, .. } => self.send(task, ChannelId(channel), 1),
-            Op::After { delay, channel, job } => {
+            Op::After { delay, channel, job, keep } => {
                 let ns = self.draw(task, delay);
-                self.comes_after(ns, ChannelId(channel), job);
+                let since_ns = keep.then_some(self.tasks[task].request_start_ns);
+                self.comes_after(ns, ChannelId(channel), job, since_ns);
             }
             Op::Fork { kind } => {
                 let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);

@@ -440,6 +440,8 @@ pub enum Op {
         channel: ChannelIx,
         /// What is to be done.
         job: JobIx,
+        /// Its request is the poster's, and started when that did.
+        keep: bool,
     },
     /// Start one new task of this kind in the caller's group.
     Fork {

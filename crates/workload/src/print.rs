@@ -259,9 +259,10 @@ impl Printer<'_> {
             Op::Post { channel, job } => {
                 format!("{{ {} }},", self.posted(channel, job))
             }
-            Op::After { delay, channel, job } => {
+            Op::After { delay, channel, job, keep } => {
                 let posted = self.posted(channel, job);
-                format!("{{ after = {}, {posted} }},", self.span(delay))
+                let keep = if keep { ", keep = true" } else { "" };
+                format!("{{ after = {}, {posted}{keep} }},", self.span(delay))
             }
             Op::Fork { kind } => format!("{{ fork = {} }},", quote(self.task_name(kind))),
             Op::WaitChildren => "{ wait = \"children\" },".to_owned(),

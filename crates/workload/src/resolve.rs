@@ -374,11 +374,13 @@ impl Resolver {
             What::Serve { channel } => {
                 Op::Serve { channel: find(&self.channels, "channel", channel)? }
             }
-            What::Post { after, job, channel } => {
+            What::Post { after, job, channel, keep } => {
                 let job = find(&self.jobs, "job", job)?;
                 let channel = find(&self.channels, "channel", channel)?;
                 match after {
-                    Some(delay) => Op::After { delay: self.span(delay, at), channel, job },
+                    Some(delay) => {
+                        Op::After { delay: self.span(delay, at), channel, job, keep: *keep }
+                    }
                     None => Op::Post { channel, job },
                 }
             }

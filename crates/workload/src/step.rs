@@ -52,6 +52,8 @@ pub(crate) enum What {
         after: Option<Length>,
         job: String,
         channel: String,
+        /// The token's request is the poster's, though it comes later.
+        keep: bool,
     },
     Fork {
         kind: String,
@@ -184,7 +186,7 @@ pub fn serve(channel: impl Into<String>) -> Step {
 
 /// Put a token that carries a job in a channel. Its request is the one under way.
 pub fn post(job: impl Into<String>, channel: impl Into<String>) -> Step {
-    step(What::Post { after: None, job: job.into(), channel: channel.into() })
+    step(What::Post { after: None, job: job.into(), channel: channel.into(), keep: false })
 }
 
 /// Have a token that carries a job come to a channel so much later. Its request starts then.
@@ -193,7 +195,18 @@ pub fn post_after(
     job: impl Into<String>,
     channel: impl Into<String>,
 ) -> Step {
-    step(What::Post { after: Some(delay.into()), job: job.into(), channel: channel.into() })
+    let after = Some(delay.into());
+    step(What::Post { after, job: job.into(), channel: channel.into(), keep: false })
+}
+
+/// The same, but the request is still that of the task that executes it.
+pub fn go_on_after(
+    delay: impl Into<Length>,
+    job: impl Into<String>,
+    channel: impl Into<String>,
+) -> Step {
+    let after = Some(delay.into());
+    step(What::Post { after, job: job.into(), channel: channel.into(), keep: true })
 }
 
 /// Start one new task of that kind.

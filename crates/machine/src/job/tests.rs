@@ -110,7 +110,7 @@ fn an_open_loop_of_equal_work_waits_as_in_an_m_d_1_queue() {
 
 #[test]
 fn places_are_given_out_again_and_are_not_more_than_so_many() {
-    let coming = |job| Coming { channel: ChannelId(0), job };
+    let coming = |job| Coming { channel: ChannelId(0), job, since_ns: None };
     let mut due = Due::default();
     assert_eq!((due.put(coming(1)), due.put(coming(2))), (Some(0), Some(1)));
     assert_eq!(due.take(0).job, 1);

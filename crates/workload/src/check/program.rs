@@ -224,7 +224,7 @@ impl<'a> Walk<'a> {
                 reference(spot, "to", channel, workload.channels.len())?;
                 reference(spot, "post", job, workload.jobs.len())
             }
-            Op::After { delay, channel, job } => {
+            Op::After { delay, channel, job, .. } => {
                 span(workload, spot, "after", delay)?;
                 reference(spot, "to", channel, workload.channels.len())?;
                 reference(spot, "post", job, workload.jobs.len())?;

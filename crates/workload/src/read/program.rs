@@ -28,8 +28,8 @@ const VERBS: [(&str, &[&str]); 26] = [
     ("send", &["send", "n"]),
     ("recv", &["recv", "n"]),
     ("serve", &["serve"]),
-    ("post", &["post", "to", "after"]),
-    ("after", &["post", "to", "after"]),
+    ("post", &["post", "to", "after", "keep"]),
+    ("after", &["post", "to", "after", "keep"]),
     ("fork", &["fork"]),
     ("wait", &["wait"]),
     ("exit", &["exit"]),
@@ -131,6 +131,7 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<What> {
             after: fields.value("after").map(|delay| read_length(delay, "after")).transpose()?,
             job: fields.name("post")?,
             channel: fields.name("to")?,
+            keep: fields.flag("keep")?.unwrap_or(false),
         },
         "fork" => What::Fork { kind: named()? },
         "wait" => {
