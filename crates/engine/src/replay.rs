@@ -12,7 +12,7 @@ use crate::world::{Model, Running};
 use cpumax_limit::Rules;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Outcome, TaskOutcome};
-use cpumax_recording::{Clock, Recording, Selection, Selector, Summary};
+use cpumax_recording::{Clock, Recording, Selection, Selector, Service, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload, as_name};
 use serde::Serialize;
@@ -61,7 +61,8 @@ impl Request {
             _ => false,
         };
         let limited = if is_recorded { Vec::new() } else { self.group.clone() };
-        Selection { limited, group: CHOSEN.to_owned(), clocks: open.chain(closed).collect() }
+        let clocks = open.chain(closed).collect();
+        Selection { limited, group: CHOSEN.to_owned(), clocks, clients: None }
     }
 }
 
@@ -76,6 +77,7 @@ pub struct Replay {
     group: GroupIx,
     work_ns: u64,
     threads: usize,
+    service: Option<Service>,
 }
 
 impl Replay {
@@ -89,19 +91,19 @@ impl Replay {
         if summary.span_ns > MAX_DURATION_NS {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
-        let selection = request.selection(&summary);
+        let mut selection = request.selection(&summary);
         let shows = format!("Threads recorded in {name}.");
-        let workload = recording.workload(&selection)?;
-        let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
         let patterns: Vec<String> = request.group.iter().map(ToString::to_string).collect();
-        let group = if selection.limited.is_empty() {
-            let chosen = path.or_else(|| patterns.into_iter().next());
-            let path = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
-            recorded::find_group(&workload, &path)?
-        } else {
-            recorded::find_group(&workload, CHOSEN)
-                .map_err(|_| Error::NoThread { patterns: patterns.join(" ") })?
-        };
+        let recorded = selection.limited.is_empty();
+        if recorded {
+            let chosen = path.or_else(|| patterns.first().cloned());
+            selection.group = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
+        }
+        let (workload, service) = recording.import(&selection)?;
+        let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
+        let group = recorded::find_group(&workload, &selection.group).map_err(|error| {
+            if recorded { error } else { Error::NoThread { patterns: patterns.join(" ") } }
+        })?;
         let limited: BTreeSet<&str> =
             recorded::tasks_in(&workload, group).iter().map(|task| task.name.as_str()).collect();
         let work_ns = summary
@@ -112,12 +114,17 @@ impl Replay {
             .sum();
         let threads = limited.len();
         let workload = Arc::new(recorded::label_by_kind(workload, group)?);
-        let mut replay =
-            Replay { summary, limits: request.limits.clone(), workload, group, work_ns, threads };
+        let limits = request.limits.clone();
+        let mut replay = Replay { summary, limits, workload, group, work_ns, threads, service };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
         }
         Ok(replay)
+    }
+
+    /// What is known of the requests that the limited group answered.
+    pub fn service(&self) -> Option<&Service> {
+        self.service.as_ref()
     }
 
     /// What is in the recording, and what was repaired.

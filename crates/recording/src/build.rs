@@ -2,17 +2,23 @@
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
+use crate::requests::evidence::Loop;
+use crate::requests::guess::Guess;
+use crate::requests::{Exchange, Known, Service};
 use crate::selector::{Selector, Subject};
 use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::{
-    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec,
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
     Parts, Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::BTreeMap;
 
+mod guessed;
+pub(crate) mod jobs;
 mod kernel_threads;
 mod program;
+mod sections;
 
 /// Of the name of a thread, as much as leaves room for what stands beside it.
 const MOST_COMM_BYTES: usize = 200;
@@ -28,6 +34,8 @@ pub struct Selection {
     /// Threads whose timers are known to follow a clock or to be lengths of time. The first match
     /// counts.
     pub clocks: Vec<(Selector, Clock)>,
+    /// How clients are known to ask; `None`: as the recording shows.
+    pub clients: Option<Loop>,
 }
 
 /// How a thread waits for time to pass.
@@ -50,6 +58,12 @@ struct Places {
     arrivals: Vec<Option<ChannelIx>>,
     /// Who starts the thread, if one of the tasks does.
     parents: Vec<Option<u32>>,
+    /// Filled by requests, of threads that serve them.
+    inboxes: Vec<Option<ChannelIx>>,
+    /// Whether the thread serves one connection only.
+    serves_one: Vec<bool>,
+    /// Threads whose bursts are no requests, as the group's requests are known.
+    silent: Vec<bool>,
 }
 
 impl Recording {
@@ -61,10 +75,22 @@ impl Recording {
     /// # Errors
     /// The recording is larger or longer than a workload may be, or has groups that none may have.
     pub fn workload(&self, selection: &Selection) -> Result<Workload, cpumax_workload::Error> {
-        self.parts(selection).try_into()
+        self.parts(selection).0.try_into()
     }
 
-    fn parts(&self, selection: &Selection) -> Parts {
+    /// The same, and what is known of the requests that the limited group answered.
+    ///
+    /// # Errors
+    /// As [`Recording::workload`].
+    pub fn import(
+        &self,
+        selection: &Selection,
+    ) -> Result<(Workload, Option<Service>), cpumax_workload::Error> {
+        let (parts, service) = self.parts(selection);
+        Ok((parts.try_into()?, service))
+    }
+
+    fn parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
         let names = self.names();
         let included: Vec<usize> =
             (0..self.threads.len()).filter(|ix| self.is_included(*ix)).collect();
@@ -75,6 +101,9 @@ impl Recording {
             messages: vec![None; self.threads.len()],
             arrivals: vec![None; self.threads.len()],
             parents: self.parents(),
+            inboxes: vec![None; self.threads.len()],
+            serves_one: vec![false; self.threads.len()],
+            silent: vec![false; self.threads.len()],
         };
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
@@ -84,6 +113,12 @@ impl Recording {
         }
         let plans: Vec<(usize, Vec<Plan>)> =
             included.iter().map(|ix| (*ix, self.plans(*ix, &names, selection, &places))).collect();
+        let inside = self.inside(&names, selection);
+        let known = self.known(&inside);
+        if let Some(known) = &known {
+            known.pools(self, &inside).add(&mut places, &mut workload);
+            places.silent.clone_from(&inside);
+        }
         for (ix, plans) in &plans {
             self.add_channels(*ix, &names[*ix], plans, &mut places, &mut workload);
         }
@@ -91,7 +126,43 @@ impl Recording {
             let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
             workload.tasks.push(task);
         }
-        workload
+        let service = known.map(|mut known| {
+            let (sections, served) = match &mut known {
+                Known::Recorded(exchange) => {
+                    (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
+                }
+                Known::Guessed(guess) => self.guessed(guess, &places),
+            };
+            let service = Service::of(&known, &served, selection);
+            let open = service.clients == Loop::Open;
+            self.add_jobs(&served, open, sections, &places, &mut workload);
+            service
+        });
+        (workload, service)
+    }
+
+    /// What is known of the requests of the group, if anything.
+    fn known(&self, inside: &[bool]) -> Option<Known> {
+        let exchange = Exchange::of(self, inside);
+        if !exchange.connections.is_empty() {
+            return Some(Known::Recorded(exchange));
+        }
+        Guess::of(self, inside).map(Known::Guessed)
+    }
+
+    /// Which threads are in the group that is to be limited.
+    fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
+        let group = match (&selection.group[..], selection.limited.is_empty()) {
+            ("", true) => return vec![false; self.threads.len()],
+            ("", false) => "/limited",
+            (group, _) => group.trim_end_matches('/'),
+        };
+        let below = |path: String| {
+            path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let inside =
+            |ix| self.is_included(ix) && self.place(ix, names, selection).is_some_and(below);
+        (0..self.threads.len()).map(inside).collect()
     }
 
     /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another
@@ -243,6 +314,9 @@ impl Recording {
         if plans.contains(&Plan::Message) {
             places.messages[ix] = Some(channel("to"));
         }
+        if places.inboxes[ix].is_some() {
+            return;
+        }
         let waits = self.threads[ix].waits.iter().zip(plans);
         let times: Vec<u64> = waits
             .filter(|(_, plan)| **plan == Plan::Arrival)
@@ -274,9 +348,10 @@ impl Recording {
     ) -> TaskSpec {
         let thread = &self.threads[ix];
         let kernel = self.is_kernel(thread);
-        let parent = places.parents[ix].map(|parent| parent as usize);
+        let inbox = places.inboxes[ix];
+        let parent = places.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
         let start_ns = match thread.birth {
-            _ if parent.is_some() => 0,
+            _ if parent.is_some() || inbox.is_some() => 0,
             Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
         };
         let moved = parent.is_some_and(|parent| places.groups[parent] != places.groups[ix]);
@@ -296,7 +371,14 @@ impl Recording {
             start_ns,
             stagger_ns: 0,
             slice_ns: None,
-            program: self.program(ix, kernel, moved, plans, places),
+            program: match inbox {
+                Some(channel) => vec![
+                    Op::LoopStart { times: u64::MAX, end: 2 },
+                    Op::Serve { channel },
+                    Op::LoopEnd { start: 0 },
+                ],
+                None => self.program(ix, kernel, moved, !places.silent[ix], plans, places),
+            },
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::Machine;
-use crate::thread::{Edge, Thread};
+use crate::thread::{Edge, Io, Thread};
 use crate::timeline::{EventCost, Timeline};
 use crate::{perf_data, perf_script};
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ pub struct Recording {
     pub(crate) edges: Vec<Edge>,
     /// The process that started a process, where perf tells.
     pub(crate) parent_pids: BTreeMap<i32, i32>,
+    pub(crate) ios: Vec<Io>,
     /// Paths of control groups by perf's ids.
     pub(crate) groups: BTreeMap<u64, String>,
     pub(crate) machine: Machine,
@@ -153,6 +154,7 @@ fn assemble(
         parent_pids: parent_pids(&timeline.threads),
         threads: timeline.threads,
         edges: timeline.edges,
+        ios: timeline.ios,
         groups: timeline.groups,
         machine: timeline.machine,
         defects: timeline.defects,

@@ -3,6 +3,7 @@
 mod behaviour {
     mod implausible;
     mod refuses;
+    mod requests;
     mod robust;
     mod same_either_way;
     mod text;

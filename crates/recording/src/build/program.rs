@@ -9,7 +9,8 @@ use crate::classify::Plan;
 use crate::thread::{Birth, Step, Wait};
 use cpumax_workload::{Op, Span, Target};
 
-struct Builder {
+/// Turns what a thread did into instructions.
+pub(super) struct Builder {
     ops: Vec<Op>,
     /// A kernel thread: all it does is in the kernel.
     kernel: bool,
@@ -19,39 +20,38 @@ struct Builder {
     entered: bool,
     /// Time run since the last instruction, ns.
     run_ns: u64,
+    /// Time run in all, ns.
+    work_ns: u64,
+    /// Requests are marked.
+    marks: bool,
     /// A request has begun.
     in_request: bool,
 }
 
 impl Recording {
-    /// `moved`: the thread is in another group than the one that forks it.
+    /// `moved`: the thread is in another group than the one that forks it. `marks`: each time from a
+    /// wakeup to the next wait is a request.
     pub(super) fn program(
         &self,
         ix: usize,
         kernel: bool,
         moved: bool,
+        marks: bool,
         plans: &[Plan],
         places: &Places,
     ) -> Vec<Op> {
         let thread = &self.threads[ix];
-        let mut builder = Builder {
-            ops: Vec::with_capacity(thread.steps.len() * 3 / 2),
-            kernel,
-            inside: !kernel && thread.starts_in_kernel.unwrap_or(false),
-            entered: false,
-            run_ns: 0,
-            in_request: false,
-        };
+        let inside = !kernel && thread.starts_in_kernel.unwrap_or(false);
+        let mut builder = Builder::new(kernel, inside, marks);
         if moved {
             builder.ops.push(Op::Move { who: Target::Myself, group: places.groups[ix] });
         }
         if matches!(thread.birth, Birth::Forked { .. }) {
-            builder.ops.push(Op::Begin);
-            builder.in_request = true;
+            builder.begin();
         }
         for step in &thread.steps {
             match *step {
-                Step::Run(ns) => builder.run_ns = builder.run_ns.saturating_add(ns),
+                Step::Run(ns) => builder.run(ns),
                 Step::SysEnter => builder.enter(),
                 Step::SysExit => builder.exit(),
                 Step::Wake(edge) => {
@@ -60,11 +60,13 @@ impl Recording {
                     }
                 }
                 Step::Fork(child) => {
-                    let starts = places.parents[child as usize] == Some(ix as u32);
+                    let starts = places.parents[child as usize] == Some(ix as u32)
+                        && places.inboxes[child as usize].is_none();
                     if let Some(kind) = places.tasks[child as usize].filter(|_| starts) {
                         builder.act(Op::Fork { kind });
                     }
                 }
+                Step::Io(_) => {}
                 Step::Wait(wait) => {
                     let wait_op =
                         wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], places);
@@ -79,6 +81,47 @@ impl Recording {
 }
 
 impl Builder {
+    /// `inside`: it is in a system call.
+    pub fn new(kernel: bool, inside: bool, marks: bool) -> Builder {
+        Builder {
+            ops: Vec::new(),
+            kernel,
+            inside,
+            entered: false,
+            run_ns: 0,
+            work_ns: 0,
+            marks,
+            in_request: false,
+        }
+    }
+
+    pub fn run(&mut self, ns: u64) {
+        self.run_ns = self.run_ns.saturating_add(ns);
+        self.work_ns = self.work_ns.saturating_add(ns);
+    }
+
+    fn begin(&mut self) {
+        if self.marks {
+            self.ops.push(Op::Begin);
+            self.in_request = true;
+        }
+    }
+
+    /// How many instructions there are so far.
+    pub fn here(&mut self) -> usize {
+        self.flush();
+        self.ops.len()
+    }
+
+    /// The instructions so far, whole for themselves, and how long they run, ns.
+    pub fn cut(&mut self) -> (Vec<Op>, u64) {
+        self.flush();
+        if std::mem::take(&mut self.entered) {
+            self.ops.push(Op::ExitKernel);
+        }
+        (std::mem::take(&mut self.ops), std::mem::take(&mut self.work_ns))
+    }
+
     /// Writes down the time run so far.
     fn flush(&mut self) {
         let span = Span::Fixed(std::mem::take(&mut self.run_ns));
@@ -89,14 +132,14 @@ impl Builder {
         }
     }
 
-    fn enter(&mut self) {
+    pub fn enter(&mut self) {
         if !self.kernel && !self.inside {
             self.flush();
             self.inside = true;
         }
     }
 
-    fn exit(&mut self) {
+    pub fn exit(&mut self) {
         if self.kernel || !self.inside {
             return;
         }
@@ -108,7 +151,7 @@ impl Builder {
     }
 
     /// Does something that is not just passing time.
-    fn act(&mut self, op: Op) {
+    pub fn act(&mut self, op: Op) {
         if self.inside && !self.entered {
             self.ops.push(Op::EnterKernel);
             self.entered = true;
@@ -122,7 +165,7 @@ impl Builder {
             self.act(Op::Done);
         }
         self.act(op);
-        self.in_request = true;
+        self.in_request = self.marks;
     }
 
     /// The end of the recording cuts a request short; the end of a thread completes it.

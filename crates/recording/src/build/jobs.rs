@@ -1,0 +1,212 @@
+//! Requests as jobs: each section of a thread that serves is work that a token carries, and whoever
+//! of the threads that serve its connection is free takes the token.
+//!
+//! Threads that read from the same connections are one pool with one queue. A closed client sends
+//! the next request so long after the answer to the last one as was recorded; an open one sends
+//! each at its time, whatever came of those before.
+
+use super::Places;
+use super::sections::{Section, Tag};
+use crate::recording::Recording;
+use crate::requests::guess::Guess;
+use crate::requests::{Exchange, Request};
+use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
+use std::collections::BTreeMap;
+
+/// Threads that serve, by pool.
+pub(crate) struct Pools {
+    /// By index of the thread; `None`: it does not serve.
+    pub of: Vec<Option<u32>>,
+    pub count: u32,
+    /// Whether the thread serves one connection only.
+    pub alone: Vec<bool>,
+}
+
+impl Pools {
+    /// Adds their channels.
+    pub(super) fn add(&self, places: &mut Places, workload: &mut Parts) {
+        let first = workload.channels.len() as ChannelIx;
+        for pool in 0..self.count {
+            let name = format!("requests of pool {}", pool + 1);
+            workload.channels.push(ChannelSpec { name, capacity: u64::MAX });
+        }
+        places.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
+        places.serves_one.clone_from(&self.alone);
+    }
+
+    pub fn of(recording: &Recording, exchange: &Exchange, inside: &[bool]) -> Pools {
+        let threads = recording.threads.len();
+        let mut root: Vec<usize> = (0..threads).collect();
+        let mut serves: Vec<Option<u32>> = vec![None; threads];
+        let mut alone = vec![true; threads];
+        let mut first: BTreeMap<u32, usize> = BTreeMap::new();
+        for (connection, one) in exchange.connections.iter().enumerate() {
+            for (end, at) in one.ends.iter().flat_map(|end| {
+                exchange.ends.ends[*end as usize].moves.iter().map(move |at| (*end, *at))
+            }) {
+                let thread = recording.ios[at as usize].thread as usize;
+                if !inside[thread] {
+                    continue;
+                }
+                alone[thread] &= serves[thread].is_none_or(|other| other == connection as u32);
+                serves[thread] = Some(connection as u32);
+                let first = *first.entry(end).or_insert(thread);
+                let (a, b) = (find(&mut root, thread), find(&mut root, first));
+                root[a.max(b)] = a.min(b);
+            }
+        }
+        let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
+        let of = (0..threads).map(|thread| {
+            serves[thread]?;
+            let next = numbers.len() as u32;
+            Some(*numbers.entry(find(&mut root, thread)).or_insert(next))
+        });
+        let of = of.collect();
+        Pools { of, count: numbers.len() as u32, alone }
+    }
+}
+
+impl Pools {
+    /// Threads that clients wake directly serve their own; others share the work of their process.
+    pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
+        let mut of = vec![None; recording.threads.len()];
+        let mut alone = vec![false; recording.threads.len()];
+        let mut numbers: BTreeMap<(bool, i32), u32> = BTreeMap::new();
+        for (&ix, server) in &guess.servers {
+            let thread = &recording.threads[ix];
+            let direct = server.is_direct();
+            let key = (direct, if direct { thread.tid } else { thread.pid.unwrap_or(thread.tid) });
+            let next = numbers.len() as u32;
+            of[ix] = Some(*numbers.entry(key).or_insert(next));
+            alone[ix] = server.single;
+        }
+        Pools { of, count: numbers.len() as u32, alone }
+    }
+}
+
+fn find(root: &mut [usize], mut at: usize) -> usize {
+    while root[at] != at {
+        root[at] = root[root[at]];
+        at = root[at];
+    }
+    at
+}
+
+/// Makes the jobs of one group.
+struct Assembly<'a> {
+    first_ns: u64,
+    /// The requests of each connection.
+    served: &'a [Vec<Request>],
+    places: &'a Places,
+    open: bool,
+    sections: Vec<Section>,
+    /// Sections of each request, in order of time.
+    of: BTreeMap<Tag, Vec<usize>>,
+    /// Tokens from outside: channel, time, job.
+    arrivals: BTreeMap<ChannelIx, Vec<(u64, JobIx)>>,
+}
+
+impl Recording {
+    /// Adds the jobs and what brings the first of them.
+    pub(super) fn add_jobs(
+        &self,
+        served: &[Vec<Request>],
+        open: bool,
+        mut sections: Vec<Section>,
+        places: &Places,
+        workload: &mut Parts,
+    ) {
+        sections.sort_by_key(|section| (section.start_ns, section.thread));
+        let mut of: BTreeMap<Tag, Vec<usize>> = BTreeMap::new();
+        for (at, section) in sections.iter().enumerate() {
+            if let Some(tag) = section.request {
+                of.entry(tag).or_default().push(at);
+            }
+        }
+        let (first_ns, arrivals) = (self.first_ns, BTreeMap::new());
+        let mut assembly = Assembly { first_ns, served, places, open, sections, of, arrivals };
+        assembly.link();
+        assembly.finish(workload);
+    }
+}
+
+impl Assembly<'_> {
+    fn inbox(&self, section: usize) -> ChannelIx {
+        self.places.inboxes[self.sections[section].thread].unwrap_or_default()
+    }
+
+    fn arrives(&mut self, section: usize, at_ns: u64) {
+        let inbox = self.inbox(section);
+        self.arrivals.entry(inbox).or_default().push((at_ns, section as JobIx));
+    }
+
+    /// Has each section bring the next.
+    fn link(&mut self) {
+        let mut last: Option<(Tag, usize)> = None;
+        for (tag, sections) in std::mem::take(&mut self.of) {
+            for pair in sections.windows(2) {
+                let (one, next) = (pair[0], pair[1]);
+                let gap_ns = self.sections[next].start_ns.saturating_sub(self.sections[one].end_ns);
+                let (channel, job) = (self.inbox(next), next as JobIx);
+                let op = match gap_ns {
+                    0 => Op::Post { channel, job },
+                    ns => Op::After { delay: Span::Fixed(ns), channel, job, keep: true },
+                };
+                self.sections[one].ops.push(op);
+            }
+            let (Some(&first), Some(&end)) = (sections.first(), sections.last()) else { continue };
+            let requests = &self.served[tag.0 as usize];
+            let arrived_ns = requests[tag.1 as usize].arrived_ns;
+            match last.filter(|(before, _)| before.0 == tag.0 && !self.open) {
+                None => self.arrives(first, arrived_ns),
+                Some((before, answer)) => {
+                    let answered_ns = requests[before.1 as usize].answered_ns;
+                    let delay = Span::Fixed(arrived_ns.saturating_sub(answered_ns).max(1));
+                    let (channel, job) = (self.inbox(first), first as JobIx);
+                    self.at_answer(answer, Op::After { delay, channel, job, keep: false });
+                }
+            }
+            let answer = sections.iter().rfind(|at| self.sections[**at].answer_at.is_some());
+            let answer = *answer.unwrap_or(&end);
+            self.at_answer(answer, Op::Done);
+            last = Some((tag, answer));
+        }
+        for at in 0..self.sections.len() {
+            if self.sections[at].request.is_none() {
+                let at_ns = self.sections[at].start_ns.saturating_sub(self.first_ns);
+                self.arrives(at, at_ns);
+            }
+        }
+    }
+
+    /// Puts an instruction where the answer has been sent, behind those that are there already.
+    fn at_answer(&mut self, section: usize, op: Op) {
+        let section = &mut self.sections[section];
+        let at = section.answer_at.unwrap_or(section.ops.len());
+        section.ops.insert(at, op);
+        section.answer_at = Some(at + 1);
+    }
+
+    fn finish(self, workload: &mut Parts) {
+        for (at, section) in self.sections.into_iter().enumerate() {
+            let name = match section.request {
+                Some((connection, number)) => format!("request {connection}.{number} ({at})"),
+                None => format!("other work ({at})"),
+            };
+            workload.jobs.push(JobSpec { name, program: section.ops });
+        }
+        for (channel, mut tokens) in self.arrivals {
+            tokens.sort_unstable();
+            let (times, jobs) = tokens.into_iter().unzip();
+            workload.sources.push(Source {
+                name: format!("arrivals of {}", workload.channels[channel as usize].name),
+                channel,
+                count: u64::MAX,
+                arrivals: Arrivals::At(times),
+                start_ns: 0,
+                jobs,
+                lossy: false,
+            });
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What a thread that serves requests does, cut into sections, each of which belongs to one
+//! request.
+//!
+//! A section begins where the thread is woken or where it has read the next request, and ends where
+//! it waits for something new or has read another request. A wait in the middle of a request, with
+//! nothing else served meanwhile, is part of the section. Work that belongs to no request is added
+//! to the next section of the thread.
+
+use super::Places;
+use super::program::Builder;
+use crate::classify::Plan;
+use crate::recording::Recording;
+use crate::requests::Exchange;
+use crate::syscalls::Transfer;
+use crate::thread::{Cause, Step, Wait};
+use cpumax_workload::{Op, Span};
+
+/// A request: its connection and its number there.
+pub(super) type Tag = (u32, u32);
+
+/// A piece of a thread's work.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// Index of the thread.
+    pub thread: usize,
+    /// `None`: no request's.
+    pub request: Option<Tag>,
+    pub ops: Vec<Op>,
+    pub work_ns: u64,
+    /// On the clock of the recording.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Where in `ops` the answer has been sent.
+    pub answer_at: Option<usize>,
+}
+
+/// Which transfers belong to which request.
+pub(super) struct Tags {
+    /// By index of the transfer.
+    of: Vec<Option<Tag>>,
+    /// Whether it is the last write of the answer.
+    answers: Vec<bool>,
+}
+
+impl Tags {
+    pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
+        let mut tags =
+            Tags { of: vec![None; recording.ios.len()], answers: vec![false; recording.ios.len()] };
+        for (connection, one) in exchange.connections.iter().enumerate() {
+            let mut next = 0;
+            let ends = one.ends.iter().map(|end| &exchange.ends.ends[*end as usize]);
+            for &at in ends.flat_map(|end| &end.moves) {
+                if one.requests.get(next).is_some_and(|request| request.read == at) {
+                    next += 1;
+                }
+                if next > 0 && at <= one.requests[next - 1].answer.max(one.requests[next - 1].read)
+                {
+                    tags.of[at as usize] = Some((connection as u32, next as u32 - 1));
+                }
+            }
+            for request in &one.requests {
+                tags.answers[request.answer as usize] = true;
+            }
+        }
+        tags
+    }
+}
+
+/// What is to be done at the end of the system call.
+enum AtExit {
+    Nothing,
+    /// A request has been read.
+    Begin(Tag, u64),
+    /// An answer has been sent.
+    Answer,
+}
+
+struct Cutter<'a> {
+    recording: &'a Recording,
+    places: &'a Places,
+    tags: &'a Tags,
+    plans: &'a [Plan],
+    ix: usize,
+    builder: Builder,
+    request: Option<Tag>,
+    start_ns: u64,
+    answer_at: Option<usize>,
+    at_exit: AtExit,
+    done: Vec<Section>,
+}
+
+impl Recording {
+    /// The sections of all threads that serve, by recorded requests.
+    pub(super) fn recorded_sections(
+        &self,
+        exchange: &Exchange,
+        plans: &[(usize, Vec<Plan>)],
+        places: &Places,
+    ) -> Vec<Section> {
+        let tags = Tags::of(self, exchange);
+        let serving = plans.iter().filter(|(ix, _)| places.inboxes[*ix].is_some());
+        serving.flat_map(|(ix, plans)| self.sections(*ix, plans, places, &tags)).collect()
+    }
+
+    /// The sections of a thread, in order of time.
+    fn sections(&self, ix: usize, plans: &[Plan], places: &Places, tags: &Tags) -> Vec<Section> {
+        let thread = &self.threads[ix];
+        let mut cutter = Cutter {
+            recording: self,
+            places,
+            tags,
+            plans,
+            ix,
+            builder: Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false),
+            request: None,
+            start_ns: self.first_ns,
+            answer_at: None,
+            at_exit: AtExit::Nothing,
+            done: Vec::new(),
+        };
+        let next = cutter.next_requests();
+        for (step, next) in thread.steps.iter().zip(next) {
+            cutter.step(*step, next);
+        }
+        cutter.close(self.last_ns, self.last_ns);
+        carry(cutter.done)
+    }
+}
+
+impl Cutter<'_> {
+    /// Of each step: the request that the thread deals with next, and whether it asks before which
+    /// descriptors are ready.
+    fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
+        let thread = &self.recording.threads[self.ix];
+        let (mut tag, mut polls) = (None, false);
+        let mut next = vec![(None, false); thread.steps.len()];
+        for (at, step) in thread.steps.iter().enumerate().rev() {
+            next[at] = (tag, polls);
+            match *step {
+                Step::Io(io) => {
+                    tag = self.tags.of[io as usize].or(tag);
+                    polls = self.recording.ios[io as usize].kind == Transfer::Poll;
+                }
+                Step::Wait(_) => polls = false,
+                _ => {}
+            }
+        }
+        next
+    }
+
+    fn step(&mut self, step: Step, (next, polls): (Option<Tag>, bool)) {
+        match step {
+            Step::Run(ns) => self.builder.run(ns),
+            Step::SysEnter => self.builder.enter(),
+            Step::SysExit => {
+                self.builder.exit();
+                match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
+                    AtExit::Nothing => {}
+                    AtExit::Begin(tag, now_ns) => {
+                        self.close(now_ns, now_ns);
+                        self.request = Some(tag);
+                    }
+                    AtExit::Answer => self.answer_at = Some(self.builder.here()),
+                }
+            }
+            Step::Wake(edge) => {
+                if let Some(channel) = self.recording.is_message(edge, self.places) {
+                    self.builder.act(Op::Send { channel, n: 1 });
+                }
+            }
+            // Whoever is started serves from the beginning.
+            Step::Fork(_) => {}
+            Step::Io(io) => self.io(io),
+            Step::Wait(wait) => {
+                let wait = wait as usize;
+                let of = self.recording.threads[self.ix].waits[wait];
+                let alone = self.places.serves_one[self.ix];
+                let goes_on = self.request.is_some()
+                    && self.answer_at.is_none()
+                    && next == self.request
+                    && (alone || !polls);
+                if goes_on {
+                    if let Some(op) = self.wait_op(&of, self.plans[wait]) {
+                        self.builder.act(op);
+                    }
+                } else {
+                    self.close(of.start_ns, of.end_ns);
+                }
+            }
+        }
+    }
+
+    fn io(&mut self, io: u32) {
+        let Some(tag) = self.tags.of[io as usize] else { return };
+        let of = &self.recording.ios[io as usize];
+        let other = self.request.is_some_and(|request| request != tag);
+        if of.kind == Transfer::Read && (other || self.answer_at.is_some()) {
+            self.at_exit = AtExit::Begin(tag, of.left_ns);
+            return;
+        }
+        if other {
+            self.close(of.entered_ns, of.entered_ns);
+        }
+        self.request = Some(tag);
+        if self.tags.answers[io as usize] && of.kind == Transfer::Write {
+            self.at_exit = AtExit::Answer;
+        }
+    }
+
+    /// How it waits in the middle of a request. Who waits for somebody who serves, too, waits for a
+    /// lock or for the CPU: neither is as long under a limit as it was recorded.
+    fn wait_op(&self, wait: &Wait, plan: Plan) -> Option<Op> {
+        let Cause::Thread { edge } = wait.cause else {
+            return Some(Op::Sleep(Span::Fixed((wait.end_ns - wait.start_ns).max(1))));
+        };
+        let waker = self.recording.edges[edge as usize].waker as usize;
+        if self.places.inboxes[waker].is_some() {
+            return None;
+        }
+        match self.places.messages[self.ix] {
+            Some(channel) if plan == Plan::Message => Some(Op::Recv { channel, n: 1 }),
+            _ => Some(Op::Sleep(Span::Fixed((wait.end_ns - wait.start_ns).max(1)))),
+        }
+    }
+
+    fn close(&mut self, end_ns: u64, next_ns: u64) {
+        if matches!(self.at_exit, AtExit::Answer) {
+            self.answer_at = Some(self.builder.here());
+        }
+        self.at_exit = AtExit::Nothing;
+        let (ops, work_ns) = self.builder.cut();
+        self.done.push(Section {
+            thread: self.ix,
+            request: self.request.take(),
+            ops,
+            work_ns,
+            start_ns: self.start_ns,
+            end_ns,
+            answer_at: self.answer_at.take(),
+        });
+        self.start_ns = next_ns;
+    }
+}
+
+/// Adds what belongs to no request to the section behind it, unless it is much longer than those.
+pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
+    let owned = sections.iter().filter(|section| section.request.is_some());
+    let (count, work_ns) = owned.fold((0, 0u64), |(n, ns), s| (n + 1, ns + s.work_ns));
+    let most_ns = (4 * work_ns / u64::max(count, 1)).max(2_000_000);
+    let mut kept: Vec<Section> = Vec::new();
+    let mut before: Option<Section> = None;
+    for mut section in sections {
+        if section.request.is_none() {
+            match &mut before {
+                Some(before) if before.work_ns + section.work_ns <= most_ns => {
+                    before.ops.append(&mut section.ops);
+                    before.work_ns += section.work_ns;
+                }
+                _ => kept.extend(before.replace(section)),
+            }
+            continue;
+        }
+        if let Some(mut before) = before.take() {
+            if before.work_ns <= most_ns {
+                section.answer_at = section.answer_at.map(|at| at + before.ops.len());
+                before.ops.append(&mut section.ops);
+                section.ops = before.ops;
+                section.work_ns += before.work_ns;
+            } else {
+                kept.push(before);
+            }
+        }
+        kept.push(section);
+    }
+    kept.extend(before);
+    kept.retain(|section| !section.ops.is_empty());
+    kept
+}

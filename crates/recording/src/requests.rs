@@ -1,0 +1,270 @@
+//! Requests: what comes in on a connection, is worked on and is answered.
+//!
+//! Only what crosses the border of the limited group counts: a connection whose one end is a thread
+//! of the group that reads before it writes, and whose other end is elsewhere, on this machine or
+//! not. A request is what is read there until something is written, and its answer what is written
+//! until something is read. It arrives when the client began to write it; where that was not
+//! recorded, when it woke who reads it, or, if it found him busy, between the two times at which he
+//! asked what there was.
+
+use crate::build::Selection;
+use crate::build::jobs::Pools;
+use crate::recording::Recording;
+use crate::syscalls::Transfer;
+use crate::thread::{Io, Step};
+use std::collections::BTreeMap;
+
+pub(crate) mod endpoints;
+pub(crate) mod evidence;
+pub(crate) mod guess;
+
+use endpoints::{EndIx, Ends};
+use evidence::{Evidence, Loop};
+use guess::Guess;
+
+/// A request that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// Number of its connection.
+    pub connection: u32,
+    /// When it was sent, ns from the first event.
+    pub arrived_ns: u64,
+    /// When the last part of its answer was sent, ns from the first event.
+    pub answered_ns: u64,
+}
+
+impl Request {
+    /// From when it was sent to its answer, ns.
+    pub fn took_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.arrived_ns)
+    }
+}
+
+/// What is known of the requests that a group answers.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Service {
+    /// In order of connections, then of time.
+    pub requests: Vec<Request>,
+    /// How many connections they came on.
+    pub connections: u32,
+    /// How clients ask, as it is replayed.
+    pub clients: Loop,
+    /// What the recording shows of that.
+    pub evidence: Evidence,
+    /// Whether that is beyond doubt, or said by the caller.
+    pub sure: bool,
+    /// Whether requests were recorded; else they are inferred from who woke whom.
+    pub recorded: bool,
+}
+
+impl Service {
+    pub(crate) fn of(known: &Known, served: &[Vec<Request>], selection: &Selection) -> Service {
+        let evidence = Evidence::of(&known.lines(served));
+        let (clients, sure) =
+            selection.clients.map_or_else(|| evidence.says(), |told| (told, true));
+        Service {
+            requests: served.iter().flatten().copied().collect(),
+            connections: served.len() as u32,
+            clients,
+            evidence,
+            sure,
+            recorded: matches!(known, Known::Recorded(_)),
+        }
+    }
+}
+
+/// Where the requests of a group are known from.
+pub(crate) enum Known {
+    Recorded(Exchange),
+    Guessed(Guess),
+}
+
+impl Known {
+    /// The requests of each connection, and whether it is known that they came on one.
+    fn lines<'a>(&self, served: &'a [Vec<Request>]) -> Vec<(&'a [Request], bool)> {
+        let sure = |line: usize| match self {
+            Known::Recorded(_) => true,
+            Known::Guessed(guess) => guess.sure.get(line).is_some_and(|sure| *sure),
+        };
+        served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
+    }
+
+    pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
+        match self {
+            Known::Recorded(exchange) => Pools::of(recording, exchange, inside),
+            Known::Guessed(guess) => Pools::guessed(recording, guess),
+        }
+    }
+}
+
+/// What is known of the connections of a group.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub ends: Ends,
+    /// In order of the connections, then of time.
+    pub connections: Vec<Connection>,
+}
+
+/// A client's connection, and what was asked on it; or several, one after the other, for which the
+/// client used the same descriptor.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// At the group's side.
+    pub ends: Vec<EndIx>,
+    pub requests: Vec<Asked>,
+}
+
+/// A request, and by which transfers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub arrived_ns: u64,
+    /// The first read.
+    pub read: u32,
+    /// The last write.
+    pub answer: u32,
+}
+
+impl Exchange {
+    /// `inside` tells which threads are in the group.
+    pub fn of(recording: &Recording, inside: &[bool]) -> Exchange {
+        let ends = Ends::of(recording);
+        let asked = When::of(recording);
+        let mut exchange = Exchange { connections: Vec::new(), ends };
+        let mut lines: BTreeMap<(bool, i32, i32), usize> = BTreeMap::new();
+        for end in 0..exchange.ends.ends.len() as EndIx {
+            if !exchange.is_border(recording, inside, end) {
+                continue;
+            }
+            let requests = exchange.requests(recording, &asked, end);
+            if requests.is_empty() {
+                continue;
+            }
+            let one = &exchange.ends.ends[end as usize];
+            let peer = one.peer.map(|peer| &exchange.ends.ends[peer as usize]);
+            let key = peer.map_or((false, one.pid, one.fd), |peer| (true, peer.pid, peer.fd));
+            let new = exchange.connections.len();
+            let line = *lines.entry(key).or_insert(new);
+            if line == new {
+                exchange.connections.push(Connection { ends: Vec::new(), requests: Vec::new() });
+            }
+            exchange.connections[line].ends.push(end);
+            exchange.connections[line].requests.extend(requests);
+        }
+        exchange
+    }
+
+    /// The requests by connection, ns from the first event.
+    pub fn served(&self, recording: &Recording) -> Vec<Vec<Request>> {
+        let first_ns = recording.first_ns;
+        let requests = |(connection, one): (usize, &Connection)| {
+            let request = |asked: &Asked| {
+                let answer = &recording.ios[asked.answer as usize];
+                Request {
+                    connection: connection as u32,
+                    arrived_ns: asked.arrived_ns.saturating_sub(first_ns),
+                    answered_ns: answer.left_ns.max(answer.entered_ns).saturating_sub(first_ns),
+                }
+            };
+            one.requests.iter().map(request).collect()
+        };
+        self.connections.iter().enumerate().map(requests).collect()
+    }
+
+    fn is_border(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
+        let one = &self.ends.ends[end as usize];
+        let io = |at: &u32| &recording.ios[*at as usize];
+        let Some(first) = one.moves.first().map(io) else { return false };
+        let outside = one.peer.is_none_or(|peer| {
+            let moves = &self.ends.ends[peer as usize].moves;
+            moves.first().map(io).is_some_and(|io| !inside[io.thread as usize])
+        });
+        let serves = one.accepted || first.kind == Transfer::Read;
+        // An eventfd moves eight bytes at a time, a pipe to oneself one.
+        let counts = one.moves.iter().all(|at| io(at).result == first.result);
+        inside[first.thread as usize]
+            && serves
+            && outside
+            && !one.connected
+            && (one.peer.is_some() || !counts)
+    }
+
+    fn requests(&self, recording: &Recording, asked: &When, end: EndIx) -> Vec<Asked> {
+        let one = &self.ends.ends[end as usize];
+        let mut requests: Vec<Asked> = Vec::new();
+        let mut open: Option<Asked> = None;
+        let mut written = self.written(recording, end).into_iter().peekable();
+        for &at in &one.moves {
+            let io = &recording.ios[at as usize];
+            if io.kind == Transfer::Write {
+                if let Some(request) = &mut open {
+                    request.answer = at;
+                }
+                continue;
+            }
+            if open.is_some_and(|request| request.answer == request.read) {
+                continue;
+            }
+            requests.extend(open);
+            let answered_ns = open.map_or(0, |open| recording.ios[open.answer as usize].entered_ns);
+            // The client's writes between the last answer and this read.
+            let mut sent_ns = None;
+            while let Some(ns) = written.next_if(|ns| *ns <= io.left_ns) {
+                if ns >= answered_ns {
+                    sent_ns.get_or_insert(ns);
+                }
+            }
+            let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival(at, io)).max(answered_ns);
+            open = Some(Asked { arrived_ns, read: at, answer: at });
+        }
+        requests.extend(open.filter(|open| open.answer != open.read));
+        requests
+    }
+
+    /// When the other end began to write, if it is known.
+    fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
+        let Some(peer) = self.ends.ends[end as usize].peer else { return Vec::new() };
+        let moves = self.ends.ends[peer as usize].moves.iter();
+        let ios = moves.map(|at| &recording.ios[*at as usize]);
+        ios.filter(|io| io.kind == Transfer::Write).map(|io| io.entered_ns).collect()
+    }
+}
+
+/// When a thread that reads learned that there was something to read.
+struct When {
+    /// By index of the transfer: from when on, and at what time at the latest, ns.
+    of: Vec<(u64, u64)>,
+}
+
+impl When {
+    fn of(recording: &Recording) -> When {
+        let mut of = vec![(0, 0); recording.ios.len()];
+        for thread in &recording.threads {
+            let mut asked_ns = (0, 0);
+            for step in &thread.steps {
+                match *step {
+                    Step::Wait(wait) => {
+                        let end_ns = thread.waits[wait as usize].end_ns;
+                        asked_ns = (end_ns, end_ns);
+                    }
+                    Step::Io(at) => {
+                        let io = &recording.ios[at as usize];
+                        // If it had to wait, it was told when it was woken.
+                        if io.kind == Transfer::Poll && asked_ns.1 < io.entered_ns {
+                            asked_ns = (asked_ns.1, io.left_ns);
+                        }
+                        of[at as usize] = asked_ns;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        When { of }
+    }
+
+    fn arrival(&self, at: u32, io: &Io) -> u64 {
+        let (from_ns, to_ns) = self.of[at as usize];
+        if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }
+    }
+}

@@ -1,0 +1,157 @@
+//! Ends of connections: descriptors through which a process reads and writes, and which two of
+//! them are the ends of one connection.
+//!
+//! A descriptor is known by its process and number from when it is accepted or connected, or first
+//! used, until it is closed. Two ends belong together where what is written into one wakes those
+//! who then read from the other, most of the times that it wakes anybody.
+
+use crate::recording::Recording;
+use crate::syscalls::Transfer;
+use crate::thread::{Cause, Step};
+use std::collections::BTreeMap;
+
+/// Index of an end.
+pub(crate) type EndIx = u32;
+
+/// What a descriptor was used for between being opened and closed.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub pid: i32,
+    pub fd: i32,
+    /// Whether a client came in through it.
+    pub accepted: bool,
+    /// Whether it was connected from here.
+    pub connected: bool,
+    /// Reads and writes that moved data (index into the transfers), in order.
+    pub moves: Vec<u32>,
+    /// The other end.
+    pub peer: Option<EndIx>,
+}
+
+/// All ends, and which of them each transfer is at.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub ends: Vec<End>,
+    /// By index of the transfer; `None`: it moved nothing.
+    of: Vec<Option<EndIx>>,
+}
+
+impl Ends {
+    pub fn of(recording: &Recording) -> Ends {
+        let mut ends = Ends { ends: Vec::new(), of: vec![None; recording.ios.len()] };
+        ends.collect(recording);
+        ends.pair(recording);
+        ends
+    }
+
+    /// The end a transfer is at.
+    pub fn at(&self, io: u32) -> Option<EndIx> {
+        self.of[io as usize]
+    }
+
+    fn collect(&mut self, recording: &Recording) {
+        let mut open: BTreeMap<(i32, i32), EndIx> = BTreeMap::new();
+        for (at, io) in recording.ios.iter().enumerate() {
+            let thread = &recording.threads[io.thread as usize];
+            let pid = thread.pid.unwrap_or(thread.tid);
+            let key = (pid, io.fd);
+            match io.kind {
+                Transfer::Accept => {
+                    let key = (pid, io.result as i32);
+                    let end = self.open(key, true, false);
+                    open.insert(key, end);
+                }
+                Transfer::Connect => {
+                    let end = self.open(key, false, true);
+                    open.insert(key, end);
+                }
+                Transfer::Close => {
+                    open.remove(&key);
+                }
+                Transfer::Read | Transfer::Write if io.result > 0 => {
+                    let end = *open.entry(key).or_insert_with(|| self.open(key, false, false));
+                    self.ends[end as usize].moves.push(at as u32);
+                    self.of[at] = Some(end);
+                }
+                Transfer::Read | Transfer::Write | Transfer::Poll => {}
+            }
+        }
+    }
+
+    fn open(&mut self, (pid, fd): (i32, i32), accepted: bool, connected: bool) -> EndIx {
+        self.ends.push(End { pid, fd, accepted, connected, moves: Vec::new(), peer: None });
+        self.ends.len() as EndIx - 1
+    }
+
+    fn pair(&mut self, recording: &Recording) {
+        let votes = self.votes(recording);
+        let mut best: Vec<Option<(u32, EndIx)>> = vec![None; self.ends.len()];
+        let mut all = vec![0; self.ends.len()];
+        for (&(a, b), &count) in &votes {
+            for (one, other) in [(a, b), (b, a)] {
+                all[one as usize] += count;
+                let best = &mut best[one as usize];
+                if best.is_none_or(|(most, _)| count > most) {
+                    *best = Some((count, other));
+                }
+            }
+        }
+        for end in 0..self.ends.len() {
+            let Some((count, other)) = best[end] else { continue };
+            let mutual = best[other as usize].is_some_and(|(_, back)| back as usize == end);
+            if mutual && 2 * count > all[end] && 2 * count > all[other as usize] {
+                self.ends[end].peer = Some(other);
+            }
+        }
+    }
+
+    /// How often what was written into one end woke a thread that read from another one next, the
+    /// two in ascending order.
+    fn votes(&self, recording: &Recording) -> BTreeMap<(EndIx, EndIx), u32> {
+        let from = self.written_at(recording);
+        let mut votes = BTreeMap::new();
+        for thread in &recording.threads {
+            let mut woken: Option<EndIx> = None;
+            for step in &thread.steps {
+                match *step {
+                    Step::Wait(wait) => {
+                        woken = match thread.waits[wait as usize].cause {
+                            Cause::Thread { edge } => from[edge as usize],
+                            _ => None,
+                        };
+                    }
+                    Step::Io(io) => {
+                        let kind = recording.ios[io as usize].kind;
+                        if let Some(end) = self.at(io).filter(|_| kind == Transfer::Read)
+                            && let Some(other) = woken.take()
+                            && other != end
+                        {
+                            *votes.entry((end.min(other), end.max(other))).or_insert(0) += 1;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        votes
+    }
+
+    /// The end that was being written into at each wakeup.
+    fn written_at(&self, recording: &Recording) -> Vec<Option<EndIx>> {
+        let mut from = vec![None; recording.edges.len()];
+        for thread in &recording.threads {
+            let mut writing = None;
+            for step in &thread.steps {
+                match *step {
+                    Step::Io(io) if recording.ios[io as usize].kind == Transfer::Write => {
+                        writing = self.at(io);
+                    }
+                    Step::SysExit | Step::SysEnter => writing = None,
+                    Step::Wake(edge) => from[edge as usize] = writing,
+                    _ => {}
+                }
+            }
+        }
+        from
+    }
+}

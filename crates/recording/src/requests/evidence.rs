@@ -1,0 +1,179 @@
+//! Whether clients wait for an answer before they ask again, or ask at their own times.
+//!
+//! A closed client asks again some time after the answer, however long that took. An open one asks
+//! at times of its plan: the longer an answer takes, the less is left until the next request. So
+//! the pause between an answer and the next request is held against the time the answer took, by
+//! least squares over all connections, each from its own mean. A slope of 0 is a closed loop, one
+//! of -1 an open one. It is told by how many of its standard errors the slope is away from each.
+//!
+//! Where it is not known which requests came on one connection, their number in equal stretches of
+//! time tells something: a closed client that thinks for much the same time always asks more evenly
+//! than chance would. Requests at random times have a variance as large as their mean. And requests
+//! that come at equal distances come from a plan: several closed clients never fall in step.
+
+use super::Request;
+
+/// How clients ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loop {
+    /// A while after each answer.
+    Closed,
+    /// At times of a plan, whatever came of the requests before.
+    Open,
+}
+
+/// What speaks for one or the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// By how much longer the pause is, for each ns that the answer took longer.
+    pub slope: f64,
+    /// Its standard error; 0 if there is not enough to tell.
+    pub error: f64,
+    /// Pauses that were looked at.
+    pub pauses: u64,
+    /// Variance by mean of the number of requests in each of 25 stretches of time.
+    pub dispersion: f64,
+    /// Half of the distances between one request and the next, on whatever connection, differ from
+    /// their median by at most this share of it; at random times some 0.7.
+    pub irregularity: f64,
+}
+
+/// The slope must be so many standard errors away from what it is taken not to be.
+const SURE: f64 = 2.5;
+/// Stretches of time in which requests are counted, and how few must vary more by chance than what
+/// is taken for a sign of closed clients (one time in a hundred).
+const STRETCHES: usize = 25;
+const EVEN: f64 = 0.4;
+/// Distances that are more alike than this are a plan's.
+const REGULAR: f64 = 0.3;
+/// Of the median: requests that took longer are left out.
+const LONG: u64 = 4;
+/// With fewer pauses nothing is said.
+const PAUSES_MIN: u64 = 20;
+
+impl Evidence {
+    /// `connections`: the requests of each, in order of time, and whether it is certain that they
+    /// came on one.
+    pub(crate) fn of(connections: &[(&[Request], bool)]) -> Evidence {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        let all = || connections.iter().flat_map(|(requests, _)| *requests);
+        let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
+        times.sort_unstable();
+        let (dispersion, irregularity) = (dispersion(&times), irregularity(&times));
+        // One closed client that takes always as long is as regular as a plan.
+        let irregularity = if connections.len() < 3 { 1.0 } else { irregularity };
+        for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
+            let pairs = requests.windows(2);
+            let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
+            let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
+            // Few that took very long, or were not understood, would outweigh all others.
+            let mut all: Vec<u64> = requests.iter().map(Request::took_ns).collect();
+            let most = (LONG * median(&mut all)) as f64;
+            let here: Vec<(f64, f64)> = took.zip(pauses).filter(|(x, _)| *x <= most).collect();
+            let n = here.len() as f64;
+            let (x, y) = here.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x / n, b + y / n));
+            points.extend(here.iter().map(|(a, b)| (a - x, b - y)));
+        }
+        let sum = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>();
+        let (xx, xy, yy) = (sum(|p| p.0 * p.0), sum(|p| p.0 * p.1), sum(|p| p.1 * p.1));
+        let pauses = points.len() as u64;
+        if pauses < PAUSES_MIN || xx <= 0.0 {
+            return Evidence { slope: 0.0, error: 0.0, pauses, dispersion, irregularity };
+        }
+        let slope = xy / xx;
+        let rest = (yy - slope * xy).max(0.0) / (pauses - 2) as f64;
+        Evidence { slope, error: (rest / xx).sqrt(), pauses, dispersion, irregularity }
+    }
+
+    /// What is more likely, and whether that is sure.
+    pub fn says(&self) -> (Loop, bool) {
+        if self.irregularity < REGULAR {
+            return (Loop::Open, true);
+        }
+        if self.pauses < PAUSES_MIN || self.error <= 0.0 && self.slope == 0.0 {
+            return (Loop::Closed, self.dispersion < EVEN);
+        }
+        let error = self.error.max(1e-9);
+        let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
+        if from_open < from_closed {
+            (Loop::Open, from_closed >= SURE)
+        } else {
+            (Loop::Closed, from_open >= SURE)
+        }
+    }
+}
+
+fn dispersion(times: &[u64]) -> f64 {
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
+    let stretch_ns = (last - first) / STRETCHES as u64 + 1;
+    let mut counts = [0.0; STRETCHES];
+    for at_ns in times {
+        counts[((at_ns - first) / stretch_ns) as usize] += 1.0;
+    }
+    let n = STRETCHES as f64;
+    let mean = counts.iter().sum::<f64>() / n;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    variance / mean.max(f64::MIN_POSITIVE)
+}
+
+fn irregularity(times: &[u64]) -> f64 {
+    let mut between: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    if between.len() < PAUSES_MIN as usize {
+        return 1.0;
+    }
+    let middle = median(&mut between);
+    let mut off: Vec<u64> = between.iter().map(|ns| ns.abs_diff(middle)).collect();
+    median(&mut off) as f64 / middle.max(1) as f64
+}
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random: the same each time.
+    fn noise(i: u64) -> u64 {
+        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 27)) >> 44
+    }
+
+    /// Requests of one connection: each takes a random time; the next comes after `next(answered)`.
+    fn connection(next: impl Fn(u64, u64) -> u64) -> Vec<Request> {
+        let mut at_ns = 0;
+        (0..200)
+            .map(|i| {
+                let answered_ns = at_ns + 1_000_000 + noise(2 * i);
+                let request = Request { connection: 0, arrived_ns: at_ns, answered_ns };
+                at_ns = next(answered_ns, i);
+                request
+            })
+            .collect()
+    }
+
+    #[test]
+    fn who_thinks_after_the_answer_is_closed() {
+        let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
+        let evidence = Evidence::of(&[(&requests[..], true)]);
+        assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
+    }
+
+    #[test]
+    fn who_follows_a_plan_is_open() {
+        let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
+        let evidence = Evidence::of(&[(&requests[..], true)]);
+        assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
+    }
+
+    #[test]
+    fn with_few_requests_nothing_is_sure() {
+        let requests = connection(|answered_ns, _| answered_ns + 5);
+        assert!(!Evidence::of(&[(&requests[..9], true)]).says().1);
+    }
+}

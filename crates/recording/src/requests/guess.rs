@@ -1,0 +1,310 @@
+//! Requests where only the scheduler's events were recorded.
+//!
+//! A burst is what a thread does from being woken to its next wait. Where a thread of the group
+//! wakes a client, a thread outside that also wakes threads of the group, it answers. An answer may
+//! be sent in several parts; how many is what most bursts show. A burst in which there are more
+//! answers than one served requests that came while it was busy: nothing tells when, so they are
+//! taken to have come half way between the beginning of the burst and their turn. Where requests
+//! cost the same, which short bursts show, the length of a burst tells how many it served, even if
+//! the client was awake and did not have to be woken.
+
+use crate::recording::Recording;
+use crate::thread::{Cause, Step};
+use std::collections::BTreeMap;
+
+/// So many answers must be seen, of a group and of a thread.
+const ANSWERS_MIN: usize = 20;
+const THREAD_ANSWERS_MIN: usize = 3;
+/// Requests cost the same if half of them differ from the median by less than one in so many.
+const ALIKE_ONE_IN: u64 = 10;
+/// A thread that serves one request at a time in all but one in so many bursts has one connection.
+const SINGLE_ONE_IN: usize = 30;
+
+/// What a thread did from one wait to the next.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Burst {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub work_ns: u64,
+    pub woken: Woken,
+    /// Wakeups of clients: work done before, and when.
+    pub marks: Vec<(u64, u64)>,
+    /// Not whole: the recording began in it.
+    pub cut: bool,
+    /// The rest of the answer comes in a later burst.
+    pub goes_on: bool,
+}
+
+/// Who ended the wait before a burst.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Nobody, an interrupt, or it is not known.
+    #[default]
+    Otherwise,
+    Outside,
+    Inside,
+}
+
+/// A thread that answers.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub bursts: Vec<Burst>,
+    /// What each request costs, if all cost the same, ns.
+    pub unit_ns: Option<u64>,
+    /// It serves one connection only.
+    pub single: bool,
+}
+
+/// The threads that answer, and in how many parts.
+#[derive(Debug)]
+pub(crate) struct Guess {
+    /// By index of the thread.
+    pub servers: BTreeMap<usize, Server>,
+    pub parts: usize,
+    /// Of each connection, whether its requests are certain to have come on one. Filled when
+    /// connections are made up.
+    pub sure: Vec<bool>,
+}
+
+/// A request within a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// It ends when the burst has done so much work, ns.
+    pub until_work: u64,
+    pub arrived_ns: u64,
+    pub answered_ns: u64,
+}
+
+impl Guess {
+    /// `inside` tells which threads are in the group.
+    pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
+        let clients = clients(recording, inside);
+        let mut servers = BTreeMap::new();
+        for ix in (0..recording.threads.len()).filter(|ix| inside[*ix]) {
+            let bursts = bursts(recording, ix, inside, &clients);
+            let answers: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
+            if answers >= THREAD_ANSWERS_MIN {
+                servers.insert(ix, Server { bursts, unit_ns: None, single: false });
+            }
+        }
+        let all = servers.values().flat_map(|server| &server.bursts);
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for burst in all.filter(|burst| !burst.marks.is_empty()) {
+            *counts.entry(burst.marks.len()).or_default() += 1;
+        }
+        let answers: usize = counts.iter().map(|(marks, times)| marks * times).sum();
+        let most = counts.iter().rev().max_by_key(|(_, times)| **times).map(|(marks, _)| *marks)?;
+        if answers < ANSWERS_MIN {
+            return None;
+        }
+        for server in servers.values_mut() {
+            server.unit_ns = unit(&server.bursts, most);
+        }
+        let mut guess = Guess { servers, parts: most, sure: Vec::new() };
+        guess.find_single();
+        Some(guess)
+    }
+
+    /// Finds the threads that serve one connection each.
+    fn find_single(&mut self) {
+        let direct = self.servers.values().filter(|server| server.is_direct()).count();
+        let single: Vec<bool> = self
+            .servers
+            .values()
+            .map(|server| match direct {
+                0 | 1 => self.is_single(server),
+                _ => server.is_direct() && server.answers_once(),
+            })
+            .collect();
+        for (server, single) in self.servers.values_mut().zip(single) {
+            server.single = single;
+            if single {
+                server.unit_ns = None;
+                server.join();
+            }
+        }
+    }
+
+    /// The requests of a burst, in order; none if it answered nobody.
+    pub fn served(&self, server: &Server, burst: &Burst) -> Vec<Served> {
+        if burst.cut || burst.goes_on {
+            return Vec::new();
+        }
+        let parts = if server.single { burst.marks.len().max(1) } else { self.parts };
+        let by_answers = burst.marks.len().div_ceil(parts);
+        let count = match server.unit_ns {
+            Some(unit_ns) => ((burst.work_ns + unit_ns / 2) / unit_ns.max(1)) as usize,
+            None => by_answers,
+        };
+        let count = count.max(usize::from(by_answers > 0)).min(burst.work_ns as usize);
+        let wall_ns = burst.end_ns.saturating_sub(burst.start_ns);
+        let mut served: Vec<Served> = Vec::with_capacity(count);
+        for n in 1..=count {
+            let mark = burst.marks.get(n * parts - 1).filter(|_| count == by_answers);
+            let even_ns = share(burst.work_ns, n, count);
+            let (until_work, answered_ns) = match mark {
+                Some(mark) if server.unit_ns.is_none() => *mark,
+                Some((_, at_ns)) => (even_ns, *at_ns),
+                None => (even_ns, burst.start_ns + share(wall_ns, n, count)),
+            };
+            let turn_ns = served.last().map_or(burst.start_ns, |before| before.answered_ns);
+            let arrived_ns = burst.start_ns + turn_ns.saturating_sub(burst.start_ns) / 2;
+            served.push(Served { until_work, arrived_ns, answered_ns: answered_ns.max(turn_ns) });
+        }
+        if let Some(last) = served.last_mut() {
+            last.until_work = u64::MAX;
+        }
+        served
+    }
+
+    /// Whether hardly a burst has more than one request.
+    fn is_single(&self, server: &Server) -> bool {
+        let counts = server.bursts.iter().map(|burst| self.served(server, burst).len());
+        let (some, several) = counts.fold((0, 0), |(some, several), n| {
+            (some + usize::from(n > 0), several + usize::from(n > 1))
+        });
+        several * SINGLE_ONE_IN <= some
+    }
+}
+
+impl Server {
+    /// Whether clients wake it, not others of its group.
+    pub fn is_direct(&self) -> bool {
+        let woken = |by| self.bursts.iter().filter(|burst| burst.woken == by).count();
+        woken(Woken::Outside) >= woken(Woken::Inside)
+    }
+
+    /// Whether clients are woken at most twice between one time and the next that one of them woke
+    /// the thread, but for one time in fifty: head and body of one answer.
+    fn answers_once(&self) -> bool {
+        let (mut all, mut more, mut marks) = (0, 0, 0);
+        for burst in &self.bursts {
+            if burst.woken == Woken::Outside {
+                all += usize::from(marks > 0);
+                more += usize::from(marks > 2);
+                marks = 0;
+            }
+            marks += burst.marks.len();
+        }
+        all > 0 && more * 50 <= all
+    }
+
+    /// What is answered between two requests is one answer, and ends with its last part.
+    fn join(&mut self) {
+        let mut later = false;
+        for burst in self.bursts.iter_mut().rev() {
+            burst.goes_on = later && !burst.marks.is_empty();
+            later = burst.woken != Woken::Outside && (later || !burst.marks.is_empty());
+        }
+    }
+}
+
+fn share(whole: u64, part: usize, of: usize) -> u64 {
+    (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
+}
+
+/// Threads outside that talk with threads of the group.
+fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
+    let mut talks = vec![(0, 0); inside.len()];
+    for edge in &recording.edges {
+        let (waker, wakee) = (edge.waker as usize, edge.wakee as usize);
+        if inside[wakee] && !inside[waker] {
+            talks[waker].0 += 1;
+        } else if inside[waker] && !inside[wakee] {
+            talks[wakee].1 += 1;
+        }
+    }
+    let is_client = |(ix, (asks, told)): (usize, &(usize, usize))| {
+        let thread = &recording.threads[ix];
+        let talks = *asks.min(told) >= THREAD_ANSWERS_MIN;
+        talks && recording.is_included(ix) && !recording.is_kernel(thread)
+    };
+    talks.iter().enumerate().map(is_client).collect()
+}
+
+fn bursts(recording: &Recording, ix: usize, inside: &[bool], clients: &[bool]) -> Vec<Burst> {
+    let thread = &recording.threads[ix];
+    let mut bursts = Vec::new();
+    let mut burst = Burst { start_ns: recording.first_ns, cut: true, ..Burst::default() };
+    for step in &thread.steps {
+        match *step {
+            Step::Run(ns) => burst.work_ns = burst.work_ns.saturating_add(ns),
+            Step::Wake(edge) => {
+                let edge = &recording.edges[edge as usize];
+                if clients[edge.wakee as usize] {
+                    burst.marks.push((burst.work_ns, edge.at_ns));
+                }
+            }
+            Step::Wait(wait) => {
+                let wait = &thread.waits[wait as usize];
+                let woken = match wait.cause {
+                    Cause::Thread { edge } => {
+                        let waker = recording.edges[edge as usize].waker as usize;
+                        if inside[waker] { Woken::Inside } else { Woken::Outside }
+                    }
+                    _ => Woken::Otherwise,
+                };
+                burst.end_ns = wait.start_ns;
+                let next = Burst { start_ns: wait.end_ns, woken, ..Burst::default() };
+                bursts.push(std::mem::replace(&mut burst, next));
+            }
+            _ => {}
+        }
+    }
+    burst.end_ns = recording.last_ns;
+    bursts.push(burst);
+    bursts
+}
+
+/// What a request costs, if the bursts that serve one show that all cost the same.
+fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
+    let single = bursts.iter().filter(|burst| burst.marks.len() == parts);
+    let mut works: Vec<u64> = single.map(|burst| burst.work_ns).collect();
+    if works.len() < ANSWERS_MIN {
+        return None;
+    }
+    let unit_ns = median(&mut works);
+    let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(unit_ns)).collect();
+    (unit_ns > 0 && median(&mut off) * ALIKE_ONE_IN < unit_ns).then_some(unit_ns)
+}
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn burst(work_ns: u64, marks: &[(u64, u64)]) -> Burst {
+        let woken = Woken::Outside;
+        Burst {
+            start_ns: 1000,
+            end_ns: 1000 + work_ns,
+            work_ns,
+            woken,
+            marks: marks.to_vec(),
+            ..Burst::default()
+        }
+    }
+
+    #[test]
+    fn a_burst_with_three_answers_served_three() {
+        let guess = Guess { servers: BTreeMap::new(), parts: 1, sure: Vec::new() };
+        let server = Server { bursts: Vec::new(), unit_ns: None, single: false };
+        let served = guess.served(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
+        let times: Vec<(u64, u64)> =
+            served.iter().map(|served| (served.arrived_ns, served.answered_ns)).collect();
+        assert_eq!(times, [(1000, 1100), (1050, 1250), (1125, 1590)]);
+    }
+
+    #[test]
+    fn where_requests_cost_the_same_their_number_is_that_of_the_work() {
+        let guess = Guess { servers: BTreeMap::new(), parts: 2, sure: Vec::new() };
+        let server = Server { bursts: Vec::new(), unit_ns: Some(100), single: false };
+        assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
+        assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
+        assert_eq!(guess.served(&server, &burst(20, &[(10, 1010)])).len(), 1);
+    }
+}

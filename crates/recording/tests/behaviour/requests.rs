@@ -1,0 +1,156 @@
+//! A server of one event loop and a client with two connections: what is known of its requests,
+//! with and without recorded system calls.
+
+use cpumax_recording::{Loop, Options, Recording, Selection, Service};
+use cpumax_workload::{Arrivals, Op, Span, Workload};
+use std::fmt::Write as _;
+
+const ROUNDS: u64 = 40;
+const ROUND_US: u64 = 20_000;
+
+/// In each round, which begins at the beat of a timer, the client writes to descriptor 4, which is
+/// 7 at the server, and a millisecond later to 5, which is 8 there. The server works 2 ms for the
+/// first and 3 ms for the second, which it finds when it is done with the first.
+fn recording() -> String {
+    let mut text = String::new();
+    for round in 0..ROUNDS {
+        // Not in step with anything.
+        let at = 1_000_000 + round * ROUND_US + round * round % 7 * 300;
+        let mut line = |us: u64, cpu: u32, who: &str, event: &str| {
+            let (comm, tid) = who.split_once('/').unwrap();
+            let us = at + us;
+            let (s, us) = (us / 1_000_000, us % 1_000_000);
+            writeln!(text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
+        };
+        let switch = |from: &str, state: &str, to: &str| {
+            let (prev, prev_pid) = from.split_once('/').unwrap();
+            let (next, next_pid) = to.split_once('/').unwrap();
+            format!(
+                "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
+                 prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
+            )
+        };
+        let wake = |whom: &str| {
+            let (comm, pid) = whom.split_once('/').unwrap();
+            format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000")
+        };
+        let enter = |call: &str| format!("raw_syscalls:sys_enter: NR {call}");
+        let exit = |result: &str| format!("raw_syscalls:sys_exit: NR {result}");
+        let (idle, server, client) = ("swapper/0", "srv/10", "cli/20");
+        let epoll = "232 (3, 0, 10, ffffffff, 0, 0)";
+        line(0, 1, idle, &wake(client));
+        line(1, 1, idle, &switch(idle, "R", client));
+        line(2, 1, client, &exit("232 = 0"));
+        line(10, 1, client, &enter("1 (4, 0, 48, 0, 0, 0)"));
+        line(12, 1, client, &wake(server));
+        line(13, 0, idle, &switch(idle, "R", server));
+        line(14, 1, client, &exit("1 = 72"));
+        line(20, 0, server, &exit("232 = 1"));
+        line(21, 0, server, &enter("0 (7, 0, 400, 0, 0, 0)"));
+        line(23, 0, server, &exit("0 = 72"));
+        line(1000, 1, client, &enter("1 (5, 0, 48, 0, 0, 0)"));
+        line(1004, 1, client, &exit("1 = 72"));
+        line(1010, 1, client, &enter(epoll));
+        line(1012, 1, client, &switch(client, "S", idle));
+        for (us, server_fd, client_fd) in [(2013, 7, 4), (5033, 8, 5)] {
+            line(us, 0, server, &enter(&format!("1 ({server_fd}, 0, c8, 0, 0, 0)")));
+            line(us + 2, 0, server, &wake(client));
+            line(us + 3, 1, idle, &switch(idle, "R", client));
+            line(us + 4, 1, client, &exit("232 = 1"));
+            line(us + 5, 1, client, &enter(&format!("0 ({client_fd}, 0, 400, 0, 0, 0)")));
+            line(us + 6, 1, client, &exit("0 = 200"));
+            line(us + 7, 0, server, &exit("1 = 200"));
+            line(us + 8, 1, client, &enter(epoll));
+            line(us + 9, 1, client, &switch(client, "S", idle));
+            line(us + 10, 0, server, &enter(epoll));
+            if server_fd == 7 {
+                line(us + 12, 0, server, &exit("232 = 1"));
+                line(us + 13, 0, server, &enter("0 (8, 0, 400, 0, 0, 0)"));
+                line(us + 15, 0, server, &exit("0 = 72"));
+            }
+        }
+        line(5050, 0, server, &switch(server, "S", idle));
+    }
+    text
+}
+
+fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
+    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let limited = vec!["comm:srv".parse().unwrap()];
+    let group = "/limited".to_owned();
+    let selection = Selection { limited, group, clients, ..Selection::default() };
+    let (workload, service) = recording.import(&selection).unwrap();
+    (workload, service.expect("requests are known"))
+}
+
+#[test]
+fn requests_are_what_is_read_until_it_is_answered() {
+    let (_, service) = import(&recording(), None);
+    assert_eq!((service.connections, service.recorded), (2, true));
+    assert_eq!(service.requests.len() as u64, 2 * ROUNDS);
+    for request in &service.requests {
+        // From when the client began to write to the end of the write of the answer, though it was
+        // read later than it came.
+        let want_ns = if request.connection == 0 { 2_010_000 } else { 4_040_000 };
+        assert_eq!(request.took_ns(), want_ns, "{request:?}");
+    }
+}
+
+#[test]
+fn a_closed_client_asks_again_after_the_answer() {
+    let (workload, _) = import(&recording(), Some(Loop::Closed));
+    let after = workload.jobs.iter().flat_map(|job| &job.program);
+    let thinks: Vec<Span> = after
+        .filter_map(|op| match op {
+            Op::After { delay, keep: false, .. } => Some(*delay),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(thinks.len() as u64, 2 * (ROUNDS - 1));
+    // Only the first of each connection comes by itself.
+    let Arrivals::At(times) = &workload.sources[0].arrivals else { panic!("no times") };
+    assert_eq!(times.len(), 2);
+    assert_eq!(workload.sources[0].jobs.len(), 2);
+    let done = workload.jobs.iter().flat_map(|job| &job.program);
+    assert_eq!(done.filter(|op| **op == Op::Done).count() as u64, 2 * ROUNDS);
+}
+
+#[test]
+fn an_open_client_asks_at_its_times() {
+    let (workload, service) = import(&recording(), Some(Loop::Open));
+    assert_eq!((service.clients, service.sure), (Loop::Open, true));
+    let Arrivals::At(times) = &workload.sources[0].arrivals else { panic!("no times") };
+    assert_eq!(times.len() as u64, 2 * ROUNDS);
+    assert_eq!(times[1] - times[0], 990_000);
+}
+
+#[test]
+fn the_work_of_all_jobs_is_that_of_the_server() {
+    let text = recording();
+    for text in [text.clone(), without_calls(&text)] {
+        let (workload, _) = import(&text, None);
+        let work = workload.jobs.iter().flat_map(|job| &job.program).map(|op| match op {
+            Op::User(Span::Fixed(ns)) | Op::Kernel(Span::Fixed(ns)) => *ns,
+            _ => 0,
+        });
+        assert_eq!(work.sum::<u64>(), ROUNDS * 5_037_000);
+    }
+}
+
+fn without_calls(text: &str) -> String {
+    text.lines().filter(|line| !line.contains("sys_")).flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn without_system_calls_requests_are_told_by_who_is_woken() {
+    let (_, service) = import(&without_calls(&recording()), None);
+    assert!(!service.recorded);
+    // The recording begins before the server is first seen to be woken.
+    assert_eq!(service.requests.len() as u64, 2 * ROUNDS);
+    let of = |first: bool| {
+        service.requests.iter().filter(move |request| {
+            request.arrived_ns % 1000 == 0 && (request.took_ns() < 2_100_000) == first
+        })
+    };
+    assert_eq!((of(true).count() as u64, of(false).count() as u64), (ROUNDS, ROUNDS));
+}
