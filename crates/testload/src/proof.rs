@@ -76,6 +76,13 @@ enum Step {
 impl Proof {
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals()?;
+        let done = self.take_steps(&stop);
+        // What ctrl-C also ended fails in words of its own.
+        stop.check()?;
+        done
+    }
+
+    fn take_steps(&self, stop: &Stop) -> Result<()> {
         let folder = Folder::open(&self.dir)?;
         let has = |step| self.steps.contains(&step);
         if has(Step::Record) || has(Step::Measure) {
@@ -85,7 +92,7 @@ impl Proof {
             for round in 1..=rounds {
                 for service in &services {
                     let record = has(Step::Record) && round == 1;
-                    self.serve(&folder, service, record, &stop)
+                    self.serve(&folder, service, record, stop)
                         .with_context(|| service.name.to_owned())?;
                 }
             }
@@ -96,7 +103,7 @@ impl Proof {
                 None => std::env::current_exe()?.with_file_name("cpumax"),
             };
             let asked = predict::Asked::new(&cpumax, &self.kernel)?;
-            predict::predict(&folder, &asked, &self.only, &stop)?;
+            predict::predict(&folder, &asked, &self.only, stop)?;
         }
         if has(Step::Score) {
             self.score(&folder)?;

@@ -100,7 +100,7 @@ impl Server {
                 start("java", with("java", &["-Xmx512m", no_delay, "Server", &port]))
             }
             Server::Nginx => {
-                place.write("text.txt", &words(100_000))?;
+                place.write("text.txt", &words(130_000))?;
                 start("nginx", with("nginx", &["-c", &place.file("nginx.conf").to_string_lossy()]))
             }
             Server::Tiers => {
@@ -195,7 +195,7 @@ const SORT: &str = "SORT l DESC STORE d";
 pub const SERVICES: &[Service] = &[
     real(
         "nginx.closed",
-        "nginx with two event loops that compresses a text of 100 kB; wrk with 16 connections that \
+        "nginx with two event loops that compresses a text of 130 kB; wrk with 16 connections that \
          wait 12 to 34 ms before each request.",
         Server::Nginx,
         Client::Wrk { connections: 16, think_ms: Some((12, 34)) },
