@@ -23,10 +23,9 @@ Examples:
   cpumax scenarios                         what is built in, and what each shows
   cpumax run fibtest                       one of them, on every generation
   cpumax run fibtest --kernel 5.4,6.18     on two kernels only
-  cpumax run fibtest --set '/limited:cpu.max=50000 100000'
-                                           with another limit
-  cpumax replay perf.data --set 'cpu.max=50000 100000'
-                                           what that limit would have done to a recorded service
+  cpumax run fibtest --set /limited:500m   with another limit, half a CPU
+  cpumax replay perf.data --set 500m --set '50000 100000'
+                                           what these limits would have done to a recorded service
 
 Exit status: 0 when all went as expected, 1 when a run did not show what its scenario expects, 2 when the \
 input was wrong, 130 when interrupted.";
@@ -47,7 +46,9 @@ Examples:
   cpumax replay perf.data                            (a ladder of limits around what it used)
   cpumax replay perf.data --group 'comm:nginx*' --set '50000 100000' --set '10000 20000'
   cpumax replay perf.data --set 'cpu.max=20000 100000,cpu.max.burst=20000' --kernel 6.12,7.3
-  cpumax replay perf.data --set '/system.slice/web.service:cpu.max=50000 100000'";
+  cpumax replay perf.data --set 500m --set 500m/10ms      (half a CPU, as Kubernetes says it)
+  cpumax replay perf.data --set 500m,pod:1                (a container and its pod)
+  cpumax replay perf.data --set /system.slice/web.service:50%";
 
 const LAB_EXAMPLES: &str = "\
 Examples:
@@ -219,8 +220,8 @@ pub struct RunArgs {
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
-    /// Change a group, e.g. '/limited:cpu.max=50000 100000'; also cpu.max.burst and cpu.weight
-    #[arg(long, value_name = "GROUP:FILE=VALUE")]
+    /// Change a group, e.g. '/limited:50000 100000', /limited:500m or /limited:cpu.weight=50
+    #[arg(long, value_name = "GROUP:LIMIT")]
     pub set: Vec<String>,
     /// Simulate this long instead, e.g. 10s
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
@@ -246,7 +247,7 @@ pub struct WeighArgs {
     /// but those of 384 CPUs]
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
-    /// The limit that recordings get, e.g. '50000 100000'
+    /// The limit that recordings get, e.g. '50000 100000' or 500m
     #[arg(long, value_name = "[GROUP:]LIMIT")]
     pub set: Option<String>,
     /// Kernels to weigh; the last one is held against another
@@ -310,7 +311,9 @@ pub struct ReplayArgs {
     /// [default: the control group that used most CPU time]
     #[arg(short, long, value_name = "PATTERN", value_parser = selector)]
     pub group: Vec<Selector>,
-    /// A limit to try, e.g. '50000 100000' or 'cpu.max=20000 100000,cpu.max.burst=20000'
+    /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
+    /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
+    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above. See docs/limits.md
     #[arg(long, value_name = "[GROUP:]LIMIT")]
     pub set: Vec<String>,
     #[command(flatten)]

@@ -115,13 +115,16 @@ fn a_limit_on_the_command_line_that_the_kernel_would_refuse() {
     let (_folder, path) = file("good.toml", limited("").as_bytes());
     for (set, says) in [
         ("/g:cpu.max=500 100000", "quota"),
+        ("/g:cpu.max=2000m", "'2000m' without cpu.max="),
+        ("/g:500", "'500m'"),
         ("/g:cpu.max=fast", "fast"),
         ("/g:cpu.max.burst=1.5", "1.5"),
         ("/g:cpu.weight=0", "1 to 10000"),
         ("/g:cpu.idle=1", "cpu.idle"),
         ("/h:cpu.max=20000", "there is no group '/h'"),
         ("/:cpu.max=20000", "root"),
-        ("cpu.max=20000", "GROUP:FILE=VALUE"),
+        ("cpu.max=20000", "GROUP:LIMIT"),
+        ("/g:500m,pod:1", "no group is above '/g'"),
     ] {
         let message = refused(&["run", text(&path), "--set", set]);
         assert!(message.contains(says), "{set}: {message}");
@@ -215,6 +218,8 @@ fn a_replay_of_what_is_not_there() {
         (["--group", "pid:x"], "number of a process"),
         (["--set", "/nginx:cpu.max=50000"], "no recorded thread is in the group '/nginx'"),
         (["--set", "/:cpu.max=50000"], "root group"),
+        (["--set", "2000ms"], "a part of a period"),
+        (["--set", "500m,/a:1"], "two groups"),
         (["--set", "cpu.max=500"], "quota of 500 us is too small"),
         (["--kernel", "3.10"], "older than the oldest"),
         (["--json", "/no/such/folder/x.json"], "cannot write"),

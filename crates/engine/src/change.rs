@@ -1,64 +1,76 @@
-//! A value written into a file of a group, as an administrator would.
+//! What groups of a workload are to have instead, as an administrator would write it into their
+//! files.
 
 use crate::Error;
-use cpumax_limit::{Limit, Rules};
-use cpumax_workload::{GroupIx, Workload};
+use crate::job::Share;
+use cpumax_limit::{Limit, Missing, Part, Rules, Setting, Target};
+use cpumax_machine::kernel::Kernel;
+use cpumax_workload::{Action, GroupIx, Workload};
 
-/// Files that can be written.
-const FILES: &str = "cpu.max, cpu.max.burst and cpu.weight";
-
-/// The workload after `GROUP:FILE=VALUE`.
+/// The workload after `GROUP:LIMIT`, as [`Setting`] has it.
 ///
 /// # Errors
-/// There is no such group or file, or the kernel would refuse the value.
-pub fn apply(workload: Workload, change: &str) -> Result<Workload, Error> {
-    let split = change.rfind(":cpu.").map(|at| (&change[..at], &change[at + 1..]));
-    let Some((path, assignment)) = split else {
-        let form = "give GROUP:FILE=VALUE, such as '/limited:cpu.max=50000 100000'";
-        return Err(Error::Change(form.to_owned()));
-    };
-    let group = find(&workload, path)?;
-    write(workload, group, assignment)
+/// It names no group or one that is not there, or the kernel would refuse a value.
+pub fn apply(mut workload: Workload, setting: &str) -> Result<Workload, Error> {
+    let setting: Setting = setting.parse()?;
+    let mut before = None;
+    for part in setting.parts() {
+        let group = match &part.target {
+            Target::Path(path) => find(&workload, path)?,
+            Target::Pod => above(&workload, before.ok_or_else(|| no_group(&workload))?)?,
+            Target::Chosen => return Err(no_group(&workload)),
+        };
+        workload = write(workload, group, part)?;
+        before.get_or_insert(group);
+    }
+    Ok(workload)
 }
 
-/// The workload after `FILE=VALUE` in a group.
-fn write(workload: Workload, group: GroupIx, assignment: &str) -> Result<Workload, Error> {
-    let Some((file, value)) = assignment.split_once('=') else {
-        return Err(Error::Change(format!(
-            "there is no '=' in '{assignment}': give FILE=VALUE, such as 'cpu.max=50000 100000'"
-        )));
-    };
+/// The workload after what one group is to have has been written.
+fn write(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Error> {
     if group == 0 {
         let root = "the root group has no such file: give another group";
         return Err(Error::Change(root.to_owned()));
     }
-    match file.trim() {
-        "cpu.weight" => match value.trim().parse() {
-            Ok(weight @ 1..=10_000) => Ok(workload.with_weight(group, weight)?),
-            _ => Err(Error::Change(format!(
-                "cpu.weight takes a number from 1 to 10000, not '{}'",
-                value.trim()
-            ))),
-        },
-        file => {
-            let limit = write_limit(&workload.groups[group as usize].limit, file, value)?;
-            Ok(workload.with_limit(group, limit, &Rules::NEWEST)?)
-        }
-    }
+    let applied = part.apply(workload.groups[group as usize].limit, &Rules::NEWEST)?;
+    Ok(Share { limit: applied.limit, weight: applied.weight }.of(group, workload)?)
 }
 
-/// The limit after `value` has been written into `file`.
-pub(crate) fn write_limit(limit: &Limit, file: &str, value: &str) -> Result<Limit, Error> {
-    match file {
-        "cpu.max" => Ok(limit.write_cpu_max(value.trim())?),
-        "cpu.max.burst" => Ok(limit.write_cpu_max_burst(value.trim())?),
-        file => Err(Error::Change(format!("no file '{file}': {FILES} can be set"))),
-    }
+/// How a kernel reads limits. Those that were never released read them as the newest.
+pub(crate) fn rules(kernel: Kernel) -> Rules {
+    Rules::of(kernel.version.major.into(), kernel.version.minor.into())
+}
+
+/// What a workload's limits need and a kernel does not have: it leaves that out.
+pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
+    let rules = rules(kernel);
+    let later = workload.interventions.iter().filter_map(|at| match at.action {
+        Action::WriteLimit { limit, .. } => Some(limit),
+        _ => None,
+    });
+    let mut limits = workload.groups.iter().map(|group| group.limit).chain(later);
+    limits.find_map(|limit| burst_is_missing(rules, limit))
+}
+
+pub(crate) fn burst_is_missing(rules: Rules, limit: Limit) -> Option<Missing> {
+    let missing = Missing { file: "cpu.max.burst", since: "5.14" };
+    (limit.burst_ns() > 0 && !rules.burst).then_some(missing)
+}
+
+/// The group above one.
+pub(crate) fn above(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
+    let group = &workload.groups[group as usize];
+    let parent = group.parent.filter(|&parent| parent > 0);
+    parent.ok_or_else(|| Error::NoPod { path: group.path.clone() })
+}
+
+fn no_group(workload: &Workload) -> Error {
+    let form = "give GROUP:LIMIT, such as '/limited:500m'";
+    Error::Change(format!("it is not said of which group: {form}; there are: {}", paths(workload)))
 }
 
 /// The group of this path.
 pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
-    let paths = || workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",
         trimmed => trimmed,
@@ -67,18 +79,19 @@ pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
         return Ok(index as GroupIx);
     }
     let likeness = |known: &str| strsim::jaro_winkler(known, wanted);
-    let near =
-        paths().map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
+    let known = workload.groups.iter().skip(1).map(|group| group.path.as_str());
+    let near = known.map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
     Err(Error::Change(match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((_, near)) => format!("there is no group '{path}'; did you mean '{near}'?"),
-        None => format!("there is no group '{path}'; there are: {}", list(paths())),
+        None => format!("there is no group '{path}'; there are: {}", paths(workload)),
     }))
 }
 
-/// The first names of a list that may be long.
-fn list<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
-    let shown: Vec<&str> = names.by_ref().take(10).collect();
-    let more = names.count();
+/// The paths of the first groups of what may be many.
+fn paths(workload: &Workload) -> String {
+    let mut paths = workload.groups.iter().skip(1).map(|group| group.path.as_str());
+    let shown: Vec<&str> = paths.by_ref().take(10).collect();
+    let more = paths.count();
     match (shown.is_empty(), more) {
         (true, _) => "none".to_owned(),
         (false, 0) => shown.join(", "),

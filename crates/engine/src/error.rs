@@ -1,6 +1,6 @@
 //! Why a question gets no answer.
 
-use cpumax_limit::LimitError;
+use cpumax_limit::SettingError;
 use cpumax_machine::Error as MachineError;
 use cpumax_machine::kernel::KernelError;
 use std::io;
@@ -90,12 +90,18 @@ pub enum Error {
         /// Path of the group.
         path: String,
     },
+    /// No group is above the one in question but the root.
+    #[error("there is no pod: no group is above '{path}' but the root")]
+    NoPod {
+        /// Path of the group.
+        path: String,
+    },
     /// The root group has no files of limits.
     #[error("the root group cannot be limited: give another group, or threads to limit")]
     Root,
-    /// A limit that the kernel would refuse.
+    /// A limit that is not understood, or that the kernel would refuse.
     #[error(transparent)]
-    Limit(#[from] LimitError),
+    Setting(#[from] SettingError),
     /// A workload that cannot be, such as one of a recording that is too large.
     #[error(transparent)]
     Workload(#[from] cpumax_workload::Error),
@@ -148,7 +154,7 @@ pub enum Error {
         "no group of the workload has a limit: name the one that is to have it, as in /a:LIMIT"
     )]
     NoLimit,
-    /// What is to be changed is not said in the form `GROUP:FILE=VALUE`.
+    /// What is to be changed is not there.
     #[error("{0}")]
     Change(String),
 }

@@ -44,10 +44,32 @@ pub struct Job {
 pub struct WhatIf {
     /// The group that is limited.
     pub group: GroupIx,
-    /// Its limit.
-    pub limit: Limit,
+    /// What it has.
+    pub own: Share,
+    /// What the group above it has.
+    pub pod: Option<Share>,
     /// Length of the run, ns.
     pub duration_ns: u64,
+}
+
+/// What a group may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Its limit.
+    pub limit: Limit,
+    /// Its weight; `None` is the one that it has.
+    pub weight: Option<u32>,
+}
+
+impl Share {
+    /// The workload in which a group has this. Kernels leave out what they do not have.
+    pub(crate) fn of(self, group: GroupIx, workload: Workload) -> Result<Workload, Error> {
+        let limited = workload.with_limit(group, self.limit, &Rules::NEWEST)?;
+        match self.weight {
+            Some(weight) => limited.with_weight(group, weight),
+            None => Ok(limited),
+        }
+    }
 }
 
 impl WhatIf {
@@ -56,8 +78,12 @@ impl WhatIf {
     /// # Errors
     /// The group may not have that limit, or there is no such group.
     pub fn apply(self, workload: Workload) -> Result<Workload, Error> {
-        let limited = workload.with_limit(self.group, self.limit, &Rules::NEWEST)?;
-        limited.with_duration(self.duration_ns)
+        let mut workload = self.own.of(self.group, workload)?;
+        if let Some(pod) = self.pod {
+            let above = workload.groups.get(self.group as usize).and_then(|group| group.parent);
+            workload = pod.of(above.unwrap_or(0), workload)?;
+        }
+        workload.with_duration(self.duration_ns)
     }
 }
 

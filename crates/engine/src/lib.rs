@@ -16,10 +16,10 @@ pub mod weigh;
 mod what_if;
 pub mod world;
 
-pub use change::apply;
+pub use change::{apply, lacks};
 pub use cpumax_machine::kernel;
 pub use error::{Error, OtherError};
-pub use job::{Job, NamedKernel, Report, Variant, WhatIf};
+pub use job::{Job, NamedKernel, Report, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};

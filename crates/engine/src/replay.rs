@@ -3,13 +3,13 @@
 //! Every run does the recorded work to its end, however long that takes; what is told of a run is
 //! told up to the exit of the last limited thread.
 
-use crate::Error;
-use crate::recorded;
+use crate::job::{Share, WhatIf};
 use crate::study::Study;
 use crate::watch::Watch;
 use crate::what_if::{self, Try};
 use crate::world::{Model, Running};
-use cpumax_limit::Rules;
+use crate::{Error, change, recorded};
+use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Outcome, TaskOutcome};
 use cpumax_recording::{Clock, Recording, Selection, Selector, Service, Summary};
@@ -21,8 +21,9 @@ use std::iter;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Where chosen threads are put.
+/// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
+const CHOSEN_IN_POD: &str = "/pod/limited";
 
 /// What is asked of a recording. [`Request::default`] asks for a ladder of limits of its busiest
 /// group.
@@ -62,7 +63,9 @@ impl Request {
         };
         let limited = if is_recorded { Vec::new() } else { self.group.clone() };
         let clocks = open.chain(closed).collect();
-        Selection { limited, group: CHOSEN.to_owned(), clocks, clients: None }
+        let in_pod = self.limits.iter().any(|limit| limit.pod.is_some());
+        let group = if in_pod { CHOSEN_IN_POD } else { CHOSEN }.to_owned();
+        Selection { limited, group, clocks, clients: None }
     }
 }
 
@@ -113,6 +116,9 @@ impl Replay {
             .map(|thread| thread.runtime_ns)
             .sum();
         let threads = limited.len();
+        if request.limits.iter().any(|limit| limit.pod.is_some()) {
+            change::above(&workload, group)?;
+        }
         let workload = Arc::new(recorded::label_by_kind(workload, group)?);
         let limits = request.limits.clone();
         let mut replay = Replay { summary, limits, workload, group, work_ns, threads, service };
@@ -164,7 +170,11 @@ impl Replay {
     pub fn as_scenario(&self, limit: Option<&Try>) -> Result<Workload, Error> {
         let workload = Workload::clone(&self.workload).with_labels(|_| None)?;
         match limit {
-            Some(limit) => Ok(workload.with_limit(self.group, limit.limit, &Rules::NEWEST)?),
+            Some(limit) => {
+                let duration_ns = workload.duration_ns;
+                let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+                Ok(WhatIf { duration_ns, ..what_if }.apply(workload)?)
+            }
             None => Ok(workload),
         }
     }
@@ -187,10 +197,18 @@ impl Replay {
         Study::new(Arc::clone(&self.workload)).under_each(limits).on(kernels.iter().copied())
     }
 
-    /// Limits in order, the first being none; kernels of each in order.
+    /// Limits that are not tried on a kernel, as it has nothing of them.
+    pub fn not_tried(&self, kernels: &[Kernel]) -> Vec<(&Try, Kernel, Error)> {
+        let on =
+            |limit| move |&kernel: &Kernel| Some((limit, kernel, Try::lacks(limit, kernel).err()?));
+        self.limits.iter().flat_map(|limit| kernels.iter().filter_map(on(limit))).collect()
+    }
+
+    /// Limits in order, the first being none; kernels of each in order, those left out that have
+    /// nothing of the limit.
     ///
     /// # Errors
-    /// Of those of the runs, the first's.
+    /// No kernel has anything of a limit; of those of the runs, the first's.
     pub fn runs(
         &self,
         kernels: &[Kernel],
@@ -208,14 +226,14 @@ impl Replay {
         let mut runs: Vec<Run> = Vec::new();
         for row in rows {
             let outcome = row.report?.outcome;
-            let limit = row.limit.unwrap_or_else(Try::none);
+            let (limit, lacks) = (row.limit.unwrap_or_else(Try::none), row.lacks);
             let finished_ns = self.finished_ns(&outcome);
             let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
             let base_ns = unlimited.map_or(finished_ns, |run| run.finished_ns);
             let slowdown =
                 finished_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
             let group = self.path().to_owned();
-            runs.push(Run { limit, group, finished_ns, slowdown, outcome });
+            runs.push(Run { limit, lacks, group, finished_ns, slowdown, outcome });
         }
         Ok(runs)
     }
@@ -239,6 +257,8 @@ impl Replay {
 pub struct Run {
     /// Which limit.
     pub limit: Try,
+    /// What of it the kernel does not have.
+    pub lacks: Vec<Missing>,
     /// Path of the group that is limited.
     pub group: String,
     /// When the last limited thread exited, ns; `None` when one still lives.
@@ -255,10 +275,21 @@ pub struct Document<'a> {
     group: &'a str,
     cpu_max: String,
     burst_usec: u64,
+    weight: Option<u32>,
+    pod: Option<PodDocument>,
+    lacks: Vec<&'static str>,
     finished_ns: Option<u64>,
     slowdown: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
+}
+
+/// What the group above the limited one has.
+#[derive(Debug, Serialize)]
+struct PodDocument {
+    cpu_max: String,
+    burst_usec: u64,
+    weight: Option<u32>,
 }
 
 impl Run {
@@ -274,6 +305,13 @@ impl Run {
             group: &self.group,
             cpu_max: self.limit.limit.to_string(),
             burst_usec: self.limit.limit.burst_ns() / 1000,
+            weight: self.limit.weight,
+            pod: self.limit.pod.map(|Share { limit, weight }| PodDocument {
+                cpu_max: limit.to_string(),
+                burst_usec: limit.burst_ns() / 1000,
+                weight,
+            }),
+            lacks: self.lacks.iter().map(|missing| missing.file).collect(),
             finished_ns: self.finished_ns,
             slowdown: self.slowdown,
             outcome: &self.outcome,
@@ -302,7 +340,8 @@ mod tests {
         };
         let own = serde_json::to_value(&outcome).unwrap();
         let group = "/g".to_owned();
-        let run = Run { limit: Try::none(), group, finished_ns: None, slowdown: None, outcome };
+        let (limit, lacks) = (Try::none(), Vec::new());
+        let run = Run { limit, lacks, group, finished_ns: None, slowdown: None, outcome };
         let with_more = serde_json::to_value(run.document()).unwrap();
         let added = with_more.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
         let added: BTreeSet<&str> = added.map(String::as_str).collect();

@@ -5,6 +5,7 @@ use crate::job::{Job, NamedKernel, Report, Variant, WhatIf};
 use crate::watch::{Step, Traced, Watch};
 use crate::what_if::Try;
 use crate::world::World;
+use cpumax_limit::Missing;
 use cpumax_machine::kernel::{Kernel, RELEASES};
 use cpumax_workload::Workload;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -39,11 +40,14 @@ const AHEAD: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Study {
     workload: Arc<Workload>,
-    limits: Vec<(Option<Try>, Option<WhatIf>)>,
+    limits: Vec<Limit>,
     variants: Vec<Option<Variant>>,
     kernels: Vec<NamedKernel>,
     seeds: RangeInclusive<u64>,
 }
+
+/// A limit, and what it changes; neither is the workload as it is.
+type Limit = (Option<Try>, Option<WhatIf>);
 
 /// One line of a study's table: what was run, and what came of it.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ pub struct Row {
     pub variant: Option<Variant>,
     /// On which kernel.
     pub kernel: NamedKernel,
+    /// What of the limit that kernel does not have: it ran without.
+    pub lacks: Vec<Missing>,
     /// With which seed.
     pub seed: u64,
     /// What came of it.
@@ -109,8 +115,11 @@ impl Study {
                 let limited = groups.iter().position(|group| group.limit.quota_ns().is_some());
                 limited.ok_or(Error::NoLimit)? as u32
             };
+            if limit.pod.is_some() {
+                crate::change::above(&self.workload, group)?;
+            }
             let duration_ns = self.workload.duration_ns;
-            let what_if = WhatIf { group, limit: limit.limit, duration_ns };
+            let what_if = WhatIf { duration_ns, ..limit.what_if(group, 0, 0) };
             Ok((Some(limit.clone()), Some(what_if)))
         };
         self.limits = limits.iter().map(what_if).collect::<Result<_, Error>>()?;
@@ -131,14 +140,16 @@ impl Study {
     }
 
     /// The runs, in the order of the table: limits as given; of each the variants, of each of these
-    /// the kernels, and of each of these the seeds.
+    /// the kernels that have anything of the limit, and of each of these the seeds.
     pub fn jobs(&self) -> Vec<Job> {
         self.cells().map(|cell| self.job(&cell)).collect()
     }
 
-    fn cells(&self) -> impl Iterator<Item = Cell<'_>> {
-        let of_kernel = move |limit, variant, kernel| {
-            self.seeds.clone().map(move |seed| Cell { limit, variant, kernel, seed })
+    fn cells<'a>(&'a self) -> impl Iterator<Item = Cell<'a>> {
+        let of_kernel = move |limit, variant, kernel: &'a NamedKernel| {
+            let tried = lacks(limit, kernel).is_ok();
+            let seeds = self.seeds.clone().filter(move |_| tried);
+            seeds.map(move |seed| Cell { limit, variant, kernel, seed })
         };
         let of_variant = move |limit, variant| {
             self.kernels.iter().flat_map(move |kernel| of_kernel(limit, variant, kernel))
@@ -146,6 +157,15 @@ impl Study {
         let of_limit =
             move |limit| self.variants.iter().flat_map(move |variant| of_variant(limit, variant));
         self.limits.iter().flat_map(of_limit)
+    }
+
+    /// A kernel that has nothing of a limit is left out; all of them may not be.
+    fn is_tried_anywhere(&self, limit: &Limit) -> Result<(), Error> {
+        let mut all = self.kernels.iter().map(|kernel| lacks(limit, kernel));
+        match all.next() {
+            Some(Err(error)) if all.all(|lacks| lacks.is_err()) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn job(&self, cell: &Cell<'_>) -> Job {
@@ -161,13 +181,14 @@ impl Study {
     /// Hands over each row of the table, in order, as soon as it and all before it are there.
     ///
     /// # Errors
-    /// Nothing can be run in that world.
+    /// Nothing can be run in that world, or none of the kernels has anything of a limit.
     pub fn run(
         &self,
         world: &dyn World,
         watch: &dyn Watch,
         each: EachRow<'_>,
     ) -> Result<(), Error> {
+        self.limits.iter().try_for_each(|limit| self.is_tried_anywhere(limit))?;
         let cells: Vec<Cell<'_>> = self.cells().collect();
         world.run(&self.jobs(), watch, &mut |index, report| each(cells[index].row(report)))
     }
@@ -205,9 +226,14 @@ impl Study {
     }
 }
 
+/// What of a limit a kernel does not have.
+fn lacks(limit: &Limit, kernel: &NamedKernel) -> Result<Vec<Missing>, Error> {
+    limit.0.as_ref().map_or(Ok(Vec::new()), |limit| limit.lacks(kernel.kernel))
+}
+
 /// Where a row stands.
 struct Cell<'a> {
-    limit: &'a (Option<Try>, Option<WhatIf>),
+    limit: &'a Limit,
     variant: &'a Option<Variant>,
     kernel: &'a NamedKernel,
     seed: u64,
@@ -219,6 +245,7 @@ impl Cell<'_> {
             limit: self.limit.0.clone(),
             variant: self.variant.clone(),
             kernel: self.kernel.clone(),
+            lacks: lacks(self.limit, self.kernel).unwrap_or_default(),
             seed: self.seed,
             report,
         }

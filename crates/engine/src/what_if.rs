@@ -1,9 +1,9 @@
 //! The limits that are tried: those asked for, or a ladder around what the service used.
 
-use crate::Error;
-use crate::change;
-use crate::job::WhatIf;
-use cpumax_limit::Limit;
+use crate::job::{Share, WhatIf};
+use crate::{Error, change};
+use cpumax_limit::{Limit, Missing, Rules, Setting, SettingError, Target};
+use cpumax_machine::kernel::Kernel;
 use cpumax_workload::GroupIx;
 use cpumax_workload::bounds::MAX_DURATION_NS;
 
@@ -12,45 +12,112 @@ use cpumax_workload::bounds::MAX_DURATION_NS;
 pub struct Try {
     /// As the table shows it: `50/100+20`, quota, period and burst in ms.
     pub label: String,
-    /// What the kernel makes of it.
+    /// What the group may use.
     pub limit: Limit,
+    /// Its weight, when that is given.
+    pub weight: Option<u32>,
+    /// What the group above it may use, when that is given.
+    pub pod: Option<Share>,
     /// Path of the group it is for, when given.
     pub group: Option<String>,
+    /// What it was made of.
+    setting: Option<Setting>,
 }
 
 impl Try {
     /// No limit.
     pub fn none() -> Try {
-        Try { label: "none".to_owned(), limit: Limit::UNLIMITED, group: None }
+        Try::of(Limit::UNLIMITED)
     }
 
-    /// `[GROUP:]FILE=VALUE[,FILE=VALUE]`, or just a value for `cpu.max`.
+    /// That limit.
+    pub fn of(limit: Limit) -> Try {
+        let label = label(&Share { limit, weight: None });
+        Try { label, limit, weight: None, pod: None, group: None, setting: None }
+    }
+
+    /// `[GROUP:]LIMIT`, as [`Setting`] has it, of one group and perhaps the one above it.
     ///
     /// # Errors
-    /// The kernel would refuse it, or there is no such file.
+    /// It is not understood, the kernel would refuse it, or it is of several groups.
     pub fn parse(set: &str) -> Result<Try, Error> {
-        let (group, assignments) = match set.find(":cpu.") {
-            Some(at) => (Some(set[..at].to_owned()), &set[at + 1..]),
-            None => (None, set),
-        };
-        let mut limit = Limit::UNLIMITED;
-        for assignment in assignments.split(',') {
-            let (file, value) = assignment.split_once('=').unwrap_or(("cpu.max", assignment));
-            limit = change::write_limit(&limit, file.trim(), value)?;
+        let setting: Setting = set.parse()?;
+        let mut tried = Try::none();
+        let mut own = None;
+        for part in setting.parts() {
+            let applied = part.apply(Limit::UNLIMITED, &Rules::NEWEST)?;
+            let share = Share { limit: applied.limit, weight: applied.weight };
+            match (&part.target, &own) {
+                (Target::Pod, _) => tried.pod = Some(share),
+                (other, Some(own)) => {
+                    let name = |target: &Target| match target {
+                        Target::Path(path) => path.clone(),
+                        _ => "the chosen one".to_owned(),
+                    };
+                    return Err(Error::TwoGroups { first: name(own), other: name(other) });
+                }
+                (target, None) => {
+                    own = Some(target.clone());
+                    (tried.limit, tried.weight) = (share.limit, share.weight);
+                }
+            }
         }
-        Ok(Try { label: label(&limit), limit, group })
+        if let Some(Target::Path(path)) = own {
+            tried.group = Some(path);
+        }
+        tried.label = label(&Share { limit: tried.limit, weight: tried.weight });
+        if let Some(pod) = &tried.pod {
+            tried.label = format!("{} in {}", tried.label, label(pod));
+        }
+        Ok(Try { setting: Some(setting), ..tried })
+    }
+
+    /// What was made of words that are not the kernel's: `500m = 50000 100000`.
+    pub fn understood(&self) -> Vec<String> {
+        self.setting.as_ref().map(Setting::understood).unwrap_or_default()
+    }
+
+    /// What of this a kernel does not have.
+    ///
+    /// # Errors
+    /// It has nothing of it.
+    pub fn lacks(&self, kernel: Kernel) -> Result<Vec<Missing>, Error> {
+        let rules = change::rules(kernel);
+        let Some(setting) = &self.setting else {
+            return Ok(change::burst_is_missing(rules, self.limit).into_iter().collect());
+        };
+        let (mut lacks, mut nothing) = (Vec::new(), None);
+        for part in setting.parts() {
+            match part.apply(Limit::UNLIMITED, &rules) {
+                Ok(applied) => lacks.extend(applied.missing),
+                Err(error @ SettingError::Nothing { missing, .. }) => {
+                    lacks.push(missing);
+                    nothing = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        lacks.dedup();
+        match nothing {
+            Some(error) if setting.parts().len() == 1 => Err(error.into()),
+            _ => Ok(lacks),
+        }
     }
 
     /// How long the work may take under this limit: several times what it should, because some
     /// generations give less than the limit says, and idle time costs nothing to simulate.
     pub fn what_if(&self, group: GroupIx, span_ns: u64, work_ns: u64) -> WhatIf {
-        let at_quota_ns = self.limit.quota_ns().map_or(0, |quota_ns| {
+        let at_quota_ns = |limit: Limit| {
+            let quota_ns = limit.quota_ns()?;
             let stretched =
-                u128::from(work_ns) * u128::from(self.limit.period_ns()) / u128::from(quota_ns);
-            u64::try_from(stretched).unwrap_or(u64::MAX)
-        });
+                u128::from(work_ns) * u128::from(limit.period_ns()) / u128::from(quota_ns);
+            Some(u64::try_from(stretched).unwrap_or(u64::MAX))
+        };
+        let limits = [Some(self.limit), self.pod.map(|pod| pod.limit)];
+        let at_quota_ns = limits.into_iter().flatten().filter_map(at_quota_ns).max().unwrap_or(0);
         let longest_ns = span_ns.max(at_quota_ns).saturating_mul(4).saturating_add(1_000_000_000);
-        WhatIf { group, limit: self.limit, duration_ns: longest_ns.min(MAX_DURATION_NS) }
+        let own = Share { limit: self.limit, weight: self.weight };
+        WhatIf { group, own, pod: self.pod, duration_ns: longest_ns.min(MAX_DURATION_NS) }
     }
 }
 
@@ -83,7 +150,7 @@ pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     let mut tries: Vec<Try> = Vec::new();
     for (quota_ns, period_ns, burst_ns) in plain.into_iter().chain(special) {
         if let Ok(limit) = Limit::new(Some(quota_ns), period_ns, burst_ns) {
-            let limit = Try { label: label(&limit), limit, group: None };
+            let limit = Try::of(limit);
             if !tries.contains(&limit) {
                 tries.push(limit);
             }
@@ -99,11 +166,18 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
-fn label(limit: &Limit) -> String {
-    let Some(quota_ns) = limit.quota_ns() else { return "none".to_owned() };
+fn label(share: &Share) -> String {
+    let Share { limit, weight } = share;
     let burst =
         if limit.burst_ns() > 0 { format!("+{}", ms(limit.burst_ns())) } else { String::new() };
-    format!("{}/{}{burst}", ms(quota_ns), ms(limit.period_ns()))
+    let quota = match limit.quota_ns() {
+        Some(quota_ns) => format!("{}/{}{burst}", ms(quota_ns), ms(limit.period_ns())),
+        None => format!("none{burst}"),
+    };
+    match weight {
+        Some(weight) => format!("{quota} w{weight}"),
+        None => quota,
+    }
 }
 
 fn ms(ns: u64) -> String {
@@ -114,6 +188,7 @@ fn ms(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpumax_machine::kernel::parse_kernels;
 
     #[test]
     fn limits_are_read_with_and_without_names() {
@@ -123,6 +198,10 @@ mod tests {
             ("cpu.max=20000 100000,cpu.max.burst=15500", "20/100+15.5", None),
             ("/a:b/c:cpu.max=1500 10000", "1.5/10", Some("/a:b/c")),
             ("max", "none", None),
+            ("cpu.weight=5", "none w5", None),
+            ("cpu.max.burst=5000", "none+5", None),
+            ("/a:500m,pod:417m", "50/100 in 42/100", Some("/a")),
+            ("pod:1,cpu.weight=50", "none in 100/100 w50", None),
         ] {
             let limit = Try::parse(set).unwrap();
             assert_eq!((limit.label.as_str(), limit.group.as_deref()), (label, group), "{set}");
@@ -130,13 +209,32 @@ mod tests {
         for set in [
             "",
             "500",
-            "cpu.weight=5",
             "cpu.max=5 5",
             "cpu.max=20000,cpu.max.burst=30000",
             "/g:cpu.max",
+            "500m,/g:500m",
+            "/g:500m,/h:500m",
         ] {
             assert!(Try::parse(set).is_err(), "{set}");
         }
+    }
+
+    #[test]
+    fn a_limit_knows_its_kernel() {
+        let lacks = |set: &str, kernel: &str| {
+            let lacks = Try::parse(set).unwrap().lacks(parse_kernels(kernel).unwrap()[0]);
+            lacks.map(|lacks| lacks.iter().map(|missing| missing.file).collect::<Vec<_>>())
+        };
+        assert_eq!(lacks("500m,cpu.max.burst=1000", "5.13").unwrap(), ["cpu.max.burst"]);
+        assert!(lacks("500m,cpu.max.burst=1000", "5.14").unwrap().is_empty());
+        assert!(lacks("500m,cpu.max.burst=1000", "pull").unwrap().is_empty());
+        assert_eq!(lacks("500m,pod:cpu.max.burst=1000", "5.4").unwrap(), ["cpu.max.burst"]);
+        let error = lacks("cpu.max.burst=1000", "5.4").unwrap_err().to_string();
+        assert!(error.ends_with("exists from Linux 5.14 on"), "{error}");
+        let ladder = ladder(0.4);
+        let old = parse_kernels("5.4").unwrap()[0];
+        let lacking = |limit: &&Try| !limit.lacks(old).unwrap().is_empty();
+        assert_eq!(ladder.iter().filter(lacking).count(), 1);
     }
 
     #[test]

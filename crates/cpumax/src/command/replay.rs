@@ -11,7 +11,7 @@ use crate::runs::Terminal;
 use anyhow::Context;
 use cpumax_engine::replay::Run;
 use cpumax_engine::{Replay, Request, Try};
-use cpumax_machine::kernel;
+use cpumax_machine::kernel::{self, Kernel};
 use cpumax_recording::Summary;
 use cpumax_report::{ReplayRow, cpus};
 use cpumax_workload::Workload;
@@ -22,7 +22,8 @@ use std::path::Path;
 const KINDS_SHOWN: usize = 20;
 
 const LEGEND: &str = "\
-limit: quota/period, and +burst; CPUs: kept busy by the limited threads;
+limit: quota/period, +burst, in ms; w: weight; in: what the group above has;
+CPUs: kept busy by the limited threads;
 burst: from the wakeup of a limited thread until it waits again;
 takes: time for the recorded work, divided by the same without a limit.";
 
@@ -52,7 +53,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
             if let Some(json) = json {
                 json.write(runs.iter().map(Run::document))?;
             }
-            write(&replay, &runs, args)?;
+            write(&replay, &kernels, &runs, args)?;
         }
     }
     Ok(())
@@ -97,7 +98,12 @@ fn warn(summary: &Summary) {
     }
 }
 
-fn write(replay: &Replay, runs: &[Run], args: &ReplayArgs) -> anyhow::Result<()> {
+fn write(
+    replay: &Replay,
+    kernels: &[Kernel],
+    runs: &[Run],
+    args: &ReplayArgs,
+) -> anyhow::Result<()> {
     let mut out = output::stdout();
     let summary = replay.summary();
     writeln!(out, "{}", reading::describe(&args.reading, summary))?;
@@ -109,20 +115,35 @@ fn write(replay: &Replay, runs: &[Run], args: &ReplayArgs) -> anyhow::Result<()>
         replay.threads(),
         cpus(replay.mean_cpus())
     )?;
+    let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
+    understood.dedup();
+    if !understood.is_empty() {
+        writeln!(out, "{}\n", understood.join("\n"))?;
+    }
     let table: Vec<ReplayRow> =
         runs.iter().flat_map(|run| rows(replay, run, args.threads)).collect();
     writeln!(out, "{}", cpumax_report::replay(&table, output::width()))?;
     if runs.iter().any(|run| run.finished_ns.is_none()) {
         writeln!(out, "-: the work was not done after four times the time it should take.")?;
     }
+    let not_tried = replay.not_tried(kernels);
+    for (limit, kernel, why) in &not_tried {
+        writeln!(out, "{} is not tried on {}: {why}", limit.label, kernel.version)?;
+    }
     writeln!(out, "{}", output::styled(DIM, LEGEND))?;
     Ok(out.flush()?)
+}
+
+/// The limit, and what of it this kernel does not have.
+fn label(run: &Run) -> String {
+    let lacks = run.lacks.iter().map(|missing| format!(" (no {})", missing.file));
+    lacks.fold(run.limit.label.clone(), |label, lacks| label + &lacks)
 }
 
 fn rows(replay: &Replay, run: &Run, threads: bool) -> Vec<ReplayRow> {
     let group = run.outcome.groups.get(replay.path());
     let row = ReplayRow {
-        limit: run.limit.label.clone(),
+        limit: label(run),
         kernel: format!("{} {}", run.outcome.kernel, run.outcome.generation),
         thread: None,
         used_cpus: run.busy(group.map_or(0, |group| group.usage_usec)),

@@ -17,7 +17,8 @@ use cpumax_engine::{
     Error, Job, Machines, Model, NamedKernel, Report, Study, ThisHost, World, builtin, kernels,
     scenario,
 };
-use cpumax_machine::kernel::Kernel;
+use cpumax_limit::Setting;
+use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::{Outcome, Tolerances, compare};
 use cpumax_report::Quota;
 use cpumax_workload::bounds::MAX_DURATION_NS;
@@ -305,10 +306,24 @@ fn write_scenario(
     let shows = output::wrapped(&format!("{}: {}", workload.name, workload.shows));
     let rest = shows.strip_prefix(&workload.name).unwrap_or_default();
     writeln!(out, "{}{rest}\n", output::styled(BOLD, &workload.name))?;
+    let settings = args.set.iter().map(|set| set.parse::<Setting>());
+    let settings = settings.collect::<Result<Vec<_>, _>>()?;
+    let understood: Vec<String> = settings.iter().flat_map(Setting::understood).collect();
+    if !understood.is_empty() {
+        writeln!(out, "{}\n", understood.join("\n"))?;
+    }
     let width = output::width();
     let groups = cpumax_report::groups(&outcomes, &quotas(workload), width);
     for table in groups.into_iter().chain(cpumax_report::tasks(&outcomes, width)) {
         writeln!(out, "{table}")?;
+    }
+    let kernels: BTreeSet<&str> = outcomes.iter().map(|run| run.kernel.as_str()).collect();
+    // A real kernel that is none to the model has all there is.
+    let modelled = kernels.into_iter().filter_map(|name| kernel::parse_kernels(name).ok());
+    for kernel in modelled.flatten() {
+        if let Some(missing) = cpumax_engine::lacks(workload, kernel) {
+            writeln!(out, "{}: {missing}, and is left out here.", kernel.version)?;
+        }
     }
     if args.histogram {
         for run in &outcomes {
