@@ -438,7 +438,7 @@ impl Task {
         let mut waited_until_ns = from_ns;
         for mark in &call.marks[..call.n_marks] {
             match *mark {
-                Mark::Begin { text } => self.request_start_ns = time(text),
+                Mark::Begin { text } => self.begun_ns = Some(time(text)),
                 Mark::Done { text } => self.done(time(text)),
                 Mark::Due { at_ns } => {
                     self.owes_ns += world.speed.sleep_ns as i64;

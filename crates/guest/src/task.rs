@@ -45,6 +45,8 @@ pub(crate) struct Task {
     pub random: Stream,
     /// ns since the start of the run.
     pub request_start_ns: u64,
+    /// When its program said that the request under way starts, ns.
+    pub begun_ns: Option<u64>,
     pub started_ns: u64,
     pub activations: u64,
     pub last_stamp: u64,
@@ -99,6 +101,7 @@ impl Task {
             pc: 0,
             random: Stream::new(world.seed, Domain::Task, slot.number.load(Relaxed)),
             request_start_ns: started_ns,
+            begun_ns: None,
             started_ns,
             activations: 0,
             last_stamp: world.start_stamp.load(Relaxed) + world.speed.stamps(started_ns),
@@ -147,7 +150,7 @@ impl Task {
             }
             Op::SetNice { who, nice } => self.each(who, |_, slot| set_nice(slot, nice)),
             Op::SetClass { who, class } => self.each(who, |_, slot| set_class(slot, class)),
-            Op::Begin => self.request_start_ns = self.world.now_ns(),
+            Op::Begin => self.begun_ns = Some(self.world.now_ns()),
             Op::Done => self.done(self.world.now_ns()),
             Op::LoopStart { times, end } => self.loop_start(times, end),
             Op::LoopEnd { start } => self.loop_end(start),
@@ -428,7 +431,8 @@ impl Task {
 
     /// A request is complete.
     pub fn done(&mut self, now_ns: u64) {
-        let latency_ns = now_ns.saturating_sub(self.request_start_ns);
+        let start_ns = self.begun_ns.take().unwrap_or(self.request_start_ns);
+        let latency_ns = now_ns.saturating_sub(start_ns);
         self.request_start_ns = now_ns;
         let (kind, group) = (self.slot.kind.load(Relaxed), self.slot.group.load(Relaxed));
         self.world.log.push(kind, group, latency_ns);

@@ -85,7 +85,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn token_of(&self, task: TaskId) -> Token {
         match self.last_op(task) {
             Some(&Op::Post { job, .. }) => {
-                Token { since_ns: self.tasks[task].request_start_ns, job }
+                Token { since_ns: self.tasks[task].request_since_ns(), job }
             }
             _ => Token { since_ns: self.now, job: NO_JOB },
         }
@@ -110,6 +110,7 @@ impl<'a> Machine<'a> {
         self.tally.begun += 1;
         let kinds = self.workload.tasks.len() as u32;
         let t = &mut self.tasks[task];
+        t.begun_ns = None;
         t.goes_on_at = t.pc;
         (t.program, t.pc) = (kinds + token.job, 0);
     }

@@ -123,7 +123,7 @@ impl Machine<'_> {
                 self.each(task, who, |m, t| m.set_class(t, class));
                 self.leaves_call(task, who);
             }
-            Op::Begin => self.tasks[task].request_start_ns = self.now,
+            Op::Begin => self.tasks[task].begun_ns = Some(self.now),
             Op::Done => self.request_done(task),
             Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
             Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
@@ -220,7 +220,9 @@ impl Machine<'_> {
     fn request_done(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
-        let latency_ns = now - t.request_start_ns.min(now);
+        let start_ns = t.request_since_ns();
+        t.begun_ns = None;
+        let latency_ns = now - start_ns.min(now);
         t.request_start_ns = now;
         let mut group = t.group;
         self.kinds[t.kind as usize].latencies.record(latency_ns);

@@ -162,8 +162,10 @@ pub(crate) struct Task {
     pub boosted_from: Option<Class>,
     /// Rounds left of the loops it is in, innermost last.
     pub loops: Vec<u64>,
-    /// Start of the request under way, ns.
+    /// Start of the request under way, where its program does not say when that is, ns.
     pub request_start_ns: u64,
+    /// Where it does, ns.
+    pub begun_ns: Option<u64>,
     /// When the sleep ends that it is on its way to, ns.
     pub wakes_ns: u64,
     /// Start of the task, and how many periods of an `Every` have been begun.
@@ -241,6 +243,7 @@ impl Task {
             segment: Segment::None,
             left_ns: 0,
             request_start_ns: 0,
+            begun_ns: None,
             wakes_ns: 0,
             started_ns: 0,
             activations: 0,
@@ -258,6 +261,11 @@ impl Task {
             wakees: Wakees::default(),
             stalled_since_ns: NEVER,
         }
+    }
+
+    /// Start of the request under way, ns.
+    pub fn request_since_ns(&self) -> u64 {
+        self.begun_ns.unwrap_or(self.request_start_ns)
     }
 
     /// Whether it does a job, and is not in its own program.

@@ -64,3 +64,42 @@ fn who_wants_several_waits_in_line() {
     let outcome = outcome("6.18", 2);
     assert!(outcome.tasks["late"].completions >= 1 && outcome.tasks["frozen"].completions >= 1);
 }
+
+#[test]
+fn a_request_that_was_begun_lasts_until_it_is_done_whatever_comes_in_between() {
+    let text = r#"
+        duration = "400ms"
+        [machine]
+        cpus = 2
+        [[channel]]
+        name = "ask"
+        [[channel]]
+        name = "answer"
+        [[task]]
+        name = "server"
+        program = [{ forever = [{ recv = "ask" }, { user = "5ms" }, { send = "answer" }] }]
+        [[task]]
+        name = "client"
+        program = [{ loop = 10, do = [
+          { begin = true }, { send = "ask" }, { sleep = "1ms" }, { recv = "answer" },
+          { user = "1ms" }, { done = true },
+        ] }]
+        [[task]]
+        name = "implicit"
+        start = "200ms"
+        program = [{ loop = 10, do = [{ send = "ask" }, { recv = "answer" }, { user = "1ms" },
+          { done = true }] }]
+    "#;
+    let workload = cpumax_workload::parse(text, "round-trip.toml").unwrap();
+    for version in ["4.19", "6.12", "7.3"] {
+        let kernel = kernel::parse_kernels(version).unwrap()[0];
+        let options = Options { check: true, ..Options::new(kernel, 1) };
+        let outcome = run(&workload, &options, None, None).unwrap();
+        let [client, implicit] = ["client", "implicit"].map(|name| &outcome.tasks[name]);
+        assert_eq!((client.completions, implicit.completions), (10, 10), "{version}");
+        // Every one of them, the first at the very start of the run, too.
+        assert!((6_000_000..6_100_000).contains(&client.latency_ns.p50), "{version}: {client:?}");
+        assert!(client.latency_ns.max < 6_100_000, "{version}: {client:?}");
+        assert!((1_000_000..1_100_000).contains(&implicit.latency_ns.max), "{implicit:?}");
+    }
+}
