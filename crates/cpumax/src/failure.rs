@@ -2,7 +2,7 @@
 
 use crate::output;
 use anyhow::{Error, anyhow};
-use cpumax_report::duration;
+use cpumax_report::{duration, escape};
 use std::process::ExitCode;
 
 /// What `main` turns into a message and an exit status.
@@ -107,13 +107,18 @@ fn chain(error: &anyhow::Error) -> String {
             told = format!("{told}: {cause}");
         }
     }
-    told
+    escape::lines(&told).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::anyhow;
+
+    #[test]
+    fn what_an_error_quotes_does_nothing() {
+        assert_eq!(chain(&anyhow!("a\u{1b}[2J\nb\u{202e}")), "a\\u{1b}[2J\nb\\u{202e}");
+    }
 
     #[test]
     fn causes_are_told_once() {

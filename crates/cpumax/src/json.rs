@@ -3,6 +3,7 @@
 use crate::output;
 use crate::result_file::ResultFile;
 use anyhow::Context;
+use cpumax_report::escape;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -38,7 +39,7 @@ fn array<T: Serialize>(mut out: impl Write, items: impl Iterator<Item = T>) -> a
     out.write_all(b"[")?;
     for (index, item) in items.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut out, &item)?;
+        escape::to_json(&mut out, &item)?;
     }
     out.write_all(b"\n]\n")?;
     Ok(out.flush()?)

@@ -2,6 +2,7 @@
 //! terminal, and a reader that goes away ends the program quietly.
 
 use anstyle::{AnsiColor, Style};
+use cpumax_report::escape;
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -12,7 +13,7 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Standard output; `NO_COLOR` and what is not a terminal get plain text.
 pub fn stdout() -> impl Write {
-    Heard(anstream::AutoStream::auto(io::stdout()).lock())
+    Clean(Heard(anstream::AutoStream::auto(io::stdout()).lock()))
 }
 
 /// The same for what goes out as it is.
@@ -22,7 +23,7 @@ pub fn raw_stdout() -> impl Write {
 
 /// Standard error.
 pub fn stderr() -> impl Write {
-    Heard(anstream::AutoStream::auto(io::stderr()).lock())
+    Clean(Heard(anstream::AutoStream::auto(io::stderr()).lock()))
 }
 
 /// One line on standard error, for whoever reads it.
@@ -50,6 +51,22 @@ impl<W: Write> Write for Heard<W> {
     }
 }
 
+/// Lets nothing through that a terminal would take for more than text and colours: what comes from
+/// a file is escaped where it is put into a sentence, and here whatever was not.
+struct Clean<W>(W);
+
+impl<W: Write> Write for Clean<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.0.write_all(escape::styled_lines(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// How a bar of progress looks; `{left}` in the template is how long it will still take, once that
 /// can be told.
 pub fn bar_style(template: &str) -> ProgressStyle {
@@ -66,7 +83,8 @@ pub fn bar_style(template: &str) -> ProgressStyle {
 /// Text in a style, for `write!`.
 pub fn styled(style: Style, text: impl std::fmt::Display) -> impl std::fmt::Display {
     let reset = style.render_reset();
-    format!("{style}{text}{reset}", style = style.render())
+    let text = text.to_string();
+    format!("{style}{}{reset}", escape::lines(&text), style = style.render())
 }
 
 /// How wide a table may be: as the terminal; without one, as wide as it likes.
@@ -94,6 +112,7 @@ pub fn hanging(text: &str, indent: usize) -> String {
 }
 
 fn wrap(text: &str, width: usize) -> String {
+    let text = escape::lines(text);
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;
     for word in text.split(' ') {
@@ -126,6 +145,16 @@ mod tests {
         out.flush().unwrap();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         writeln!(Heard(full), "a").unwrap_err();
+    }
+
+    #[test]
+    fn nothing_but_text_and_colours_gets_through() {
+        let mut out = Clean(Vec::new());
+        let hostile = "c\u{1b}]0;d\u{7}\u{202e}";
+        writeln!(out, "{} {hostile}", styled(BOLD, "a\u{1b}[2Jb")).unwrap();
+        let text = String::from_utf8(out.0).unwrap();
+        let shown = "a\\u{1b}[2Jb\u{1b}[0m c\\u{1b}]0;d\\u{7}\\u{202e}\n";
+        assert_eq!(text, format!("{}{shown}", BOLD.render()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::args::Reading;
 use crate::output;
 use cpumax_recording::{EventCost, Options, Recording, Summary};
-use cpumax_report::duration;
+use cpumax_report::{duration, escape};
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -34,14 +34,14 @@ pub fn name(reading: &Reading) -> String {
 pub fn describe(reading: &Reading, summary: &Summary) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
-        name(reading),
+        escape::line(&name(reading)),
         duration(summary.span_ns),
         summary.cpus,
         summary.events,
         summary.threads.len()
     );
     if let Some(kernel) = &summary.kernel {
-        let _ = write!(text, ", Linux {kernel}");
+        let _ = write!(text, ", Linux {}", escape::line(kernel));
     }
     if !summary.has_syscalls {
         text.push_str(

@@ -9,6 +9,7 @@
 
 mod spool;
 
+use crate::escape::{line, to_json};
 use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
 use serde::Serialize;
 use spool::Spool;
@@ -300,7 +301,7 @@ impl<'a, W: Write> Writer<'a, W> {
     fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
         self.first = false;
-        serde_json::to_writer(&mut self.out, entry).map_err(io::Error::from)
+        to_json(&mut self.out, entry).map_err(io::Error::from)
     }
 
     fn task_name(&self, task: u32) -> String {
@@ -331,7 +332,8 @@ fn entry<'a>(ph: &'static str, name: &'a str, pid: u32, tid: u32, time_ns: u64) 
 
 /// A run that was broken off never told its names.
 fn name_of(names: &[String], index: u32, kind: &str) -> String {
-    names.get(index as usize).cloned().unwrap_or_else(|| format!("{kind} {index}"))
+    let name = names.get(index as usize).map(|name| line(name).into_owned());
+    name.unwrap_or_else(|| format!("{kind} {index}"))
 }
 
 #[cfg(test)]

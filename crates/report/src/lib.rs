@@ -4,6 +4,7 @@
 //! Callers say how wide a table may be; they print what they get.
 
 mod chrome;
+pub mod escape;
 mod histogram;
 mod matrix;
 mod table;

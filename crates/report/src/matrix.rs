@@ -6,6 +6,7 @@
 
 mod svg;
 
+use crate::escape::{self, line, markdown_name};
 use crate::units::duration;
 use anstyle::{AnsiColor, Style};
 use cpumax_outcome::Deviation;
@@ -110,7 +111,8 @@ impl Tally {
 
 /// The matrix as text with colours (ANSI), and below it what disagrees and what could not be run.
 pub fn matrix(matrix: &Matrix) -> String {
-    let name_width = matrix.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let width = |(name, _): &(String, _)| line(name).chars().count();
+    let name_width = matrix.rows.iter().map(width).max().unwrap_or(0);
     let widths: Vec<usize> = (0..matrix.columns.len())
         .map(|column| {
             let cells = matrix.rows.iter().filter_map(|(_, cells)| cells.get(column));
@@ -124,7 +126,7 @@ pub fn matrix(matrix: &Matrix) -> String {
     }
     out.push('\n');
     for (name, cells) in &matrix.rows {
-        let _ = write!(out, "{name:name_width$}");
+        let _ = write!(out, "{:name_width$}", line(name));
         for (cell, &width) in cells.iter().zip(&widths) {
             let (style, text) = (style(cell), text(cell));
             let _ = write!(out, "  {style}{text:>width$}{style:#}");
@@ -135,8 +137,8 @@ pub fn matrix(matrix: &Matrix) -> String {
     if !below.is_empty() {
         out.push('\n');
     }
-    for line in below {
-        let _ = writeln!(out, "{line}");
+    for told in below {
+        let _ = writeln!(out, "{}", line(&told));
     }
     out
 }
@@ -153,14 +155,14 @@ pub fn markdown(matrix: &Matrix) -> String {
                 _ => text(cell),
             })
             .collect();
-        let _ = writeln!(out, "| `{name}` | {} |", cells.join(" | "));
+        let _ = writeln!(out, "| {} | {} |", markdown_name(name), cells.join(" | "));
     }
     for lines in [disagreements(matrix), reasons(matrix)] {
         if !lines.is_empty() {
             out.push('\n');
         }
-        for line in lines {
-            let _ = writeln!(out, "- {line}");
+        for told in lines {
+            let _ = writeln!(out, "- {}", escape::markdown(&told));
         }
     }
     out
@@ -311,6 +313,19 @@ hog on 7.3 failed: it hung
         let tally = Tally { refused: 2, ..Tally::default() };
         assert_eq!(tally.sentence(), "nothing could be compared, 2 cannot be run there");
         assert!(tally.is_of_nothing());
+    }
+
+    #[test]
+    fn a_name_breaks_no_table() {
+        let name = "x|y`z<b>&\u{202e}".to_owned();
+        let refused = MatrixCell::Refused("it\nis `|".to_owned());
+        let one = Matrix { columns: vec!["6.12".to_owned()], rows: vec![(name, vec![refused])] };
+        let text = markdown(&one);
+        let row = text.lines().nth(2).unwrap();
+        assert_eq!(row, "| x&#124;y&#96;z&lt;b&gt;&amp;&#92;u{202e} | - |");
+        let told = text.lines().last().unwrap();
+        assert!(told.ends_with("cannot be run: it&#92;nis &#96;&#124;"), "{told}");
+        assert!(!matrix(&one).contains('\u{202e}') && !svg(&one, "").contains('\u{202e}'));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A table that does not fit the width it is given wraps its cells; without a width every cell
 //! keeps one line.
 
+use crate::escape::line;
 use crate::units::{cpus, duration, percent};
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets,
@@ -144,8 +145,8 @@ pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
     let mut previous: Option<&ReplayRow> = None;
     for row in rows {
         let same_limit = previous.is_some_and(|previous| previous.limit == row.limit);
-        let kernel =
-            row.thread.as_ref().map_or_else(|| row.kernel.clone(), |name| format!("  {name}"));
+        let thread = row.thread.as_ref().map(|name| format!("  {}", line(name)));
+        let kernel = thread.unwrap_or_else(|| row.kernel.clone());
         let mut cells = vec![if same_limit { String::new() } else { row.limit.clone() }, kernel];
         cells.push(cpus(row.used_cpus));
         let group = row.group.as_ref().filter(|group| group.nr_periods > 0);
@@ -165,7 +166,8 @@ pub fn list(
     rows: impl IntoIterator<Item = Vec<String>>,
     width: Option<u16>,
 ) -> String {
-    let rows: Vec<Vec<String>> = rows.into_iter().collect();
+    let shown = |row: Vec<String>| row.iter().map(|cell| line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(shown).collect();
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let widest = |column: &usize| cells(*column).map(|cell| cell.chars().count()).max();
     let widest = (0..header.len()).max_by_key(widest).unwrap_or(0);
@@ -199,7 +201,7 @@ impl Labels {
     fn row(&self, subject: &str, first: bool, run: &Outcome, cells: Vec<String>) -> Vec<String> {
         let mut row = Vec::new();
         if self.subject.is_some() {
-            row.push(if first { subject.to_owned() } else { String::new() });
+            row.push(if first { line(subject).into_owned() } else { String::new() });
         }
         row.push(format!("{} {}", run.kernel, run.generation));
         row.extend(self.seeds.then(|| run.seed.to_string()));
@@ -388,5 +390,12 @@ kernel  what changed
             text.contains("50/100+20") && text.contains("1.50x") && text.contains("99%"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn names_are_shown_and_do_nothing() {
+        let row = vec!["a\u{1b}[2Jb\nc\u{202e}".to_owned()];
+        let text = list(&["name"], [row], None);
+        assert!(text.contains("a\\u{1b}[2Jb\\nc\\u{202e}"), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use crate::output::{self, BAD};
 use crate::reading;
 use cpumax_engine::recorded;
 use cpumax_recording::Summary;
-use cpumax_report::{cpus, duration, percent};
+use cpumax_report::{cpus, duration, escape, percent};
 use std::io::Write;
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
@@ -14,7 +14,7 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let mut out = output::stdout();
     writeln!(out, "{}", reading::describe(&args.reading, &summary))?;
     if let Some(command) = &summary.command {
-        writeln!(out, "Recorded by: {command}")?;
+        writeln!(out, "Recorded by: {}", escape::line(command))?;
     }
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
     let uses = format!(

@@ -37,7 +37,13 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
         Step::Here(kernel, before) => {
             let Kernel { name, origin, .. } = kernel;
             let before = if before { ", was here" } else { "" };
-            anstream::println!("{name} {} {}{before}", origin.release, origin.package_version);
+            // Whoever does not want to read need not.
+            let _ = writeln!(
+                output::stdout(),
+                "{name} {} {}{before}",
+                origin.release,
+                origin.package_version
+            );
         }
     };
     let cache = Cache::of_user()?;

@@ -20,7 +20,7 @@ use cpumax_engine::{
 use cpumax_limit::Setting;
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::{Outcome, Tolerances, compare};
-use cpumax_report::Quota;
+use cpumax_report::{Quota, escape};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{Action, Expectation, GroupIx, Workload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -303,9 +303,10 @@ fn write_scenario(
 ) -> anyhow::Result<()> {
     let Plan { workload, changed, .. } = plan;
     let outcomes: Vec<Outcome> = reports.iter().map(|report| report.outcome.clone()).collect();
-    let shows = output::wrapped(&format!("{}: {}", workload.name, workload.shows));
-    let rest = shows.strip_prefix(&workload.name).unwrap_or_default();
-    writeln!(out, "{}{rest}\n", output::styled(BOLD, &workload.name))?;
+    let name = escape::line(&workload.name);
+    let shows = output::wrapped(&format!("{}: {}", name, workload.shows));
+    let rest = shows.strip_prefix(&*name).unwrap_or_default();
+    writeln!(out, "{}{rest}\n", output::styled(BOLD, &name))?;
     let settings = args.set.iter().map(|set| set.parse::<Setting>());
     let settings = settings.collect::<Result<Vec<_>, _>>()?;
     let understood: Vec<String> = settings.iter().flat_map(Setting::understood).collect();
@@ -419,7 +420,7 @@ fn summary(
     for (plan, verdicts) in plans.iter().zip(verdicts) {
         let failed = verdicts.iter().filter(|verdict| !verdict.passed()).count();
         if failed > 0 {
-            writeln!(out, "  {}: {failed}", plan.workload.name)?;
+            writeln!(out, "  {}: {failed}", escape::line(&plan.workload.name))?;
         }
     }
     Ok(())
@@ -430,7 +431,7 @@ fn write_failures(plans: &[Plan], verdicts: &[Vec<Verdict<'_>>]) -> anyhow::Resu
     let mut err = output::stderr();
     for (plan, verdicts) in plans.iter().zip(verdicts) {
         for verdict in verdicts.iter().filter(|verdict| !verdict.passed()) {
-            write!(err, "{}: ", plan.workload.name)?;
+            write!(err, "{}: ", escape::line(&plan.workload.name))?;
             verdicts::write(verdict, &mut err)?;
         }
     }

@@ -50,7 +50,7 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
             _ => table(&groups),
         };
         if args.watch.is_some() {
-            write!(out, "\x1b[H\x1b[2J")?;
+            write!(output::raw_stdout(), "\x1b[H\x1b[2J")?;
         }
         write!(out, "{text}")?;
         out.flush()?;

@@ -2,6 +2,7 @@
 //! tooltip.
 
 use super::{Matrix, MatrixCell, sentence, text};
+use crate::escape::xml;
 use std::fmt::Write;
 
 const ROW: usize = 18;
@@ -77,7 +78,7 @@ fn field(out: &mut String, x: usize, y: usize, cell: &MatrixCell, name: &str) {
         MatrixCell::Open => (NOT_RUN.0, NOT_RUN.1.to_owned()),
     };
     let (width, height) = (COLUMN - 2, ROW - 2);
-    let tip = escaped(&format!("{name}: {tip}"));
+    let tip = xml(&format!("{name}: {tip}"));
     let _ = writeln!(
         out,
         "<g><title>{tip}</title>\
@@ -93,12 +94,8 @@ fn colour(ratio: f64) -> &'static str {
 }
 
 fn label(out: &mut String, x: usize, y: usize, anchor: &str, text: &str) {
-    let text = escaped(text);
+    let text = xml(text);
     let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>");
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use cpumax_compare::Cell;
 use cpumax_compare::matrix::Noisy;
 use cpumax_engine::NamedKernel;
 use cpumax_lab::OF_MACHINE;
-use cpumax_report::{Matrix, MatrixCell, markdown};
+use cpumax_report::{Matrix, MatrixCell, escape, markdown};
 use cpumax_workload::Workload;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -26,14 +26,14 @@ pub fn text(
     let (scenarios, cases) = workloads.split_at(workloads.len().saturating_sub(cases));
     let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let mut out = format!(
-        "# {title}\n\nMade by `{}` (cpumax {}) on {}. How to read it: [compare.md](compare.md).\n\n",
-        command(args),
+        "# {title}\n\nMade by {} (cpumax {}) on {}. How to read it: [compare.md](compare.md).\n\n",
+        escape::markdown_name(&command(args)),
         env!("CARGO_PKG_VERSION"),
         today.get(..10).unwrap_or_default(),
     );
     out.push_str("| kernel | what ran | scenarios | random cases |\n|---|---|---|---|\n");
     for (kernel, cells) in asked.iter().zip(columns) {
-        let ran = cells.first().map_or("-", |cell| cell.reference.as_str());
+        let ran = cells.first().map_or("-".to_owned(), |cell| escape::markdown(&cell.reference));
         let tally = |workloads: &[Workload]| {
             let matrix =
                 matrix_of(workloads, std::slice::from_ref(kernel), std::slice::from_ref(cells));
@@ -47,7 +47,7 @@ pub fn text(
         let here = std::thread::available_parallelism().map_or(1, usize::from);
         let _ = writeln!(out, "\nOn a host with {here} CPUs:\n");
         for (cpus, note) in &machines {
-            let _ = writeln!(out, "- machines with {cpus} CPUs: {note}");
+            let _ = writeln!(out, "- machines with {cpus} CPUs: {}", escape::markdown(note));
         }
     }
     if !scenarios.is_empty() {

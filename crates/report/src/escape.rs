@@ -1,0 +1,184 @@
+//! Names and other text from files, made so that whoever shows them shows them and nothing else:
+//! no escape sequences for a terminal, no line ends, nothing that turns the order of letters around
+//! or that nobody sees, and nothing that is markup.
+
+use serde_json::ser::{CompactFormatter, Formatter};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io;
+
+/// Whether a terminal, or who reads it, would take this for something else than a letter.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(c, '\u{e0000}'..='\u{e007f}')
+}
+
+/// For one line on a terminal: what is hidden is told by its number, as in `\u{1b}`.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_hidden)
+}
+
+/// The same for text of several lines.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c != '\n' && is_hidden(c))
+}
+
+/// The same for text that has styles of our own, which are kept: colours and weights, nothing that
+/// moves or asks.
+pub fn styled_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return lines(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split('\u{1b}');
+    out.push_str(&lines(parts.next().unwrap_or_default()));
+    for part in parts {
+        let digits = part
+            .strip_prefix('[')
+            .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';'));
+        let is_style = digits.is_some_and(|rest| rest.starts_with('m'));
+        out.push_str(if is_style { "\u{1b}" } else { "\\u{1b}" });
+        out.push_str(&lines(part));
+    }
+    Cow::Owned(out)
+}
+
+fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' if is_hidden(c) => out.push_str("\\n"),
+            '\t' if is_hidden(c) => out.push_str("\\t"),
+            c if is_hidden(c) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// For a text in Markdown, also in a cell of a table.
+pub fn markdown(text: &str) -> String {
+    with_entities(&line(text), |c| {
+        matches!(c, '&' | '<' | '>' | '|' | '`' | '\\' | '[' | ']' | '*')
+    })
+}
+
+/// A name in Markdown, as code where nothing in it is markup.
+pub fn markdown_name(name: &str) -> String {
+    let is_plain = !name.is_empty() && !name.chars().any(|c| matches!(c, '|' | '`' | '\\'));
+    if is_plain && line(name) == name { format!("`{name}`") } else { markdown(name) }
+}
+
+/// For text and attributes of XML: SVG and HTML.
+pub fn xml(text: &str) -> String {
+    with_entities(&line(text), |c| matches!(c, '&' | '<' | '>' | '"' | '\''))
+}
+
+fn with_entities(text: &str, is_markup: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if !is_markup(c) => out.push(c),
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => {
+                let _ = write!(out, "&#{};", u32::from(c));
+            }
+        }
+    }
+    out
+}
+
+/// JSON whose text is the same to whoever parses it, and hides nothing from whoever looks at it.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct VisibleJson;
+
+impl Formatter for VisibleJson {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        if !fragment.chars().any(is_hidden) {
+            return CompactFormatter.write_string_fragment(writer, fragment);
+        }
+        let mut units = [0; 2];
+        for c in fragment.chars() {
+            if !is_hidden(c) {
+                write!(writer, "{c}")?;
+                continue;
+            }
+            for unit in c.encode_utf16(&mut units) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a value as JSON on one line.
+///
+/// # Errors
+/// It cannot be written.
+pub fn to_json(writer: impl io::Write, value: &impl serde::Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(writer, VisibleJson))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}[31mb\nc\u{202e}d\u{9b}2J\u{200b}|`<x>&\\[y](z)*\u{e0041}é語";
+
+    #[test]
+    fn what_is_hidden_is_told() {
+        let told = line(HOSTILE);
+        assert_eq!(
+            told,
+            "a\\u{1b}[31mb\\nc\\u{202e}d\\u{9b}2J\\u{200b}|`<x>&\\[y](z)*\\u{e0041}é語"
+        );
+        assert!(matches!(line("plain é語 \\u"), Cow::Borrowed(_)));
+        assert_eq!(lines("a\nb\r\u{7}"), "a\nb\\u{d}\\u{7}");
+    }
+
+    #[test]
+    fn only_styles_of_our_own_are_kept() {
+        assert_eq!(styled_lines("\u{1b}[1mb\u{1b}[0m\n"), "\u{1b}[1mb\u{1b}[0m\n");
+        assert_eq!(styled_lines("\u{1b}[38;5;1mb"), "\u{1b}[38;5;1mb");
+        for hostile in ["[2J", "]0;title\u{7}", "[6n", "c", "", "[1", "P"] {
+            let text = format!("a\u{1b}{hostile}");
+            assert!(!styled_lines(&text).contains('\u{1b}'), "{hostile:?}");
+        }
+    }
+
+    #[test]
+    fn markup_is_text() {
+        for markup in ["|", "`", "<", "\\", "[", "*", "\n", "\u{1b}"] {
+            assert!(!markdown(HOSTILE).contains(markup) || markup == "\\", "{markup:?}");
+        }
+        assert_eq!(markdown("a\\|`"), "a&#92;&#124;&#96;");
+        assert_eq!(markdown_name("profile-384"), "`profile-384`");
+        assert_eq!(markdown_name("a<b>"), "`a<b>`", "code has no markup");
+        assert_eq!(markdown_name("x|y`z"), "x&#124;y&#96;z");
+        assert_eq!(xml("<a b='c'>&\u{0}"), "&lt;a b=&#39;c&#39;&gt;&amp;\\u{0}");
+    }
+
+    #[test]
+    fn json_says_the_same_and_hides_nothing() {
+        let mut text = Vec::new();
+        to_json(&mut text, &(HOSTILE, 1)).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(!text.chars().any(is_hidden), "{text}");
+        assert_eq!(serde_json::from_str::<(String, u8)>(&text).unwrap(), (HOSTILE.to_owned(), 1));
+    }
+}
