@@ -29,7 +29,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 impl Failure {
     /// What the engine says, in terms of the command line.
     pub fn of(error: cpumax_engine::Error) -> Failure {
-        use cpumax_engine::Error as Of;
+        use cpumax_engine::{Error as Of, no_groups};
         Failure::Input(match error {
             Of::Interrupted => return Failure::Interrupted,
             Of::ModelFault { .. } => return Failure::ModelFault(error.into()),
@@ -44,9 +44,10 @@ impl Failure {
             Of::Root => anyhow!(
                 "the root group cannot be limited: give another group, or threads with --group"
             ),
-            Of::NoGroups { busy } => anyhow!(
-                "the recording does not tell control groups; say which threads to limit with \
-                 --group, such as --group 'comm:nginx*'. Threads that used most CPU time: {}",
+            Of::NoGroups { recorded, busy } => anyhow!(
+                "{}; say which threads to limit with --group, such as --group 'comm:nginx*'. \
+                 Threads that used most CPU time: {}",
+                no_groups(recorded),
                 list(&busy)
             ),
             Of::TooLong { name, span_ns } => anyhow!(

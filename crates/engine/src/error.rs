@@ -54,13 +54,15 @@ pub enum Error {
         /// From its first event to its last, ns.
         span_ns: u64,
     },
-    /// Nobody said which threads to limit, and the recording does not tell groups.
+    /// Nobody said which threads to limit, and no thread was recorded in a group of its own.
     #[error(
-        "the recording does not tell control groups; say which threads to limit, such as \
-         'comm:nginx*'. Threads that used most CPU time: {}",
+        "{}; say which threads to limit, such as 'comm:nginx*'. Threads that used most CPU time: {}",
+        no_groups(*recorded),
         list(busy)
     )]
     NoGroups {
+        /// Whether groups were recorded: then all threads are in the root group.
+        recorded: bool,
         /// Names of some, each with its CPU time, ns.
         busy: Vec<(String, u64)>,
     },
@@ -166,6 +168,16 @@ impl From<cpumax_lab::Error> for Error {
             cpumax_lab::Error::Refused { reason } => Error::Refused(reason),
             error => Error::Lab(error),
         }
+    }
+}
+
+/// Why there is no group to limit; `recorded`: whether groups were.
+#[must_use]
+pub fn no_groups(recorded: bool) -> &'static str {
+    if recorded {
+        "all recorded threads are in the root group, which has no limit"
+    } else {
+        "the recording does not tell control groups"
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
         .take(SUGGESTED)
         .map(|thread| (thread.name.clone(), thread.runtime_ns))
         .collect();
-    Err(Error::NoGroups { busy })
+    Err(Error::NoGroups { recorded: summary.has_groups, busy })
 }
 
 /// The group of this path in the workload of a recording.

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output::{self, BAD};
 use crate::reading;
 use cpumax_engine::recorded;
-use cpumax_recording::Summary;
+use cpumax_recording::{Summary, Waits};
 use cpumax_report::{cpus, duration, escape, percent};
 use std::io::Write;
 
@@ -26,6 +26,15 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     writeln!(out, "{}\n", output::wrapped(&uses))?;
     write!(out, "{}", groups(&summary, args.top))?;
     write!(out, "{}", threads(&summary, args.top))?;
+    let waits = Waits::of(&summary.threads);
+    if !waits.are_known() {
+        let unknown = format!(
+            "Of {} of {} waits it is not known when they ended: no latency can be told from this \
+             recording.",
+            waits.unknown, waits.all
+        );
+        writeln!(out, "{}", output::styled(BAD, &output::wrapped(&unknown)))?;
+    }
     if summary.defects.is_empty() {
         writeln!(out, "Nothing was lost or out of order.")?;
     } else {
@@ -36,6 +45,9 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 
 fn groups(summary: &Summary, top: usize) -> String {
     let groups = recorded::runtime_by_group(&summary.threads);
+    if groups.is_empty() && summary.has_groups {
+        return "All threads are in the root group.\n\n".to_owned();
+    }
     if groups.is_empty() {
         return "Control groups were not recorded (perf record --all-cgroups would).\n\n"
             .to_owned();
