@@ -23,15 +23,53 @@ const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_FINISHED_ROUND: u32 = 68;
 const RECORD_COMPRESSED: u32 = 81;
 const RECORD_COMPRESSED2: u32 = 83;
-/// The reader holds about two rounds in memory.
-const ROUND_MAX_BYTES: u64 = 1 << 30;
-const ROUND_MAX_RECORDS: u64 = 8 << 20;
+/// The reader holds two rounds in memory, and for each record so much beside its content. What they
+/// may take together: this, or in larger files twice the size of the file.
+const RECORD_COST_BYTES: u64 = 128;
+const HELD_MAX_BYTES: u64 = 400 << 20;
 /// perf compresses no more than its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
 /// True if the file begins as a perf.data file does.
 pub(crate) fn is_perf_data(start: &[u8]) -> bool {
     start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
+}
+
+/// Counts records in data that comes in pieces.
+struct Records {
+    endian: Endianness,
+    count: u64,
+    head: [u8; 8],
+    /// How much of the head is there, and how much of the record is to come.
+    have: usize,
+    left: usize,
+}
+
+impl Records {
+    fn new(endian: Endianness) -> Self {
+        Records { endian, count: 0, head: [0; 8], have: 0, left: 0 }
+    }
+
+    fn pass(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            if self.left == 0 {
+                let part = data.len().min(8 - self.have);
+                self.head[self.have..self.have + part].copy_from_slice(&data[..part]);
+                self.have += part;
+                data = &data[part..];
+                if self.have < 8 {
+                    return;
+                }
+                let size = Bytes::new(&self.head, self.endian).u16(6).unwrap_or(0);
+                self.left = usize::from(size).saturating_sub(8);
+                self.have = 0;
+                self.count += 1;
+            }
+            let part = data.len().min(self.left);
+            self.left -= part;
+            data = &data[part..];
+        }
+    }
 }
 
 struct Guard<'a, F> {
@@ -192,7 +230,9 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         let end = data.end().unwrap_or(self.len);
         let mut at = data.offset;
         let mut zstd = None;
-        let (mut round_bytes, mut round_records) = (0_u64, 0_u64);
+        let (mut round_bytes, mut before_bytes) = (0_u64, 0_u64);
+        let most_bytes = HELD_MAX_BYTES.max(self.len.saturating_mul(2));
+        let mut inner = Records::new(self.endian);
         while at < end {
             let mut head = [0; 8];
             self.read_exact(&mut head)?;
@@ -203,7 +243,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                     self.malformed(at, format!("a record of {size} bytes, {} are left", end - at))
                 );
             }
-            let mut expanded = size;
+            let mut held = size + RECORD_COST_BYTES;
             match kind {
                 RECORD_AUXTRACE | RECORD_TRACING_DATA => {
                     let what = "holds hardware trace data (-e intel_pt// and the like), which is \
@@ -216,20 +256,22 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                     let body =
                         if kind == RECORD_COMPRESSED { &body[..] } else { self.padded(&body, at)? };
                     let context = zstd.get_or_insert_with(DCtx::create);
-                    expanded = self.expand(context, body, at)?;
+                    held = self.expand(context, body, at, &mut inner)?;
                 }
                 RECORD_FINISHED_ROUND => {
-                    (round_bytes, round_records) = (0, 0);
+                    (before_bytes, round_bytes) = (round_bytes, 0);
                     self.skip(size - 8)?;
                 }
                 _ => self.skip(size - 8)?,
             }
-            round_bytes += expanded;
-            round_records += 1;
-            if round_bytes > ROUND_MAX_BYTES || round_records > ROUND_MAX_RECORDS {
-                let what = "more than 1 GiB without a mark up to where it is in order; feed the \
-                            output of `perf script -i FILE`";
-                return Err(self.malformed(at, what.to_owned()));
+            round_bytes += held;
+            if before_bytes + round_bytes > most_bytes {
+                let what = format!(
+                    "it unpacks to more than {} MiB without a mark up to where it is in order; \
+                     feed the output of `perf script -i FILE`",
+                    most_bytes >> 20
+                );
+                return Err(self.malformed(at, what));
             }
             at += size;
         }
@@ -244,8 +286,15 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         data.ok_or_else(|| self.malformed(at, "a compressed record larger than itself".to_owned()))
     }
 
-    /// How large a compressed record is.
-    fn expand(&self, context: &mut DCtx<'_>, body: &[u8], at: u64) -> Result<u64, Error> {
+    /// What a compressed record takes in memory: its content, and the records in it.
+    fn expand(
+        &self,
+        context: &mut DCtx<'_>,
+        body: &[u8],
+        at: u64,
+        inner: &mut Records,
+    ) -> Result<u64, Error> {
+        let before = inner.count;
         let mut scratch = [0_u8; 1 << 13];
         let mut input = InBuffer::around(body);
         let mut total = 0_u64;
@@ -257,6 +306,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             }
             let written = output.pos();
             total += written as u64;
+            inner.pass(&scratch[..written]);
             if total > EXPANDED_MAX_BYTES {
                 return Err(self.malformed(
                     at,
@@ -264,7 +314,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 ));
             }
             if written < scratch.len() && input.pos() == body.len() {
-                return Ok(total);
+                return Ok(total + (inner.count - before) * RECORD_COST_BYTES);
             }
         }
     }
@@ -307,5 +357,26 @@ impl<F: BufRead + Seek> Guard<'_, F> {
 
     fn malformed(&self, at: u64, what: String) -> Error {
         Error::Malformed { name: self.name.to_owned(), place: format!("byte {at}"), what }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Records;
+    use linux_perf_event_reader::Endianness;
+
+    #[test]
+    fn records_are_counted_however_they_are_cut() {
+        let record = |size: u16| {
+            let mut record = vec![0; usize::from(size)];
+            record[6..8].copy_from_slice(&size.to_le_bytes());
+            record
+        };
+        let data: Vec<u8> = [8, 24, 8, 100].into_iter().flat_map(record).collect();
+        for piece in 1..data.len() {
+            let mut records = Records::new(Endianness::LittleEndian);
+            data.chunks(piece).for_each(|part| records.pass(part));
+            assert_eq!(records.count, 4, "in pieces of {piece}");
+        }
     }
 }
