@@ -5,8 +5,9 @@
 
 use crate::ids::{ChannelId, Id, TaskId};
 use crate::machine::{Event, Machine};
+use crate::noise::Kind;
 use crate::{Error, MAX_TOKENS_DUE};
-use cpumax_workload::Op;
+use cpumax_workload::{Op, Span};
 
 /// The job of a token that carries none.
 pub(crate) const NO_JOB: u32 = u32::MAX;
@@ -17,6 +18,13 @@ pub(crate) struct Token {
     /// When its request started, ns.
     pub since_ns: u64,
     pub job: u32,
+}
+
+impl Token {
+    /// One without a job.
+    pub fn plain(since_ns: u64) -> Token {
+        Token { since_ns, job: NO_JOB }
+    }
 }
 
 /// A token that is to come.
@@ -81,56 +89,79 @@ impl<'a> Machine<'a> {
         self.program_of(task).get(at as usize)
     }
 
-    /// The token that a task puts in a channel with its present instruction.
+    /// The token that a task puts in a channel where it had to wait for room.
     pub(crate) fn token_of(&self, task: TaskId) -> Token {
         match self.last_op(task) {
-            Some(&Op::Post { job, .. }) => {
-                Token { since_ns: self.tasks[task].request_since_ns(), job }
-            }
-            _ => Token { since_ns: self.now, job: NO_JOB },
+            Some(&Op::Post { job, .. }) => self.posted(task, job),
+            _ => Token::plain(self.now),
         }
+    }
+
+    /// The token with a job that a task posts.
+    pub(crate) fn posted(&self, task: TaskId, job: u32) -> Token {
+        Token { since_ns: self.tasks[task].request_since_ns(), job }
     }
 
     /// A task has taken a token: its request is the one under way from now on, and what it carries
     /// is to be done. Who receives in a job is not at the beginning of another request.
+    #[inline]
     pub(crate) fn takes_token(&mut self, task: TaskId, token: Token) {
-        let t = &self.tasks[task];
-        if t.does_job() {
-            self.tally.ignored += u64::from(token.job != NO_JOB);
+        let t = &mut self.tasks[task];
+        if !t.does_job() {
+            t.request_start_ns = token.since_ns;
+        }
+        if token.job != NO_JOB || t.begun_ns.is_some() {
+            self.takes_request(task, token.job);
+        }
+    }
+
+    #[inline(never)]
+    fn takes_request(&mut self, task: TaskId, job: u32) {
+        let serves = matches!(self.last_op(task), Some(Op::Serve { .. }));
+        if serves {
+            self.tasks[task].begun_ns = None;
+        }
+        if job == NO_JOB {
             return;
         }
-        self.tasks[task].request_start_ns = token.since_ns;
-        if token.job == NO_JOB {
-            return;
-        }
-        if !matches!(self.last_op(task), Some(Op::Serve { .. })) {
+        if !serves {
             self.tally.ignored += 1;
             return;
         }
         self.tally.begun += 1;
         let kinds = self.workload.tasks.len() as u32;
         let t = &mut self.tasks[task];
-        t.begun_ns = None;
         t.goes_on_at = t.pc;
-        (t.program, t.pc) = (kinds + token.job, 0);
+        (t.program, t.pc) = (kinds + job, 0);
+    }
+
+    /// The running task puts a token with a job in a channel.
+    #[inline(never)]
+    pub(crate) fn post(&mut self, task: TaskId, channel: ChannelId, job: u32) {
+        if !self.comes_again(task, Kind::Send) {
+            self.send(task, channel, 1, self.posted(task, job));
+        }
     }
 
     /// The running task has come to the end of a job: it goes on in its own program.
+    #[inline(never)]
     pub(crate) fn job_ends(&mut self, task: TaskId) {
         self.tally.ended += 1;
         let t = &mut self.tasks[task];
         (t.program, t.pc) = (t.kind, t.goes_on_at);
     }
 
-    /// A token with a job is to come so much later.
-    pub(crate) fn comes_after(
+    /// The running task has a token with a job come so much later.
+    #[inline(never)]
+    pub(crate) fn post_later(
         &mut self,
-        ns: u64,
-        channel: ChannelId,
-        job: u32,
-        since_ns: Option<u64>,
+        task: TaskId,
+        delay: Span,
+        (channel, job): (ChannelId, u32),
+        keep: bool,
     ) {
-        let due_ns = self.now.saturating_add(ns);
+        let due_ns = self.now.saturating_add(self.draw(task, delay));
+        let since_ns = keep.then(|| self.tasks[task].request_since_ns());
         if due_ns > self.workload.duration_ns {
             return;
         }

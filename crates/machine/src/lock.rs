@@ -166,11 +166,23 @@ impl Channel {
         }
     }
 
+    /// Takes the first token, which must be there.
+    fn take_one(&mut self) -> Token {
+        self.tokens -= 1;
+        let Some(first) = self.arrivals.front_mut() else { return Token::plain(0) };
+        let token = first.token;
+        first.n -= 1;
+        if first.n == 0 {
+            self.arrivals.pop_front();
+        }
+        token
+    }
+
     /// Takes `n` tokens, which must be there; tells what the last of them brings, and how many of
     /// those before it carry a job.
     fn take(&mut self, mut n: u64) -> (Token, u64) {
         self.tokens -= n;
-        let mut last = Token { since_ns: 0, job: NO_JOB };
+        let mut last = Token::plain(0);
         let mut jobs = 0;
         while let Some(first) = self.arrivals.front_mut() {
             last = first.token;
@@ -403,10 +415,9 @@ impl Machine<'_> {
     }
 
     /// The running task puts tokens in, or waits for room.
-    pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+    pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
         let c = &mut self.channels[channel];
         if c.senders.is_empty() && c.has_room(n) {
-            let token = self.token_of(task);
             self.put_tokens(channel, n, token);
         } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
@@ -417,7 +428,9 @@ impl Machine<'_> {
 
     /// Tokens arrive, for those who wait.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
-        self.tally.put += if token.job == NO_JOB { 0 } else { n };
+        if token.job != NO_JOB {
+            self.tally.put += n;
+        }
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
         c.put(token, n);
@@ -499,7 +512,12 @@ impl Machine<'_> {
         self.block(task, Wait::Receive(channel));
     }
 
+    #[inline]
     fn takes_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+        if n == 1 {
+            let token = self.channels[channel].take_one();
+            return self.takes_token(task, token);
+        }
         let (token, ignored) = self.channels[channel].take(n);
         self.tally.ignored += ignored;
         self.takes_token(task, token);

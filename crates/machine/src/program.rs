@@ -46,8 +46,8 @@ impl Machine<'_> {
         let Some(&op) = program.get(t.pc as usize) else {
             return if t.does_job() { self.job_ends(task) } else { self.exit(task) };
         };
-        let has_called = t.pc == 0 || program[t.pc as usize - 1].is_call();
-        let asks = self.asks_for_use && has_called && !t.in_syscall;
+        let has_called = || t.pc == 0 || program[t.pc as usize - 1].is_call();
+        let asks = self.asks_for_use && !t.in_syscall && has_called();
         if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
             return;
         }
@@ -79,15 +79,15 @@ impl Machine<'_> {
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
-            Op::Send { .. } | Op::Post { .. } if self.comes_again(task, Kind::Send) => {}
-            Op::Send { channel, n } => self.send(task, ChannelId(channel), n),
+            Op::Send { .. } if self.comes_again(task, Kind::Send) => {}
+            Op::Send { channel, n } => {
+                self.send(task, ChannelId(channel), n, Token::plain(self.now));
+            }
             Op::Recv { channel, n } => self.receive(task, ChannelId(channel), n),
             Op::Serve { channel } => self.receive(task, ChannelId(channel), 1),
-            Op::Post { channel, .. } => self.send(task, ChannelId(channel), 1),
+            Op::Post { channel, job } => self.post(task, ChannelId(channel), job),
             Op::After { delay, channel, job, keep } => {
-                let ns = self.draw(task, delay);
-                let since_ns = keep.then_some(self.tasks[task].request_start_ns);
-                self.comes_after(ns, ChannelId(channel), job, since_ns);
+                self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
             Op::Fork { kind } => {
                 let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
@@ -193,7 +193,7 @@ impl Machine<'_> {
         }
     }
 
-    fn draw(&mut self, task: TaskId, span: Span) -> u64 {
+    pub(crate) fn draw(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
             Span::Drawn(distribution) => self.workload.distributions[distribution as usize]

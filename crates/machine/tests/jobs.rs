@@ -125,6 +125,30 @@ fn who_serves_goes_on_in_its_own_program() {
 }
 
 #[test]
+fn what_comes_later_is_another_request_or_still_the_same() {
+    let jobs = "[[job]]\nname = \"answer\"\nprogram = [{ user = \"1ms\" }, { done = true }]";
+    let latency_ns = |begin: &str, keep: bool| {
+        let program = format!(
+            "{begin}{{ user = \"2ms\" }}, {{ after = \"10ms\", post = \"answer\", to = \"c\", \
+             keep = {keep} }}, {{ begin = true }}, {{ serve = \"c\" }}"
+        );
+        outcome(&scene(jobs, &program)).tasks["t"].latency_ns.max
+    };
+    assert_eq!(latency_ns("", false), 1_000_000);
+    assert_eq!(latency_ns("", true), 13_000_000);
+    assert_eq!(latency_ns("{ user = \"3ms\" }, { begin = true }, ", true), 13_000_000);
+}
+
+#[test]
+fn a_plain_token_that_is_served_begins_a_request_too() {
+    let program = "{ begin = true }, { sleep = \"5ms\" }, { send = \"c\" }, { serve = \"c\" }, \
+                   { user = \"1ms\" }, { done = true }";
+    assert_eq!(outcome(&scene("", program)).tasks["t"].latency_ns.max, 1_000_000);
+    let receives = program.replace("serve", "recv");
+    assert_eq!(outcome(&scene("", &receives)).tasks["t"].latency_ns.max, 6_000_000);
+}
+
+#[test]
 fn a_token_that_waits_for_room_keeps_its_request() {
     let text = r#"
         duration = "100ms"

@@ -49,6 +49,22 @@ fn no_invariant_breaks() {
 }
 
 #[test]
+fn no_token_is_lost_and_no_job_done_twice() {
+    let (mut events, mut done) = (0, 0);
+    for seed in seeds(0..12) {
+        let workload = random::with_jobs(seed);
+        for kernel in kernels() {
+            let outcome = outcome(&workload, &Options { check: true, ..options(kernel, seed) });
+            events += outcome.events;
+            let servers = outcome.tasks.iter().filter(|(name, _)| name.starts_with("server"));
+            done += servers.map(|(_, server)| server.completions).sum::<u64>();
+        }
+    }
+    println!("{events} events, {done} requests done in jobs or after them");
+    assert!(events >= 400_000 && done >= 5_000, "{events} events, {done} requests");
+}
+
+#[test]
 fn a_tick_that_is_no_event_changes_nothing() {
     let mut saved = 0;
     for seed in seeds(100..125) {

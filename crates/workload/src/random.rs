@@ -3,6 +3,7 @@
 //! are taken in one order, and nobody waits for a token or a child while holding one. (A task that
 //! is killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
 
+mod jobs;
 mod program;
 mod real;
 mod shrink;
@@ -10,7 +11,7 @@ mod shrink;
 pub use real::{real, real_on_several};
 pub use shrink::minimize;
 
-use crate::build::{Act, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
+use crate::build::{Act, Builder, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
 use crate::checked::Workload;
 use crate::dist::{Domain, Stream};
 use crate::model::{
@@ -64,6 +65,23 @@ pub fn workload(seed: u64) -> Workload {
 /// # Panics
 /// When the generator makes something that the checks refuse, which is a bug in either.
 pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
+    built(seed, &draft(seed, bounds))
+}
+
+/// The random workload of that seed, and jobs: pools of tasks that do them, whatever brings them.
+///
+/// # Panics
+/// As [`workload_within`].
+pub fn with_jobs(seed: u64) -> Workload {
+    let draft = draft(seed, &Bounds::default());
+    built(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
+}
+
+fn built(seed: u64, draft: &Builder) -> Workload {
+    draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
+}
+
+fn draft(seed: u64, bounds: &Bounds) -> Builder {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 0));
     let cpus = dice.range(1, bounds.cpus) as u16;
     let duration_ns = dice.range(50_000_000, bounds.duration_ns.max(50_000_000));
@@ -108,7 +126,7 @@ pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
     if dice.one_in(4) {
         draft = draft.expect(expectation(&mut dice, &groups));
     }
-    draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
+    draft
 }
 
 /// Chance in the forms needed here.

@@ -4,8 +4,8 @@
 
 use crate::checked::Workload;
 use crate::model::{
-    Action, Affinity, ChannelIx, Class, Distribution, Expectation, GroupIx, LockIx, MachineSpec,
-    Op, Parts, Span, Target, TaskIx,
+    Action, Affinity, ChannelIx, Class, Distribution, Expectation, GroupIx, JobIx, LockIx,
+    MachineSpec, Op, Parts, Span, Target, TaskIx,
 };
 use cpumax_limit::Limit;
 
@@ -44,11 +44,13 @@ pub fn minimize(
 /// Leaves out its `ix`-th thing; `None` when there are no more.
 type Pass = fn(&Parts, usize) -> Option<Parts>;
 
-const PASSES: [Pass; 17] = [
+const PASSES: [Pass; 19] = [
     without_expectations,
     without_task,
     without_intervention,
     without_source,
+    plain_source,
+    without_job,
     without_softirq,
     with_one_instance,
     with_an_instance_less,
@@ -87,6 +89,38 @@ fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     Some(changed(workload, |w| {
         w.sources.remove(ix);
     }))
+}
+
+/// A source that sends plain tokens, and loses none.
+fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
+    workload.sources.get(ix)?;
+    Some(changed(workload, |w| {
+        w.sources[ix].jobs.clear();
+        w.sources[ix].lossy = false;
+    }))
+}
+
+/// A job and whatever brings it.
+fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
+    workload.jobs.get(ix)?;
+    let gone = ix as JobIx;
+    Some(changed(workload, |w| {
+        w.jobs.remove(ix);
+        w.sources.iter_mut().for_each(|s| s.jobs.retain_mut(|job| keep_number(job, gone)));
+        for program in programs(w) {
+            program.retain_mut(|op| match op {
+                Op::Post { job, .. } | Op::After { job, .. } => keep_number(job, gone),
+                _ => true,
+            });
+            relink(program);
+        }
+    }))
+}
+
+/// Those of tasks, then those of jobs.
+fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Vec<Op>> {
+    let of_tasks = workload.tasks.iter_mut().map(|task| &mut task.program);
+    of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
 }
 
 fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
@@ -143,20 +177,20 @@ fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
 /// The place of the `ix`-th instruction, counted over all programs.
 fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
-    for (task, spec) in workload.tasks.iter().enumerate() {
-        if left < spec.program.len() {
-            return Some((task, left));
+    for (number, program) in workload.programs().enumerate() {
+        if left < program.len() {
+            return Some((number, left));
         }
-        left -= spec.program.len();
+        left -= program.len();
     }
     None
 }
 
 /// A loop, a system call or a critical section with all that is in it; for anything else, itself.
 fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
-    let (task, start) = place(workload, ix)?;
+    let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
-        let program = &mut w.tasks[task].program;
+        let Some(program) = programs(w).nth(number) else { return };
         let end = partner(program, start).unwrap_or(start);
         program.drain(start..=end);
         relink(program);
@@ -166,9 +200,9 @@ fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
 /// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is
 /// inside.
 fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
-    let (task, start) = place(workload, ix)?;
+    let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
-        let program = &mut w.tasks[task].program;
+        let Some(program) = programs(w).nth(number) else { return };
         if let Some(end) = partner(program, start) {
             program.remove(end);
         }
@@ -217,12 +251,12 @@ fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     Some(changed(workload, |w| {
         w.locks.remove(ix);
         w.machine.softirqs.retain_mut(|softirq| keep_number(&mut softirq.lock, gone));
-        for task in &mut w.tasks {
-            task.program.retain_mut(|op| match op {
+        for program in programs(w) {
+            program.retain_mut(|op| match op {
                 Op::Lock { lock, .. } | Op::Unlock { lock } => keep_number(lock, gone),
                 _ => true,
             });
-            relink(&mut task.program);
+            relink(program);
         }
     }))
 }
@@ -234,8 +268,8 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     Some(changed(workload, |w| {
         w.channels.remove(ix);
         w.sources.retain_mut(|source| keep_number(&mut source.channel, gone));
-        for task in &mut w.tasks {
-            task.program.retain_mut(|op| match op {
+        for program in programs(w) {
+            program.retain_mut(|op| match op {
                 Op::Send { channel, .. }
                 | Op::Recv { channel, .. }
                 | Op::Serve { channel }
@@ -243,7 +277,7 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
                 | Op::After { channel, .. } => keep_number(channel, gone),
                 _ => true,
             });
-            relink(&mut task.program);
+            relink(program);
         }
     }))
 }
@@ -387,14 +421,19 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
 
 /// A length that is easier to read.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
-    let (task, at) = place(workload, ix)?;
-    Some(changed(workload, |w| match &mut w.tasks[task].program[at] {
-        Op::User(Span::Fixed(ns))
-        | Op::Kernel(Span::Fixed(ns))
-        | Op::IrqOff(Span::Fixed(ns))
-        | Op::Sleep(Span::Fixed(ns))
-        | Op::Every { period_ns: ns } => *ns = rounder(*ns),
-        _ => {}
+    let (number, at) = place(workload, ix)?;
+    Some(changed(workload, |w| {
+        if let Some(
+            Op::User(Span::Fixed(ns))
+            | Op::Kernel(Span::Fixed(ns))
+            | Op::IrqOff(Span::Fixed(ns))
+            | Op::Sleep(Span::Fixed(ns))
+            | Op::After { delay: Span::Fixed(ns), .. }
+            | Op::Every { period_ns: ns },
+        ) = programs(w).nth(number).map(|program| &mut program[at])
+        {
+            *ns = rounder(*ns);
+        }
     }))
 }
 
@@ -433,9 +472,11 @@ mod tests {
             ops.any(|op| matches!(op, Op::IrqOff(_)))
         };
         let mut tried = 0;
-        for seed in (0..40).filter(|&seed| has(&random::workload(seed))) {
+        let made = |seed| if seed < 40 { random::workload(seed) } else { random::with_jobs(seed) };
+        for seed in (0..50).filter(|&seed| has(&made(seed))) {
             tried += 1;
-            let small = minimize(&random::workload(seed), 10_000, has);
+            let small = minimize(&made(seed), 10_000, has);
+            assert!(small.jobs.is_empty());
             assert_eq!((small.tasks.len(), small.groups.len()), (1, 1), "{}", print(&small));
             assert_eq!(small.tasks[0].program.len(), 1, "{}", print(&small));
             assert!(small.interventions.is_empty() && small.sources.is_empty());
@@ -448,7 +489,7 @@ mod tests {
     #[test]
     fn whatever_is_tried_is_valid_and_can_be_kept() {
         let mut tried = 0;
-        minimize(&random::workload(3), 300, |candidate| {
+        minimize(&random::with_jobs(3), 300, |candidate| {
             tried += 1;
             let text = print(candidate);
             parse(&text, "kept.toml").unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -31,7 +31,7 @@ fn the_example_of_a_message_is_real() {
 fn everything_that_is_printed_is_documented() {
     let mut names: Vec<String> = Vec::new();
     for seed in 0..300 {
-        for line in print(&random::workload(seed)).lines() {
+        for line in print(&random::with_jobs(seed)).lines() {
             let line = line.trim_start_matches(['{', ' ']);
             let Some((name, _)) = line.split_once(" = ") else { continue };
             if !names.iter().any(|known| known == name) {

@@ -24,7 +24,7 @@ fn read_and_again(text: &str) {
 }
 
 /// Pieces of the language, to be put together at random.
-const PIECES: [&str; 64] = [
+const PIECES: [&str; 74] = [
     "[[task]]\n",
     "[[group]]\n",
     "[[lock]]\n",
@@ -32,6 +32,16 @@ const PIECES: [&str; 64] = [
     "[[at]]\n",
     "[[expect]]\n",
     "[[source]]\n",
+    "[[job]]\n",
+    "jobs = [\"a\"]\n",
+    "lossy = true\n",
+    "{ serve = \"a\" }, ",
+    "{ post = \"a\", to = \"a\" }, ",
+    "{ after = \"1ms\", post = \"a\", to = \"a\" }, ",
+    "{ after = { exponential = \"0ns\" }, post = \"a\", to = \"a\" }, ",
+    "{ begin = true }, ",
+    "{ done = true }, ",
+    "{ sleep = \"1ms\" }, ",
     "[machine]\n",
     "[[machine.softirq]]\n",
     "name = \"a\"\n",
@@ -187,6 +197,18 @@ fn damage(workload: &mut Parts, choice: u64, at: prop::sample::Index, number: u3
         20 => workload.locks.clear(),
         21 => workload.channels.clear(),
         22 => workload.machine.nohz_full = Some(number),
+        23 => replace(Op::Serve { channel: number }),
+        24 => replace(Op::Post { channel: number, job: number }),
+        25 => {
+            replace(Op::After { delay: Span::Fixed(0), channel: number, job: number, keep: true });
+        }
+        26 => {
+            let jobs = workload.jobs.len();
+            if let Some(job) = workload.jobs.get_mut(at.index(jobs.max(1))) {
+                job.program.insert(0, Op::Post { channel: number, job: number });
+            }
+        }
+        27 => workload.jobs.clear(),
         _ => drop(workload.tasks.remove(task)),
     }
 }
@@ -216,7 +238,8 @@ proptest! {
         seed in 0u64..1_000_000,
         edits in prop::collection::vec(edit(), 1..4),
     ) {
-        let mut text = print(&random::workload(seed));
+        let made = if seed % 2 == 0 { random::workload } else { random::with_jobs };
+        let mut text = print(&made(seed));
         for edit in &edits {
             text = apply(&text, edit);
         }
@@ -226,11 +249,11 @@ proptest! {
     #[test]
     fn damaged_workloads_are_checked_without_panic(
         seed in 0u64..1_000_000,
-        choice in 0u64..24,
+        choice in 0u64..29,
         at in any::<prop::sample::Index>(),
         number in prop_oneof![0u32..10, any::<u32>()],
     ) {
-        let mut parts = random::workload(seed).into_parts();
+        let mut parts = random::with_jobs(seed).into_parts();
         damage(&mut parts, choice, at, number);
         if let Ok(workload) = Workload::try_from(parts) {
             read_and_again(&print(&workload));
@@ -240,6 +263,7 @@ proptest! {
     #[test]
     fn random_workloads_are_valid(seed in any::<u64>()) {
         random::workload(seed).check().unwrap();
+        random::with_jobs(seed).check().unwrap();
     }
 }
 

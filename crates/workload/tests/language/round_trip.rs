@@ -17,6 +17,7 @@ fn everything_at_once() {
 fn random_workloads() {
     for seed in 0..500 {
         round_trip(&random::workload(seed));
+        round_trip(&random::with_jobs(seed));
     }
 }
 
@@ -28,7 +29,7 @@ fn random_workloads_are_reproducible_and_different() {
 
 #[test]
 fn random_workloads_use_the_whole_language() {
-    let all: String = (0..500).map(|seed| print(&random::workload(seed))).collect();
+    let all: String = (0..500).map(|seed| print(&random::with_jobs(seed))).collect();
     let words = [
         "user =",
         "kernel =",
@@ -43,6 +44,13 @@ fn random_workloads_use_the_whole_language() {
         "unlock =",
         "send =",
         "recv =",
+        "serve =",
+        "post =",
+        "after =",
+        "keep = true",
+        "[[job]]",
+        "jobs =",
+        "lossy =",
         "fork =",
         "wait =",
         "exit =",
