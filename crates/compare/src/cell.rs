@@ -5,12 +5,13 @@ use crate::world::{Answer, Run};
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
 use cpumax_workload::Workload;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// One workload with one seed in two worlds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Name of the workload.
     pub scenario: String,
@@ -50,7 +51,7 @@ pub struct Cell {
 }
 
 /// What came of a run that was led along the reference's ([`crate::follow`]).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LedCell {
     /// In how many places it was led.
     pub places: usize,
@@ -63,7 +64,7 @@ pub struct LedCell {
 }
 
 /// What came of a comparison.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Everything is within its tolerance; how near to its edge the worst came, 0 to 1.

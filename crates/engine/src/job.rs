@@ -4,8 +4,10 @@ use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Error, GroupIx, Workload};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -175,13 +177,18 @@ pub struct Report {
 }
 
 /// A run as docs/json.md describes it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ReportDocument<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
+    /// Which kernel exactly it was, as it calls itself; not there for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_release: Option<&'a str>,
+    /// Requests completed in a second, by path of the group; of those that complete any.
+    requests_per_second: BTreeMap<&'a str, f64>,
+    /// Fields that mean nothing, because that world does not show them.
     not_measured: &'a [String],
+    /// Where the run is not quite what the scenario says, in words.
     notes: &'a [String],
 }
 
@@ -191,6 +198,7 @@ impl Report {
         ReportDocument {
             outcome: &self.outcome,
             kernel_release: self.kernel_release.as_deref(),
+            requests_per_second: requests_per_second(&self.outcome),
             not_measured: &self.not_measured,
             notes: &self.notes,
         }
@@ -207,6 +215,12 @@ impl Report {
             exact: true,
         }
     }
+}
+
+fn requests_per_second(outcome: &Outcome) -> BTreeMap<&str, f64> {
+    let seconds = outcome.simulated_ns.max(1) as f64 / 1e9;
+    let served = outcome.groups.iter().filter(|(_, group)| group.completions > 0);
+    served.map(|(path, group)| (path.as_str(), group.completions as f64 / seconds)).collect()
 }
 
 #[cfg(test)]
@@ -226,11 +240,12 @@ mod tests {
         let json = serde_json::to_value(report.document()).unwrap();
         let added = json.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
         let document = include_str!("../../../docs/json.md");
-        let section = document.split("\n## Real kernels").nth(1).unwrap();
+        let section = document.split("\n## Runs").nth(1).unwrap();
         let rows = section.split("\n## ").next().unwrap().lines();
         let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         assert_eq!(rows.collect::<BTreeSet<_>>(), added.map(String::as_str).collect());
         assert_eq!(json["not_measured"][0], "events");
+        assert!(json["requests_per_second"].as_object().unwrap().is_empty(), "it answers nobody");
         assert_eq!(json["notes"][0], "the machine was slow");
         assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), report.outcome);
     }

@@ -19,7 +19,7 @@ pub mod world;
 pub use change::{apply, lacks};
 pub use cpumax_machine::kernel;
 pub use error::{Error, OtherError, no_groups};
-pub use job::{Job, NamedKernel, Report, Share, Variant, WhatIf};
+pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};

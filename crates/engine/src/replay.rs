@@ -15,6 +15,7 @@ use cpumax_outcome::{Outcome, TaskOutcome};
 use cpumax_recording::{Clock, Recording, Selection, Selector, Service, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload, as_name};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::iter;
@@ -270,22 +271,30 @@ pub struct Run {
 }
 
 /// A run as docs/json.md describes it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Document<'a> {
+    /// Path of the limited group.
     group: &'a str,
+    /// What its `cpu.max` holds.
     cpu_max: String,
+    /// What its `cpu.max.burst` holds, us.
     burst_usec: u64,
+    /// What its `cpu.weight` holds, where that was tried.
     weight: Option<u32>,
+    /// The limit of the pod around it, where one was tried.
     pod: Option<PodDocument>,
+    /// What of the limit this kernel does not have.
     lacks: Vec<&'static str>,
+    /// When the last limited thread exited, ns; null when the work was not done.
     finished_ns: Option<u64>,
+    /// `finished_ns` divided by the same without a limit on this kernel.
     slowdown: Option<f64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
 }
 
 /// What the group above the limited one has.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct PodDocument {
     cpu_max: String,
     burst_usec: u64,

@@ -7,7 +7,9 @@ use crate::sys;
 use crate::task::SLACK_NS;
 use crate::world::{Cue, FREE, Fault, LIVE, Phase, Slot, Tally, World};
 use cpumax_limit::CpuStat;
-use cpumax_outcome::{Conditions, GroupOutcome, Outcome, Percentiles, ReleaseOutcome, TaskOutcome};
+use cpumax_outcome::{
+    Conditions, GroupOutcome, Histogram, Outcome, Percentiles, ReleaseOutcome, TaskOutcome,
+};
 use cpumax_protocol::{Job, Report};
 use std::collections::BTreeMap;
 use std::fs;
@@ -290,17 +292,19 @@ fn latencies(
         if let Some(outcome) = groups.get_mut(&spec.path) {
             outcome.completions = latencies.len() as u64;
             outcome.latency_ns = percentiles(latencies);
+            outcome.latency_histogram_ns = Histogram::of(latencies.iter().map(|&ns| (ns, 1)));
         }
     }
     let mut labels: BTreeMap<&str, (TaskOutcome, Vec<u64>)> = BTreeMap::new();
     for ((spec, outcome), latencies) in workload.tasks.iter().zip(kinds).zip(by_kind) {
         let (sum, all) = labels.entry(spec.label()).or_default();
-        *sum = added(std::mem::take(sum), outcome);
+        *sum = added(sum, &outcome);
         all.extend(latencies);
     }
     let tasks = labels.into_iter().map(|(label, (mut outcome, mut latencies))| {
         outcome.completions = latencies.len() as u64;
         outcome.latency_ns = percentiles(&mut latencies);
+        outcome.latency_histogram_ns = Histogram::of(latencies.iter().map(|&ns| (ns, 1)));
         (label.to_owned(), outcome)
     });
     Ok((groups, tasks.collect()))
@@ -308,7 +312,7 @@ fn latencies(
 
 /// What two kinds of one label did together, but for their requests. It has finished when all have
 /// exited, of which there may be none in one of the two.
-fn added(one: TaskOutcome, other: TaskOutcome) -> TaskOutcome {
+fn added(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     let (count, exited) = (one.count + other.count, one.exited + other.exited);
     let last_ns = one.finished_ns.max(other.finished_ns);
     TaskOutcome {

@@ -24,6 +24,7 @@ impl Machine<'_> {
                 max_period_usage_usec: g.windows.max_ns() / 1000,
                 completions: g.latencies.count,
                 latency_ns: g.latencies.percentiles(),
+                latency_histogram_ns: g.latencies.buckets(),
             };
             groups.insert(workload.groups[group.ix()].path.clone(), outcome);
         }
@@ -63,6 +64,7 @@ impl Machine<'_> {
                 usage_usec: usage_ns / 1000,
                 completions: stat.latencies.count,
                 latency_ns: stat.latencies.percentiles(),
+                latency_histogram_ns: stat.latencies.buckets(),
                 wait_ns: stat.wait_ns,
                 longest_stall_ns: stat.longest_stall_ns,
                 exited: stat.exited,

@@ -1,7 +1,7 @@
 //! Latencies of requests: exact while there are few, a histogram with three significant digits
 //! after.
 
-use cpumax_outcome::Percentiles;
+use cpumax_outcome::{Histogram as Buckets, Percentiles};
 use hdrhistogram::Histogram;
 
 /// How many are kept exactly.
@@ -82,6 +82,16 @@ impl Latencies {
         };
         Percentiles { p50: rank(50), p99: rank(99), max: self.max_ns }
     }
+
+    /// All of them, in buckets.
+    pub fn buckets(&self) -> Buckets {
+        match &self.rest {
+            Some(histogram) => Buckets::of(histogram.iter_recorded().map(|value| {
+                (value.value_iterated_to().min(self.max_ns), u64::from(value.count_at_value()))
+            })),
+            None => Buckets::of(self.exact.iter().map(|&ns| (ns, 1))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +106,8 @@ mod tests {
             few.record(ns);
         }
         assert_eq!(few.percentiles(), Percentiles { p50: 50, p99: 99, max: 100 });
+        assert_eq!(few.buckets().count(), 100);
+        assert_eq!(few.buckets().buckets.last(), Some(&[96, 104, 5]));
 
         let mut many = Latencies::default();
         for ns in 1..=100_000u64 {
@@ -105,6 +117,11 @@ mod tests {
         assert!(p.p50.abs_diff(50_000_000) <= 50_000, "{p:?}");
         assert!(p.p99.abs_diff(99_000_000) <= 99_000, "{p:?}");
         assert_eq!(p.max, 100_000_000);
+        let buckets = many.buckets();
+        assert_eq!(buckets.count(), 100_000);
+        let below = |ns| buckets.buckets.iter().filter(|b| b[1] <= ns).map(|b| b[2]).sum::<u64>();
+        // Seven eighths of 2^26 ns.
+        assert!(below(58_720_256).abs_diff(58_720) < 60, "{}", below(58_720_256));
     }
     #[test]
     fn merged_is_as_if_recorded_together() {

@@ -6,12 +6,15 @@
 //! tick, one request cut off by the end.
 
 use crate::{GroupOutcome, Outcome, TaskOutcome};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// Which number of a group or a kind of task is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
     /// CPU time used by a group, us.
@@ -103,7 +106,7 @@ fn rounded_up_root(n: u64) -> u64 {
 }
 
 /// One number in two runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Deviation {
     /// Path of the number, as [`Outcome::metric`] takes it.
     pub path: String,

@@ -3,11 +3,12 @@
 //!
 //! Everything is optional: what is not known is left to the workload and the kernel's rules.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The conditions of one run. Times count from the start of the run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Conditions {
     /// Ticks a second.
@@ -55,7 +56,7 @@ pub struct Conditions {
 }
 
 /// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preemption {
     /// Where a task sleeps or returns to user mode.

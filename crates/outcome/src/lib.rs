@@ -1,20 +1,23 @@
 //! What a run yields, whichever world ran it: counters of groups, latencies of tasks, the price of
 //! releases, and, when asked for, the stream of events. Serialised as documented in docs/json.md.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod compare;
 mod conditions;
+mod histogram;
 mod metric;
 pub mod trace;
 
 pub use compare::{Deviation, Field, Tolerances, compare, worst};
 pub use conditions::{Conditions, Preemption};
+pub use histogram::Histogram;
 pub use metric::MetricError;
 
 /// One run of one workload on one kernel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Name of the workload.
     pub scenario: String,
@@ -39,7 +42,7 @@ pub struct Outcome {
 }
 
 /// The `cpu.stat` and `cpu.stat.local` of a group, and what they do not tell.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupOutcome {
     /// CPU time used by the group and everything below it, us.
     pub usage_usec: u64,
@@ -61,10 +64,13 @@ pub struct GroupOutcome {
     pub completions: u64,
     /// From start to completion of each of these, ns.
     pub latency_ns: Percentiles,
+    /// The same as a histogram.
+    #[serde(default)]
+    pub latency_histogram_ns: Histogram,
 }
 
 /// What the tasks of one kind did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskOutcome {
     /// How many there were, forked ones included.
     pub count: u64,
@@ -74,6 +80,9 @@ pub struct TaskOutcome {
     pub completions: u64,
     /// From start to completion of each request, ns.
     pub latency_ns: Percentiles,
+    /// The same as a histogram.
+    #[serde(default)]
+    pub latency_histogram_ns: Histogram,
     /// Time ready to run (or parked, or throttled) but not running, ns.
     pub wait_ns: u64,
     /// Longest time in one piece that one of them wanted to go on (ready, parked, throttled, or
@@ -86,7 +95,7 @@ pub struct TaskOutcome {
 }
 
 /// Three points of a distribution. Zero when it is empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Percentiles {
     /// Median.
     pub p50: u64,
@@ -97,7 +106,7 @@ pub struct Percentiles {
 }
 
 /// What releasing cost, summed over all groups.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseOutcome {
     /// Irq-off sections that released something (`distribute_cfs_runtime()` calls, csd handlers).
     pub calls: u64,
@@ -115,7 +124,7 @@ pub struct ReleaseOutcome {
 }
 
 /// Distribution of the lengths of irq-off sections.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IrqOff {
     /// Median, ns.
     pub p50: u64,

@@ -1,0 +1,39 @@
+//! The JSON Schemas in `docs/schema/` are those of the types that are written. `SNAPSHOTS=overwrite`
+//! writes them anew.
+
+use cpumax_compare::Cell;
+use cpumax_engine::replay::Document;
+use cpumax_engine::{ReportDocument, Study, scenario, world};
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+use snapbox::{Data, assert_data_eq};
+use std::path::Path;
+
+/// Of an array of these, which every document is.
+fn schema<T: JsonSchema>() -> Value {
+    serde_json::to_value(schema_for!(Vec<T>)).unwrap()
+}
+
+fn assert_kept(name: &str, schema: &Value) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let text = serde_json::to_string_pretty(schema).unwrap() + "\n";
+    assert_data_eq!(text, Data::read_from(&folder.join(name), None).raw());
+}
+
+#[test]
+fn the_schemas_that_are_kept_are_those_of_the_types() {
+    assert_kept("run.json", &schema::<ReportDocument<'_>>());
+    assert_kept("replay.json", &schema::<Document<'_>>());
+    assert_kept("compare.json", &schema::<Cell>());
+}
+
+#[test]
+fn a_schema_has_every_field_that_is_written() {
+    let jobs = Study::new(scenario::load("nested").unwrap()).jobs();
+    let reports = world::all(&cpumax_engine::Model::default(), &jobs, &()).unwrap();
+    let written = serde_json::to_value(reports[0].document()).unwrap();
+    let schema = serde_json::to_value(schema_for!(ReportDocument<'_>)).unwrap();
+    for name in written.as_object().unwrap().keys() {
+        assert!(schema["properties"].get(name).is_some(), "{name} is not in {schema}");
+    }
+}

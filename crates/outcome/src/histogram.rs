@@ -1,0 +1,70 @@
+//! A distribution in a form that is small enough to be told with every run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How many buckets there are between a power of two and the next.
+const BUCKETS: u64 = 8;
+
+/// `[low, high, count]`: so many values were at least `low` and less than `high`. Ascending, empty
+/// ones left out; `high` is at most an eighth more than `low`, or one more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Histogram {
+    /// The buckets.
+    pub buckets: Vec<[u64; 3]>,
+}
+
+impl Histogram {
+    /// Of values, each with how often there is one.
+    pub fn of(values: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
+        let mut buckets: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for (value, count) in values.into_iter().filter(|(_, count)| *count > 0) {
+            let width = width(value);
+            let low = value / width * width;
+            buckets.entry(low).or_insert((low.saturating_add(width), 0)).1 += count;
+        }
+        let bucket = |(low, (high, count))| [low, high, count];
+        Histogram { buckets: buckets.into_iter().map(bucket).collect() }
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|[_, _, count]| count).sum()
+    }
+}
+
+/// Of the bucket that a value is in.
+fn width(value: u64) -> u64 {
+    let power = 1 << value.max(1).ilog2();
+    (power / BUCKETS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_in_a_bucket_that_is_not_wide() {
+        let values = (0..64).flat_map(|power| {
+            let edge = 1u64 << power;
+            [edge - 1, edge, edge + edge / 3, u64::MAX]
+        });
+        for value in values {
+            let buckets = Histogram::of([(value, 3)]).buckets;
+            let [low, high, count] = buckets[0];
+            assert!(low <= value && (value < high || high == u64::MAX), "{value}: {buckets:?}");
+            assert!(high - low <= (low / BUCKETS).max(1), "{value}: {buckets:?}");
+            assert_eq!((buckets.len(), count), (1, 3));
+        }
+    }
+
+    #[test]
+    fn buckets_are_in_order_and_hold_everything() {
+        let histogram = Histogram::of([(100, 1), (3, 2), (101, 4), (7, 0), (1_000_000, 1)]);
+        assert_eq!(histogram.buckets, [[3, 4, 2], [96, 104, 5], [983_040, 1_048_576, 1]]);
+        assert_eq!(histogram.count(), 8);
+        assert_eq!(Histogram::of([]), Histogram::default());
+    }
+}
