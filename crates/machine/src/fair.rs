@@ -528,7 +528,20 @@ impl Machine<'_> {
         g.usage_ns += now - from_ns;
         if g.pool.quota_ns.is_some() {
             g.windows.add(from_ns, now);
+            if g.windows.are_many() {
+                self.close_windows(group);
+            }
         }
+    }
+
+    /// No CPU is charged any more for what ran before the last charge of the one that is furthest
+    /// behind.
+    #[cold]
+    fn close_windows(&mut self, group: GroupId) {
+        let queues = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
+        let running = queues.map(|&q| &self.cfs_rqs[q]).filter(|rq| rq.curr.is_some());
+        let charged_ns = running.map(|rq| rq.exec_start_ns).min().unwrap_or(self.now);
+        self.groups[group].windows.close_before(charged_ns);
     }
 
     /// Real-time tasks use CPU time of their groups too; no limit of this class applies to them.

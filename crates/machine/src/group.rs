@@ -4,7 +4,7 @@ use crate::bandwidth::distribute::Walk;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::latency::Latencies;
 use crate::machine::Machine;
-use std::collections::VecDeque;
+use crate::windows::Windows;
 
 /// What queueing touches comes first and fits a cache line.
 #[derive(Debug, Clone)]
@@ -36,71 +36,10 @@ pub(crate) struct Group {
     pub latencies: Latencies,
 }
 
-/// CPU time used in each window of a period, windows starting at 0. CPUs are charged at different
-/// times, so the last windows are open; the oldest is closed when there are too many.
-#[derive(Debug, Clone)]
-pub(crate) struct Windows {
-    period_ns: u64,
-    first: u64,
-    open_ns: VecDeque<u64>,
-    max_ns: u64,
-}
-
-/// Windows kept open.
-const OPEN_WINDOWS: usize = 1024;
-
 const _: () = {
     let quota = std::mem::offset_of!(Group, pool) + std::mem::offset_of!(Pool, quota_ns);
     assert!(quota + size_of::<Option<u64>>() == 64);
 };
-
-impl Windows {
-    pub fn new(period_ns: u64) -> Windows {
-        Windows { period_ns, first: 0, open_ns: VecDeque::new(), max_ns: 0 }
-    }
-
-    /// The period is another from now on.
-    pub fn change_period(&mut self, now: u64, period_ns: u64) {
-        if period_ns != self.period_ns {
-            self.max_ns = self.max_ns();
-            self.open_ns.clear();
-            self.period_ns = period_ns;
-            self.first = now / period_ns;
-        }
-    }
-
-    pub fn add(&mut self, mut from_ns: u64, to_ns: u64) {
-        while from_ns < to_ns {
-            let window = from_ns / self.period_ns;
-            let end_ns = to_ns.min((window + 1) * self.period_ns);
-            self.add_to(window, end_ns - from_ns);
-            from_ns = end_ns;
-        }
-    }
-
-    fn add_to(&mut self, window: u64, ns: u64) {
-        if self.open_ns.is_empty() {
-            self.first = window.saturating_sub(OPEN_WINDOWS as u64 - 1).max(self.first);
-        }
-        // What comes for a window already closed counts in the oldest that is open.
-        let at = window.saturating_sub(self.first) as usize;
-        let too_many = (at + 1).saturating_sub(OPEN_WINDOWS);
-        for _ in 0..too_many.min(self.open_ns.len()) {
-            self.max_ns = self.max_ns.max(self.open_ns.pop_front().unwrap_or(0));
-        }
-        self.first += too_many as u64;
-        let at = at - too_many;
-        if at >= self.open_ns.len() {
-            self.open_ns.resize(at + 1, 0);
-        }
-        self.open_ns[at] += ns;
-    }
-
-    /// Most used in one window, ns.
-    pub fn max_ns(&self) -> u64 {
-        self.open_ns.iter().copied().fold(self.max_ns, u64::max)
-    }
-}
 
 /// The pool that a group's CPUs take their runtime from.
 #[derive(Debug, Clone)]

@@ -31,6 +31,7 @@ mod signal;
 mod spin;
 mod task;
 mod tick;
+mod windows;
 
 pub use choice::{Choice, Other, Question};
 

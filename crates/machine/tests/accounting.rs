@@ -510,3 +510,26 @@ fn a_delayed_sleep_on_a_flat_queue_charges_the_tasks_own_group_only() {
         assert_eq!(outcome.groups["/above"].usage_usec, used, "{own:?} {above:?}");
     }
 }
+
+#[test]
+fn a_cpu_that_is_charged_late_has_used_its_time_when_it_ran() {
+    // Nobody can be parked, so no tick matters: each CPU is charged for all three seconds at once.
+    let text = r#"
+        duration = "3s"
+        [machine]
+        cpus = 2
+        [[group]]
+        path = "/g"
+        max = "1000 1000"
+        [[task]]
+        name = "t"
+        count = 2
+        group = "/g"
+        cpus = "each"
+        class = "kthread"
+        program = [{ forever = [{ kernel = "1h" }] }]
+    "#;
+    let outcome = outcome(text, "6.18");
+    assert_eq!(outcome.groups["/g"].usage_usec, 6_000_000);
+    assert_eq!(outcome.groups["/g"].max_period_usage_usec, 2_000);
+}
