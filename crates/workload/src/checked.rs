@@ -4,6 +4,7 @@ use crate::check::{self, Checked, Found};
 use crate::error::{Error, Kind, Spot};
 use crate::model::{GroupIx, Parts, TaskSpec};
 use cpumax_limit::{Limit, Rules};
+use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 
 /// A whole experiment that has passed the checks: whatever world it is given to can run it.
@@ -25,7 +26,11 @@ use std::ops::Deref;
 /// assert!(Workload::try_from(parts).is_err(), "there is one group only, the root");
 /// # Ok::<(), cpumax_workload::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+///
+/// It is serialized as its parts are; what is deserialized has passed the same checks. How much is
+/// read is up to who reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Parts")]
 pub struct Workload(Parts);
 
 impl Deref for Workload {

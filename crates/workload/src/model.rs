@@ -4,7 +4,9 @@
 
 mod outside;
 
+use crate::limit_serde;
 use cpumax_limit::Limit;
+use serde::{Deserialize, Serialize};
 
 pub use outside::*;
 
@@ -24,7 +26,8 @@ pub type DistIx = u32;
 pub type CpuSetIx = u32;
 
 /// A whole experiment: the machine, the groups, the tasks, and what is done to them from outside.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Parts {
     /// Name by which it is called, e.g. `fibtest`.
     pub name: String,
@@ -85,7 +88,8 @@ impl Parts {
 }
 
 /// The machine the workload runs on. `None` means: as the kernel at hand does by default.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MachineSpec {
     /// Number of CPUs, 1 to 4096.
     pub cpus: u16,
@@ -137,7 +141,7 @@ impl Default for MachineSpec {
 }
 
 /// Where the kernel lets itself be preempted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Preempt {
     /// Only at the return to user mode and where a task sleeps.
     None,
@@ -167,7 +171,8 @@ impl Preempt {
 }
 
 /// On `PREEMPT_RT`: work that the timer thread of one CPU does regularly, under a lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SoftirqSpec {
     /// Its CPU.
     pub cpu: u16,
@@ -182,13 +187,15 @@ pub struct SoftirqSpec {
 }
 
 /// One group of tasks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GroupSpec {
     /// Absolute path, e.g. `/a/b`; `/` for the root.
     pub path: String,
     /// `None` for the root only.
     pub parent: Option<GroupIx>,
     /// Quota, period and burst; none for the root.
+    #[serde(with = "limit_serde")]
     pub limit: Limit,
     /// cgroup v2 weight, 1 to 10000, default 100.
     pub weight: u32,
@@ -197,7 +204,8 @@ pub struct GroupSpec {
 }
 
 /// A lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LockSpec {
     /// Name by which programs call it.
     pub name: String,
@@ -206,7 +214,7 @@ pub struct LockSpec {
 }
 
 /// What kind of kernel lock it is; decides who may hold it together and who is served next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     /// Exclusive, sleeping; woken in order of arrival.
     Mutex,
@@ -223,7 +231,7 @@ pub enum LockKind {
 }
 
 /// How a lock is taken; a mutex and a spin lock only for writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockMode {
     /// Together with other readers.
     Read,
@@ -232,7 +240,8 @@ pub enum LockMode {
 }
 
 /// Tokens passed between tasks: a wake-up, a request, a byte in a pipe.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChannelSpec {
     /// Name by which programs call it.
     pub name: String,
@@ -241,7 +250,7 @@ pub struct ChannelSpec {
 }
 
 /// A length of time drawn anew each time it is used, ns.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Distribution {
     /// Always the same.
     Constant {
@@ -277,11 +286,12 @@ pub enum Distribution {
 }
 
 /// A set of CPUs, ascending, without repetition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSet(pub Vec<u16>);
 
 /// A kind of task, and how many there are of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TaskSpec {
     /// Name of the kind.
     pub name: String,
@@ -316,7 +326,8 @@ impl TaskSpec {
 }
 
 /// Work that a token carries: whoever takes the token by [`Op::Serve`] does it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JobSpec {
     /// Name by which programs and sources call it.
     pub name: String,
@@ -327,7 +338,7 @@ pub struct JobSpec {
 }
 
 /// Which CPUs a task may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Affinity {
     /// All there are.
     All,
@@ -338,7 +349,7 @@ pub enum Affinity {
 }
 
 /// Scheduling class of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
     /// `SCHED_OTHER`.
     Fair,
@@ -351,7 +362,7 @@ pub enum Class {
 }
 
 /// A length of time in a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Span {
     /// ns
     Fixed(u64),
@@ -360,7 +371,7 @@ pub enum Span {
 }
 
 /// Whom an instruction or intervention is aimed at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// The task that executes the instruction.
     Myself,
@@ -372,7 +383,7 @@ pub enum Target {
 ///
 /// A task is in user mode except between `EnterKernel` and `ExitKernel` and inside an instruction
 /// that is itself a system call (`Kernel`, `Sleep`, `Recv`, a contended `Lock` …).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Run in user mode; not inside `EnterKernel` .. `ExitKernel`, not in kernel threads.
     User(Span),
@@ -516,7 +527,8 @@ impl Op {
 }
 
 /// An arrival process: puts a token in a channel again and again, whatever the tasks do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Source {
     /// Its name.
     pub name: String,
@@ -535,7 +547,7 @@ pub struct Source {
 }
 
 /// When the tokens of a source come.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
     /// Time between one and the next.
     Between(Span),

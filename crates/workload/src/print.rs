@@ -4,17 +4,36 @@
 //! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish,
 //! and a constant distribution becomes a fixed length.
 
+use crate::bounds::MAX_FILE_BYTES;
 use crate::checked::Workload;
+use crate::error::Error;
 use crate::model::{
     Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
     LockIx, LockKind, LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
 };
+use crate::read::ranges::as_itself;
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
 
-/// The text of a scenario file that says the same as `workload`.
+/// The text of a scenario file that says the same as `workload`, for a file of this name.
 ///
-/// A workload that [`Workload::check`] refuses may be printed as text that cannot be read.
+/// # Errors
+/// It is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
+pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
+    let text = print(workload);
+    if text.len() as u64 <= MAX_FILE_BYTES {
+        return Ok(text);
+    }
+    let (mib, most) = (text.len().div_ceil(1 << 20), MAX_FILE_BYTES >> 20);
+    let reason = format!(
+        "the scenario is {mib} MiB long, and none of more than {most} MiB can be read: make it of \
+         less, such as of a shorter recording"
+    );
+    Err(Error::File { file: file.to_owned(), reason })
+}
+
+/// The text of a scenario file that says the same as `workload`. [`to_file`] is the same for who
+/// writes a file that can be read again.
 pub fn print(workload: &Workload) -> String {
     let mut printer = Printer { workload, text: String::new() };
     printer.top();
@@ -135,7 +154,7 @@ impl Printer<'_> {
     fn groups(&mut self) {
         for group in self.workload.groups.iter().skip(1) {
             self.header("group");
-            self.text("path", &group.path);
+            self.text("path", &as_itself(&group.path));
             let limit = group.limit.to_string();
             if limit != "max 100000" {
                 self.text("max", &limit);
@@ -169,7 +188,7 @@ impl Printer<'_> {
 
     fn task(&mut self, task: &TaskSpec) {
         self.header("task");
-        self.text("name", &task.name);
+        self.text("name", &as_itself(&task.name));
         if let Some(label) = &task.label {
             self.text("label", label);
         }
@@ -177,7 +196,7 @@ impl Printer<'_> {
             self.field("count", task.count);
         }
         if task.group != 0 {
-            self.text("group", self.group_path(task.group));
+            self.text("group", &as_itself(self.group_path(task.group)));
         }
         if task.nice != 0 {
             self.field("nice", task.nice);

@@ -5,7 +5,7 @@
 
 mod fields;
 mod program;
-mod ranges;
+pub(crate) mod ranges;
 
 use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
 use crate::build::{
@@ -60,7 +60,7 @@ pub fn load(path: &Path) -> Result<Workload, Error> {
     parse(&text, &file)
 }
 
-fn too_large(file: &str) -> Error {
+pub(crate) fn too_large(file: &str) -> Error {
     let reason = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
     Error::File { file: file.to_owned(), reason }
 }

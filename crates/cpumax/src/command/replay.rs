@@ -39,7 +39,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if let Some(file) = &args.write_scenario {
         let limit = request.limits.first();
         let scenario = replay.as_scenario(limit).map_err(Failure::of)?;
-        let text = cpumax_workload::print(&scenario);
+        let text = cpumax_workload::to_file(&scenario, &file.display().to_string())?;
         ResultFile::create(file)?.write(|out| Ok(out.write_all(text.as_bytes())?))?;
         if args.set.is_empty() {
             return Ok(());

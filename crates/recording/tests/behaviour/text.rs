@@ -394,3 +394,26 @@ fn a_line_cut_at_the_end_is_left_out() {
     assert_eq!(recording.defects().cut_at_the_end, 1);
     assert_eq!(recording.span_ns(), 10_000);
 }
+
+/// A thread may call itself what it likes; what the workload calls it can be written and read.
+#[test]
+fn any_name_can_be_written_and_read() {
+    for (comm, expected) in [
+        ("w{0..3}", "w{0..3}/20"),
+        ("b\u{1b}[31mc", "b\\u{1b}[31mc/20"),
+        ("x\u{7f}\u{85}", "x\\u{7f}\\u{85}/20"),
+    ] {
+        let text = format!(
+            "a 1/1 [000] 1.000000000: sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=120 \
+             prev_state=S ==> next_comm={comm} next_pid=20 next_prio=120\n\
+             {comm} 20/20 [000] 1.500000000: sched:sched_switch: prev_comm={comm} prev_pid=20 \
+             prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n"
+        );
+        let recording = Recording::read_bytes("test", text.as_bytes(), Options::default()).unwrap();
+        let workload = recording.workload(&Selection::default()).unwrap();
+        assert_eq!(workload.tasks[0].name, expected);
+        let written = cpumax_workload::to_file(&workload, "x.toml").unwrap();
+        let read = cpumax_workload::parse(&written, "x.toml").unwrap();
+        assert_eq!(read, workload, "{written}");
+    }
+}

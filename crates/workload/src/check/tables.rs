@@ -88,10 +88,7 @@ pub(super) fn sources(workload: &Parts) -> Checked {
         match &source.arrivals {
             Arrivals::Between(span) => {
                 super::program::span(workload, spot, "every", *span)?;
-                if !takes_time(workload, *span) {
-                    let problem = "no time passes between arrivals";
-                    return flaw(spot, "every", Kind::Value, problem, "a length above 0");
-                }
+                mean_of_arrivals(workload, spot, *span)?;
             }
             Arrivals::At(times_ns) => {
                 in_range(spot, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
@@ -111,7 +108,25 @@ pub(super) fn sources(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// Whether more than zero time can pass.
+/// More arrivals than one in a microsecond are no load that a machine could have.
+fn mean_of_arrivals(workload: &Parts, spot: Spot, span: Span) -> Checked {
+    let mean_ns = match span {
+        Span::Fixed(ns) => ns as f64,
+        Span::Drawn(ix) => {
+            workload.distributions.get(ix as usize).map_or(0.0, Distribution::mean_ns)
+        }
+    };
+    if mean_ns >= NS_PER_US as f64 {
+        return Ok(());
+    }
+    let problem = match span {
+        Span::Fixed(0) => "no time passes between arrivals".to_owned(),
+        _ => format!("between arrivals pass {mean_ns} ns in the mean"),
+    };
+    flaw(spot, "every", Kind::Value, problem, "1us or more in the mean")
+}
+
+/// Whether more than zero time passes, at least once in a thousand times.
 pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
     let ix = match span {
         Span::Fixed(ns) => return ns > 0,
@@ -122,7 +137,14 @@ pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
         Some(Distribution::Uniform { high_ns, .. }) => *high_ns > 0,
         Some(Distribution::Exponential { mean_ns }) => *mean_ns > 0,
         Some(Distribution::LogNormal { median_ns, .. }) => *median_ns > 0,
-        Some(Distribution::Empirical { values_ns, .. }) => values_ns.iter().any(|&ns| ns > 0),
+        Some(Distribution::Empirical { values_ns, cumulative }) => {
+            let all = cumulative.last().copied().unwrap_or(0);
+            let befores = std::iter::once(&0).chain(cumulative);
+            let counted = values_ns.iter().zip(cumulative).zip(befores);
+            let longer = counted.filter(|((ns, _), _)| **ns > 0);
+            let longer: u64 = longer.map(|((_, upto), before)| upto.saturating_sub(*before)).sum();
+            longer > 0 && longer >= all / 1000
+        }
         None => false,
     }
 }

@@ -1,10 +1,13 @@
 //! What is done to a workload from outside, and what its run must show.
 
 use super::{Class, CpuSetIx, GroupIx, TaskIx};
+use crate::limit_serde;
 use cpumax_limit::Limit;
+use serde::{Deserialize, Serialize};
 
 /// Something done from outside at a given time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Intervention {
     /// When for the first time, ns.
     pub at_ns: u64,
@@ -17,13 +20,14 @@ pub struct Intervention {
 }
 
 /// What can be done from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Write `cpu.max`, its burst, or one after the other: what changes.
     WriteLimit {
         /// Which group; not the root.
         group: GroupIx,
         /// The limit it has from then on.
+        #[serde(with = "limit_serde")]
         limit: Limit,
     },
     /// Write `cpu.weight`.
@@ -81,7 +85,7 @@ pub enum Action {
 }
 
 /// A signal sent from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Signal {
     /// `SIGKILL`
     Kill,
@@ -92,7 +96,8 @@ pub enum Signal {
 }
 
 /// What a run must show. Checked by whoever runs the workload, on the kernels it names.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty:
     /// all.

@@ -1,7 +1,8 @@
 //! Ranges in names: one table of a scenario file that stands for many groups or kinds of task.
 //!
 //! `{0..9}` in a text stands for the ten texts with one of the numbers in its place; several of
-//! them for every combination, the last one changing fastest. Other braces are themselves.
+//! them for every combination, the last one changing fastest. With one more brace before it,
+//! `{{0..9}`, it is the text `{0..9}` itself. Other braces are themselves.
 
 use super::fields::Read;
 use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
@@ -50,13 +51,21 @@ fn steps(program: &[Step]) -> u64 {
 
 /// Every text that `text` stands for, at most `room`; itself, if it has no range.
 fn expand(text: &str, room: u64) -> Read<Vec<String>> {
-    if text.len() as u64 > MAX_PATH_BYTES {
+    if text.len() as u64 > 2 * MAX_PATH_BYTES {
         // Too long for a name or a path; who checks those says so.
         return Ok(vec![text.to_owned()]);
     }
     let mut texts = vec![String::new()];
     let mut rest = text;
     while let Some((before, low, high, after)) = next_range(rest) {
+        if let Some(kept) = before.strip_suffix('{') {
+            let itself = &rest[before.len()..rest.len() - after.len()];
+            for text in &mut texts {
+                text.extend([kept, itself]);
+            }
+            rest = after;
+            continue;
+        }
         let refuse = |problem: String| Flaw::new(Kind::Value, problem, "such as {0..9}");
         if low > high {
             return Err(refuse(format!(
@@ -76,6 +85,18 @@ fn expand(text: &str, room: u64) -> Read<Vec<String>> {
         text.push_str(rest);
     }
     Ok(texts)
+}
+
+/// A text that stands for this one and no other.
+pub(crate) fn as_itself(text: &str) -> String {
+    let mut escaped = String::new();
+    let mut rest = text;
+    while let Some((before, _, _, after)) = next_range(rest) {
+        let itself = &rest[before.len()..rest.len() - after.len()];
+        escaped.extend([before, "{", itself]);
+        rest = after;
+    }
+    escaped + rest
 }
 
 /// What stands before the first range of `text`, its two numbers, and what stands after it.
@@ -112,8 +133,16 @@ mod tests {
         for text in ["{}", "{a..b}", "{1-2}", "{1..", "}{", "{..2}", "{+1..2}", "{1...2}"] {
             assert_eq!(expand(text, 100_000).unwrap(), [text], "{text}");
         }
-        assert_eq!(expand("{{0..1}", 100).unwrap(), ["{0", "{1"]);
+        assert_eq!(expand("{{0..1}", 100).unwrap(), ["{0..1}"]);
+        assert_eq!(expand("a{{0..1}{2..3}", 100).unwrap(), ["a{0..1}2", "a{0..1}3"]);
         assert_eq!(expand("{x}{0..1}", 100).unwrap(), ["{x}0", "{x}1"]);
+    }
+
+    #[test]
+    fn any_text_can_be_itself() {
+        for text in ["w{0..3}", "{{0..3}", "{{{0..3}}", "{0..1}{2..1}", "a", "{", "{x}{0..", ""] {
+            assert_eq!(expand(&as_itself(text), 100).unwrap(), [text], "{text}");
+        }
     }
 
     #[test]
