@@ -61,7 +61,7 @@ pub struct Service {
 
 impl Service {
     pub(crate) fn of(known: &Known, served: &[Vec<Request>], selection: &Selection) -> Service {
-        let evidence = Evidence::of(&known.lines(served));
+        let evidence = Evidence::of(&known.lines(served), known.distances_ns(served));
         let (clients, sure) =
             selection.clients.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
@@ -82,6 +82,16 @@ pub(crate) enum Known {
 }
 
 impl Known {
+    /// Between one request and the next, on whatever connection, where both times are known, ns.
+    fn distances_ns(&self, served: &[Vec<Request>]) -> Vec<u64> {
+        if let Known::Guessed(guess) = self {
+            return guess.distances_ns.clone();
+        }
+        let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
+        times.sort_unstable();
+        times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
     /// The requests of each connection, and whether it is known that they came on one.
     fn lines<'a>(&self, served: &'a [Vec<Request>]) -> Vec<(&'a [Request], bool)> {
         let sure = |line: usize| match self {

@@ -20,6 +20,8 @@ struct Loose {
     thread: usize,
     arrived_ns: u64,
     answered_ns: u64,
+    /// It woke the thread when it came.
+    woke: bool,
 }
 
 /// Connections of a pool.
@@ -30,6 +32,8 @@ struct Lines {
     busy: Vec<(u64, u32)>,
     made: usize,
     known: usize,
+    /// There is one, whatever is seen.
+    single: bool,
 }
 
 impl Recording {
@@ -44,6 +48,8 @@ impl Recording {
             self.cut_bursts(*ix, guess, places, &mut sections, &mut loose);
         }
         loose.sort_by_key(|request| (request.arrived_ns, request.thread));
+        let woke = loose.windows(2).filter(|pair| pair[0].woke && pair[1].woke);
+        guess.distances_ns = woke.map(|pair| pair[1].arrived_ns - pair[0].arrived_ns).collect();
         let mut served: Vec<Vec<Request>> = Vec::new();
         let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
         for request in &loose {
@@ -54,6 +60,7 @@ impl Recording {
             );
             let lines = lines.entry(key).or_insert_with(|| Lines {
                 known: if single { 1 } else { clients_at_start(guess, places, key.0) },
+                single,
                 ..Lines::default()
             });
             let connection = lines.take(request, &mut served);
@@ -105,6 +112,7 @@ impl Recording {
                     thread: ix,
                     arrived_ns: asked_ns.take().unwrap_or(served.arrived_ns),
                     answered_ns: served.answered_ns,
+                    woke: served.arrived_ns == start_ns,
                 });
             }
             sections.push(Section {
@@ -191,6 +199,9 @@ impl Lines {
         self.busy.sort_unstable();
         let done = self.busy.partition_point(|(answered_ns, _)| *answered_ns <= now_ns);
         self.free.extend(self.busy.drain(..done));
+        if self.single && self.free.is_empty() {
+            self.free.extend(self.busy.pop());
+        }
         let number = match self.free.front().copied() {
             Some((_, number)) if self.made >= self.known => {
                 self.free.pop_front();

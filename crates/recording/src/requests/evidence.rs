@@ -55,13 +55,13 @@ const PAUSES_MIN: u64 = 20;
 
 impl Evidence {
     /// `connections`: the requests of each, in order of time, and whether it is certain that they
-    /// came on one.
-    pub(crate) fn of(connections: &[(&[Request], bool)]) -> Evidence {
+    /// came on one. `distances_ns`: between one request and the next, of those whose time is known.
+    pub(crate) fn of(connections: &[(&[Request], bool)], distances_ns: Vec<u64>) -> Evidence {
         let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
         times.sort_unstable();
-        let (dispersion, irregularity) = (dispersion(&times), irregularity(&times));
+        let (dispersion, irregularity) = (dispersion(&times), irregularity(distances_ns));
         // One closed client that takes always as long is as regular as a plan.
         let irregularity = if connections.len() < 3 { 1.0 } else { irregularity };
         for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
@@ -118,8 +118,7 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
-fn irregularity(times: &[u64]) -> f64 {
-    let mut between: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;
     }
@@ -160,20 +159,20 @@ mod tests {
     #[test]
     fn who_thinks_after_the_answer_is_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)]);
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new());
         assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
     }
 
     #[test]
     fn who_follows_a_plan_is_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)]);
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new());
         assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
     }
 
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
-        assert!(!Evidence::of(&[(&requests[..9], true)]).says().1);
+        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new()).says().1);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A burst is what a thread does from being woken to its next wait. Where a thread of the group
 //! wakes a client, a thread outside that also wakes threads of the group, it answers. An answer may
-//! be sent in several parts; how many is what most bursts show. A burst in which there are more
+//! be sent in several parts: with hardly any work between them they are one, and else how many
+//! there are is what most bursts show. A burst in which there are more
 //! answers than one served requests that came while it was busy: nothing tells when, so they are
 //! taken to have come half way between the beginning of the burst and their turn. Where requests
 //! cost the same, which short bursts show, the length of a burst tells how many it served, even if
@@ -17,8 +18,14 @@ const ANSWERS_MIN: usize = 20;
 const THREAD_ANSWERS_MIN: usize = 3;
 /// Requests cost the same if half of them differ from the median by less than one in so many.
 const ALIKE_ONE_IN: u64 = 10;
-/// A thread that serves one request at a time in all but one in so many bursts has one connection.
-const SINGLE_ONE_IN: usize = 30;
+/// An answer that comes after so little work is the rest of the one before: less than such a part
+/// of what one costs, and no more than a system call or two.
+const PART_ONE_IN: u64 = 8;
+const PART_MAX_NS: u64 = 40_000;
+/// Work of less than such a part of what one answer costs is none.
+const UNSEEN_ONE_IN: u64 = 4;
+/// Nobody sends an answer in more parts: the thread hardly ever waits.
+const PARTS_MAX: usize = 8;
 
 /// What a thread did from one wait to the next.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +38,6 @@ pub(crate) struct Burst {
     pub marks: Vec<(u64, u64)>,
     /// Not whole: the recording began in it.
     pub cut: bool,
-    /// The rest of the answer comes in a later burst.
-    pub goes_on: bool,
 }
 
 /// Who ended the wait before a burst.
@@ -64,6 +69,8 @@ pub(crate) struct Guess {
     /// Of each connection, whether its requests are certain to have come on one. Filled when
     /// connections are made up.
     pub sure: Vec<bool>,
+    /// Distances between requests that woke a server, one directly after the other, ns.
+    pub distances_ns: Vec<u64>,
 }
 
 /// A request within a burst.
@@ -81,7 +88,8 @@ impl Guess {
         let clients = clients(recording, inside);
         let mut servers = BTreeMap::new();
         for ix in (0..recording.threads.len()).filter(|ix| inside[*ix]) {
-            let bursts = bursts(recording, ix, inside, &clients);
+            let mut bursts = bursts(recording, ix, inside, &clients);
+            join_parts(&mut bursts);
             let answers: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
             if answers >= THREAD_ANSWERS_MIN {
                 servers.insert(ix, Server { bursts, unit_ns: None, single: false });
@@ -94,43 +102,51 @@ impl Guess {
         }
         let answers: usize = counts.iter().map(|(marks, times)| marks * times).sum();
         let most = counts.iter().rev().max_by_key(|(_, times)| **times).map(|(marks, _)| *marks)?;
-        if answers < ANSWERS_MIN {
+        if answers < ANSWERS_MIN || most > PARTS_MAX {
             return None;
         }
         for server in servers.values_mut() {
+            if server.is_direct() {
+                add_unseen(&mut server.bursts);
+            }
             server.unit_ns = unit(&server.bursts, most);
         }
-        let mut guess = Guess { servers, parts: most, sure: Vec::new() };
-        guess.find_single();
+        let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
+        guess.find_single(recording);
         Some(guess)
     }
 
-    /// Finds the threads that serve one connection each.
-    fn find_single(&mut self) {
-        let direct = self.servers.values().filter(|server| server.is_direct()).count();
-        let single: Vec<bool> = self
-            .servers
-            .values()
-            .map(|server| match direct {
-                0 | 1 => self.is_single(server),
-                _ => server.is_direct() && server.answers_once(),
-            })
-            .collect();
+    /// Finds the threads that serve one connection each: several that clients wake for each
+    /// request, and those that are called the same but for a number.
+    fn find_single(&mut self, recording: &Recording) {
+        let digit = |c: char| c.is_ascii_digit();
+        let comm = |ix: usize| recording.threads[ix].comm.trim_end_matches(digit);
+        let mut kin: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (&ix, server) in &self.servers {
+            let (direct, once) = kin.entry(comm(ix)).or_default();
+            *direct += usize::from(server.is_direct());
+            *once += usize::from(server.is_direct() && server.answers_once());
+        }
+        let is_single = |(&ix, server): (&usize, &Server)| match kin[comm(ix)] {
+            // One thread that many clients wake may look like that when there is little to do.
+            (0 | 1, _) => false,
+            (direct, once) => server.is_direct() && 2 * once >= direct,
+        };
+        let single: Vec<bool> = self.servers.iter().map(is_single).collect();
         for (server, single) in self.servers.values_mut().zip(single) {
             server.single = single;
             if single {
                 server.unit_ns = None;
-                server.join();
             }
         }
     }
 
     /// The requests of a burst, in order; none if it answered nobody.
     pub fn served(&self, server: &Server, burst: &Burst) -> Vec<Served> {
-        if burst.cut || burst.goes_on {
+        if burst.cut {
             return Vec::new();
         }
-        let parts = if server.single { burst.marks.len().max(1) } else { self.parts };
+        let parts = if server.single { 1 } else { self.parts };
         let by_answers = burst.marks.len().div_ceil(parts);
         let count = match server.unit_ns {
             Some(unit_ns) => ((burst.work_ns + unit_ns / 2) / unit_ns.max(1)) as usize,
@@ -148,7 +164,10 @@ impl Guess {
                 None => (even_ns, burst.start_ns + share(wall_ns, n, count)),
             };
             let turn_ns = served.last().map_or(burst.start_ns, |before| before.answered_ns);
-            let arrived_ns = burst.start_ns + turn_ns.saturating_sub(burst.start_ns) / 2;
+            // On one connection the next request comes after the answer to the last.
+            let waited_ns =
+                if server.single { 0 } else { turn_ns.saturating_sub(burst.start_ns) / 2 };
+            let arrived_ns = turn_ns - waited_ns;
             served.push(Served { until_work, arrived_ns, answered_ns: answered_ns.max(turn_ns) });
         }
         if let Some(last) = served.last_mut() {
@@ -156,26 +175,20 @@ impl Guess {
         }
         served
     }
-
-    /// Whether hardly a burst has more than one request.
-    fn is_single(&self, server: &Server) -> bool {
-        let counts = server.bursts.iter().map(|burst| self.served(server, burst).len());
-        let (some, several) = counts.fold((0, 0), |(some, several), n| {
-            (some + usize::from(n > 0), several + usize::from(n > 1))
-        });
-        several * SINGLE_ONE_IN <= some
-    }
 }
 
 impl Server {
-    /// Whether clients wake it, not others of its group.
+    /// Whether clients wake it, not others of its group; where it waits for locks of its group as
+    /// well, whether each request does.
     pub fn is_direct(&self) -> bool {
         let woken = |by| self.bursts.iter().filter(|burst| burst.woken == by).count();
-        woken(Woken::Outside) >= woken(Woken::Inside)
+        let (outside, inside) = (woken(Woken::Outside), woken(Woken::Inside));
+        let answers = self.bursts.iter().filter(|burst| !burst.marks.is_empty()).count();
+        outside >= inside || 3 * outside >= 2 * answers && self.answers_once()
     }
 
     /// Whether clients are woken at most twice between one time and the next that one of them woke
-    /// the thread, but for one time in fifty: head and body of one answer.
+    /// the thread, but for one time in fifty.
     fn answers_once(&self) -> bool {
         let (mut all, mut more, mut marks) = (0, 0, 0);
         for burst in &self.bursts {
@@ -188,13 +201,61 @@ impl Server {
         }
         all > 0 && more * 50 <= all
     }
+}
 
-    /// What is answered between two requests is one answer, and ends with its last part.
-    fn join(&mut self) {
-        let mut later = false;
-        for burst in self.bursts.iter_mut().rev() {
-            burst.goes_on = later && !burst.marks.is_empty();
-            later = burst.woken != Woken::Outside && (later || !burst.marks.is_empty());
+/// Takes what follows a part of an answer at once for the rest of it.
+fn join_parts(bursts: &mut [Burst]) {
+    let work_ns: u64 = bursts.iter().map(|burst| burst.work_ns).sum();
+    let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
+    let near_ns = (work_ns / (marks as u64 * PART_ONE_IN).max(1)).min(PART_MAX_NS);
+    // The burst of the last part, and the work since.
+    let mut last: Option<(usize, u64)> = None;
+    for at in 0..bursts.len() {
+        if bursts[at].woken == Woken::Outside {
+            last = None;
+        }
+        let burst = &mut bursts[at];
+        let (first, end) = (burst.marks.first().copied(), burst.marks.last().copied());
+        let mut kept: Vec<(u64, u64)> = Vec::with_capacity(burst.marks.len());
+        for mark in std::mem::take(&mut burst.marks) {
+            if kept.last().is_some_and(|before| mark.0 - before.0 < near_ns) {
+                kept.pop();
+            }
+            kept.push(mark);
+        }
+        burst.marks = kept;
+        let work_ns = burst.work_ns;
+        match (first, end, last) {
+            (Some(first), Some(end), before) => {
+                if let Some((before, _)) = before.filter(|(_, since)| since + first.0 < near_ns) {
+                    bursts[before].marks.pop();
+                }
+                last = Some((at, work_ns - end.0));
+            }
+            (_, _, Some((before, since_ns))) => last = Some((before, since_ns + work_ns)),
+            _ => {}
+        }
+    }
+}
+
+/// A client that was awake when it was answered did not have to be woken: where it woke a thread
+/// that then worked long enough for an answer, and told nobody before it was woken again, there was
+/// one at the end.
+fn add_unseen(bursts: &mut [Burst]) {
+    let work_ns: u64 = bursts.iter().map(|burst| burst.work_ns).sum();
+    let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
+    let least_ns = work_ns / (marks as u64 * UNSEEN_ONE_IN).max(1);
+    let (mut asked, mut since_ns) = (false, 0);
+    for at in 0..bursts.len() {
+        if bursts[at].woken == Woken::Outside {
+            (asked, since_ns) = (true, 0);
+        }
+        let next = bursts.get(at + 1).map(|burst| burst.woken);
+        let burst = &mut bursts[at];
+        since_ns += burst.work_ns;
+        asked &= burst.marks.is_empty();
+        if asked && next == Some(Woken::Outside) && since_ns >= least_ns {
+            burst.marks.push((burst.work_ns, burst.end_ns));
         }
     }
 }
@@ -291,7 +352,12 @@ mod tests {
 
     #[test]
     fn a_burst_with_three_answers_served_three() {
-        let guess = Guess { servers: BTreeMap::new(), parts: 1, sure: Vec::new() };
+        let guess = Guess {
+            servers: BTreeMap::new(),
+            parts: 1,
+            sure: Vec::new(),
+            distances_ns: Vec::new(),
+        };
         let server = Server { bursts: Vec::new(), unit_ns: None, single: false };
         let served = guess.served(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
         let times: Vec<(u64, u64)> =
@@ -301,7 +367,12 @@ mod tests {
 
     #[test]
     fn where_requests_cost_the_same_their_number_is_that_of_the_work() {
-        let guess = Guess { servers: BTreeMap::new(), parts: 2, sure: Vec::new() };
+        let guess = Guess {
+            servers: BTreeMap::new(),
+            parts: 2,
+            sure: Vec::new(),
+            distances_ns: Vec::new(),
+        };
         let server = Server { bursts: Vec::new(), unit_ns: Some(100), single: false };
         assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
         assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
