@@ -12,7 +12,7 @@ use cpumax_workload::{
     Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
     Parts, Source, TaskIx, TaskSpec, Workload, as_name,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 mod guessed;
 pub(crate) mod jobs;
@@ -133,12 +133,28 @@ impl Recording {
                 }
                 Known::Guessed(guess) => self.guessed(guess, &places),
             };
-            let service = Service::of(&known, &served, selection);
+            let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
+            let service = Service::of(&known, &served, told);
             let open = service.clients == Loop::Open;
             self.add_jobs(&served, open, sections, &places, &mut workload);
             service
         });
         (workload, service)
+    }
+
+    /// How clients ask, if the caller said so of threads that ask the group or serve in it.
+    fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Loop> {
+        if selection.clocks.is_empty() {
+            return None;
+        }
+        let asks = self.edges.iter().filter(|edge| inside[edge.wakee as usize]);
+        let threads: BTreeSet<u32> = asks.flat_map(|edge| [edge.waker, edge.wakee]).collect();
+        let clocks = || selection.clocks.iter().map(|(selector, _)| selector);
+        let of = |ix: u32| self.matches(ix as usize, names, clocks());
+        threads.into_iter().find_map(of).map(|at| match selection.clocks[at].1 {
+            Clock::Absolute => Loop::Open,
+            Clock::Relative => Loop::Closed,
+        })
     }
 
     /// What is known of the requests of the group, if anything.

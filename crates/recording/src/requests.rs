@@ -7,7 +7,6 @@
 //! recorded, when it woke who reads it, or, if it found him busy, between the two times at which he
 //! asked what there was.
 
-use crate::build::Selection;
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
@@ -60,10 +59,9 @@ pub struct Service {
 }
 
 impl Service {
-    pub(crate) fn of(known: &Known, served: &[Vec<Request>], selection: &Selection) -> Service {
+    pub(crate) fn of(known: &Known, served: &[Vec<Request>], told: Option<Loop>) -> Service {
         let evidence = Evidence::of(&known.lines(served), known.distances_ns(served));
-        let (clients, sure) =
-            selection.clients.map_or_else(|| evidence.says(), |told| (told, true));
+        let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
             requests: served.iter().flatten().copied().collect(),
             connections: served.len() as u32,

@@ -1,7 +1,7 @@
 //! A server of one event loop and a client with two connections: what is known of its requests,
 //! with and without recorded system calls.
 
-use cpumax_recording::{Loop, Options, Recording, Selection, Service};
+use cpumax_recording::{Clock, Loop, Options, Recording, Selection, Service};
 use cpumax_workload::{Arrivals, Op, Span, Workload};
 use std::fmt::Write as _;
 
@@ -136,6 +136,22 @@ fn an_open_client_asks_at_its_times() {
     let times = arrivals(&workload);
     assert_eq!(times.len() as u64, REQUESTS);
     assert_eq!(times[1] - times[0], 990_000);
+}
+
+#[test]
+fn who_knows_how_a_client_asks_names_its_threads() {
+    let recording =
+        Recording::read_text("test", recording().as_bytes(), Options::default()).unwrap();
+    for (clock, clients) in [(Clock::Absolute, Loop::Open), (Clock::Relative, Loop::Closed)] {
+        let selection = Selection {
+            limited: vec!["comm:srv".parse().unwrap()],
+            clocks: vec![("comm:cli".parse().unwrap(), clock)],
+            ..Selection::default()
+        };
+        let (_, service) = recording.import(&selection).unwrap();
+        let service = service.unwrap();
+        assert_eq!((service.clients, service.sure), (clients, true));
+    }
 }
 
 #[test]
