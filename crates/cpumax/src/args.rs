@@ -6,11 +6,12 @@ pub use values::Seeds;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
+use cpumax_engine::predict::WorkRange;
 use cpumax_recording::Selector;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{duration, event_cost, file_to_put, ratio, seeds, selector};
+use values::{duration, event_cost, factor, file_to_put, ratio, seeds, selector, time, work_range};
 
 /// One kernel of each generation and the first of some that differ inside one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
@@ -157,8 +158,8 @@ pub enum Command {
 /// How to run, whatever is run.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a
-    /// [default: 4.19,5.4,6.1,6.12,6.18,7.2,7.3]
+    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a, or all
+    /// [default: all; of a recording the one that was recorded, and the newest]
     #[arg(short, long, value_name = "LIST")]
     pub kernel: Option<String>,
     /// Seed of every random choice; the same seed gives the same result to the byte
@@ -195,7 +196,12 @@ impl Running {
 
     /// The kernels asked for, or those that are run when none are.
     pub fn kernels(&self) -> &str {
-        self.kernel.as_deref().unwrap_or(DEFAULT_KERNELS)
+        self.kernels_asked().unwrap_or(DEFAULT_KERNELS)
+    }
+
+    /// The kernels asked for; `None`: none were.
+    pub fn kernels_asked(&self) -> Option<&str> {
+        self.kernel.as_deref().map(|list| if list == "all" { DEFAULT_KERNELS } else { list })
     }
 }
 
@@ -327,6 +333,22 @@ pub struct ReplayArgs {
     /// Threads that pause for a length of time: they slow down with the service
     #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
     pub closed_loop: Vec<Selector>,
+    /// Threads that leave out what they are late for, where they follow a clock; others do it late
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    pub skip_late: Vec<Selector>,
+    /// When the load began, since the start of the recording [default: as its threads' activity
+    /// tells]
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = time)]
+    pub from: Option<u64>,
+    /// When it ended
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = time)]
+    pub to: Option<u64>,
+    /// The limited threads' work costs so many times the CPU time that was recorded
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    pub scale_work: Option<f64>,
+    /// How much less or more it may cost on another day
+    #[arg(long, value_name = "LOW..HIGH", value_parser = work_range, default_value = "0.9..1.2")]
+    pub work_range: WorkRange,
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,

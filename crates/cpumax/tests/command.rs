@@ -213,12 +213,17 @@ fn a_recording_is_slowed_down_by_a_limit_and_not_by_none() {
         "max",
         "--kernel",
         "6.1,6.18",
+        "--scale-work",
+        "1",
         "--json",
         "-",
     ];
     let output = cpumax(&arguments);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let runs: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(runs[0]["world"], "recording");
+    let recorded = runs[0]["prediction"]["cpus"]["value"].as_f64().unwrap();
+    let runs = &runs[1..];
     let told: Vec<(&str, &str)> = runs
         .iter()
         .map(|run| (run["cpu_max"].as_str().unwrap(), run["kernel"].as_str().unwrap()))
@@ -227,10 +232,15 @@ fn a_recording_is_slowed_down_by_a_limit_and_not_by_none() {
     let expected: Vec<_> =
         limits.iter().flat_map(|limit| [(*limit, "6.1"), (*limit, "6.18")]).collect();
     assert_eq!(told, expected);
-    for run in &runs {
+    for run in runs {
         let slowdown = run["slowdown"].as_f64().unwrap();
         let limited = run["cpu_max"] != "max 100000";
         assert_eq!(slowdown > 1.2, limited, "{run}");
+        let cpus = &run["prediction"]["cpus"];
+        let cpus = ["low", "value", "high"].map(|name| cpus[name].as_f64().unwrap());
+        assert!(cpus.is_sorted(), "{run}");
+        let as_recorded = (cpus[1] / recorded - 1.0).abs() < 0.03;
+        assert_eq!(as_recorded, !limited, "{recorded} recorded, {run}");
         // The work is the same whatever the limit.
         let usage_usec = run["groups"]["/testload"]["usage_usec"].as_u64().unwrap();
         let first_usec = runs[0]["groups"]["/testload"]["usage_usec"].as_u64().unwrap();

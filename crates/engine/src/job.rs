@@ -2,6 +2,7 @@
 
 use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::Kernel;
+use cpumax_machine::{Watch, Watched};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Error, GroupIx, Workload};
 use schemars::JsonSchema;
@@ -39,6 +40,8 @@ pub struct Job {
     pub kernel: NamedKernel,
     /// Seed of every random stream.
     pub seed: u64,
+    /// A group that is watched, which is for the model only.
+    pub watch: Option<Watch>,
 }
 
 /// What is different in one run.
@@ -52,6 +55,9 @@ pub struct WhatIf {
     pub pod: Option<Share>,
     /// Length of the run, ns.
     pub duration_ns: u64,
+    /// Where in their periods the period timers of all groups stand at the start, ns; `None`: as
+    /// the workload, or the kernel, has it.
+    pub phase_ns: Option<u64>,
 }
 
 /// What a group may use.
@@ -85,7 +91,11 @@ impl WhatIf {
             let above = workload.groups.get(self.group as usize).and_then(|group| group.parent);
             workload = pod.of(above.unwrap_or(0), workload)?;
         }
-        workload.with_duration(self.duration_ns)
+        let workload = workload.with_duration(self.duration_ns)?;
+        match self.phase_ns {
+            Some(phase_ns) => workload.with_timer_phase(phase_ns),
+            None => Ok(workload),
+        }
     }
 }
 
@@ -163,6 +173,8 @@ impl Job {
 pub struct Report {
     /// What it yielded.
     pub outcome: Outcome,
+    /// What was seen of the group that was watched, if one was.
+    pub watched: Option<Watched>,
     /// Which kernel exactly it was, as it calls itself (`uname -r`); `None` in the model.
     pub kernel_release: Option<String>,
     /// What a real kernel's run found.
@@ -205,9 +217,10 @@ impl Report {
     }
 
     /// Of the model, which measures everything.
-    pub fn of_model(outcome: Outcome) -> Report {
+    pub fn of_model(outcome: Outcome, watched: Option<Watched>) -> Report {
         Report {
             outcome,
+            watched,
             kernel_release: None,
             conditions: None,
             not_measured: Vec::new(),

@@ -7,6 +7,7 @@ mod error;
 pub mod expect;
 mod job;
 pub mod kernels;
+pub mod predict;
 pub mod recorded;
 pub mod replay;
 pub mod scenario;

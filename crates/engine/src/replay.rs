@@ -1,26 +1,31 @@
 //! A recorded service under limits it did not have, on each kernel, against no limit.
 //!
-//! Every run does the recorded work to its end, however long that takes; what is told of a run is
-//! told up to the exit of the last limited thread.
+//! A run does the recorded work to its end, however long that takes; where requests come for a
+//! given time, it lasts as long as they did. What is told of a run, and of the recording, is told
+//! of the time in which the load was there.
 
-use crate::job::{Share, WhatIf};
-use crate::study::Study;
-use crate::watch::Watch;
+use crate::predict::{Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::what_if::{self, Try};
-use crate::world::{Model, Running};
 use crate::{Error, change, recorded};
+
+use crate::job::WhatIf;
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
-use cpumax_outcome::{Outcome, TaskOutcome};
-use cpumax_recording::{Clock, Recording, Selection, Selector, Service, Summary};
+use cpumax_outcome::Outcome;
+use cpumax_recording::{Clock, Load, Recording, Selection, Selector, Service, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload, as_name};
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::BTreeSet;
-use std::iter;
-use std::ops::ControlFlow;
 use std::sync::Arc;
+
+mod agree;
+mod cells;
+mod document;
+
+pub use document::Document;
+
+const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
+they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it out";
 
 /// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
@@ -38,9 +43,28 @@ pub struct Request {
     pub open_loop: Vec<Selector>,
     /// Threads that pause for a length of time.
     pub closed_loop: Vec<Selector>,
+    /// Threads that leave out what they are late for, where they follow a clock.
+    pub skip_late: Vec<Selector>,
+    /// When the load began and ended, ns since the recording did, where that is known better than
+    /// the activity of its threads tells.
+    pub from_ns: Option<u64>,
+    /// See `from_ns`.
+    pub until_ns: Option<u64>,
+    /// The limited threads' work costs so many times the CPU time that was recorded; `None`: as
+    /// much, as far as that can be known.
+    pub scale_work: Option<f64>,
+    /// How much more or less it may cost on another day.
+    pub work: WorkRange,
 }
 
 impl Request {
+    /// When the load was there, if the activity of its threads tells it like this.
+    fn window(&self, seen: Window) -> Window {
+        let from_ns = self.from_ns.unwrap_or(seen.from_ns);
+        let until_ns = self.until_ns.unwrap_or(seen.until_ns);
+        Window { from_ns, until_ns: until_ns.max(from_ns) }
+    }
+
     /// The group that the limits name, if any does.
     ///
     /// # Errors
@@ -63,11 +87,28 @@ impl Request {
             _ => false,
         };
         let limited = if is_recorded { Vec::new() } else { self.group.clone() };
-        let clocks = open.chain(closed).collect();
         let in_pod = self.limits.iter().any(|limit| limit.pod.is_some());
-        let group = if in_pod { CHOSEN_IN_POD } else { CHOSEN }.to_owned();
-        Selection { limited, group, clocks, clients: None }
+        Selection {
+            limited,
+            group: if in_pod { CHOSEN_IN_POD } else { CHOSEN }.to_owned(),
+            clocks: open.chain(closed).collect(),
+            clients: None,
+            skip_late: self.skip_late.clone(),
+            skip_periodic: false,
+            until_ns: None,
+        }
     }
+}
+
+/// One way to understand the recording.
+#[derive(Debug)]
+struct Reading {
+    /// Its tasks are labelled by kind.
+    workload: Arc<Workload>,
+    /// The load lasts for a given time, whatever the limit does to it.
+    lasts: bool,
+    /// What is not known, and how to tell it, where this differs from the first one.
+    doubt: &'static str,
 }
 
 /// A recording made ready.
@@ -75,12 +116,20 @@ impl Request {
 pub struct Replay {
     summary: Summary,
     limits: Vec<Try>,
-    /// Its tasks are labelled by kind.
-    workload: Arc<Workload>,
+    /// The most likely one, and then others that are as good as far as anybody knows.
+    readings: Vec<Reading>,
     /// The one that is limited.
     group: GroupIx,
-    work_ns: u64,
     threads: usize,
+    /// When its load was there.
+    window: Window,
+    /// CPU time it used then, ns.
+    work_ns: u64,
+    unit: Unit,
+    /// What was recorded, by the same measures as a run.
+    recorded: Sample,
+    scale: Option<f64>,
+    work: WorkRange,
     service: Option<Service>,
 }
 
@@ -96,33 +145,51 @@ impl Replay {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
         let mut selection = request.selection(&summary);
-        let shows = format!("Threads recorded in {name}.");
         let patterns: Vec<String> = request.group.iter().map(ToString::to_string).collect();
-        let recorded = selection.limited.is_empty();
-        if recorded {
+        if selection.limited.is_empty() {
             let chosen = path.or_else(|| patterns.first().cloned());
             selection.group = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
         }
-        let (workload, service) = recording.import(&selection)?;
-        let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
-        let group = recorded::find_group(&workload, &selection.group).map_err(|error| {
-            if recorded { error } else { Error::NoThread { patterns: patterns.join(" ") } }
-        })?;
-        let limited: BTreeSet<&str> =
-            recorded::tasks_in(&workload, group).iter().map(|task| task.name.as_str()).collect();
-        let work_ns = summary
-            .threads
-            .iter()
-            .filter(|thread| limited.contains(thread.name.as_str()))
-            .map(|thread| thread.runtime_ns)
-            .sum();
-        let threads = limited.len();
+        let load = recording.load(&selection);
+        let seen = reading(name, recording, &selection);
+        let (_, group, service) = match seen {
+            Err(Error::NotInGroup { .. }) if !selection.limited.is_empty() => {
+                return Err(Error::NoThread { patterns: patterns.join(" ") });
+            }
+            seen => seen?,
+        };
+        let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
+        let window = request.window(requests.as_ref().unwrap_or(&load).window());
+        selection.until_ns = Some(window.until_ns);
+        let (first, ..) = reading(name, recording, &selection)?;
         if request.limits.iter().any(|limit| limit.pod.is_some()) {
-            change::above(&workload, group)?;
+            change::above(&first.workload, group)?;
         }
-        let workload = Arc::new(recorded::label_by_kind(workload, group)?);
-        let limits = request.limits.clone();
-        let mut replay = Replay { summary, limits, workload, group, work_ns, threads, service };
+        let threads = recorded::tasks_in(&first.workload, group).len();
+        let mut readings = vec![first];
+        if selection.skip_late.is_empty() && recording.has_periodic(&selection) {
+            let selection = Selection { skip_periodic: true, ..selection };
+            readings.push(reading(name, recording, &selection)?.0);
+        }
+        let used = load.within(window);
+        let (unit, latencies_ns) = match &requests {
+            Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
+            None => (Unit::Bursts, used.bursts_ns),
+        };
+        let mut replay = Replay {
+            summary,
+            limits: request.limits.clone(),
+            readings,
+            group,
+            threads,
+            window,
+            work_ns: used.cpu_ns,
+            unit,
+            recorded: Sample::of_recording(used.cpu_ns, latencies_ns, window, unit),
+            scale: request.scale_work,
+            work: request.work,
+            service,
+        };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
         }
@@ -134,9 +201,29 @@ impl Replay {
         self.service.as_ref()
     }
 
+    /// Limits that are not tried on a kernel, as it has nothing of them.
+    pub fn not_tried(&self, kernels: &[Kernel]) -> Vec<(&Try, Kernel, Error)> {
+        let on =
+            |limit| move |&kernel: &Kernel| Some((limit, kernel, Try::lacks(limit, kernel).err()?));
+        self.limits.iter().flat_map(|limit| kernels.iter().filter_map(on(limit))).collect()
+    }
+
+    fn workload(&self) -> &Workload {
+        &self.readings[0].workload
+    }
+
     /// What is in the recording, and what was repaired.
     pub fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    /// The kernel that was recorded, if it is known and modelled, and the newest.
+    pub fn kernels(&self) -> Vec<Kernel> {
+        let recorded = self.summary.kernel.as_deref().and_then(|name| name.parse().ok());
+        let recorded = recorded.and_then(|version| Kernel::of(version).ok());
+        let newest = Kernel::newest();
+        let other = recorded.filter(|kernel| kernel.version != newest.version);
+        other.into_iter().chain([newest]).collect()
     }
 
     /// The limits that are tried, besides none.
@@ -146,7 +233,7 @@ impl Replay {
 
     /// Path of the group that is limited.
     pub fn path(&self) -> &str {
-        &self.workload.groups[self.group as usize].path
+        &self.workload().groups[self.group as usize].path
     }
 
     /// How many threads are limited.
@@ -156,12 +243,22 @@ impl Replay {
 
     /// Kinds of limited threads, as they are called among the tasks of an outcome.
     pub fn kinds(&self) -> BTreeSet<&str> {
-        recorded::tasks_in(&self.workload, self.group).iter().map(|task| task.label()).collect()
+        recorded::tasks_in(self.workload(), self.group).iter().map(|task| task.label()).collect()
     }
 
-    /// CPUs that the limited threads kept busy in the recording.
+    /// CPUs that the limited threads kept busy in the recording, while their load was there.
     pub fn mean_cpus(&self) -> f64 {
-        self.work_ns as f64 / self.summary.span_ns.max(1) as f64
+        self.work_ns as f64 / self.window.length_ns() as f64
+    }
+
+    /// When the load of the limited threads was there.
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// What was recorded, told as a prediction is.
+    pub fn recorded(&self) -> Prediction {
+        predict(&[(self.recorded.clone(), true)], self.unit)
     }
 
     /// As a scenario, whose results tell of each thread.
@@ -169,7 +266,7 @@ impl Replay {
     /// # Errors
     /// The group may not have that limit.
     pub fn as_scenario(&self, limit: Option<&Try>) -> Result<Workload, Error> {
-        let workload = Workload::clone(&self.workload).with_labels(|_| None)?;
+        let workload = self.workload().clone().with_labels(|_| None)?;
         match limit {
             Some(limit) => {
                 let duration_ns = workload.duration_ns;
@@ -185,72 +282,27 @@ impl Replay {
     /// # Errors
     /// The group may not have that limit.
     pub fn limited(&self, limit: &Try) -> Result<Workload, Error> {
+        let workload = self.workload().clone();
         let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
-        Ok(what_if.apply(Workload::clone(&self.workload))?)
+        Ok(what_if.apply(workload)?)
     }
+}
 
-    /// The recording without a limit, then under each of the limits, with time enough to do its
-    /// work.
-    pub fn study(&self, kernels: &[Kernel]) -> Study {
-        let limits = iter::once(Try::none()).chain(self.limits.iter().cloned());
-        let what_if = |limit: &Try| limit.what_if(self.group, self.summary.span_ns, self.work_ns);
-        let limits = limits.map(|limit| (limit.clone(), what_if(&limit))).collect();
-        Study::new(Arc::clone(&self.workload)).under_each(limits).on(kernels.iter().copied())
-    }
-
-    /// Limits that are not tried on a kernel, as it has nothing of them.
-    pub fn not_tried(&self, kernels: &[Kernel]) -> Vec<(&Try, Kernel, Error)> {
-        let on =
-            |limit| move |&kernel: &Kernel| Some((limit, kernel, Try::lacks(limit, kernel).err()?));
-        self.limits.iter().flat_map(|limit| kernels.iter().filter_map(on(limit))).collect()
-    }
-
-    /// Limits in order, the first being none; kernels of each in order, those left out that have
-    /// nothing of the limit.
-    ///
-    /// # Errors
-    /// No kernel has anything of a limit; of those of the runs, the first's.
-    pub fn runs(
-        &self,
-        kernels: &[Kernel],
-        seed: u64,
-        running: &Running,
-        watch: &dyn Watch,
-    ) -> Result<Vec<Run>, Error> {
-        let study = self.study(kernels).with_seeds(seed..=seed);
-        let mut rows = Vec::new();
-        study.run(&Model { running: *running }, watch, &mut |row| {
-            let go_on = row.report.is_ok();
-            rows.push(row);
-            if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        let mut runs: Vec<Run> = Vec::new();
-        for row in rows {
-            let outcome = row.report?.outcome;
-            let (limit, lacks) = (row.limit.unwrap_or_else(Try::none), row.lacks);
-            let finished_ns = self.finished_ns(&outcome);
-            let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
-            let base_ns = unlimited.map_or(finished_ns, |run| run.finished_ns);
-            let slowdown =
-                finished_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
-            let group = self.path().to_owned();
-            runs.push(Run { limit, lacks, group, finished_ns, slowdown, outcome });
-        }
-        Ok(runs)
-    }
-
-    /// When the last limited thread exited; `None` when one still lives.
-    fn finished_ns(&self, outcome: &Outcome) -> Option<u64> {
-        let mut last_ns = 0;
-        for kind in self.kinds() {
-            match outcome.tasks.get(kind) {
-                Some(TaskOutcome { count: 1.., finished_ns: 0, .. }) => return None,
-                Some(task) => last_ns = last_ns.max(task.finished_ns),
-                None => {}
-            }
-        }
-        Some(last_ns).filter(|&ns| ns > 0)
-    }
+/// The recording, understood like this, and its group that is limited.
+fn reading(
+    name: &str,
+    recording: &Recording,
+    selection: &Selection,
+) -> Result<(Reading, GroupIx, Option<Service>), Error> {
+    let shows = format!("Threads recorded in {name}.");
+    let (workload, service) = recording.import(selection)?;
+    let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
+    let group = recorded::find_group(&workload, &selection.group)?;
+    let workload = Arc::new(recorded::label_by_kind(workload, group)?);
+    // Who serves waits for more, and who leaves out what it is late for has nothing left to do when
+    // its clock stops.
+    let lasts = service.is_some() || selection.skip_periodic || !selection.skip_late.is_empty();
+    Ok((Reading { workload, lasts, doubt: SKIPS_OR_QUEUES }, group, service))
 }
 
 /// One limit on one kernel.
@@ -262,102 +314,37 @@ pub struct Run {
     pub lacks: Vec<Missing>,
     /// Path of the group that is limited.
     pub group: String,
-    /// When the last limited thread exited, ns; `None` when one still lives.
-    pub finished_ns: Option<u64>,
-    /// That, divided by the same without a limit on the same kernel.
+    /// When the load was there in the recording.
+    pub window: Window,
+    /// The load lasts for a given time, whatever the limit does to it.
+    pub lasts: bool,
+    /// How long the work takes, divided by the same without a limit on the same kernel.
     pub slowdown: Option<f64>,
-    /// What came of it.
+    /// What it does to the service, and how sure that is.
+    pub prediction: Prediction,
+    /// What came of the first of the runs that this is told of.
     pub outcome: Outcome,
 }
 
-/// A run as docs/json.md describes it.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Document<'a> {
-    /// Path of the limited group.
-    group: &'a str,
-    /// What its `cpu.max` holds.
-    cpu_max: String,
-    /// What its `cpu.max.burst` holds, us.
-    burst_usec: u64,
-    /// What its `cpu.weight` holds, where that was tried.
-    weight: Option<u32>,
-    /// The limit of the pod around it, where one was tried.
-    pod: Option<PodDocument>,
-    /// What of the limit this kernel does not have.
-    lacks: Vec<&'static str>,
-    /// When the last limited thread exited, ns; null when the work was not done.
-    finished_ns: Option<u64>,
-    /// `finished_ns` divided by the same without a limit on this kernel.
-    slowdown: Option<f64>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-}
-
-/// What the group above the limited one has.
-#[derive(Debug, Serialize, JsonSchema)]
-struct PodDocument {
-    cpu_max: String,
-    burst_usec: u64,
-    weight: Option<u32>,
-}
-
 impl Run {
-    /// CPUs that so much CPU time, us, kept busy until the work was done.
+    /// From the first activity of the load until its work was done, ns; `None`: it was not.
+    pub fn takes_ns(&self) -> Option<u64> {
+        self.prediction.work_takes_ns.map(|takes| takes.value)
+    }
+
+    /// When its work was done, ns since the start of the run; `None`: it was not.
+    pub fn finished_ns(&self) -> Option<u64> {
+        self.takes_ns().map(|ns| ns.saturating_add(self.window.from_ns))
+    }
+
+    /// Whether the load was over by the end of the run.
+    pub fn is_done(&self) -> bool {
+        self.lasts || self.takes_ns().is_some()
+    }
+
+    /// CPUs that so much CPU time, us, kept busy while the load was there.
     pub fn busy(&self, usage_usec: u64) -> f64 {
-        let took_ns = self.finished_ns.unwrap_or(self.outcome.simulated_ns);
-        usage_usec as f64 * 1e3 / took_ns.max(1) as f64
-    }
-
-    /// As it is written as JSON.
-    pub fn document(&self) -> Document<'_> {
-        Document {
-            group: &self.group,
-            cpu_max: self.limit.limit.to_string(),
-            burst_usec: self.limit.limit.burst_ns() / 1000,
-            weight: self.limit.weight,
-            pod: self.limit.pod.map(|Share { limit, weight }| PodDocument {
-                cpu_max: limit.to_string(),
-                burst_usec: limit.burst_ns() / 1000,
-                weight,
-            }),
-            lacks: self.lacks.iter().map(|missing| missing.file).collect(),
-            finished_ns: self.finished_ns,
-            slowdown: self.slowdown,
-            outcome: &self.outcome,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn the_document_lists_what_a_replay_adds() {
-        let outcome = Outcome {
-            scenario: String::new(),
-            world: String::new(),
-            kernel: String::new(),
-            generation: String::new(),
-            seed: 1,
-            simulated_ns: 1,
-            groups: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            release: cpumax_outcome::ReleaseOutcome::default(),
-            events: 1,
-        };
-        let own = serde_json::to_value(&outcome).unwrap();
-        let group = "/g".to_owned();
-        let (limit, lacks) = (Try::none(), Vec::new());
-        let run = Run { limit, lacks, group, finished_ns: None, slowdown: None, outcome };
-        let with_more = serde_json::to_value(run.document()).unwrap();
-        let added = with_more.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
-        let added: BTreeSet<&str> = added.map(String::as_str).collect();
-        let document = include_str!("../../../docs/json.md");
-        let from = document.split("\n## Replays").nth(1).unwrap();
-        let section = from.split("\n## ").next().unwrap();
-        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-        assert_eq!(rows.collect::<BTreeSet<_>>(), added);
+        let length_ns = self.outcome.simulated_ns.saturating_sub(self.window.from_ns);
+        usage_usec as f64 * 1e3 / length_ns.max(1) as f64
     }
 }

@@ -126,12 +126,6 @@ impl Study {
         Ok(self)
     }
 
-    /// Under these limits, each with what it changes.
-    pub(crate) fn under_each(mut self, limits: Vec<(Try, WhatIf)>) -> Study {
-        self.limits = limits.into_iter().map(|(l, what_if)| (Some(l), Some(what_if))).collect();
-        self
-    }
-
     /// Each of these variants instead of the workload as it is.
     #[must_use]
     pub fn with_variants(mut self, variants: Vec<Variant>) -> Study {
@@ -175,6 +169,7 @@ impl Study {
             variant: cell.variant.clone(),
             kernel: cell.kernel.clone(),
             seed: cell.seed,
+            watch: None,
         }
     }
 

@@ -104,6 +104,13 @@ impl Try {
         }
     }
 
+    /// The longest period, ns, where there is a limit.
+    pub fn period_ns(&self) -> Option<u64> {
+        let limits = [Some(self.limit), self.pod.map(|pod| pod.limit)];
+        let limited = limits.into_iter().flatten().filter(|limit| limit.quota_ns().is_some());
+        limited.map(|limit| limit.period_ns()).max()
+    }
+
     /// How long the work may take under this limit: several times what it should, because some
     /// generations give less than the limit says, and idle time costs nothing to simulate.
     pub fn what_if(&self, group: GroupIx, span_ns: u64, work_ns: u64) -> WhatIf {
@@ -117,7 +124,8 @@ impl Try {
         let at_quota_ns = limits.into_iter().flatten().filter_map(at_quota_ns).max().unwrap_or(0);
         let longest_ns = span_ns.max(at_quota_ns).saturating_mul(4).saturating_add(1_000_000_000);
         let own = Share { limit: self.limit, weight: self.weight };
-        WhatIf { group, own, pod: self.pod, duration_ns: longest_ns.min(MAX_DURATION_NS) }
+        let duration_ns = longest_ns.min(MAX_DURATION_NS);
+        WhatIf { group, own, pod: self.pod, duration_ns, phase_ns: None }
     }
 }
 

@@ -523,8 +523,8 @@ impl Machine<'_> {
 
     /// Adds CPU time to a group's use, up to now.
     fn account_usage(&mut self, group: GroupId, from_ns: u64) {
-        let now = self.now;
-        let g = &mut self.groups[group];
+        self.watch_usage(group, from_ns);
+        let (now, g) = (self.now, &mut self.groups[group]);
         g.usage_ns += now - from_ns;
         if g.pool.quota_ns.is_some() {
             g.windows.add(from_ns, now);

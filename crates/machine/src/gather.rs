@@ -35,7 +35,7 @@ impl Machine<'_> {
             kernel: kernel.version.to_string(),
             generation: kernel.generation.to_string(),
             seed: self.seed,
-            simulated_ns: workload.duration_ns,
+            simulated_ns: workload.duration_ns.min(self.now),
             groups,
             tasks,
             release: self.release.outcome(),

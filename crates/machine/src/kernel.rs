@@ -355,6 +355,12 @@ impl FromStr for Version {
 }
 
 impl Kernel {
+    /// The newest that is modelled.
+    pub fn newest() -> Kernel {
+        let Release { from, generation, rules, .. } = RELEASES[RELEASES.len() - 1];
+        Kernel { version: from, generation, rules }
+    }
+
     /// The kernel of this version.
     ///
     /// # Errors

@@ -31,9 +31,11 @@ mod signal;
 mod spin;
 mod task;
 mod tick;
+mod watch;
 mod windows;
 
 pub use choice::{Choice, Other, Question};
+pub use watch::{COST_AS_IT_SAYS, Watch, Watched};
 
 /// The queue of the events that fire once, for whoever wants to measure it by itself.
 pub use events::Heap as EventQueue;
@@ -134,6 +136,26 @@ pub fn run<'a>(
     machine.run(progress)?;
     machine.name_everything();
     Ok(machine.outcome(&options.kernel))
+}
+
+/// Runs a workload, with one group watched. The run may end before the workload does, see
+/// [`Watch::until_done`].
+///
+/// # Errors
+/// See [`Error`].
+pub fn watch<'a>(
+    workload: &'a Workload,
+    options: &Options<'a>,
+    watch: Watch,
+    trace: Option<&'a mut dyn TraceSink>,
+    progress: Option<Progress<'_>>,
+) -> Result<(Outcome, Watched), Error> {
+    let mut machine = machine::Machine::new(workload, options, trace);
+    machine.watch(watch);
+    machine.run(progress)?;
+    machine.name_everything();
+    let watched = machine.watched().unwrap_or_default();
+    Ok((machine.outcome(&options.kernel), watched))
 }
 
 /// Why a CPU went to whom it went; `None` where it went to nobody any more.

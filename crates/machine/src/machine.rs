@@ -20,6 +20,7 @@ use crate::lock::{Channel, Lock, is_barging, is_written};
 use crate::noise::Noise;
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
+use crate::watch::Watching;
 use crate::{Error, Options, Progress};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
@@ -170,6 +171,8 @@ pub(crate) struct Machine<'a> {
     pub spinners: Vec<crate::spin::Spinner>,
     /// Lists of a balancer at work.
     pub balancing: Balancing,
+    /// A group that is watched.
+    pub watching: Option<Box<Watching>>,
 }
 
 /// What was seen on a real kernel, else what the scenario asks for, else what the kernel does by
@@ -290,6 +293,7 @@ impl<'a> Machine<'a> {
             buddies: Vec::new(),
             spinners: Vec::new(),
             balancing: Balancing::default(),
+            watching: None,
         };
         machine.build(cpus);
         machine
@@ -378,7 +382,7 @@ impl<'a> Machine<'a> {
 
     /// Lets time pass to the end of the workload.
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
-        let end_ns = self.end_ns();
+        let mut end_ns = self.end_ns();
         let mut told = self.events;
         loop {
             let (timer_ns, slot) = self.timers.next();
@@ -404,6 +408,10 @@ impl<'a> Machine<'a> {
                 {
                     return Err(Error::Interrupted(self.now));
                 }
+            }
+            if self.watching.as_ref().is_some_and(|watching| watching.is_over()) {
+                end_ns = self.now;
+                break;
             }
         }
         self.now = end_ns;

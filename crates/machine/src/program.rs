@@ -174,6 +174,7 @@ impl Machine<'_> {
 
     fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
+        let ns = self.cost_ns(task, ns);
         self.tasks[task].asked_ns = self.tasks[task].asked_ns.saturating_add(ns);
         let ns = self.inexact(task, ns, in_kernel);
         let t = &mut self.tasks[task];
@@ -228,6 +229,7 @@ impl Machine<'_> {
         self.kinds[t.kind as usize].latencies.record(latency_ns);
         while group.ix() != 0 {
             self.groups[group].latencies.record(latency_ns);
+            self.watch_request(group, latency_ns);
             group = self.groups[group].parent;
         }
     }
@@ -440,6 +442,7 @@ impl Machine<'_> {
         let (kind, parent) = (t.kind as usize, t.parent);
         self.tally.broken_off += u64::from(t.does_job());
         self.kinds[kind].exited += 1;
+        self.watch_exit(kind);
         self.kinds[kind].last_exit_ns = now;
         if let Some(at) = self.living[kind].iter().position(|&other| other == task) {
             self.living[kind].remove(at);

@@ -20,6 +20,8 @@ mod kernel_threads;
 mod program;
 mod sections;
 
+use program::How;
+
 /// Of the name of a thread, as much as leaves room for what stands beside it.
 const MOST_COMM_BYTES: usize = 200;
 
@@ -34,6 +36,13 @@ pub struct Selection {
     /// Threads whose timers are known to follow a clock or to be lengths of time. The first match
     /// counts.
     pub clocks: Vec<(Selector, Clock)>,
+    /// Threads that leave out what they are late for, where they follow a clock.
+    pub skip_late: Vec<Selector>,
+    /// Chosen threads that wake up in the rhythm of a clock do so too, whether or not they match.
+    pub skip_periodic: bool,
+    /// When the load of the chosen threads was over, ns since the recording began: what they wait
+    /// for until after that they do not wait for any more. `None`: with the recording.
+    pub until_ns: Option<u64>,
     /// How clients are known to ask; `None`: as the recording shows.
     pub clients: Option<Loop>,
 }
@@ -92,8 +101,12 @@ impl Recording {
 
     fn parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
         let names = self.names();
-        let included: Vec<usize> =
-            (0..self.threads.len()).filter(|ix| self.is_included(*ix)).collect();
+        let inside = self.inside(&names, selection);
+        let over = |ix: &usize| inside[*ix] && self.begins_after(*ix, selection.until_ns);
+        let included: Vec<usize> = (0..self.threads.len())
+            .filter(|ix| self.is_included(*ix))
+            .filter(|ix| !over(ix))
+            .collect();
         let mut workload = self.empty_workload();
         let mut places = Places {
             tasks: vec![None; self.threads.len()],
@@ -111,18 +124,22 @@ impl Recording {
             places.groups[*ix] =
                 groups.of(self.place(*ix, &names, selection).as_deref().unwrap_or("/"));
         }
-        let plans: Vec<(usize, Vec<Plan>)> =
-            included.iter().map(|ix| (*ix, self.plans(*ix, &names, selection, &places))).collect();
-        let inside = self.inside(&names, selection);
+        let plans: Vec<(usize, Vec<Plan>)> = included
+            .iter()
+            .map(|ix| (*ix, self.plans(*ix, &names, selection, &places.tasks)))
+            .collect();
         let known = self.known(&inside);
         if let Some(known) = &known {
             known.pools(self, &inside).add(&mut places, &mut workload);
             places.silent.clone_from(&inside);
         }
         for (ix, plans) in &plans {
-            self.add_channels(*ix, &names[*ix], plans, &mut places, &mut workload);
+            let lossy = self.skips(*ix, &names, plans, (selection, inside[*ix]));
+            self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
         }
         for (ix, plans) in &plans {
+            let until_ns = selection.until_ns.filter(|_| inside[*ix]);
+            let plans = (&plans[..], until_ns);
             let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
             workload.tasks.push(task);
         }
@@ -167,7 +184,7 @@ impl Recording {
     }
 
     /// Which threads are in the group that is to be limited.
-    fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
+    pub(crate) fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
         let group = match (&selection.group[..], selection.limited.is_empty()) {
             ("", true) => return vec![false; self.threads.len()],
             ("", false) => "/limited",
@@ -179,6 +196,36 @@ impl Recording {
         let inside =
             |ix| self.is_included(ix) && self.place(ix, names, selection).is_some_and(below);
         (0..self.threads.len()).map(inside).collect()
+    }
+
+    fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
+        let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = self.threads[ix].birth;
+        ns.is_some_and(|ns| at_ns > ns)
+    }
+
+    /// Whether the thread leaves out what its clock tells it to do while it is late.
+    fn skips(
+        &self,
+        ix: usize,
+        names: &[String],
+        plans: &[Plan],
+        (selection, chosen): (&Selection, bool),
+    ) -> bool {
+        let periodic = || classify::is_periodic(&self.threads[ix], plans);
+        self.matches(ix, names, selection.skip_late.iter()).is_some()
+            || selection.skip_periodic && chosen && periodic()
+    }
+
+    /// Whether some of the chosen threads wake up in the rhythm of a clock.
+    pub fn has_periodic(&self, selection: &Selection) -> bool {
+        let names = self.names();
+        let inside = self.inside(&names, selection);
+        let tasks: Vec<Option<TaskIx>> =
+            (0..self.threads.len()).map(|ix| self.is_included(ix).then_some(0)).collect();
+        (0..self.threads.len()).filter(|ix| inside[*ix]).any(|ix| {
+            let plans = self.plans(ix, &names, selection, &tasks);
+            classify::is_periodic(&self.threads[ix], &plans)
+        })
     }
 
     /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another
@@ -301,14 +348,14 @@ impl Recording {
         ix: usize,
         names: &[String],
         selection: &Selection,
-        places: &Places,
+        tasks: &[Option<TaskIx>],
     ) -> Vec<Plan> {
         let thread = &self.threads[ix];
         let clocks = selection.clocks.iter().map(|(selector, _)| selector);
         let clock = self.matches(ix, names, clocks).map(|at| selection.clocks[at].1);
         classify::plans(thread, self.is_kernel(thread), clock, |edge| {
             let waker = self.edges[edge as usize].waker;
-            places.tasks[waker as usize].is_some()
+            tasks[waker as usize].is_some()
         })
     }
 
@@ -317,7 +364,7 @@ impl Recording {
         &self,
         ix: usize,
         name: &str,
-        plans: &[Plan],
+        (plans, lossy): (&[Plan], bool),
         places: &mut Places,
         workload: &mut Parts,
     ) {
@@ -350,7 +397,7 @@ impl Recording {
             arrivals: Arrivals::At(times),
             start_ns: 0,
             jobs: Vec::new(),
-            lossy: false,
+            lossy,
         });
     }
 
@@ -358,7 +405,7 @@ impl Recording {
         &self,
         ix: usize,
         name: &str,
-        plans: &[Plan],
+        (plans, until_ns): (&[Plan], Option<u64>),
         places: &Places,
         cpu_sets: &mut Vec<CpuSet>,
     ) -> TaskSpec {
@@ -376,6 +423,7 @@ impl Recording {
             _ if kernel => Class::Kthread,
             _ => Class::Fair,
         };
+        let how = How { kernel, moved, marks: !places.silent[ix], until_ns };
         TaskSpec {
             name: name.to_owned(),
             label: None,
@@ -393,7 +441,7 @@ impl Recording {
                     Op::Serve { channel },
                     Op::LoopEnd { start: 0 },
                 ],
-                None => self.program(ix, kernel, moved, !places.silent[ix], plans, places),
+                None => self.program(ix, how, plans, places),
             },
         }
     }

@@ -45,6 +45,10 @@ const HRTIMER_SOFTIRQ: u32 = 8;
 const TIMER_WAITS_MIN: usize = 8;
 /// One kind of variation must be so many times the other.
 const CLEARLY: u64 = 2;
+/// A wakeup is in a rhythm if it is off by no more than this part of the period.
+const ON_GRID: u64 = 20;
+/// So many of a hundred have to be.
+const ON_GRID_PERCENT: usize = 80;
 /// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time:
 /// a poll that lasted its timeout and this is taken to have timed out.
 const TIMEOUT_SLACK_NS: u64 = 1_500_000;
@@ -130,6 +134,26 @@ fn regularity(timers: &[&Wait]) -> Option<Plan> {
     } else {
         None
     }
+}
+
+/// Whether the thread wakes up in the rhythm of a clock: its arrivals, as far as no other thread is
+/// behind them, lie on a grid.
+pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
+    let by_thread = |wait: &Wait| matches!(wait.cause, Cause::Thread { .. });
+    let arrivals = thread.waits.iter().zip(plans).filter(|(_, plan)| **plan == Plan::Arrival);
+    let ends: Vec<u64> =
+        arrivals.filter(|(wait, _)| !by_thread(wait)).map(|(wait, _)| wait.end_ns).collect();
+    if ends.len() < TIMER_WAITS_MIN {
+        return false;
+    }
+    let between: Vec<u64> = ends.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    let period_ns = median(between.clone()).max(1);
+    let on_grid = |ns: &&u64| {
+        let times = ((**ns + period_ns / 2) / period_ns).max(1);
+        ns.abs_diff(times.saturating_mul(period_ns)) <= period_ns / ON_GRID
+    };
+    let on_grid = between.iter().filter(on_grid).count();
+    on_grid * 100 >= between.len() * ON_GRID_PERCENT
 }
 
 /// Whether most of its sleeps come directly after it waited for another thread.

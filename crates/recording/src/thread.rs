@@ -33,6 +33,8 @@ pub(crate) struct Thread {
     pub runtime_ns: u64,
     /// Wall time on a CPU.
     pub wall_ns: u64,
+    /// When it left a CPU last, on the clock of the recording.
+    pub last_ns: u64,
     /// Whether it was in a system call when it was first seen; `None` if it made none.
     pub starts_in_kernel: Option<bool>,
     /// Groups in which it was switched out, and how often.
@@ -152,6 +154,7 @@ impl Thread {
             doubtful_waits: Vec::new(),
             runtime_ns: 0,
             wall_ns: 0,
+            last_ns: 0,
             starts_in_kernel: None,
             groups: Vec::new(),
             cpus: 0,

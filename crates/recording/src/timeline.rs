@@ -275,6 +275,7 @@ impl Timeline {
         let ix = live.thread as usize;
         let before = std::mem::replace(&mut live.state, state);
         if let State::Running(on) = before {
+            self.threads[ix].last_ns = now_ns;
             on.end(now_ns, &mut self.threads[ix]);
         }
         if left == Some(Left::Dead) {

@@ -7,11 +7,13 @@ mod chrome;
 pub mod escape;
 mod histogram;
 mod matrix;
+mod predicted;
 mod table;
 mod units;
 
 pub use chrome::ChromeTrace;
 pub use histogram::histogram;
 pub use matrix::{Matrix, MatrixCell, Tally, markdown, matrix, svg};
-pub use table::{Quota, ReplayRow, groups, list, replay, tasks};
+pub use predicted::{PredictedRow, Ranged, predicted};
+pub use table::{Quota, groups, list, tasks};
 pub use units::{cpus, duration, percent};

@@ -24,26 +24,6 @@ pub struct Quota {
     pub period_ns: u64,
 }
 
-/// One row of the what-if table.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ReplayRow {
-    /// Limit as shown in the first column; rows of the same limit follow each other.
-    pub limit: String,
-    /// Kernel version and generation.
-    pub kernel: String,
-    /// Kind of thread, for a row below that of its kernel.
-    pub thread: Option<String>,
-    /// CPUs kept busy by the limited threads, on average until the recorded work was done.
-    pub used_cpus: f64,
-    /// Periods, throttled periods and time throttled (us, summed over CPUs) of the limited group.
-    pub group: Option<GroupOutcome>,
-    /// Latency of the bursts of the limited threads, ns.
-    pub latency_ns: Percentiles,
-    /// Time to do the recorded work, divided by the same without a limit; `None` when it was not
-    /// done by the end of the run.
-    pub slowdown: Option<f64>,
-}
-
 /// What the groups in `quotas` used and how often they were stopped; all groups when it has none of
 /// them. A quota of `None` is one that changes during the run. `None` when there are no groups.
 pub fn groups(
@@ -134,32 +114,6 @@ fn latency_cells(latency_ns: Percentiles, any: bool) -> [String; 3] {
     [latency_ns.p50, latency_ns.p99, latency_ns.max].map(|ns| cell(any.then_some(ns), duration))
 }
 
-/// The what-if table: each limit and kernel against no limit.
-pub fn replay(rows: &[ReplayRow], width: Option<u16>) -> String {
-    let by_thread = rows.iter().any(|row| row.thread.is_some());
-    let kernel = if by_thread { "kernel,\nthreads" } else { "kernel" };
-    let mut header = vec!["limit\n(ms)", kernel];
-    let labels = header.len();
-    header.extend(["CPUs", "throttled\nperiods", "\nfor", "burst\np50", "\np99", "\nmax", "takes"]);
-    let mut table = new_table(&header, labels, usize::from(by_thread), width);
-    let mut previous: Option<&ReplayRow> = None;
-    for row in rows {
-        let same_limit = previous.is_some_and(|previous| previous.limit == row.limit);
-        let thread = row.thread.as_ref().map(|name| format!("  {}", line(name)));
-        let kernel = thread.unwrap_or_else(|| row.kernel.clone());
-        let mut cells = vec![if same_limit { String::new() } else { row.limit.clone() }, kernel];
-        cells.push(cpus(row.used_cpus));
-        let group = row.group.as_ref().filter(|group| group.nr_periods > 0);
-        cells.push(cell(group, throttled_periods));
-        cells.push(cell(group, |group| duration(group.throttled_usec.saturating_mul(1000))));
-        cells.extend(latency_cells(row.latency_ns, row.latency_ns.max > 0));
-        cells.push(cell(row.slowdown, |times| format!("{times:.2}x")));
-        table.add_row(cells);
-        previous = Some(row);
-    }
-    text(&table)
-}
-
 /// A table of texts; where it is too wide, its widest column is broken into lines.
 pub fn list(
     header: &[&str],
@@ -212,7 +166,7 @@ impl Labels {
 
 /// A table without borders but for a line under the header; the first `labels` columns are names
 /// and stand left, the others are numbers and stand right. Column `name` may be broken into lines.
-fn new_table(header: &[&str], labels: usize, name: usize, width: Option<u16>) -> Table {
+pub(crate) fn new_table(header: &[&str], labels: usize, name: usize, width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_style(TableComponent::HeaderLines, '-');
@@ -254,7 +208,7 @@ fn finish(table: &Table, blocks: usize, what: &str) -> Option<String> {
 }
 
 /// The table as text, each line ended, without blanks at the ends of lines.
-fn text(table: &Table) -> String {
+pub(crate) fn text(table: &Table) -> String {
     let mut lines = table.trim_fmt();
     lines.push('\n');
     lines
@@ -269,7 +223,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
 }
 
 /// A dash stands for what there is nothing to say about.
-fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+pub(crate) fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
@@ -369,27 +323,6 @@ kernel  what changed
         }
         let text = groups(&[run], &BTreeMap::new(), None).unwrap();
         assert!(text.ends_with("and 4 more groups: see --json\n"), "{text}");
-    }
-
-    #[test]
-    fn a_narrow_table_stays_within_its_width() {
-        let row = ReplayRow {
-            limit: "50/100+20".to_owned(),
-            kernel: "6.18 G3".to_owned(),
-            thread: Some("a-thread-with-a-long-name".to_owned()),
-            used_cpus: 1.25,
-            group: run("6.18", 1).groups.remove("/limited"),
-            latency_ns: Percentiles { p50: 1, p99: 2, max: 3 },
-            slowdown: Some(1.5),
-        };
-        let unlimited =
-            ReplayRow { limit: "none".to_owned(), group: None, slowdown: None, ..row.clone() };
-        let text = replay(&[unlimited, row], Some(80));
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(
-            text.contains("50/100+20") && text.contains("1.50x") && text.contains("99%"),
-            "{text}"
-        );
     }
 
     #[test]

@@ -222,7 +222,7 @@ pub(crate) fn cpu(workload: &Parts, spot: Spot, field: &'static str, cpu: u16) -
     flaw(spot, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
-fn machine(workload: &Parts) -> Checked {
+pub(crate) fn machine(workload: &Parts) -> Checked {
     let machine = &workload.machine;
     let spot = Spot::Machine;
     in_range(spot, "llc", machine.llc_cpus.into(), 0..=machine.cpus.into())?;

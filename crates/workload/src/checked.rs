@@ -140,6 +140,15 @@ impl Workload {
         Ok(self)
     }
 
+    /// With all period timers firing at this place in their periods, ns.
+    ///
+    /// # Errors
+    /// A time longer than any period.
+    pub fn with_timer_phase(mut self, phase_ns: u64) -> Result<Workload, Error> {
+        self.0.machine.timer_phase_ns = Some(phase_ns);
+        self.after(check::machine)
+    }
+
     /// With a label for each kind of task, under which results tell of it; `None`: its own name.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! What is behind the values of options: texts that are numbers, times, files.
 
+use cpumax_engine::predict::WorkRange;
 use cpumax_recording::Selector;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +48,27 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
+/// How many times as much: a hundredth to a hundred times.
+pub fn factor(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(factor) if (0.01..=100.0).contains(&factor) => Ok(factor),
+        _ => Err("give a number from 0.01 to 100, such as 1.15".to_owned()),
+    }
+}
+
+/// Two factors around 1.
+pub fn work_range(text: &str) -> Result<WorkRange, String> {
+    let takes = "give two factors around 1, such as 0.9..1.2";
+    let (low, high) = text.split_once("..").ok_or(takes)?;
+    let (low, high) = (factor(low)?, factor(high)?);
+    if low <= 1.0 && high >= 1.0 { Ok(WorkRange { low, high }) } else { Err(takes.to_owned()) }
+}
+
+/// A time in ns.
+pub fn time(text: &str) -> Result<u64, String> {
+    u64::try_from(duration(text)?.as_nanos()).map_err(|_| "no recording is as long".to_owned())
+}
+
 pub fn selector(text: &str) -> Result<Selector, String> {
     text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
 }
@@ -67,6 +89,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_costs_less_or_more_by_factors_around_1() {
+        assert_eq!(work_range("0.9..1.2"), Ok(WorkRange { low: 0.9, high: 1.2 }));
+        assert_eq!(work_range("1..1"), Ok(WorkRange { low: 1.0, high: 1.0 }));
+        for text in ["", "1", "1.1..1.2", "0.8..0.9", "0..1", "x..2", "0.9..NaN", "1..1e9"] {
+            assert!(work_range(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn seeds_are_two_numbers_in_order() {

@@ -127,7 +127,7 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
 
 /// The kernels that are shown.
 fn asked(args: &RunArgs) -> Result<Vec<NamedKernel>, Failure> {
-    let list = args.running.kernel.as_deref();
+    let list = args.running.kernels_asked();
     match args.on {
         RunOn::Model => kernels::modelled(args.running.kernels()).map_err(Failure::of),
         RunOn::Vm => crate::worlds::fetched(list.unwrap_or(DEFAULT_REAL_KERNELS)),

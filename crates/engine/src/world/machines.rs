@@ -77,7 +77,7 @@ pub(super) fn report(
         trace.done().map_err(Error::Trace)?;
     }
     let (kernel_release, conditions) = (Some(release), Some(conditions));
-    Ok(Report { outcome, kernel_release, conditions, not_measured, notes, exact })
+    Ok(Report { outcome, watched: None, kernel_release, conditions, not_measured, notes, exact })
 }
 
 impl World for Machines {

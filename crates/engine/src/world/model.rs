@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::job::{Job, Report};
 use crate::watch::Watch;
 use cpumax_machine::{Error as MachineError, Options};
-use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::TraceSink;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -127,14 +126,19 @@ impl Model {
             if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let sink = trace.as_deref_mut().map(|trace| trace as &mut dyn TraceSink);
-        let run = || cpumax_machine::run(&workload, &options, sink, Some(&mut report));
+        let run = || match job.watch {
+            None => cpumax_machine::run(&workload, &options, sink, Some(&mut report))
+                .map(|outcome| (outcome, None)),
+            Some(of) => cpumax_machine::watch(&workload, &options, of, sink, Some(&mut report))
+                .map(|(outcome, watched)| (outcome, Some(watched))),
+        };
         let outcome = guarded(run).and_then(|outcome| outcome.map_err(Stopped::of));
         watch.advanced(job.duration_ns().saturating_sub(done_ns));
-        let outcome: Outcome = outcome.map_err(|stopped| stopped.of_job(job))?;
+        let (outcome, watched) = outcome.map_err(|stopped| stopped.of_job(job))?;
         if let Some(trace) = trace {
             trace.done().map_err(Error::Trace)?;
         }
-        Ok(Report::of_model(outcome))
+        Ok(Report::of_model(outcome, watched))
     }
 }
 

@@ -152,6 +152,7 @@ impl Machine<'_> {
         let throttled = !g.pool.throttled.is_empty() || g.pool.denied;
         let idle = g.pool.idle && !throttled && g.pool.debt_ns == 0;
         g.stat.nr_periods += periods;
+        self.watch_periods(group, periods, false);
         // Burst needs the refill even when the timer is about to stop.
         if idle && self.rules.refill == Refill::Set {
             return Pass::NotNeeded;
@@ -165,6 +166,7 @@ impl Machine<'_> {
             return Pass::Over;
         }
         self.groups[group].stat.nr_throttled += periods;
+        self.watch_periods(group, periods, true);
         if self.rules.pull {
             self.hand_out(group);
             self.groups[group].pool.idle = false;

@@ -28,19 +28,28 @@ pub(super) struct Builder {
     in_request: bool,
 }
 
+/// How a thread is to be understood.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// All it does is in the kernel.
+    pub kernel: bool,
+    /// It is in another group than the one that forks it.
+    pub moved: bool,
+    /// Each time from a wakeup to the next wait is a request.
+    pub marks: bool,
+    /// Where it waits for what comes later than that, ns since the recording began, it ends.
+    pub until_ns: Option<u64>,
+}
+
 impl Recording {
-    /// `moved`: the thread is in another group than the one that forks it. `marks`: each time from a
-    /// wakeup to the next wait is a request.
-    pub(super) fn program(
-        &self,
-        ix: usize,
-        kernel: bool,
-        moved: bool,
-        marks: bool,
-        plans: &[Plan],
-        places: &Places,
-    ) -> Vec<Op> {
+    /// What a thread does.
+    pub(super) fn program(&self, ix: usize, how: How, plans: &[Plan], places: &Places) -> Vec<Op> {
+        let How { kernel, moved, marks, until_ns } = how;
         let thread = &self.threads[ix];
+        let is_over = |wait: &Wait| {
+            until_ns.is_some_and(|until_ns| wait.end_ns.saturating_sub(self.first_ns) > until_ns)
+        };
+        let mut ends = thread.exited;
         let inside = !kernel && thread.starts_in_kernel.unwrap_or(false);
         let mut builder = Builder::new(kernel, inside, marks);
         if moved {
@@ -67,6 +76,10 @@ impl Recording {
                     }
                 }
                 Step::Io(_) => {}
+                Step::Wait(wait) if is_over(&thread.waits[wait as usize]) => {
+                    ends = true;
+                    break;
+                }
                 Step::Wait(wait) => {
                     let wait_op =
                         wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], places);
@@ -74,7 +87,7 @@ impl Recording {
                 }
             }
         }
-        builder.end(thread.exited);
+        builder.end(ends);
         builder.ops.shrink_to_fit();
         builder.ops
     }

@@ -73,7 +73,9 @@ fn replay(cpumax: &Path, recording: &Path, seed: u64) -> Result<Vec<Value>> {
     if !output.status.success() {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    serde_json::from_slice(&output.stdout).context("cpumax does not answer in JSON")
+    let answer: Vec<Value> =
+        serde_json::from_slice(&output.stdout).context("cpumax does not answer in JSON")?;
+    Ok(answer.into_iter().filter(|run| run["world"] != "recording").collect())
 }
 
 fn predicted(outcome: &Value) -> Result<Predicted> {

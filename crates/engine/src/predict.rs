@@ -1,0 +1,60 @@
+//! What is told of a service under a limit: numbers that each carry how far they may be off.
+//!
+//! A run of the model gives one [`Sample`]. Nobody knows where in a period the load begins, how a
+//! scheduler decides where two choices are as good, and what the same work costs on another day. So
+//! each question is put to several runs ([`Doubts`]), and the answer is the median of those in
+//! which the work costs what is most likely, between the lowest and the highest of all.
+
+mod doubt;
+mod range;
+mod sample;
+
+pub use doubt::{Doubt, Doubts, WorkRange};
+pub use range::{Ranged, predict};
+pub use sample::{Sample, Window};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What a limit does to a service.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Prediction {
+    /// CPUs that the limited group keeps busy in its active window.
+    pub cpus: Option<Ranged<f64>>,
+    /// Periods that end with the group throttled, of a hundred that pass in that window.
+    pub throttled_percent: Option<Ranged<f64>>,
+    /// Requests answered a second in that window; none where the recording does not tell requests.
+    pub requests_per_second: Option<Ranged<f64>>,
+    /// How long requests take; where the recording tells none, how long bursts do.
+    pub request_latency_ns: Option<Latency>,
+    /// What `request_latency_ns` is of.
+    pub latency_of: Unit,
+    /// Until the recorded work is done; none where the load lasts for a given time.
+    pub work_takes_ns: Option<Ranged<u64>>,
+    /// Whether a number between the ends of its range can be relied on.
+    pub predictable: bool,
+    /// Why not.
+    pub why_not: Option<String>,
+}
+
+/// What a load is counted in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// From when a request is due or sent to its answer.
+    Requests,
+    /// From the wakeup of a thread until it waits again.
+    #[default]
+    Bursts,
+}
+
+/// Three points of a distribution of times, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Latency {
+    /// Median.
+    pub p50: Ranged<u64>,
+    /// 90th of a hundred.
+    pub p90: Ranged<u64>,
+    /// 99th of a hundred.
+    pub p99: Ranged<u64>,
+}

@@ -1,0 +1,92 @@
+//! What one run, or the recording itself, gives.
+
+use super::Unit;
+use cpumax_machine::Watched;
+
+/// When the load was there, ns since the start.
+pub use cpumax_recording::Window;
+
+/// The numbers of one run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sample {
+    /// CPUs kept busy.
+    pub cpus: f64,
+    /// Periods that ended throttled, of a hundred; `None`: it is not known.
+    pub throttled_percent: Option<f64>,
+    /// Requests answered a second; `None` where bursts are counted.
+    pub requests_per_second: Option<f64>,
+    /// Median, 90th and 99th of a hundred latencies, ns.
+    pub latency_ns: Option<[u64; 3]>,
+    /// Until the work was done, ns; `None`: it was not.
+    pub takes_ns: Option<u64>,
+}
+
+impl Sample {
+    /// Of a run that was watched from the beginning of the load on.
+    pub fn of_run(watched: Watched, from_ns: u64, unit: Unit) -> Sample {
+        let length_ns = watched.until_ns.saturating_sub(from_ns);
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let answered = watched.latencies_ns.len() as u64;
+        let under_way_ns = if watched.done { Vec::new() } else { watched.under_way_ns };
+        let latency_ns = latency(watched.latencies_ns, &under_way_ns);
+        Sample {
+            cpus: share(watched.usage_ns, length_ns),
+            throttled_percent: Some(100.0 * share(watched.nr_throttled, watched.nr_periods)),
+            requests_per_second: of_requests(unit, answered, length_ns),
+            latency_ns,
+            takes_ns: watched.done.then_some(length_ns),
+        }
+    }
+
+    /// Of the recording: so much CPU time in the window, and the latencies in it.
+    pub fn of_recording(cpu_ns: u64, latencies_ns: Vec<u64>, window: Window, unit: Unit) -> Sample {
+        let length_ns = window.length_ns();
+        let answered = latencies_ns.len() as u64;
+        Sample {
+            cpus: cpu_ns as f64 / length_ns as f64,
+            throttled_percent: None,
+            requests_per_second: of_requests(unit, answered, length_ns),
+            latency_ns: latency(latencies_ns, &[]),
+            takes_ns: (unit == Unit::Bursts).then_some(length_ns),
+        }
+    }
+}
+
+fn of_requests(unit: Unit, answered: u64, length_ns: u64) -> Option<f64> {
+    (unit == Unit::Requests).then(|| answered as f64 * 1e9 / length_ns.max(1) as f64)
+}
+
+/// Three points of the latencies. What is still under way at the end took at least as long as it
+/// has waited: it counts where that is longer than 99 of a hundred that were answered, as the
+/// longest are the last to be.
+fn latency(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Option<[u64; 3]> {
+    answered_ns.sort_unstable();
+    let longest_ns = *point(&answered_ns, 99).unwrap_or(&0);
+    let before = answered_ns.len();
+    answered_ns.extend(under_way_ns.iter().filter(|ns| **ns > longest_ns));
+    if answered_ns.len() > before {
+        answered_ns.sort_unstable();
+    }
+    let at = |percent| point(&answered_ns, percent).copied();
+    Some([at(50)?, at(90)?, at(99)?])
+}
+
+/// The rank is rounded up, so the median of two is the first.
+fn point(sorted: &[u64], percent: usize) -> Option<&u64> {
+    sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_longest_at_the_end_is_not_forgotten() {
+        let answered: Vec<u64> = (1..=98).collect();
+        assert_eq!(latency(answered.clone(), &[]), Some([49, 89, 98]));
+        assert_eq!(latency(answered.clone(), &[5, 40]), Some([49, 89, 98]));
+        assert_eq!(latency(answered, &[500, 400]), Some([50, 90, 400]));
+        assert_eq!(latency(Vec::new(), &[]), None);
+        assert_eq!(latency(Vec::new(), &[7]), Some([7, 7, 7]));
+    }
+}

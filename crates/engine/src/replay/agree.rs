@@ -1,0 +1,56 @@
+//! Whether a replay without a limit shows what was recorded: where it does not, neither do the
+//! replays with one, and that has to be said first.
+
+use super::Replay;
+use crate::predict::{Prediction, Ranged, Unit};
+
+/// A share by which CPUs may differ, and one by which times and rates may.
+const CPUS: f64 = 0.05;
+const TIMES: f64 = 0.2;
+/// Latencies that differ by less are as good as the same, ms.
+const SAME_MS: f64 = 0.3;
+
+impl Replay {
+    /// Where a replay without a limit differs from what was recorded, and why if that is known; in
+    /// words, one line for each.
+    pub fn disagreements(&self, unlimited: &Prediction) -> Vec<String> {
+        let recorded = self.recorded();
+        let mut lines = Vec::new();
+        let mut compare = |what: &str, was: Option<f64>, is: Option<f64>, share: f64, more: f64| {
+            let (Some(was), Some(is)) = (was, is) else { return };
+            if (was - is).abs() > was.abs() * share + more {
+                lines.push(format!("{what}: {} recorded, {} replayed", number(was), number(is)));
+            }
+        };
+        let value = |ranged: Option<Ranged<f64>>| ranged.map(|ranged| ranged.value);
+        compare("CPUs", value(recorded.cpus), value(unlimited.cpus), CPUS, 0.005);
+        let (was, is) = (recorded.requests_per_second, unlimited.requests_per_second);
+        compare("requests a second", value(was), value(is), TIMES, 0.0);
+        let unit = match self.unit {
+            Unit::Requests => "requests",
+            Unit::Bursts => "bursts",
+        };
+        let (Some(was), Some(is)) = (recorded.request_latency_ns, unlimited.request_latency_ns)
+        else {
+            return lines;
+        };
+        for (name, was, is) in
+            [("p50", was.p50, is.p50), ("p90", was.p90, is.p90), ("p99", was.p99, is.p99)]
+        {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let (was, low, high) = (ms(was.value), ms(is.low), ms(is.high));
+            // The slowest of a short recording are few, so the range counts.
+            if was < low * (1.0 - TIMES) - SAME_MS || was > high * (1.0 + TIMES) + SAME_MS {
+                let (was, is) = (number(was), number(ms(is.value)));
+                lines.push(format!("{name} of {unit}, ms: {was} recorded, {is} replayed"));
+            }
+        }
+        lines
+    }
+}
+
+/// Three digits.
+fn number(value: f64) -> String {
+    let decimals = [100.0, 10.0, 1.0].iter().filter(|&&limit| value < limit).count();
+    format!("{value:.decimals$}")
+}

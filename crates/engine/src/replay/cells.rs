@@ -1,0 +1,174 @@
+//! The runs behind each answer: a limit on a kernel is put to several, first to one that tells
+//! whether the limit stops the load often, then to those that stand for what nobody knows.
+
+use super::{Reading, Replay, Run};
+use crate::Error;
+use crate::job::Job;
+use crate::predict::{Doubt, Doubts, Sample, predict};
+use crate::watch::Watch;
+use crate::what_if::Try;
+use crate::world::{self, Model, Running};
+use cpumax_limit::Missing;
+use cpumax_machine::kernel::Kernel;
+use cpumax_outcome::Outcome;
+use std::sync::Arc;
+
+/// A limit on a kernel.
+struct Cell<'a> {
+    limit: &'a Try,
+    kernel: Kernel,
+    /// What of the limit the kernel does not have.
+    lacks: Vec<Missing>,
+    /// By reading of the recording; each with whether it is a likely one.
+    samples: Vec<Vec<(Sample, bool)>>,
+    /// Of the first likely one.
+    outcome: Option<Outcome>,
+}
+
+impl Replay {
+    /// Limits in order, the first being none; kernels of each in order, those left out that have
+    /// nothing of the limit.
+    ///
+    /// # Errors
+    /// No kernel has anything of a limit; of those of the runs, the first's.
+    pub fn runs(
+        &self,
+        kernels: &[Kernel],
+        seed: u64,
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Run>, Error> {
+        let none = Try::none();
+        let limits = std::iter::once(&none).chain(&self.limits);
+        let mut cells: Vec<Cell<'_>> = Vec::new();
+        for limit in limits {
+            cells.extend(Cell::of(limit, kernels)?);
+        }
+        let doubts = Doubts { seed, scale: self.scale, work: self.work };
+        let first = |cell: &Cell<'_>| vec![(0, doubts.first(cell.limit.period_ns()))];
+        self.ask(&mut cells, first, running, watch)?;
+        for cell in &mut cells {
+            let is_likely = doubts.is_likely(cell.limit.period_ns(), cell.throttled_percent());
+            cell.samples[0].iter_mut().for_each(|(_, likely)| *likely = is_likely);
+            cell.outcome = cell.outcome.take().filter(|_| is_likely);
+        }
+        let others = |cell: &Cell<'_>| {
+            let (period_ns, throttled_percent) = (cell.limit.period_ns(), cell.throttled_percent());
+            // Nobody is late where nothing is throttled.
+            let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
+            let mut asked: Vec<(usize, Doubt)> = Vec::new();
+            for reading in 0..readings {
+                let others = doubts.others(period_ns, throttled_percent);
+                asked.extend(others.into_iter().map(|doubt| (reading, doubt)));
+            }
+            asked
+        };
+        self.ask(&mut cells, others, running, watch)?;
+        Ok(self.answers(cells))
+    }
+
+    /// Puts each cell to the runs that are chosen for it, each of a reading of the recording.
+    fn ask(
+        &self,
+        cells: &mut [Cell<'_>],
+        choose: impl Fn(&Cell<'_>) -> Vec<(usize, Doubt)>,
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let asked: Vec<(usize, usize, Doubt)> = cells
+            .iter()
+            .enumerate()
+            .flat_map(|(at, cell)| {
+                choose(cell).into_iter().map(move |(reading, doubt)| (at, reading, doubt))
+            })
+            .collect();
+        let job = |&(at, reading, doubt): &(usize, usize, Doubt)| {
+            self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, doubt)
+        };
+        let jobs: Vec<Job> = asked.iter().map(job).collect();
+        let done = world::all(&Model { running: *running }, &jobs, watch)?;
+        for ((at, reading, doubt), report) in asked.into_iter().zip(done) {
+            let Some(watched) = report.watched else { continue };
+            let outcome = report.outcome;
+            let sample = Sample::of_run(watched, self.window.from_ns, self.unit);
+            cells[at].samples.resize(cells[at].samples.len().max(reading + 1), Vec::new());
+            cells[at].samples[reading].push((sample, doubt.likely));
+            cells[at].outcome.get_or_insert(outcome);
+        }
+        Ok(())
+    }
+
+    /// The run in which what nobody knows is like this.
+    fn job(&self, reading: &Reading, limit: &Try, kernel: Kernel, doubt: Doubt) -> Job {
+        let mut what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        what_if.phase_ns = limit.period_ns().map(|_| doubt.phase_ns);
+        if reading.lasts {
+            what_if.duration_ns = self.window.until_ns.max(1);
+        }
+        Job {
+            workload: Arc::clone(&reading.workload),
+            what_if: Some(what_if),
+            variant: None,
+            kernel: kernel.into(),
+            seed: doubt.seed,
+            watch: Some(cpumax_machine::Watch {
+                group: self.group,
+                from_ns: self.window.from_ns,
+                until_done: !reading.lasts,
+                cost_ppm: doubt.cost_ppm,
+            }),
+        }
+    }
+
+    fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for cell in cells {
+            let Some(outcome) = cell.outcome else { continue };
+            let mut prediction = predict(&cell.samples[0], self.unit);
+            for (samples, reading) in cell.samples.iter().zip(&self.readings).skip(1) {
+                prediction.or_else(&predict(samples, self.unit), reading.doubt);
+            }
+            let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
+            let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
+            let base_ns = unlimited.map_or(takes_ns, Run::takes_ns);
+            let slowdown =
+                takes_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
+            runs.push(Run {
+                limit: cell.limit.clone(),
+                lacks: cell.lacks,
+                group: self.path().to_owned(),
+                window: self.window,
+                lasts: self.readings[0].lasts,
+                slowdown,
+                prediction,
+                outcome,
+            });
+        }
+        runs
+    }
+}
+
+impl<'a> Cell<'a> {
+    /// A limit on each of these kernels that have anything of it.
+    fn of(limit: &'a Try, kernels: &[Kernel]) -> Result<Vec<Cell<'a>>, Error> {
+        let mut cells = Vec::new();
+        let mut nothing = None;
+        for &kernel in kernels {
+            match limit.lacks(kernel) {
+                Ok(lacks) => {
+                    let samples = vec![Vec::new()];
+                    cells.push(Cell { limit, kernel, lacks, samples, outcome: None });
+                }
+                Err(error) => nothing = nothing.or(Some(error)),
+            }
+        }
+        match nothing {
+            Some(error) if cells.is_empty() => Err(error),
+            _ => Ok(cells),
+        }
+    }
+
+    fn throttled_percent(&self) -> f64 {
+        self.samples[0].first().and_then(|(sample, _)| sample.throttled_percent).unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,196 @@
+//! Answers as docs/json.md describes them.
+
+use super::{Replay, Run};
+use crate::job::Share;
+use crate::predict::{Prediction, Window};
+use crate::what_if::Try;
+use cpumax_outcome::Outcome;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A recording, or a limit on a kernel.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Document<'a> {
+    /// What was recorded.
+    Recording(Box<Recorded<'a>>),
+    /// What a limit would do to it.
+    Run(Limited<'a>),
+}
+
+/// What was recorded, told like a run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Recorded<'a> {
+    /// Path of the limited group.
+    group: &'a str,
+    /// `max`: whether it was limited is not known.
+    cpu_max: String,
+    /// 0.
+    burst_usec: u64,
+    /// Name of the recording.
+    scenario: &'a str,
+    /// `recording`.
+    world: &'static str,
+    /// The kernel that was recorded, as it calls itself.
+    kernel: Option<&'a str>,
+    /// Length of the recording.
+    simulated_ns: u64,
+    /// When the load of the limited group was there.
+    window: Span,
+    /// What was recorded.
+    prediction: Prediction,
+}
+
+/// One run in full, and what all runs of it say.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Limited<'a> {
+    /// Path of the limited group.
+    group: &'a str,
+    /// What its `cpu.max` holds.
+    cpu_max: String,
+    /// What its `cpu.max.burst` holds, us.
+    burst_usec: u64,
+    /// What its `cpu.weight` holds, where that was tried.
+    weight: Option<u32>,
+    /// The limit of the pod around it, where one was tried.
+    pod: Option<Pod>,
+    /// What of the limit this kernel does not have.
+    lacks: Vec<&'static str>,
+    /// When the recorded work was done, ns; null when it was not, or lasts for a given time.
+    finished_ns: Option<u64>,
+    /// How long it takes, divided by the same without a limit on this kernel.
+    slowdown: Option<f64>,
+    /// When the load of the limited group was there in the recording.
+    window: Span,
+    /// What the limit does to it.
+    prediction: &'a Prediction,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// What the group above the limited one has.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Pod {
+    cpu_max: String,
+    burst_usec: u64,
+    weight: Option<u32>,
+}
+
+/// A stretch of time, ns since the start.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+struct Span {
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl From<Window> for Span {
+    fn from(window: Window) -> Span {
+        Span { from_ns: window.from_ns, until_ns: window.until_ns }
+    }
+}
+
+impl Replay {
+    /// What was recorded, as it is written as JSON.
+    pub fn document(&self) -> Document<'_> {
+        let none = Try::none();
+        Document::Recording(Box::new(Recorded {
+            group: self.path(),
+            cpu_max: none.limit.to_string(),
+            burst_usec: none.limit.burst_ns() / 1000,
+            scenario: &self.workload().name,
+            world: "recording",
+            kernel: self.summary.kernel.as_deref(),
+            simulated_ns: self.summary.span_ns,
+            window: self.window.into(),
+            prediction: self.recorded(),
+        }))
+    }
+}
+
+impl Run {
+    /// As it is written as JSON.
+    pub fn document(&self) -> Document<'_> {
+        Document::Run(Limited {
+            group: &self.group,
+            cpu_max: self.limit.limit.to_string(),
+            burst_usec: self.limit.limit.burst_ns() / 1000,
+            weight: self.limit.weight,
+            pod: self.limit.pod.map(|Share { limit, weight }| Pod {
+                cpu_max: limit.to_string(),
+                burst_usec: limit.burst_ns() / 1000,
+                weight,
+            }),
+            lacks: self.lacks.iter().map(|missing| missing.file).collect(),
+            finished_ns: self.finished_ns(),
+            slowdown: self.slowdown,
+            window: self.window.into(),
+            prediction: &self.prediction,
+            outcome: &self.outcome,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::{Sample, Unit, predict};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn the_document_lists_what_a_replay_adds() {
+        let outcome = Outcome {
+            scenario: String::new(),
+            world: String::new(),
+            kernel: String::new(),
+            generation: String::new(),
+            seed: 1,
+            simulated_ns: 1,
+            groups: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            release: cpumax_outcome::ReleaseOutcome::default(),
+            events: 1,
+        };
+        let own = serde_json::to_value(&outcome).unwrap();
+        let sample = Sample {
+            throttled_percent: Some(1.0),
+            requests_per_second: Some(1.0),
+            latency_ns: Some([1, 2, 3]),
+            takes_ns: Some(1),
+            ..Sample::default()
+        };
+        let run = Run {
+            limit: Try::none(),
+            lacks: Vec::new(),
+            group: "/g".to_owned(),
+            window: Window { from_ns: 0, until_ns: 1 },
+            lasts: false,
+            slowdown: None,
+            prediction: predict(&[(sample, true)], Unit::Requests),
+            outcome,
+        };
+        let with_more = serde_json::to_value(run.document()).unwrap();
+        let mut added = BTreeSet::new();
+        let mut fields = vec![(String::new(), &with_more)];
+        while let Some((path, value)) = fields.pop() {
+            let Some(object) = value.as_object() else { continue };
+            if object.contains_key("value") {
+                continue;
+            }
+            for (name, value) in object {
+                let at = format!("{path}{name}");
+                if path.is_empty() && own.get(name).is_some() {
+                    continue;
+                }
+                fields.push((format!("{at}."), value));
+                if value.as_object().is_none_or(|inner| inner.contains_key("value")) {
+                    added.insert(at);
+                }
+            }
+        }
+        let document = include_str!("../../../../docs/json.md");
+        let from = document.split("\n## Replays").nth(1).unwrap();
+        let section = from.split("\n## ").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.map(str::to_owned).collect::<BTreeSet<_>>(), added);
+    }
+}

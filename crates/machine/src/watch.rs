@@ -1,0 +1,191 @@
+//! One group watched over part of a run: what it used, what its limit did to it and how long its
+//! requests took, counted from a point of time on, and its work at another cost than it says. What
+//! is told of a recorded service is told of the time in which its load was there.
+
+use crate::ids::{GroupId, TaskId};
+use crate::machine::Machine;
+use crate::task::State;
+use cpumax_workload::{GroupIx, Op};
+
+/// Work that costs what it says, in millionths.
+pub const COST_AS_IT_SAYS: u32 = 1_000_000;
+
+/// What is watched, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// The group; what is below it counts as well.
+    pub group: GroupIx,
+    /// What happened before is not counted, ns.
+    pub from_ns: u64,
+    /// The run ends when all kinds of task that start in the group have come to their ends.
+    pub until_done: bool,
+    /// CPU time that the work of its tasks takes, in millionths of what it says.
+    pub cost_ppm: u32,
+}
+
+/// What was seen of the group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// When watching ended, ns since the start of the run.
+    pub until_ns: u64,
+    /// Whether all of its tasks had come to their ends by then.
+    pub done: bool,
+    /// CPU time used, ns.
+    pub usage_ns: u64,
+    /// Periods that passed while its period timer was armed.
+    pub nr_periods: u64,
+    /// Of these, how many ended with the group throttled somewhere.
+    pub nr_throttled: u64,
+    /// How long each request took that was completed, ns.
+    pub latencies_ns: Vec<u64>,
+    /// How long each request that is under way at the end has been so, ns.
+    pub under_way_ns: Vec<u64>,
+}
+
+/// Watching, under way.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    watch: Watch,
+    seen: Watched,
+    /// By kind of task: whether it starts in the group.
+    inside: Vec<bool>,
+    /// Tasks that have not yet come to their ends.
+    left: u64,
+}
+
+impl Watching {
+    pub fn is_over(&self) -> bool {
+        self.watch.until_done && self.left == 0
+    }
+}
+
+impl Machine<'_> {
+    pub(crate) fn watch(&mut self, watch: Watch) {
+        let within = |mut group: GroupIx| {
+            while group != watch.group && group != 0 {
+                group = self.workload.groups[group as usize].parent.unwrap_or(0);
+            }
+            group == watch.group
+        };
+        let kinds = &self.workload.tasks;
+        let inside: Vec<bool> = kinds.iter().map(|kind| within(kind.group)).collect();
+        let of_kind = kinds.iter().zip(&inside).filter(|(_, inside)| **inside);
+        // A kind that is only forked is forked at least once.
+        let left = of_kind.map(|(kind, _)| u64::from(kind.count.max(1))).sum();
+        let seen = Watched::default();
+        self.watching = Some(Box::new(Watching { watch, seen, inside, left }));
+    }
+
+    /// The group, or one below it, has used CPU time from then until now.
+    pub(crate) fn watch_usage(&mut self, group: GroupId, from_ns: u64) {
+        let now = self.now;
+        if let Some(watching) = self.watching.as_mut().filter(|w| w.watch.group == group.0) {
+            watching.seen.usage_ns += now - from_ns.max(watching.watch.from_ns).min(now);
+        }
+    }
+
+    /// Periods of the group have passed, throttled ones or not.
+    pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
+        let now = self.now;
+        if let Some(watching) = self.watching.as_mut()
+            && watching.watch.group == group.0
+            && now >= watching.watch.from_ns
+        {
+            watching.seen.nr_periods += if throttled { 0 } else { periods };
+            watching.seen.nr_throttled += if throttled { periods } else { 0 };
+        }
+    }
+
+    /// A request that was completed in the group or below it took that long.
+    pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
+        let now = self.now;
+        if let Some(watching) = self.watching.as_mut()
+            && watching.watch.group == group.0
+            && now >= watching.watch.from_ns
+        {
+            watching.seen.latencies_ns.push(ns);
+        }
+    }
+
+    /// A task has come to its end.
+    pub(crate) fn watch_exit(&mut self, kind: usize) {
+        if let Some(watching) = self.watching.as_mut()
+            && watching.inside.get(kind).copied().unwrap_or(false)
+        {
+            watching.left = watching.left.saturating_sub(1);
+        }
+    }
+
+    /// The CPU time that work of a task takes which says that it takes `ns`.
+    pub(crate) fn cost_ns(&self, task: TaskId, ns: u64) -> u64 {
+        let Some(watching) = self.watching.as_ref() else { return ns };
+        let kind = self.tasks[task].kind as usize;
+        if watching.watch.cost_ppm == COST_AS_IT_SAYS
+            || !watching.inside.get(kind).copied().unwrap_or(false)
+        {
+            return ns;
+        }
+        let cost = u128::from(ns) * u128::from(watching.watch.cost_ppm);
+        u64::try_from(cost / u128::from(COST_AS_IT_SAYS)).unwrap_or(u64::MAX)
+    }
+
+    /// What was seen, when the run is over.
+    pub(crate) fn watched(&mut self) -> Option<Watched> {
+        let watching = self.watching.take()?;
+        let mut seen = watching.seen;
+        seen.until_ns = self.now;
+        seen.done = watching.left == 0;
+        seen.under_way_ns = self.under_way_ns(&watching.inside);
+        Some(seen)
+    }
+
+    /// Requests that tasks of these kinds have not completed: those under way, and those whose
+    /// tokens nobody has taken yet.
+    fn under_way_ns(&self, inside: &[bool]) -> Vec<u64> {
+        let now = self.now;
+        let is_inside = |kind: u32| inside.get(kind as usize).copied().unwrap_or(false);
+        let mut since_ns = Vec::new();
+        for (id, task) in self.tasks.iter().filter(|(_, task)| is_inside(task.kind)) {
+            if task.state != State::Exited && completes(self.program_of(id), task.pc as usize) {
+                since_ns.push(task.request_start_ns);
+            }
+        }
+        let mut read = vec![false; self.channels.len()];
+        for (kind, _) in self.workload.tasks.iter().zip(inside).filter(|(_, inside)| **inside) {
+            for op in &kind.program {
+                if let Op::Recv { channel, .. } | Op::Serve { channel } = *op {
+                    read[channel as usize] = true;
+                }
+            }
+        }
+        for ((_, channel), _) in self.channels.iter().zip(read).filter(|(_, read)| *read) {
+            for arrived in &channel.arrivals {
+                let tokens = usize::try_from(arrived.n).unwrap_or(usize::MAX);
+                let room = MOST_UNDER_WAY.saturating_sub(since_ns.len());
+                since_ns.extend(std::iter::repeat_n(arrived.token.since_ns, tokens.min(room)));
+            }
+        }
+        since_ns.retain(|&since_ns| since_ns < now);
+        since_ns.into_iter().map(|since_ns| now - since_ns).collect()
+    }
+}
+
+/// More requests under way than this are not told apart.
+const MOST_UNDER_WAY: usize = 1_000_000;
+
+/// Whether a request that is under way at this place of a program is completed further down before
+/// the next one begins.
+fn completes(program: &[Op], pc: usize) -> bool {
+    let decides = program.iter().skip(pc).find(|op| {
+        matches!(
+            op,
+            Op::Done
+                | Op::Recv { .. }
+                | Op::Serve { .. }
+                | Op::Sleep(_)
+                | Op::Every { .. }
+                | Op::Begin
+        )
+    });
+    matches!(decides, Some(Op::Done))
+}

@@ -1,0 +1,224 @@
+//! The load of a group as it was recorded: when it was there, what CPU time it used and how long
+//! its bursts took. A burst is what a thread does from a wakeup until it waits again.
+//!
+//! A recording begins before the load does and ends after it, and a group that idles has its blips
+//! all the same. So the load is where most of the CPU time lies close together, and what joins on.
+
+use crate::build::Selection;
+use crate::recording::Recording;
+use crate::requests::{Request, Service};
+use crate::thread::{Birth, Step, Thread};
+
+/// A stretch of time, ns since the recording began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// First activity.
+    pub from_ns: u64,
+    /// Last activity.
+    pub until_ns: u64,
+}
+
+impl Window {
+    /// Its length, ns; never 0.
+    pub fn length_ns(&self) -> u64 {
+        self.until_ns.saturating_sub(self.from_ns).max(1)
+    }
+}
+
+/// What the threads of a group did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// In order of their starts.
+    bursts: Vec<Burst>,
+    span_ns: u64,
+}
+
+/// A thread works from a wakeup, or its birth, until it waits or ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Burst {
+    from_ns: u64,
+    until_ns: u64,
+    cpu_ns: u64,
+    /// Both its start and its end were recorded.
+    whole: bool,
+}
+
+/// What is counted of a load in a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Use {
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// How long each burst that ended in it took, ns.
+    pub bursts_ns: Vec<u64>,
+}
+
+/// Time is looked at in so many steps.
+const STEPS: u64 = 50;
+/// A step is part of the load if it holds at least this share of what those steps hold in which the
+/// median of the CPU time was used, in hundredths.
+const LOAD_PERCENT: u64 = 5;
+/// What a request weighs where only their number counts.
+const WEIGHT: u64 = 1_000_000;
+/// What lies so many times the longest pause within the load away from it is none of it.
+const PAUSES: u64 = 3;
+
+impl Recording {
+    /// What the chosen threads of a selection did.
+    pub fn load(&self, selection: &Selection) -> Load {
+        let names = self.names();
+        let inside = self.inside(&names, selection);
+        let mut bursts = Vec::new();
+        for ix in (0..self.threads.len()).filter(|ix| inside[*ix]) {
+            self.bursts_of(&self.threads[ix], &mut bursts);
+        }
+        bursts.sort_unstable_by_key(|burst| (burst.from_ns, burst.until_ns));
+        Load { bursts, span_ns: self.span_ns() }
+    }
+
+    fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
+        let since = |ns: u64| ns.saturating_sub(self.first_ns);
+        let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = thread.birth;
+        let mut burst = Burst {
+            from_ns: at_ns,
+            until_ns: at_ns,
+            cpu_ns: 0,
+            whole: matches!(thread.birth, Birth::Forked { .. }),
+        };
+        for step in &thread.steps {
+            match *step {
+                Step::Run(ns) => burst.cpu_ns = burst.cpu_ns.saturating_add(ns),
+                Step::Wait(wait) => {
+                    let wait = &thread.waits[wait as usize];
+                    burst.until_ns = since(wait.start_ns).max(burst.from_ns);
+                    bursts.push(burst);
+                    let from_ns = since(wait.end_ns);
+                    burst = Burst { from_ns, until_ns: from_ns, cpu_ns: 0, whole: true };
+                }
+                _ => {}
+            }
+        }
+        burst.until_ns = since(thread.last_ns).max(burst.from_ns);
+        burst.whole &= thread.exited;
+        if burst.cpu_ns > 0 || burst.whole {
+            bursts.push(burst);
+        }
+    }
+}
+
+impl Load {
+    /// The same of requests: each counts as much, whatever it costs.
+    pub fn of_requests(service: &Service, span_ns: u64) -> Load {
+        let burst = |request: &Request| Burst {
+            from_ns: request.arrived_ns,
+            until_ns: request.answered_ns.max(request.arrived_ns),
+            cpu_ns: WEIGHT,
+            whole: true,
+        };
+        let mut bursts: Vec<Burst> = service.requests.iter().map(burst).collect();
+        bursts.sort_unstable_by_key(|burst| (burst.from_ns, burst.until_ns));
+        Load { bursts, span_ns }
+    }
+
+    /// When it was there; the whole recording if it never was.
+    pub fn window(&self) -> Window {
+        let whole = Window { from_ns: 0, until_ns: self.span_ns };
+        let step_ns = self.span_ns / STEPS;
+        let Some((first, last)) = (if step_ns > 0 { self.core(step_ns) } else { None }) else {
+            return whole;
+        };
+        let islands = self.islands();
+        // Where the steps of the load begin and end is not yet where it does.
+        let (from_ns, until_ns) = (first * step_ns, (last + 1) * step_ns);
+        let inside = |island: &&Window| island.until_ns > from_ns && island.from_ns < until_ns;
+        let within: Vec<&Window> = islands.iter().filter(inside).collect();
+        let (Some(head), Some(tail)) = (within.first(), within.last()) else { return whole };
+        let pause_ns = within.windows(2).map(|two| two[1].from_ns - two[0].until_ns).max();
+        let pause_ns = pause_ns.unwrap_or(0).saturating_mul(PAUSES).max(step_ns / 2);
+        let mut window = Window { from_ns: head.from_ns, until_ns: tail.until_ns };
+        let (head_ns, tail_ns) = (window.from_ns, window.until_ns);
+        let earliest_ns = head_ns.saturating_sub(pause_ns + step_ns);
+        for island in islands.iter().rev().filter(|island| island.until_ns < head_ns) {
+            if window.from_ns - island.until_ns > pause_ns || island.from_ns < earliest_ns {
+                break;
+            }
+            window.from_ns = island.from_ns;
+        }
+        let latest_ns = tail_ns.saturating_add(pause_ns + step_ns);
+        for island in islands.iter().filter(|island| island.from_ns > tail_ns) {
+            if island.from_ns - window.until_ns > pause_ns || island.until_ns > latest_ns {
+                break;
+            }
+            window.until_ns = island.until_ns;
+        }
+        window
+    }
+
+    /// What was used in a window. What lies across its edges counts in part, and a burst where it
+    /// ended.
+    pub fn within(&self, window: Window) -> Use {
+        let mut found = Use::default();
+        for burst in &self.bursts {
+            found.cpu_ns += burst.cpu_between(window.from_ns, window.until_ns);
+            let inside = (window.from_ns..=window.until_ns).contains(&burst.until_ns);
+            if burst.whole && inside {
+                found.bursts_ns.push(burst.until_ns - burst.from_ns);
+            }
+        }
+        found
+    }
+
+    /// First and last step in which the load was there.
+    fn core(&self, step_ns: u64) -> Option<(u64, u64)> {
+        let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
+        for burst in &self.bursts {
+            let (first, last) = (burst.from_ns / step_ns, burst.until_ns / step_ns);
+            for step in first..=last.min(used_ns.len() as u64 - 1) {
+                let ns = burst.cpu_between(step * step_ns, (step + 1) * step_ns);
+                used_ns[step as usize] = used_ns[step as usize].saturating_add(ns);
+            }
+        }
+        let mut sorted = used_ns.clone();
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        let total_ns: u128 = sorted.iter().map(|ns| u128::from(*ns)).sum();
+        let mut so_far_ns = 0u128;
+        let typical_ns = *sorted.iter().find(|ns| {
+            so_far_ns += u128::from(**ns);
+            so_far_ns * 2 >= total_ns
+        })?;
+        if typical_ns == 0 {
+            return None;
+        }
+        let is_load = |ns: &u64| u128::from(*ns) * 100 >= u128::from(typical_ns * LOAD_PERCENT);
+        let first = used_ns.iter().position(is_load)?;
+        let last = used_ns.iter().rposition(is_load)?;
+        Some((first as u64, last as u64))
+    }
+
+    /// Times in which at least one thread was at work or ready to be, in order.
+    fn islands(&self) -> Vec<Window> {
+        let mut islands: Vec<Window> = Vec::new();
+        for burst in &self.bursts {
+            match islands.last_mut() {
+                Some(last) if burst.from_ns <= last.until_ns => {
+                    last.until_ns = last.until_ns.max(burst.until_ns);
+                }
+                _ => islands.push(Window { from_ns: burst.from_ns, until_ns: burst.until_ns }),
+            }
+        }
+        islands
+    }
+}
+
+impl Burst {
+    /// CPU time between two times, spread evenly over the burst.
+    fn cpu_between(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let length_ns = self.until_ns - self.from_ns;
+        let inside_ns = self.until_ns.min(until_ns).saturating_sub(self.from_ns.max(from_ns));
+        if length_ns == 0 {
+            let inside = (from_ns..until_ns).contains(&self.from_ns);
+            return if inside { self.cpu_ns } else { 0 };
+        }
+        let ns = u128::from(self.cpu_ns) * u128::from(inside_ns) / u128::from(length_ns);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}

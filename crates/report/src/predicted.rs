@@ -1,0 +1,160 @@
+//! The what-if table: each limit on each kernel in one line, every number with its range.
+
+use crate::escape::line;
+use crate::table::{cell, new_table, text};
+
+/// A number and how far it may be off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ranged {
+    /// The most likely one.
+    pub value: f64,
+    /// At least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
+/// One row.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PredictedRow {
+    /// Limit as shown in the first column; rows of the same limit follow each other.
+    pub limit: String,
+    /// Kernel version.
+    pub kernel: String,
+    /// Kind of thread, for a row below that of its kernel.
+    pub thread: Option<String>,
+    /// CPUs kept busy by the limited threads while their load was there.
+    pub cpus: Option<Ranged>,
+    /// Throttled periods of a hundred.
+    pub throttled_percent: Option<Ranged>,
+    /// Median and 99th percentile of the latencies, ms.
+    pub latency_ms: [Option<Ranged>; 2],
+    /// Requests answered a second.
+    pub requests_per_second: Option<Ranged>,
+    /// How long the recorded work takes, s.
+    pub takes_s: Option<Ranged>,
+    /// Its numbers are not to be relied on.
+    pub doubtful: bool,
+}
+
+/// Latencies are of `unit`.
+pub fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -> String {
+    let first_kernel = rows.iter().map(|row| &row.kernel).find(|kernel| !kernel.is_empty());
+    let one_kernel =
+        rows.iter().all(|row| row.kernel.is_empty() || Some(&row.kernel) == first_kernel);
+    let by_thread = rows.iter().any(|row| row.thread.is_some());
+    let with_kernels = !one_kernel || by_thread;
+    let rates = rows.iter().any(|row| row.requests_per_second.is_some());
+    let takes = rows.iter().any(|row| row.takes_s.is_some());
+    let p50 = format!("{unit}\np50, ms");
+    let mut header = vec!["limit\n(ms)"];
+    if with_kernels {
+        header.push(if by_thread { "kernel,\nthreads" } else { "kernel" });
+    }
+    let labels = header.len();
+    header.extend(["CPUs", "throttled\nperiods, %", &p50, "\np99, ms"]);
+    if rates {
+        header.push("answered\na second");
+    }
+    if takes {
+        header.push("work takes,\ns");
+    }
+    let mut table = new_table(&header, labels, usize::from(by_thread), width);
+    // Where it is too wide, a range stands below its number.
+    for column in table.column_iter_mut().skip(labels) {
+        column.remove_constraint();
+    }
+    let mut previous: Option<&PredictedRow> = None;
+    for row in rows {
+        let same = previous.is_some_and(|previous| previous.limit == row.limit);
+        let mut cells = vec![if same { String::new() } else { row.limit.clone() }];
+        if with_kernels {
+            cells.push(row.thread.as_ref().map_or(row.kernel.clone(), |name| format!("  {}", line(name))));
+        }
+        let mut numbers = vec![row.cpus, row.throttled_percent];
+        numbers.extend(row.latency_ms);
+        numbers.extend(rates.then_some(row.requests_per_second));
+        numbers.extend(takes.then_some(row.takes_s));
+        cells.extend(numbers.into_iter().map(|number| cell(number, ranged)));
+        if row.doubtful {
+            cells[0].push('?');
+        }
+        table.add_row(cells);
+        previous = Some(row);
+    }
+    text(&table)
+}
+
+/// `49.7 (42..57)`; a number alone where its range is no wider than it is exact.
+fn ranged(number: Ranged) -> String {
+    let value = digits(number.value, 3);
+    let (low, high) = (digits(number.low, 2), digits(number.high, 2));
+    if low == high { value } else { format!("{value} ({low}..{high})") }
+}
+
+/// So many significant digits, no more than two behind the point: `0.45`, `9.2`, `11000`.
+fn digits(value: f64, significant: i32) -> String {
+    if value.abs() < 0.005 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs().log10().floor() as i32 + 1;
+    let unit = 10f64.powi((magnitude - significant).max(0));
+    let decimals = (significant - magnitude).clamp(0, 2) as usize;
+    let rounded = if unit > 1.0 { (value / unit).round() * unit } else { value };
+    format!("{rounded:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(value: f64) -> Ranged {
+        Ranged { value, low: value, high: value }
+    }
+
+    fn row(limit: &str) -> PredictedRow {
+        PredictedRow {
+            limit: limit.to_owned(),
+            kernel: "6.18".to_owned(),
+            cpus: Some(Ranged { value: 0.4512, low: 0.4049, high: 0.541 }),
+            throttled_percent: Some(Ranged { value: 97.56, low: 96.39, high: 98.78 }),
+            latency_ms: [
+                Some(Ranged { value: 49.66, low: 41.2, high: 57.9 }),
+                Some(Ranged { value: 1070.6, low: 70.18, high: 1110.55 }),
+            ],
+            requests_per_second: Some(Ranged { value: 272.4, low: 231.4, high: 302.0 }),
+            ..PredictedRow::default()
+        }
+    }
+
+    #[test]
+    fn each_limit_is_one_line_of_numbers_and_ranges() {
+        let recorded = PredictedRow {
+            limit: "recorded".to_owned(),
+            kernel: String::new(),
+            throttled_percent: None,
+            cpus: Some(known(1.0)),
+            latency_ms: [Some(known(0.951)), Some(known(8.1))],
+            requests_per_second: Some(known(620.0)),
+            ..PredictedRow::default()
+        };
+        let doubtful = PredictedRow { doubtful: true, ..row("25/50+b25") };
+        let text = predicted(&[recorded, row("50/100"), doubtful], "requests", None);
+        assert!(text.contains("0.45 (0.40..0.54)"), "{text}");
+        assert!(text.contains("49.7 (41..58)") && text.contains("1070 (70..1100)"), "{text}");
+        assert!(text.contains("272 (230..300)") && text.contains("97.6 (96..99)"), "{text}");
+        assert!(text.contains("25/50+b25?") && !text.contains("6.18"), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("recorded") && line.contains(" -")));
+    }
+
+    #[test]
+    fn a_narrow_table_stays_within_its_width() {
+        let mut other = row("50/100+20");
+        other.kernel = "6.1".to_owned();
+        other.takes_s = Some(known(3.0));
+        let thread = Some("a-thread-with-a-long-name".to_owned());
+        let below = PredictedRow { thread, ..other.clone() };
+        let text = predicted(&[row("50/100+20"), other, below], "bursts", Some(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
