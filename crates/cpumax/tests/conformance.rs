@@ -1,8 +1,8 @@
 //! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md,
-//! and real-time kernels do what `rt-deadlock` says. Where there is no QEMU, no guest (`make
-//! guest`) or none of the kernels (`cpumax lab fetch`), that is said and nothing is tested.
+//! and real-time kernels do what `rt-deadlock` says. They need virtual machines with those kernels
+//! (`cpumax lab fetch`).
 
-use std::io::Write as _;
+use cpumax_require::{Need, missing};
 use std::process::{Command, Output};
 
 const KERNELS: &str = "6.12,6.18,7.3";
@@ -64,8 +64,7 @@ fn on_real_kernels(args: &[&str]) -> Option<Output> {
         .iter()
         .any(|s| erred.contains(s));
     if output.status.code() == Some(2) && wanting {
-        // Past the test harness, which keeps what `println` says of a test that passes.
-        let _ = writeln!(std::io::stderr(), "nothing was run on real kernels: {erred}");
+        missing(Need::Vm, erred);
         return None;
     }
     let nothing = erred.contains("nothing could be compared");

@@ -1,9 +1,9 @@
-//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. Where
-//! there is no QEMU, no guest (`make guest`) or no kernel, that is said and nothing is tested.
+//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. One test
+//! needs virtual machines, the other control groups.
 
+use cpumax_require::{Need, found, missing};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -16,27 +16,21 @@ const SCENARIO: &str = "duration = \"600s\"\n[[group]]\npath = \"/a\"\nmax = \"5
                         name = \"t\"\ngroup = \"/a\"\n\
                         program = [{ forever = [{ user = \"1s\" }] }]\n";
 
-/// The folder of kernels; `None`, aloud, when virtual machines cannot be tested.
+/// The folder of kernels, where one can be run.
 fn cache() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("CPUMAX_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("cpumax")))
         .or_else(|| set("HOME").map(|home| home.join(".cache/cpumax")))?;
-    let program =
-        Path::new(env!("CARGO_BIN_EXE_cpumax")).parent()?.join("../guest/release/cpumax-guest");
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
-    let is_here = has_qemu
-        && program.exists()
-        && folder.join("kernels").join(KERNEL).join("kernel.json").exists();
-    if !is_here {
-        skipped("there is no QEMU, no guest or no kernel");
-    }
+    let is_here =
+        has_qemu && has_guest() && folder.join("kernels").join(KERNEL).join("kernel.json").exists();
     is_here.then_some(folder)
 }
 
-fn skipped(why: &str) {
-    // Past the test harness, which keeps what `println` says of a test that passes.
-    let _ = writeln!(std::io::stderr(), "what is left of machines was not tested: {why}");
+fn has_guest() -> bool {
+    let built = Path::new(env!("CARGO_BIN_EXE_cpumax")).ancestors().nth(2);
+    built.is_some_and(|built| built.join("guest/release/cpumax-guest").exists())
 }
 
 /// Processes with that start of their name below that one.
@@ -109,7 +103,7 @@ fn ended_by(name: &str, arguments: &[&str], child_name: &str, folder: &Path) -> 
     });
     if found.is_empty() {
         let output = child.wait_with_output().unwrap();
-        skipped(&String::from_utf8_lossy(&output.stderr));
+        missing(Need::Vm, String::from_utf8_lossy(&output.stderr));
         return None;
     }
     // So that it is past its own start.
@@ -124,7 +118,8 @@ fn ended_by(name: &str, arguments: &[&str], child_name: &str, folder: &Path) -> 
 
 #[test]
 fn machines_end_with_whoever_started_them() {
-    let Some(cache) = cache() else { return };
+    let cache = cache().ok_or_else(|| format!("QEMU, the guest or the kernel {KERNEL}"));
+    let Some(cache) = found(Need::Vm, cache) else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("long.toml"), SCENARIO).unwrap();
     let trace = folder.path().join("trace.json");
@@ -161,8 +156,8 @@ fn machines_end_with_whoever_started_them() {
 #[test]
 fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
     let is_root = fs::read_to_string("/proc/self/status").unwrap().contains("\nUid:\t0\t");
-    if cache().is_none() || !is_root {
-        skipped("not root, or no guest");
+    if !has_guest() || !is_root {
+        missing(Need::Cgroup, "root, or the guest (`make guest`)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +173,7 @@ fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
         });
         if found.is_empty() {
             let output = child.wait_with_output().unwrap();
-            skipped(&String::from_utf8_lossy(&output.stderr));
+            missing(Need::Cgroup, String::from_utf8_lossy(&output.stderr));
             return;
         }
         if is_guest {

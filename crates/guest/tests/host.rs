@@ -1,7 +1,8 @@
 //! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing
-//! behind. Where there are no control groups that we may make, there is nothing to be seen.
+//! behind. It needs control groups that we may make.
 
 use cpumax_protocol::{FromGuest, Job, Report, ToGuest};
+use cpumax_require::{Need, missing};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -26,7 +27,7 @@ impl Guest {
         let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
         let may = Command::new("unshare").args(namespace).arg("true").status();
         if !may.is_ok_and(|status| status.success()) {
-            eprintln!("skipped, no namespaces here");
+            missing(Need::Mount, "PID namespaces with mounts of their own");
             return None;
         }
         let mut command = Command::new("unshare");
@@ -49,7 +50,7 @@ impl Guest {
                 Some(guest)
             }
             other => {
-                eprintln!("skipped, no control groups here: {other:?}");
+                missing(Need::Cgroup, format!("groups that a guest may make: {other:?}"));
                 None
             }
         }

@@ -358,6 +358,7 @@ fn complaints(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::runner::Quiet;
+    use cpumax_require::{Need, missing};
 
     struct Stopped;
 
@@ -394,6 +395,7 @@ mod tests {
             status.is_ok_and(|status| status.success())
         };
         if !mounted("mount", &["-t", "tmpfs", "-o", "size=128k", "tmpfs"]) {
+            missing(Need::Mount, "a file system of one's own to fill up");
             return;
         }
         fs::create_dir(folder.path().join("lists")).unwrap();

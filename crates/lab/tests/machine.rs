@@ -1,9 +1,8 @@
 //! What goes wrong in real machines is told with the last lines of their console, and a program of
-//! one's own says what it says there. Where there is no QEMU, no guest (`make guest`) or no kernel
-//! (`cpumax lab fetch 6.12`), that is said and nothing is tested.
+//! one's own says what it says there. Virtual machines are needed, and `cpumax lab fetch 6.12`.
 
 use cpumax_lab::{Command, Error, Job, Lab, Mode, Quiet};
-use std::io::Write as _;
+use cpumax_require::{Need, found, missing};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
@@ -29,14 +28,9 @@ fn main() {
 }
 "#;
 
-/// The lab, with the kernel there; otherwise says why nothing is tested.
+/// The lab, where its kernel is.
 fn lab() -> Option<Lab> {
-    let lab = Lab::open().and_then(|lab| lab.kernel(KERNEL).map(|_| lab));
-    if let Err(error) = &lab {
-        // Past the test harness, which keeps what `println` says of a test that passes.
-        let _ = writeln!(std::io::stderr(), "nothing was tested in virtual machines: {error}");
-    }
-    lab.ok()
+    found(Need::Vm, Lab::open().and_then(|lab| lab.kernel(KERNEL).map(|_| lab)))
 }
 
 /// The lab, unless the host's own CPUs execute its machines, each run unlike the other.
@@ -44,10 +38,7 @@ fn emulating_lab() -> Option<Lab> {
     let lab = lab()?;
     let is_emulated = lab.host_cpus(Mode::Parallel { cpus: 2 }) == 1;
     if !is_emulated {
-        let _ = writeln!(
-            std::io::stderr(),
-            "nothing was tested in emulated machines: CPUMAX_KVM=off has them"
-        );
+        missing(Need::Vm, "emulated machines, which CPUMAX_KVM=off has");
     }
     is_emulated.then_some(lab)
 }
@@ -63,7 +54,7 @@ fn program(folder: &Path) -> Option<PathBuf> {
         .status();
     let is_built = built.is_ok_and(|status| status.success());
     if !is_built {
-        let _ = writeln!(std::io::stderr(), "nothing was tested: no static program can be built");
+        missing(Need::Vm, "a static program to run there, which rustc cannot build");
     }
     is_built.then_some(program)
 }

@@ -1,9 +1,10 @@
 //! The same writes to this crate and to the cgroup files of the kernel the test runs on.
 //!
-//! Needs root and a cpu controller; where there is none, the test says so and ends. It works in a
-//! group of its own below the root of the hierarchy and removes it.
+//! Needs control groups: root and a cpu controller. The test works in a group of its own below the
+//! root of the hierarchy and removes it.
 
 use cpumax_limit::{File, Hierarchy, Limit, LimitError, Place, Rules};
+use cpumax_require::{Need, found};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -145,10 +146,8 @@ const V2: &[Step] = {
 
 #[test]
 fn the_kernel_agrees_with_every_write() {
-    let Some((hierarchy, root)) = controller() else {
-        eprintln!("skipped: no writable cpu controller (needs root and a cgroup hierarchy)");
-        return;
-    };
+    let root = controller().ok_or("a writable cpu controller (root and a cgroup hierarchy)");
+    let Some((hierarchy, root)) = found(Need::Cgroup, root) else { return };
     let rules = running_kernel();
     let outer = root.join(format!("cpumax-limit-test-{}", std::process::id()));
     let groups = Groups::create([root, outer.clone(), outer.join("inner")], hierarchy);

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cpumax_lab::cache::Cache;
 use cpumax_lab::{Guest, initramfs};
+use cpumax_require::{Need, found, missing};
 
 use crate::checks::{CHECKS, CPUMAX, Check, GUEST, Set, Time};
 use crate::guest::Checked;
@@ -52,7 +53,8 @@ pub fn main(args: &[String]) -> ExitCode {
     }
     let kernels = kernels();
     if let Some(reason) = reason_to_skip(&kernels) {
-        println!("{} checks of scx_cpumax on real kernels are SKIPPED: {reason}", checks.len());
+        let what = format!("{} checks of scx_cpumax on real kernels: {reason}", checks.len());
+        missing(Need::Vm, what);
         println!(
             "\ntest result: ok. 0 passed; 0 failed; {} ignored; 0 measured; 0 filtered out\n",
             checks.len()
@@ -381,13 +383,15 @@ fn archive(names: &[&str]) -> Vec<u8> {
             files.push((format!("/{}", path.file_name().to_string_lossy()), path.path()));
         }
     }
-    if let Ok(guest) = Guest::find() {
+    if let Some(guest) = found(Need::Vm, Guest::find()) {
         files.push((GUEST.to_owned(), guest.path));
     }
     let mut programs = vec![me, PathBuf::from(SCX_CPUMAX)];
     // It is large, so others are spared it.
     let cpumax = Path::new(SCX_CPUMAX).with_file_name("cpumax");
-    if names.contains(&"seen") && cpumax.is_file() {
+    if names.contains(&"seen") && !cpumax.is_file() {
+        missing(Need::Vm, "cpumax, which `cargo build -p cpumax` builds");
+    } else if names.contains(&"seen") {
         files.push((CPUMAX.to_owned(), cpumax.clone()));
         programs.push(cpumax);
     }

@@ -1,0 +1,138 @@
+//! What tests need and not every machine has: virtual machines with real kernels, control groups,
+//! `perf`. Where it is missing a test says so and passes, unless `CPUMAX_REQUIRE` demands it: then
+//! the test fails. Only tests use this crate.
+
+use std::fmt::{self, Display};
+use std::io::Write as _;
+
+/// The environment variable that says what has to be there, such as `vm,cgroup`.
+pub const VARIABLE: &str = "CPUMAX_REQUIRE";
+
+/// What a test may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Virtual machines: QEMU, the guest (`make guest`) and kernels (`cpumax lab fetch`).
+    Vm,
+    /// Control groups with a CPU limit, to be made on this machine.
+    Cgroup,
+    /// The program `perf`, allowed to record.
+    Perf,
+    /// Mounting: file systems, and namespaces that have mounts of their own.
+    Mount,
+}
+
+impl Need {
+    const ALL: [Need; 4] = [Need::Vm, Need::Cgroup, Need::Perf, Need::Mount];
+
+    /// Its word in the variable.
+    fn word(self) -> &'static str {
+        match self {
+            Need::Vm => "vm",
+            Need::Cgroup => "cgroup",
+            Need::Perf => "perf",
+            Need::Mount => "mount",
+        }
+    }
+}
+
+impl Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What a test needs, if it was found. Otherwise `None`, and why it is missing is told past the test
+/// harness, which keeps what a test says that passes.
+///
+/// # Panics
+/// It is missing and demanded, or the variable has a word that is none.
+pub fn found<T, E: Display>(need: Need, found: Result<T, E>) -> Option<T> {
+    let demanded = std::env::var_os(VARIABLE).unwrap_or_default();
+    match judge(&demanded.to_string_lossy(), need, found) {
+        Ok(Ok(found)) => Some(found),
+        Ok(Err(told)) => {
+            let _ = writeln!(std::io::stderr(), "{told}");
+            None
+        }
+        Err(wrong) => panic!("{wrong}"),
+    }
+}
+
+/// The same for what is known to be missing.
+///
+/// # Panics
+/// It is demanded, or the variable has a word that is none.
+pub fn missing(need: Need, why: impl Display) {
+    found::<(), _>(need, Err(why));
+}
+
+/// What was found, or what is told of a test that ends without it, or what it fails with.
+fn judge<T, E: Display>(
+    demanded: &str,
+    need: Need,
+    found: Result<T, E>,
+) -> Result<Result<T, String>, String> {
+    let demanded = parse(demanded)?;
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(why) if demanded.contains(&need) => {
+            Err(format!("{VARIABLE} demands {need}, which is missing: {why}"))
+        }
+        Err(why) => Ok(Err(format!("NOT TESTED, {need} is missing: {why}"))),
+    }
+}
+
+/// What a text such as `vm,cgroup` demands; an empty one demands nothing.
+fn parse(text: &str) -> Result<Vec<Need>, String> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            Need::ALL.into_iter().find(|need| need.word() == word).ok_or_else(|| {
+                let known = Need::ALL.map(Need::word).join(", ");
+                format!("{VARIABLE} has the word {word:?}; it takes {known}, with commas between")
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(demanded: &str, need: Need) -> Result<Result<(), String>, String> {
+        judge(demanded, need, Err("no QEMU"))
+    }
+
+    #[test]
+    fn what_is_missing_is_told_and_fails_the_test_where_it_is_demanded() {
+        let told = "NOT TESTED, vm is missing: no QEMU".to_owned();
+        assert_eq!(judged("", Need::Vm), Ok(Err(told.clone())));
+        assert_eq!(judged("cgroup,perf", Need::Vm), Ok(Err(told)));
+        let fails = "CPUMAX_REQUIRE demands vm, which is missing: no QEMU".to_owned();
+        assert_eq!(judged("cgroup, vm", Need::Vm), Err(fails));
+        assert_eq!(judge("vm", Need::Vm, Ok::<_, String>(7)), Ok(Ok(7)));
+    }
+
+    #[test]
+    fn each_need_has_a_word() {
+        for need in Need::ALL {
+            assert_eq!(parse(need.word()), Ok(vec![need]));
+        }
+        assert_eq!(parse("vm,cgroup,perf,mount"), Ok(Need::ALL.to_vec()));
+        assert_eq!(parse(" "), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
+        let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, mount, with \
+                     commas between";
+        assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
+        assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
+    }
+
+    /// The variable as it is set for these very tests.
+    #[test]
+    fn what_is_demanded_of_these_tests_is_known() {
+        assert_eq!(found(Need::Vm, Ok::<_, String>(())), Some(()));
+    }
+}
