@@ -2,6 +2,7 @@
 
 mod behaviour {
     mod implausible;
+    mod perf;
     mod refuses;
     mod requests;
     mod robust;

@@ -1,0 +1,43 @@
+//! What `perf` of this machine records with the command of `docs/recordings.md` is read: who ran,
+//! for how long, and who slept.
+
+use cpumax_recording::{Options, Recording};
+use cpumax_require::{Need, found};
+use std::path::Path;
+use std::process::Command;
+
+const GUIDE: &str = include_str!("../../../../docs/recordings.md");
+/// Computes, and then sleeps twice.
+const LOAD: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; sleep 0.05; sleep 0.05";
+
+/// The words of the command in the guide that records system calls as well, without what it runs.
+fn documented() -> Vec<String> {
+    let command = GUIDE.split("    perf record -a --all-cgroups").nth(1).expect("is in the guide");
+    let arguments = command.split(" -- ").next().expect("runs something").replace("\\\n", " ");
+    let words = arguments.split_whitespace().map(str::to_owned);
+    ["record", "-a", "--all-cgroups"].map(str::to_owned).into_iter().chain(words).collect()
+}
+
+/// The load's recording, or why there is none.
+fn record(file: &Path) -> Result<Recording, String> {
+    let mut perf = Command::new("perf");
+    perf.args(documented()).arg("-o").arg(file).args(["--", "sh", "-c", LOAD]);
+    let output = perf.output().map_err(|error| format!("perf: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(Recording::read(file, Options::default()).unwrap())
+}
+
+#[test]
+fn a_recording_of_this_machine_tells_who_ran_and_who_slept() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = record(&folder.path().join("perf.data"));
+    let Some(recording) = found(Need::Perf, recording) else { return };
+    assert!(recording.span_ns() > 100_000_000, "{}", recording.span_ns());
+    let threads = recording.summary().threads;
+    let named = |name: &str| -> Vec<_> { threads.iter().filter(|t| t.comm == name).collect() };
+    let computed_ns = named("sh").iter().map(|thread| thread.runtime_ns).max();
+    assert!(computed_ns.is_some_and(|ns| ns > 1_000_000), "{threads:?}");
+    assert!(named("sleep").len() >= 2, "{threads:?}");
+}
