@@ -59,7 +59,7 @@ fn recording() -> String {
         line(1010, 1, client, &enter(epoll));
         line(1012, 1, client, &switch(client, "S", idle));
         let answers = [(2013, 7, 4), (5033, 8, 5)];
-        for &(us, server_fd, client_fd) in &answers[..1 + usize::from(both)] {
+        for &(us, server_fd, client_fd) in &answers[..=usize::from(both)] {
             line(us, 0, server, &enter(&format!("1 ({server_fd}, 0, c8, 0, 0, 0)")));
             line(us + 2, 0, server, &wake(client));
             line(us + 3, 1, idle, &switch(idle, "R", client));
