@@ -5,6 +5,7 @@
 //! one can be said in the other. The verbs of programs are in [`crate::step`].
 
 mod outside;
+mod service;
 
 use crate::checked::Workload;
 use crate::error::{Error, Stretch};
@@ -14,6 +15,8 @@ use cpumax_limit::Limit;
 use std::time::Duration;
 
 pub use outside::{Act, Change, Expect};
+pub(crate) use service::Demand;
+pub use service::Service;
 
 /// Where the values of a part stand in the file; empty when there is none.
 #[derive(Debug, Clone, Default)]
@@ -199,6 +202,14 @@ impl Builder {
     ) -> Builder {
         let (name, program) = (name.into(), program.into_iter().collect());
         self.jobs.push(Job { name, program, marks: Marks::default() });
+        self
+    }
+
+    /// Threads that answer requests, and whoever sends these.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "as all other parts")]
+    pub fn service(mut self, service: Service) -> Builder {
+        service.unfold(&mut self);
         self
     }
 

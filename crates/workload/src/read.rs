@@ -6,6 +6,7 @@
 mod fields;
 mod program;
 pub(crate) mod ranges;
+mod service;
 
 use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
 use crate::build::{
@@ -17,6 +18,7 @@ use crate::model::{Class, Expectation, LockKind, Preempt, Signal};
 use crate::resolve::{resolve, write_burst, write_max};
 use fields::{Fields, Read, array, read_cpus, read_time, text};
 use program::{read_length, read_mode, read_steps};
+use service::{SERVICE, read_service};
 use std::io::Read as _;
 use std::path::Path;
 use toml::de::DeTable;
@@ -96,7 +98,7 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         "a scenario",
         &[
             "name", "shows", "duration", "machine", "group", "lock", "channel", "task", "job",
-            "source", "at", "expect",
+            "source", "service", "at", "expect",
         ],
     )?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
@@ -141,6 +143,9 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     }
     for fields in tables("source", "[[source]]", &SOURCE)? {
         draft.sources.push(read_source(&fields)?);
+    }
+    for fields in tables("service", "[[service]]", &SERVICE)? {
+        draft = read_service(&fields, draft)?;
     }
     for fields in tables("at", "[[at]]", &AT)? {
         draft.changes.push(read_change(&fields)?);

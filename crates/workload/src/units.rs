@@ -1,7 +1,7 @@
-//! Text of single values: lengths of time (`5ms`), sets of CPUs (`0-3,8`), and what was probably
-//! meant by a misspelt name.
+//! Text of single values: lengths of time (`5ms`), rates (`200/s`), sets of CPUs (`0-3,8`), and
+//! what was probably meant by a misspelt name.
 
-use crate::bounds::{MAX_CPUS, NS_PER_MS, NS_PER_S, NS_PER_US};
+use crate::bounds::{MAX_CPUS, MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
 use crate::model::CpuSet;
 use std::fmt::Write;
 
@@ -45,6 +45,27 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
         ns = ns.checked_add(place_ns * u64::from(digit - b'0'))?;
     }
     Some(ns)
+}
+
+/// What a rate looks like, for messages.
+pub(crate) const RATE_FORM: &str =
+    "how many in a time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
+
+/// Reads a rate, such as `200/s`: the mean time from one to the next, ns, from 1 ns to a day.
+pub(crate) fn parse_rate(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_once('/')?;
+    let (number, unit) = (number.trim().replace('_', ""), unit.trim());
+    let &(_, per_ns) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    let digits = format!("{whole}{fraction}");
+    let is_number = !whole.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number || digits.len() > 18 || number.ends_with('.') {
+        return None;
+    }
+    let many: u128 = digits.parse().ok()?;
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let mean_ns = (u128::from(per_ns) * scale + many / 2).checked_div(many)?;
+    u64::try_from(mean_ns).ok().filter(|ns| (1..=MAX_DURATION_NS).contains(ns))
 }
 
 /// Prints a length of time so that [`parse_duration`] reads the same back.
@@ -163,6 +184,34 @@ pub(crate) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates() {
+        let reads = [
+            ("200/s", Some(5_000_000)),
+            ("1/ms", Some(1_000_000)),
+            ("0.5 / min", Some(120_000_000_000)),
+            ("3/s", Some(333_333_333)),
+            ("1_000/s", Some(1_000_000)),
+            ("2.5/s", Some(400_000_000)),
+            ("1000000000/s", Some(1)),
+            ("10000000000/s", None),
+            ("0/s", None),
+            ("0.0001/h", None),
+            ("-1/s", None),
+            ("1./s", None),
+            ("./s", None),
+            ("/s", None),
+            ("1e3/s", None),
+            ("200", None),
+            ("200/2s", None),
+            ("200/s/s", None),
+            ("9999999999999999999/s", None),
+        ];
+        for (text, mean_ns) in reads {
+            assert_eq!(parse_rate(text), mean_ns, "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_exact() {

@@ -12,3 +12,5 @@ mod refuses;
 mod robust;
 #[path = "language/round_trip.rs"]
 mod round_trip;
+#[path = "language/services.rs"]
+mod services;

@@ -108,6 +108,39 @@ fn an_open_loop_of_equal_work_waits_as_in_an_m_d_1_queue() {
     assert!(near(response, expected, 4.0), "{response} ms instead of {expected}");
 }
 
+/// Requests of 5 ms on average come to two threads on two CPUs, which are half busy.
+fn two_threads(shared: bool) -> f64 {
+    let text = format!(
+        r#"
+        duration = "1000s"
+        [machine]
+        cpus = 2
+        [[service]]
+        name = "web"
+        threads = 2
+        shared = {shared}
+        work = {{ exponential = "5ms" }}
+        rate = "200/s"
+        "#
+    );
+    let workload = parse(&text, "service.toml").unwrap_or_else(|error| panic!("{error}"));
+    let kernel = parse_kernels("6.12").unwrap()[0];
+    let mut machine = Machine::new(&workload, &Options::new(kernel, 1), None);
+    machine.run(None).unwrap_or_else(|error| panic!("{error}"));
+    let sum: f64 = (machine.kinds.iter())
+        .map(|kind| kind.latencies.mean_ns() * kind.latencies.count as f64)
+        .sum();
+    sum / machine.kinds.iter().map(|kind| kind.latencies.count).sum::<u64>() as f64 / 1e6
+}
+
+#[test]
+fn threads_that_share_their_connections_are_one_queue_and_else_each_has_its_own() {
+    // M/M/2 and twice M/M/1, each half busy.
+    let [shared, own] = [true, false].map(two_threads);
+    assert!(near(shared, 5.0 / (1.0 - 0.25), 3.0), "{shared}");
+    assert!(near(own, 5.0 / (1.0 - 0.5), 3.0), "{own}");
+}
+
 #[test]
 fn places_are_given_out_again_and_are_not_more_than_so_many() {
     let coming = |job| Coming { channel: ChannelId(0), job, since_ns: None };

@@ -18,7 +18,7 @@ fn read_and_again(text: &str) {
 }
 
 /// Pieces of the language, to be put together at random.
-const PIECES: [&str; 74] = [
+const PIECES: [&str; 81] = [
     "[[task]]\n",
     "[[group]]\n",
     "[[lock]]\n",
@@ -27,6 +27,13 @@ const PIECES: [&str; 74] = [
     "[[expect]]\n",
     "[[source]]\n",
     "[[job]]\n",
+    "[[service]]\n",
+    "[[service]]\nname = \"a\"\nwork = \"1ms\"\nclients = 3\n",
+    "[[service]]\nname = \"b\"\nwork = \"1ms\"\nrate = \"2/s\"\n",
+    "work = { uniform = [\"0ns\", \"1ms\"] }\n",
+    "shared = false\n",
+    "threads = 3\n",
+    "think = { exponential = \"1ms\" }\n",
     "jobs = [\"a\"]\n",
     "lossy = true\n",
     "{ serve = \"a\" }, ",
