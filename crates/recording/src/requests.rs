@@ -11,7 +11,7 @@ use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
 use crate::thread::{Io, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
@@ -72,6 +72,38 @@ impl Service {
         }
     }
 }
+
+impl Recording {
+    /// Who serves requests, by the name of its threads without what numbers them, as far as
+    /// recorded system calls tell; most requests first.
+    pub fn services(&self) -> Vec<(String, Service)> {
+        let digit = |c: char| c.is_ascii_digit();
+        let name = |ix: usize| self.threads[ix].comm.trim_end_matches(digit);
+        let readers = self.ios.iter().filter(|io| io.kind == Transfer::Read);
+        let names: BTreeSet<&str> = readers
+            .map(|io| io.thread as usize)
+            .filter(|ix| self.is_included(*ix))
+            .map(name)
+            .collect();
+        let mut services: Vec<(String, Service)> = Vec::new();
+        for one in names {
+            let inside: Vec<bool> =
+                (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
+            let known = Known::Recorded(Exchange::of(self, &inside));
+            let Known::Recorded(exchange) = &known else { continue };
+            let served = exchange.served(self);
+            let service = Service::of(&known, &served, None);
+            if service.requests.len() >= REQUESTS_MIN {
+                services.push((one.to_owned(), service));
+            }
+        }
+        services.sort_by_key(|(name, one)| (usize::MAX - one.requests.len(), name.clone()));
+        services
+    }
+}
+
+/// With fewer requests it is no service.
+const REQUESTS_MIN: usize = 10;
 
 /// Where the requests of a group are known from.
 pub(crate) enum Known {

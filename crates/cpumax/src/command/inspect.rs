@@ -5,12 +5,13 @@ use crate::failure::Failure;
 use crate::output::{self, BAD};
 use crate::reading;
 use cpumax_engine::recorded;
-use cpumax_recording::{Summary, Waits};
+use cpumax_recording::{Loop, Request, Service, Summary, Waits};
 use cpumax_report::{cpus, duration, escape, percent};
 use std::io::Write;
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let summary = reading::read(&args.reading)?.summary();
+    let recording = reading::read(&args.reading)?;
+    let summary = recording.summary();
     let mut out = output::stdout();
     writeln!(out, "{}", reading::describe(&args.reading, &summary))?;
     if let Some(command) = &summary.command {
@@ -26,6 +27,9 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     writeln!(out, "{}\n", output::wrapped(&uses))?;
     write!(out, "{}", groups(&summary, args.top))?;
     write!(out, "{}", threads(&summary, args.top))?;
+    for (name, service) in recording.services() {
+        writeln!(out, "{}", output::wrapped(&served(&name, &service)))?;
+    }
     let waits = Waits::of(&summary.threads);
     if !waits.are_known() {
         let unknown = format!(
@@ -41,6 +45,31 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
         writeln!(out, "{}\n{}", output::styled(BAD, "What was wrong:"), summary.defects)?;
     }
     Ok(())
+}
+
+/// What requests the threads of this name served, and how those who asked ask.
+fn served(name: &str, service: &Service) -> String {
+    let mut took_ns: Vec<u64> = service.requests.iter().map(Request::took_ns).collect();
+    took_ns.sort_unstable();
+    let point = |percent: usize| duration(took_ns[(took_ns.len() - 1) * percent / 100]);
+    let evidence = &service.evidence;
+    let clients = match service.clients {
+        Loop::Open => "by plan (open loop)",
+        _ => "a while after each answer (closed loop)",
+    };
+    let sure = if service.sure { "" } else { "probably " };
+    format!(
+        "{} served {} requests on {} connections, p50 {}, p99 {}. Its clients ask {sure}{clients}: \
+         for each ms that an answer takes longer the next request comes {:.2} ms (+-{:.2}) later \
+         after it.\n",
+        escape::line(name),
+        service.requests.len(),
+        service.connections,
+        point(50),
+        point(99),
+        evidence.slope,
+        evidence.error,
+    )
 }
 
 fn groups(summary: &Summary, top: usize) -> String {
