@@ -12,7 +12,7 @@ use crate::job::WhatIf;
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
-use cpumax_recording::{Clock, Load, Recording, Selection, Selector, Service, Summary};
+use cpumax_recording::{Clock, Load, Loop, Recording, Selection, Selector, Service, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload, as_name};
 use std::collections::BTreeSet;
@@ -26,6 +26,10 @@ pub use document::Document;
 
 const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
 they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it out";
+
+const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask again makes a \
+difference, and the recording does not tell: record system calls, or tell --open-loop PATTERN or \
+--closed-loop PATTERN with the clients' threads";
 
 /// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
@@ -167,6 +171,12 @@ impl Replay {
         }
         let threads = recorded::tasks_in(&first.workload, group).len();
         let mut readings = vec![first];
+        if let Some(service) = service.as_ref().filter(|service| !service.sure) {
+            let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
+            let selection = Selection { clients: Some(other), ..selection.clone() };
+            let other = reading(name, recording, &selection)?.0;
+            readings.push(Reading { doubt: OPEN_OR_CLOSED, ..other });
+        }
         if selection.skip_late.is_empty() && recording.has_periodic(&selection) {
             let selection = Selection { skip_periodic: true, ..selection };
             readings.push(reading(name, recording, &selection)?.0);

@@ -69,7 +69,9 @@ pub fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -> Strin
         let same = previous.is_some_and(|previous| previous.limit == row.limit);
         let mut cells = vec![if same { String::new() } else { row.limit.clone() }];
         if with_kernels {
-            cells.push(row.thread.as_ref().map_or(row.kernel.clone(), |name| format!("  {}", line(name))));
+            cells.push(
+                row.thread.as_ref().map_or(row.kernel.clone(), |name| format!("  {}", line(name))),
+            );
         }
         let mut numbers = vec![row.cpus, row.throttled_percent];
         numbers.extend(row.latency_ms);
