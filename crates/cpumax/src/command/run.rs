@@ -6,6 +6,7 @@ mod traces;
 
 use crate::args::{RunArgs, RunOn, VmMode};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::json::JsonArray;
 use crate::output::{self, BAD, BOLD, DIM, GOOD};
 use crate::runs::Terminal;
@@ -457,6 +458,9 @@ fn failures(of_each: &[&[Run<'_>]]) -> Result<(), Failure> {
         let error = ended.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let label = output::styled(style, label);
         output::say(format_args!("{label} {}: {error}", job.name()));
+    }
+    if interrupt::requested() {
+        return Err(Failure::Interrupted);
     }
     match (failed, ran) {
         (0, 1..) => Ok(()),
