@@ -130,7 +130,7 @@ fn run(args: &Args) -> Result<()> {
         if scheduler.ending() == Ending::StillRunning {
             eprintln!("scx_cpumax: in charge");
         }
-        let ending = watch(&scheduler, &stop, server.as_ref(), args.stats.map(Duration::from_secs));
+        let ending = watch(&scheduler, &stop, server.as_mut(), args.stats.map(Duration::from_secs));
         scheduler.detach();
         match ending {
             Ending::StillRunning | Ending::Detached => return Ok(()),
@@ -147,7 +147,7 @@ fn run(args: &Args) -> Result<()> {
 fn watch(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
-    server: Option<&Server>,
+    mut server: Option<&mut Server>,
     every: Option<Duration>,
 ) -> Ending {
     let mut printed = Instant::now();
@@ -156,7 +156,7 @@ fn watch(
         if ending != Ending::StillRunning || stop.load(Ordering::Relaxed) {
             return ending;
         }
-        if let Some(server) = server {
+        if let Some(server) = &mut server {
             server.serve(|request| stats::answer(scheduler, request));
         }
         if every.is_some_and(|every| printed.elapsed() >= every) {
