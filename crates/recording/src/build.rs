@@ -448,7 +448,8 @@ impl Recording {
 
     /// Kernel threads that belong to a CPU say so in their names.
     fn affinity(&self, thread: &Thread, kernel: bool, cpu_sets: &mut Vec<CpuSet>) -> Affinity {
-        let cpu = kernel_threads::cpu(&thread.comm).filter(|cpu| kernel && *cpu < self.cpus());
+        let bound_to = kernel_threads::cpu(&thread.comm).filter(|_| kernel);
+        let cpu = bound_to.and_then(|number| self.cpu_ix(number));
         let Some(cpu) = cpu else { return Affinity::All };
         let set = CpuSet(vec![cpu]);
         let at = cpu_sets.iter().position(|other| *other == set).unwrap_or_else(|| {

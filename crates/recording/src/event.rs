@@ -138,15 +138,16 @@ pub(crate) struct Machine {
 /// Takes what a reader finds.
 pub(crate) trait Sink {
     fn machine(&mut self, machine: Machine);
-    fn event(&mut self, event: &Event<'_>) -> Result<(), TooWrong>;
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough>;
     fn note(&mut self, note: &Note<'_>);
     fn defect(&mut self, defect: crate::Defect);
 }
 
-/// The events contradict each other so often that the file cannot be believed.
+/// Why no further events are taken.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TooWrong {
-    pub backwards: u64,
-    pub events: u64,
-    pub by_at_most_ns: u64,
+pub(crate) enum Enough {
+    /// The events contradict each other so often that the file cannot be believed.
+    Backwards { backwards: u64, events: u64, by_at_most_ns: u64 },
+    /// More threads did something than there may be.
+    Threads { most: usize },
 }

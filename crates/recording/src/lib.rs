@@ -40,11 +40,18 @@ pub use timeline::EventCost;
 use defects::Defect;
 
 /// What a reader says when the sink has had enough.
-fn misordered(name: &str, wrong: event::TooWrong) -> Error {
-    Error::Misordered {
-        name: name.to_owned(),
-        backwards: wrong.backwards,
-        events: wrong.events,
-        by_at_most_ns: wrong.by_at_most_ns,
+fn refused(name: &str, enough: event::Enough) -> Error {
+    let name = name.to_owned();
+    match enough {
+        event::Enough::Backwards { backwards, events, by_at_most_ns } => {
+            Error::Misordered { name, backwards, events, by_at_most_ns }
+        }
+        event::Enough::Threads { most } => Error::Unsupported {
+            name,
+            what: format!(
+                "more than {most} threads did something, and at most so many are read; record for \
+                 a shorter time"
+            ),
+        },
     }
 }

@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::event::{Machine, Note, Sink};
 use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED, Tracepoint};
-use crate::{Defect, misordered};
+use crate::{Defect, refused};
 use linux_perf_data::{AttributeDescription, Feature, PerfFile, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{PerfEventType, RawEventRecord, RecordType, SamplingPolicy};
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -57,9 +57,7 @@ pub(crate) fn read<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) ->
         if record.record_type == RecordType::SAMPLE {
             match sample::event(&record, &formats) {
                 Some(sample) => {
-                    sample
-                        .with_event(|event| sink.event(event))
-                        .map_err(|e| misordered(name, e))?;
+                    sample.with_event(|event| sink.event(event)).map_err(|e| refused(name, e))?;
                 }
                 None => sink.defect(Defect::UnreadableRecord),
             }

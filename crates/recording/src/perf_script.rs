@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::event::Note;
 use crate::event::{Machine, Sink};
 use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED};
-use crate::{Defect, misordered};
+use crate::{Defect, refused};
 use std::io::{self, BufRead};
 
 mod content;
@@ -65,7 +65,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
                     sink.machine(machine);
                 }
                 events += 1;
-                sink.event(&event).map_err(|e| misordered(name, e))?;
+                sink.event(&event).map_err(|e| refused(name, e))?;
                 if lines.is_sampled {
                     let what = format!("line {number}: {SWITCHES_SAMPLED}");
                     return Err(Error::Unsupported { name: name.to_owned(), what });

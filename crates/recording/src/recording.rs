@@ -39,7 +39,8 @@ pub struct Recording {
     pub(crate) events: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    pub(crate) cpus_seen: u32,
+    /// Numbers of the CPUs that have events, in order.
+    pub(crate) cpus_seen: Vec<u16>,
     pub(crate) has_syscalls: bool,
     pub(crate) has_runtime: bool,
     pub(crate) has_context: bool,
@@ -119,10 +120,18 @@ impl Recording {
         self.last_ns - self.first_ns
     }
 
-    /// CPUs of the recorded machine: as the file says, else the highest that was seen.
+    /// CPUs of the recorded machine: as the file says, else as many as have events.
     pub fn cpus(&self) -> u16 {
-        let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus_seen);
+        let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus_seen.len() as u32);
         cpus.clamp(1, 4096) as u16
+    }
+
+    /// The CPU of this number, where those that there are are numbered from 0 without gaps.
+    pub(crate) fn cpu_ix(&self, number: u16) -> Option<u16> {
+        if self.cpus_seen.last().is_none_or(|last| *last < self.cpus()) {
+            return Some(number).filter(|number| *number < self.cpus());
+        }
+        self.cpus_seen.binary_search(&number).ok().map(|ix| ix as u16)
     }
 
     /// What was found wrong and repaired.
@@ -151,7 +160,7 @@ fn assemble(
     Ok(Recording {
         name: name.to_owned(),
         cpus_seen: timeline.cpus_seen(),
-        parent_pids: parent_pids(&timeline.threads),
+        parent_pids: timeline.parent_pids,
         threads: timeline.threads,
         edges: timeline.edges,
         ios: timeline.ios,
@@ -165,10 +174,6 @@ fn assemble(
         has_runtime: timeline.has_runtime,
         has_context: timeline.has_context,
     })
-}
-
-fn parent_pids(threads: &[Thread]) -> BTreeMap<i32, i32> {
-    threads.iter().filter_map(|thread| Some((thread.pid?, thread.parent_pid?))).collect()
 }
 
 fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {

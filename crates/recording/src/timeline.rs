@@ -9,7 +9,7 @@
 
 use crate::Defect;
 use crate::defects::Defects;
-use crate::event::{Event, Irq, Kind, Left, Machine, Named, Note, Sink, TooWrong};
+use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
 use crate::syscalls::{Abi, Hint};
 use crate::thread::{Cause, Edge, Interrupt, Io, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
@@ -22,11 +22,14 @@ mod plausible;
 mod wait;
 mod waker;
 
+use births::Told;
 use on_cpu::OnCpu;
 use waker::Cpu;
 
 /// CPUs beyond this are taken for damage, not for hardware.
 const CPUS_MAX: u32 = 4096;
+/// Most threads that do something. A replay takes up to 6 kB for each.
+const THREADS_MAX: usize = 1 << 16;
 /// So many steps backwards are forgiven, and one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
@@ -59,6 +62,10 @@ pub(crate) struct Timeline {
     pub has_context: bool,
     /// Whether any wakeup was recorded.
     pub has_wakeups: bool,
+    /// The process that started a process, where perf tells.
+    pub parent_pids: BTreeMap<i32, i32>,
+    /// Threads of which perf told and that have not done anything yet.
+    told: HashMap<i32, Told>,
     live: HashMap<i32, Live>,
     cpus: Vec<Cpu>,
     abi: Abi,
@@ -167,16 +174,17 @@ impl Timeline {
         self.refusal().map_or(Ok(()), Err)
     }
 
-    /// One more than the highest number of a CPU.
-    pub fn cpus_seen(&self) -> u32 {
-        self.cpus.len() as u32
+    /// Numbers of the CPUs that have events, in order.
+    pub fn cpus_seen(&self) -> Vec<u16> {
+        let cpus = self.cpus.iter().zip(0..);
+        cpus.filter(|(cpu, _)| cpu.last_ns.is_some()).map(|(_, number)| number).collect()
     }
 
     /// The live thread of this id, made up if it is new.
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
-            threads.push(Thread::new(tid));
+            threads.push(self.told.remove(&tid).unwrap_or_default().thread(tid));
             Live {
                 thread: threads.len() as u32 - 1,
                 state: State::Unknown,
@@ -380,7 +388,7 @@ impl Timeline {
     }
 
     /// Puts the event in order and finds its CPU; `None` if it must be left out.
-    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, TooWrong> {
+    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Enough> {
         self.events += 1;
         if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
             self.defects.impossible_cpus += 1;
@@ -396,7 +404,7 @@ impl Timeline {
             self.backwards_ns = self.backwards_ns.max(late_ns);
             self.defects.backwards_most_ns = self.backwards_ns;
             if self.defects.backwards_events > BACKWARDS_FREE.max(self.events / BACKWARDS_ONE_IN) {
-                return Err(TooWrong {
+                return Err(Enough::Backwards {
                     backwards: self.defects.backwards_events,
                     events: self.events,
                     by_at_most_ns: self.backwards_ns,
@@ -426,7 +434,7 @@ impl Sink for Timeline {
         self.machine = machine;
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Result<(), TooWrong> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());
         };
@@ -466,6 +474,9 @@ impl Sink for Timeline {
             | Kind::Other => {}
         }
         self.cpus[cpu].follow(event);
+        if self.threads.len() > THREADS_MAX {
+            return Err(Enough::Threads { most: THREADS_MAX });
+        }
         Ok(())
     }
 

@@ -2,11 +2,35 @@
 
 use super::{State, Timeline};
 use crate::event::{Event, Named, Note};
-use crate::thread::{Birth, Cause, Step};
+use crate::thread::{Birth, Cause, Step, Thread};
 use cpumax_workload::bounds::MAX_GROUP_DEPTH;
 
 /// The kernel's own bound on paths.
 const PATH_MAX_BYTES: usize = 4096;
+
+/// Most threads that perf may tell of, and most processes.
+const TOLD_MAX: usize = 1 << 20;
+/// A longer name than any kernel has; what is beyond it is left out.
+const COMM_MAX_BYTES: usize = 64;
+
+/// What perf tells of a thread that has not done anything yet.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pid: Option<i32>,
+    parent_pid: Option<i32>,
+    comm: Box<str>,
+    is_kthread: bool,
+}
+
+impl Told {
+    pub(super) fn thread(self, tid: i32) -> Thread {
+        let mut thread = Thread::new(tid);
+        thread.kthread |= self.is_kthread;
+        thread.comm = self.comm.into();
+        (thread.pid, thread.parent_pid) = (self.pid, self.parent_pid);
+        thread
+    }
+}
 
 impl Timeline {
     pub(super) fn named(&mut self, named: &Named<'_>, now_ns: u64) {
@@ -20,6 +44,7 @@ impl Timeline {
     /// Takes a new name. What `perf` did before it became the program it was told to start is
     /// forgotten.
     pub(super) fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
+        let comm = start_of(comm);
         let first_ns = self.first_ns;
         let thread = self.thread_of(tid);
         if thread.comm == comm {
@@ -76,7 +101,7 @@ impl Timeline {
         let ix = live.thread;
         let at_ns = event.time_ns - self.first_ns;
         let thread = self.thread_of(child);
-        child_comm.clone_into(&mut thread.comm);
+        start_of(child_comm).clone_into(&mut thread.comm);
         thread.kthread = parent_kthread;
         thread.birth = match parent_ix {
             Some(parent) => Birth::Forked { parent, at_ns },
@@ -90,9 +115,14 @@ impl Timeline {
     pub(super) fn take_note(&mut self, note: &Note<'_>) {
         match *note {
             Note::Comm { pid, tid, comm } if tid > 0 => {
-                let now_ns = self.last_ns;
-                self.rename(tid, comm, now_ns);
-                self.thread_of(tid).pid = Some(pid);
+                if let Some(told) = self.told(tid) {
+                    told.comm = start_of(comm).into();
+                    told.pid = Some(pid);
+                } else if self.live.contains_key(&tid) {
+                    let now_ns = self.last_ns;
+                    self.rename(tid, comm, now_ns);
+                    self.thread_of(tid).pid = Some(pid);
+                }
             }
             Note::Task { pid, tid, parent_pid } if tid > 0 => {
                 if let Some(live) = self.live.get(&tid)
@@ -100,10 +130,21 @@ impl Timeline {
                 {
                     self.live.remove(&tid);
                 }
-                let thread = self.thread_of(tid);
-                thread.pid = Some(pid);
-                thread.parent_pid = Some(parent_pid).filter(|parent| *parent != pid);
-                thread.kthread |= parent_pid == 2 || pid == 2;
+                let parent = Some(parent_pid).filter(|parent| *parent != pid);
+                let is_kthread = parent_pid == 2 || pid == 2;
+                if let Some(told) = self.told(tid) {
+                    (told.pid, told.parent_pid) = (Some(pid), parent);
+                    told.is_kthread |= is_kthread;
+                } else if self.live.contains_key(&tid) {
+                    let thread = self.thread_of(tid);
+                    (thread.pid, thread.parent_pid) = (Some(pid), parent);
+                    thread.kthread |= is_kthread;
+                }
+                if let Some(parent) = parent
+                    && self.parent_pids.len() < TOLD_MAX
+                {
+                    self.parent_pids.insert(pid, parent);
+                }
             }
             Note::Comm { .. } | Note::Task { .. } => {}
             Note::Cgroup { id, path } => self.group(id, path),
@@ -111,6 +152,19 @@ impl Timeline {
             Note::Overwritten { events } => self.overwritten(events),
             Note::Lost { events, by_the_kernel } => self.defects.lost(events, by_the_kernel),
         }
+    }
+
+    /// What is told of a thread that has not done anything; `None` of one that has, and of one too
+    /// many.
+    fn told(&mut self, tid: i32) -> Option<&mut Told> {
+        if self.live.contains_key(&tid) {
+            return None;
+        }
+        if self.told.len() >= TOLD_MAX && !self.told.contains_key(&tid) {
+            self.refused = Some(format!("it tells of more than {TOLD_MAX} threads"));
+            return None;
+        }
+        Some(self.told.entry(tid).or_default())
     }
 
     fn group(&mut self, id: u64, path: &str) {
@@ -125,4 +179,11 @@ impl Timeline {
         }
         self.groups.insert(id, path.to_owned());
     }
+}
+
+/// What is kept of a name.
+fn start_of(comm: &str) -> &str {
+    let most = comm.len().min(COMM_MAX_BYTES);
+    let end = (0..=most).rev().find(|at| comm.is_char_boundary(*at));
+    &comm[..end.unwrap_or(0)]
 }

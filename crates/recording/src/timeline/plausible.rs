@@ -73,7 +73,7 @@ impl Timeline {
             ));
         }
         let used_ns = self.threads.iter().fold(0_u64, |sum, t| sum.saturating_add(t.runtime_ns));
-        let cpus = u64::from(self.cpus_seen());
+        let cpus = self.cpus_seen().len() as u64;
         (used_ns > most_ns.saturating_mul(cpus)).then(|| {
             format!("its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns")
         })

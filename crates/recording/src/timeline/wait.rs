@@ -165,7 +165,7 @@ fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
 #[cfg(test)]
 mod tests {
     use crate::Defect;
-    use crate::event::{Event, Machine, Note, Sink, TooWrong};
+    use crate::event::{Enough, Event, Machine, Note, Sink};
     use crate::perf_data;
     use crate::thread::{Thread, Wait};
     use crate::timeline::{EventCost, Timeline};
@@ -186,7 +186,7 @@ mod tests {
             self.timeline.machine(machine);
         }
 
-        fn event(&mut self, event: &Event<'_>) -> Result<(), TooWrong> {
+        fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
             if self.silent && event.tid == 0 && event.cpu == 0 {
                 return Ok(());
             }

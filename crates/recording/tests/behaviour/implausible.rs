@@ -22,8 +22,11 @@ fn switch(us: u64, cpu: u32, from: &str, state: &str, to: &str) -> String {
 
 /// As before; `head` is the thread that perf tells.
 fn headed(us: u64, cpu: u32, head: &str, from: &str, state: &str, to: &str) -> String {
-    let ((comm, tid), (prev, prev_pid), (next, next_pid)) =
-        (head.split_once('/').unwrap(), from.split_once('/').unwrap(), to.split_once('/').unwrap());
+    let ((comm, tid), (prev, prev_pid), (next, next_pid)) = (
+        head.rsplit_once('/').unwrap(),
+        from.rsplit_once('/').unwrap(),
+        to.rsplit_once('/').unwrap(),
+    );
     format!(
         "{comm:>16} {tid:>5} [{cpu:03}] {}.{:06}: sched:sched_switch: prev_comm={prev} \
          prev_pid={prev_pid} prev_prio=120 prev_state={state} ==> \
@@ -272,6 +275,42 @@ fn fields_printed_raw() {
     assert_eq!(runtime_ns(&recording, 501), 10 * MS);
     assert_eq!((recording.cpus(), recording.summary().threads[0].waits), (2, 1));
     assert_eq!(recording.defects().unreadable_lines, 0);
+}
+
+#[test]
+fn where_no_head_tells_them_cpus_are_those_that_have_events() {
+    let text = switch(0, 4095, IDLE, "R", "ksoftirqd/4095/30")
+        + &switch(1_000, 2, IDLE, "R", "a/11")
+        + &switch(2_000, 2, "a/11", "S", IDLE)
+        + &switch(3_000, 4095, "ksoftirqd/4095/30", "S", IDLE);
+    let recording = read(&text).unwrap();
+    assert_eq!((recording.cpus(), runtime_ns(&recording, 30)), (2, 3 * MS));
+    let workload = recording.workload(&Selection::default()).unwrap();
+    let of_the_cpu = workload.tasks.iter().find(|task| task.name.starts_with("ksoftirqd")).unwrap();
+    let cpumax_workload::Affinity::Set(set) = of_the_cpu.cpus else { panic!("bound to no CPU") };
+    assert_eq!(workload.cpu_sets[set as usize].0, [1], "the second of two");
+    let head = "# nrcpus online : 4096\n".to_owned();
+    assert_eq!(read(&(head + &text)).unwrap().cpus(), 4096, "a head is believed");
+}
+
+#[test]
+fn more_threads_than_a_machine_has() {
+    // Told of, without having done anything: nothing is made of them but what they are called.
+    let mut text = String::new();
+    for tid in 1..100_000 {
+        writeln!(text, "t {tid} [000] 0.000000: PERF_RECORD_COMM: t:{tid}/{tid}").unwrap();
+    }
+    text += &(switch(1_000, 0, IDLE, "R", "a/70000") + &switch(2_000, 0, "a/70000", "S", IDLE));
+    let recording = read(&text).unwrap();
+    assert_eq!(recording.summary().threads.len(), 1);
+    assert_eq!(recording.summary().threads[0].pid, Some(70_000));
+    // Each does something.
+    let chain = |threads: u64| -> String {
+        let each = |n| switch(n, 0, &format!("a/{n}"), "S", &format!("a/{}", n + 1));
+        (1..threads).map(each).collect()
+    };
+    assert!(read(&chain(1 << 16)).is_ok());
+    refused(&chain((1 << 16) + 1), "more than 65536 threads did something");
 }
 
 #[test]
