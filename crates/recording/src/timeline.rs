@@ -257,9 +257,11 @@ impl Timeline {
         let thread = self.thread_of(tid);
         thread.saw_cpu(cpu);
         thread.run(early_ns, 0);
-        // A thread cannot have run before it was woken.
-        let seen = settled.filter(|settled| settled.missing.is_none());
-        let woken_ns = seen.map_or(0, |settled| thread.waits[settled.wait].end_ns);
+        // A thread cannot have run before it was woken, nor before it slept.
+        let woken_ns = settled.map_or(0, |settled| {
+            let wait = &thread.waits[settled.wait];
+            if settled.missing.is_none() { wait.end_ns } else { wait.start_ns }
+        });
         let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
         let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
         let on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);

@@ -278,6 +278,21 @@ fn fields_printed_raw() {
 }
 
 #[test]
+fn nobody_wakes_before_sleeping() {
+    // It slept on CPU 0 at 100 us; of CPU 1 nothing is known since 50 us, and there it is charged
+    // for more than the time since it slept.
+    let text = switch(50, 1, IDLE, "R", "b/12")
+        + &switch(60, 0, IDLE, "R", "a/11")
+        + &switch(100, 0, "a/11", "S", IDLE)
+        + "a 11 [001] 0.000300: sched:sched_stat_runtime: comm=a pid=11 runtime=240000 [ns]\n";
+    let recording = read(&text).unwrap();
+    assert_eq!(runtime_ns(&recording, 11), 240_000);
+    let workload = recording.workload(&Selection::default()).unwrap();
+    let Arrivals::At(times) = &workload.sources[0].arrivals else { panic!("no times") };
+    assert_eq!(times.last(), Some(&50_000), "not before 100 us: {times:?}");
+}
+
+#[test]
 fn where_no_head_tells_them_cpus_are_those_that_have_events() {
     let text = switch(0, 4095, IDLE, "R", "ksoftirqd/4095/30")
         + &switch(1_000, 2, IDLE, "R", "a/11")
