@@ -11,7 +11,7 @@ use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
 use crate::thread::{Io, Step};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
@@ -79,14 +79,17 @@ impl Recording {
     pub fn services(&self) -> Vec<(String, Service)> {
         let digit = |c: char| c.is_ascii_digit();
         let name = |ix: usize| self.threads[ix].comm.trim_end_matches(digit);
-        let readers = self.ios.iter().filter(|io| io.kind == Transfer::Read);
-        let names: BTreeSet<&str> = readers
-            .map(|io| io.thread as usize)
-            .filter(|ix| self.is_included(*ix))
-            .map(name)
-            .collect();
+        let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
+        for io in self.ios.iter().filter(|io| io.kind == Transfer::Read) {
+            if self.is_included(io.thread as usize) {
+                *reads.entry(name(io.thread as usize)).or_default() += 1;
+            }
+        }
+        let mut names: Vec<(u64, &str)> = reads.into_iter().map(|(name, n)| (n, name)).collect();
+        names.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        names.truncate(SERVICES_MOST);
         let mut services: Vec<(String, Service)> = Vec::new();
-        for one in names {
+        for (_, one) in names {
             let inside: Vec<bool> =
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
             let known = Known::Recorded(Exchange::of(self, &inside));
@@ -102,6 +105,8 @@ impl Recording {
     }
 }
 
+/// So many names are looked at, those that read most often.
+const SERVICES_MOST: usize = 16;
 /// With fewer requests it is no service.
 const REQUESTS_MIN: usize = 10;
 

@@ -9,10 +9,10 @@ use super::program::Builder;
 use super::sections::{Section, carry};
 use crate::recording::Recording;
 use crate::requests::Request;
-use crate::requests::guess::{Burst, Guess, Served, Woken};
-use crate::thread::Step;
+use crate::requests::guess::{Guess, Served, Server, Woken};
+use crate::thread::{Step, Wait};
 use cpumax_workload::{Op, Span};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A request whose connection is not known yet.
 struct Loose {
@@ -29,7 +29,7 @@ struct Loose {
 struct Lines {
     /// Numbers of those that wait for nothing, with the time since when; longest first.
     free: VecDeque<(u64, u32)>,
-    busy: Vec<(u64, u32)>,
+    busy: BTreeSet<(u64, u32)>,
     made: usize,
     known: usize,
     /// There is one, whatever is seen.
@@ -44,13 +44,34 @@ impl Recording {
         places: &Places,
     ) -> (Vec<Section>, Vec<Vec<Request>>) {
         let (mut sections, mut loose) = (Vec::new(), Vec::new());
-        for ix in guess.servers.keys() {
-            self.cut_bursts(*ix, guess, places, &mut sections, &mut loose);
+        for (&thread, server) in &guess.servers {
+            let inside = self.threads[thread].starts_in_kernel.unwrap_or(false);
+            let mut cutter = Cutter {
+                recording: self,
+                places,
+                guess,
+                server,
+                thread,
+                builder: Builder::new(false, inside, false),
+                burst: 0,
+                left: VecDeque::new(),
+                worked_ns: 0,
+                start_ns: self.first_ns,
+                asked_ns: None,
+                sections: std::mem::take(&mut sections),
+                loose: std::mem::take(&mut loose),
+            };
+            cutter.begin();
+            self.threads[thread].steps.iter().for_each(|step| cutter.step(*step));
+            let last = cutter.left.pop_front();
+            cutter.close(self.last_ns, self.last_ns, last);
+            (sections, loose) = (cutter.sections, cutter.loose);
         }
         loose.sort_by_key(|request| (request.arrived_ns, request.thread));
         let woke = loose.windows(2).filter(|pair| pair[0].woke && pair[1].woke);
         guess.distances_ns = woke.map(|pair| pair[1].arrived_ns - pair[0].arrived_ns).collect();
         let mut served: Vec<Vec<Request>> = Vec::new();
+        let clients = clients_at_start(guess, places);
         let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
         for request in &loose {
             let single = places.serves_one[request.thread];
@@ -59,7 +80,7 @@ impl Recording {
                 if single { request.thread + 1 } else { 0 },
             );
             let lines = lines.entry(key).or_insert_with(|| Lines {
-                known: if single { 1 } else { clients_at_start(guess, places, key.0) },
+                known: if single { 1 } else { clients.get(&key.0).copied().unwrap_or(0) },
                 single,
                 ..Lines::default()
             });
@@ -79,128 +100,144 @@ impl Recording {
         }
         (by_thread.into_values().flat_map(carry).collect(), served)
     }
+}
 
-    fn cut_bursts(
-        &self,
-        ix: usize,
-        guess: &Guess,
-        places: &Places,
-        sections: &mut Vec<Section>,
-        loose: &mut Vec<Loose>,
-    ) {
-        let thread = &self.threads[ix];
-        let server = &guess.servers[&ix];
-        let mut builder = Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false);
-        let mut bursts = server.bursts.iter();
-        let mut burst = bursts.next();
-        let mut left: VecDeque<Served> = VecDeque::new();
-        let mut asked_ns: Option<u64> = None;
-        let mut worked_ns = 0;
-        let mut start_ns = self.first_ns;
-        if let Some(burst) = burst {
-            left.extend(guess.served(server, burst));
-        }
-        let mut close = |builder: &mut Builder,
-                         start_ns,
-                         end_ns,
-                         served: Option<Served>,
-                         asked_ns: &mut Option<u64>| {
-            let (ops, work_ns) = builder.cut();
-            if let Some(served) = served {
-                loose.push(Loose {
-                    section: sections.len(),
-                    thread: ix,
-                    arrived_ns: asked_ns.take().unwrap_or(served.arrived_ns),
-                    answered_ns: served.answered_ns,
-                    woke: served.arrived_ns == start_ns,
-                });
+/// Cuts what one thread did into sections, one for each request and one for what is left over.
+struct Cutter<'a> {
+    recording: &'a Recording,
+    places: &'a Places,
+    guess: &'a Guess,
+    server: &'a Server,
+    thread: usize,
+    builder: Builder,
+    /// The burst under way, and the requests of it that are still to end.
+    burst: usize,
+    left: VecDeque<Served>,
+    /// Work done in it, ns.
+    worked_ns: u64,
+    /// Where the section begins.
+    start_ns: u64,
+    /// When a request came that has not been answered yet.
+    asked_ns: Option<u64>,
+    sections: Vec<Section>,
+    loose: Vec<Loose>,
+}
+
+impl Cutter<'_> {
+    fn woken(&self) -> Woken {
+        self.server.bursts.get(self.burst).map_or(Woken::Otherwise, |burst| burst.woken)
+    }
+
+    /// Looks up the requests of the burst that begins.
+    fn begin(&mut self) {
+        let burst = self.server.bursts.get(self.burst);
+        self.left =
+            burst.map(|burst| self.guess.served(self.server, burst).into()).unwrap_or_default();
+        self.worked_ns = 0;
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Run(ns) => self.run(ns),
+            Step::SysEnter => self.builder.enter(),
+            Step::SysExit => self.builder.exit(),
+            Step::Wake(edge) => {
+                if let Some(channel) = self.recording.is_message(edge, self.places) {
+                    self.builder.act(Op::Send { channel, n: 1 });
+                }
             }
-            sections.push(Section {
-                thread: ix,
-                request: None,
-                ops,
-                work_ns,
-                start_ns,
-                end_ns,
-                answer_at: None,
+            Step::Fork(_) | Step::Io(_) => {}
+            Step::Wait(wait) => {
+                self.wait(self.recording.threads[self.thread].waits[wait as usize]);
+            }
+        }
+    }
+
+    fn run(&mut self, mut ns: u64) {
+        while let Some(&served) = self.left.front()
+            && self.worked_ns.saturating_add(ns) > served.until_work
+        {
+            let part_ns = served.until_work.saturating_sub(self.worked_ns);
+            self.builder.run(part_ns);
+            (ns, self.worked_ns) = (ns - part_ns, self.worked_ns + part_ns);
+            self.left.pop_front();
+            self.close(served.answered_ns, served.answered_ns, Some(served));
+        }
+        self.builder.run(ns);
+        self.worked_ns = self.worked_ns.saturating_add(ns);
+    }
+
+    fn wait(&mut self, wait: Wait) {
+        let served = self.left.pop_front();
+        if served.is_none() && self.woken() == Woken::Outside {
+            self.asked_ns.get_or_insert(self.start_ns);
+        }
+        self.burst += 1;
+        // Asked, not answered, and not asked again: it waits for something else.
+        if served.is_none() && self.asked_ns.is_some() && self.woken() == Woken::Otherwise {
+            let ns = wait.end_ns.saturating_sub(wait.start_ns);
+            self.builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
+        } else {
+            self.close(wait.start_ns, wait.end_ns, served);
+        }
+        self.begin();
+    }
+
+    /// Ends a section; the next begins at `next_ns`.
+    fn close(&mut self, end_ns: u64, next_ns: u64, served: Option<Served>) {
+        let (ops, work_ns) = self.builder.cut();
+        if let Some(served) = served {
+            self.loose.push(Loose {
+                section: self.sections.len(),
+                thread: self.thread,
+                arrived_ns: self.asked_ns.take().unwrap_or(served.arrived_ns),
+                answered_ns: served.answered_ns,
+                woke: served.arrived_ns == self.start_ns,
             });
-        };
-        for step in &thread.steps {
-            match *step {
-                Step::Run(mut ns) => {
-                    while let Some(served) = left.front().copied()
-                        && worked_ns + ns > served.until_work
-                    {
-                        let part_ns = served.until_work.saturating_sub(worked_ns);
-                        builder.run(part_ns);
-                        (ns, worked_ns) = (ns - part_ns, worked_ns + part_ns);
-                        left.pop_front();
-                        close(
-                            &mut builder,
-                            start_ns,
-                            served.answered_ns,
-                            Some(served),
-                            &mut asked_ns,
-                        );
-                        start_ns = served.answered_ns;
-                    }
-                    builder.run(ns);
-                    worked_ns += ns;
-                }
-                Step::SysEnter => builder.enter(),
-                Step::SysExit => builder.exit(),
-                Step::Wake(edge) => {
-                    if let Some(channel) = self.is_message(edge, places) {
-                        builder.act(Op::Send { channel, n: 1 });
-                    }
-                }
-                Step::Fork(_) | Step::Io(_) => {}
-                Step::Wait(wait) => {
-                    let wait = &thread.waits[wait as usize];
-                    let served = left.pop_front();
-                    let before = burst.map_or(Woken::Otherwise, |burst| burst.woken);
-                    burst = bursts.next();
-                    let next = burst.map_or(Woken::Otherwise, |burst| burst.woken);
-                    // Asked, not answered, and not asked again: it waits for something else.
-                    if served.is_none() && before == Woken::Outside {
-                        asked_ns.get_or_insert(start_ns);
-                    }
-                    if served.is_none() && asked_ns.is_some() && next == Woken::Otherwise {
-                        let ns = wait.end_ns - wait.start_ns;
-                        builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
-                    } else {
-                        close(&mut builder, start_ns, wait.start_ns, served, &mut asked_ns);
-                        start_ns = wait.end_ns;
-                    }
-                    left.clear();
-                    left.extend(burst.into_iter().flat_map(|burst| guess.served(server, burst)));
-                    worked_ns = 0;
-                }
-            }
         }
-        close(&mut builder, start_ns, self.last_ns, left.pop_front(), &mut asked_ns);
+        self.sections.push(Section {
+            thread: self.thread,
+            request: None,
+            ops,
+            work_ns,
+            start_ns: self.start_ns,
+            end_ns,
+            answer_at: None,
+        });
+        self.start_ns = next_ns;
     }
 }
 
-/// How many times somebody from outside woke a thread of the pool before any was answered.
-fn clients_at_start(guess: &Guess, places: &Places, pool: u32) -> usize {
-    let of_pool = guess.servers.iter().filter(|(ix, _)| places.inboxes[**ix] == Some(pool));
-    let servers: Vec<_> = of_pool.map(|(_, server)| server).collect();
-    let answers = |burst: &&Burst| !burst.marks.is_empty();
-    let bursts = || servers.iter().flat_map(|server| &server.bursts);
-    let first_ns = bursts().filter(answers).map(|burst| burst.start_ns).min().unwrap_or(0);
-    bursts().filter(|burst| burst.woken == Woken::Outside && burst.start_ns < first_ns).count()
+/// How many times somebody from outside woke a thread of each pool before any was answered there.
+fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
+    let bursts = || {
+        guess.servers.iter().flat_map(|(ix, server)| {
+            let pool = places.inboxes[*ix].unwrap_or_default();
+            server.bursts.iter().map(move |burst| (pool, burst))
+        })
+    };
+    let mut first_ns: BTreeMap<u32, u64> = BTreeMap::new();
+    for (pool, burst) in bursts().filter(|(_, burst)| !burst.marks.is_empty()) {
+        let first_ns = first_ns.entry(pool).or_insert(u64::MAX);
+        *first_ns = burst.start_ns.min(*first_ns);
+    }
+    let mut clients: BTreeMap<u32, usize> = BTreeMap::new();
+    for (pool, burst) in bursts().filter(|(_, burst)| burst.woken == Woken::Outside) {
+        let before = first_ns.get(&pool).is_some_and(|first_ns| burst.start_ns < *first_ns);
+        *clients.entry(pool).or_default() += usize::from(before);
+    }
+    clients
 }
 
 impl Lines {
     /// The connection of a request.
     fn take(&mut self, request: &Loose, served: &mut Vec<Vec<Request>>) -> u32 {
         let now_ns = request.arrived_ns;
-        self.busy.sort_unstable();
-        let done = self.busy.partition_point(|(answered_ns, _)| *answered_ns <= now_ns);
-        self.free.extend(self.busy.drain(..done));
-        if self.single && self.free.is_empty() {
-            self.free.extend(self.busy.pop());
+        while let Some(&(answered_ns, number)) = self.busy.first()
+            && (answered_ns <= now_ns || self.single)
+        {
+            self.busy.pop_first();
+            self.free.push_back((answered_ns, number));
         }
         let number = match self.free.front().copied() {
             Some((_, number)) if self.made >= self.known => {
@@ -213,7 +250,7 @@ impl Lines {
                 served.len() as u32 - 1
             }
         };
-        self.busy.push((request.answered_ns, number));
+        self.busy.insert((request.answered_ns, number));
         number
     }
 }

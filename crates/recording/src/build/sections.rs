@@ -14,6 +14,7 @@ use crate::requests::Exchange;
 use crate::syscalls::Transfer;
 use crate::thread::{Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
+use std::collections::BTreeSet;
 
 /// A request: its connection and its number there.
 pub(super) type Tag = (u32, u32);
@@ -86,24 +87,37 @@ struct Cutter<'a> {
     start_ns: u64,
     answer_at: Option<usize>,
     at_exit: AtExit,
+    received: BTreeSet<u32>,
     done: Vec<Section>,
 }
 
 impl Recording {
-    /// The sections of all threads that serve, by recorded requests.
+    /// The sections of all threads that serve, by recorded requests, and the wakeups that they wait
+    /// for in the middle of one.
     pub(super) fn recorded_sections(
         &self,
         exchange: &Exchange,
         plans: &[(usize, Vec<Plan>)],
         places: &Places,
-    ) -> Vec<Section> {
+    ) -> (Vec<Section>, BTreeSet<u32>) {
         let tags = Tags::of(self, exchange);
+        let mut received = BTreeSet::new();
         let serving = plans.iter().filter(|(ix, _)| places.inboxes[*ix].is_some());
-        serving.flat_map(|(ix, plans)| self.sections(*ix, plans, places, &tags)).collect()
+        let sections = serving
+            .flat_map(|(ix, plans)| self.sections(*ix, plans, places, &tags, &mut received))
+            .collect();
+        (sections, received)
     }
 
     /// The sections of a thread, in order of time.
-    fn sections(&self, ix: usize, plans: &[Plan], places: &Places, tags: &Tags) -> Vec<Section> {
+    fn sections(
+        &self,
+        ix: usize,
+        plans: &[Plan],
+        places: &Places,
+        tags: &Tags,
+        received: &mut BTreeSet<u32>,
+    ) -> Vec<Section> {
         let thread = &self.threads[ix];
         let mut cutter = Cutter {
             recording: self,
@@ -116,6 +130,7 @@ impl Recording {
             start_ns: self.first_ns,
             answer_at: None,
             at_exit: AtExit::Nothing,
+            received: BTreeSet::new(),
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -123,6 +138,7 @@ impl Recording {
             cutter.step(*step, next);
         }
         cutter.close(self.last_ns, self.last_ns);
+        received.append(&mut cutter.received);
         carry(cutter.done)
     }
 }
@@ -209,17 +225,20 @@ impl Cutter<'_> {
 
     /// How it waits in the middle of a request. Who waits for somebody who serves, too, waits for a
     /// lock or for the CPU: neither is as long under a limit as it was recorded.
-    fn wait_op(&self, wait: &Wait, plan: Plan) -> Option<Op> {
+    fn wait_op(&mut self, wait: &Wait, plan: Plan) -> Option<Op> {
         let Cause::Thread { edge } = wait.cause else {
-            return Some(Op::Sleep(Span::Fixed((wait.end_ns - wait.start_ns).max(1))));
+            return Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))));
         };
         let waker = self.recording.edges[edge as usize].waker as usize;
         if self.places.inboxes[waker].is_some() {
             return None;
         }
         match self.places.messages[self.ix] {
-            Some(channel) if plan == Plan::Message => Some(Op::Recv { channel, n: 1 }),
-            _ => Some(Op::Sleep(Span::Fixed((wait.end_ns - wait.start_ns).max(1)))),
+            Some(channel) if plan == Plan::Message => {
+                self.received.insert(edge);
+                Some(Op::Recv { channel, n: 1 })
+            }
+            _ => Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1)))),
         }
     }
 
@@ -245,16 +264,17 @@ impl Cutter<'_> {
 /// Adds what belongs to no request to the section behind it, unless it is much longer than those.
 pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
-    let (count, work_ns) = owned.fold((0, 0u64), |(n, ns), s| (n + 1, ns + s.work_ns));
-    let most_ns = (4 * work_ns / u64::max(count, 1)).max(2_000_000);
+    let (count, work_ns) =
+        owned.fold((0, 0u64), |(n, ns), s| (n + 1, ns.saturating_add(s.work_ns)));
+    let most_ns = (work_ns / u64::max(count, 1)).saturating_mul(4).max(2_000_000);
     let mut kept: Vec<Section> = Vec::new();
     let mut before: Option<Section> = None;
     for mut section in sections {
         if section.request.is_none() {
             match &mut before {
-                Some(before) if before.work_ns + section.work_ns <= most_ns => {
+                Some(before) if before.work_ns.saturating_add(section.work_ns) <= most_ns => {
                     before.ops.append(&mut section.ops);
-                    before.work_ns += section.work_ns;
+                    before.work_ns = before.work_ns.saturating_add(section.work_ns);
                 }
                 _ => kept.extend(before.replace(section)),
             }
@@ -265,7 +285,7 @@ pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
                 section.answer_at = section.answer_at.map(|at| at + before.ops.len());
                 before.ops.append(&mut section.ops);
                 section.ops = before.ops;
-                section.work_ns += before.work_ns;
+                section.work_ns = section.work_ns.saturating_add(before.work_ns);
             } else {
                 kept.push(before);
             }

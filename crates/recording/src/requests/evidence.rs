@@ -70,7 +70,7 @@ impl Evidence {
             let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
             // Few that took very long, or were not understood, would outweigh all others.
             let mut all: Vec<u64> = requests.iter().map(Request::took_ns).collect();
-            let most = (LONG * median(&mut all)) as f64;
+            let most = median(&mut all).saturating_mul(LONG) as f64;
             let here: Vec<(f64, f64)> = took.zip(pauses).filter(|(x, _)| *x <= most).collect();
             let n = here.len() as f64;
             let (x, y) = here.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x / n, b + y / n));

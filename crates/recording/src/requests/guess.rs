@@ -24,6 +24,8 @@ const PART_ONE_IN: u64 = 8;
 const PART_MAX_NS: u64 = 40_000;
 /// Work of less than such a part of what one answer costs is none.
 const UNSEEN_ONE_IN: u64 = 4;
+/// So many requests are taken to be in a burst at most, for each answer that is seen and one more.
+const UNSEEN_MOST: u64 = 8;
 /// Nobody sends an answer in more parts: the thread hardly ever waits.
 const PARTS_MAX: usize = 8;
 
@@ -149,7 +151,10 @@ impl Guess {
         let parts = if server.single { 1 } else { self.parts };
         let by_answers = burst.marks.len().div_ceil(parts);
         let count = match server.unit_ns {
-            Some(unit_ns) => ((burst.work_ns + unit_ns / 2) / unit_ns.max(1)) as usize,
+            Some(unit_ns) => {
+                let by_work = burst.work_ns.saturating_add(unit_ns / 2) / unit_ns.max(1);
+                by_work.min(UNSEEN_MOST * (1 + by_answers as u64)) as usize
+            }
             None => by_answers,
         };
         let count = count.max(usize::from(by_answers > 0)).min(burst.work_ns as usize);
@@ -205,7 +210,7 @@ impl Server {
 
 /// Takes what follows a part of an answer at once for the rest of it.
 fn join_parts(bursts: &mut [Burst]) {
-    let work_ns: u64 = bursts.iter().map(|burst| burst.work_ns).sum();
+    let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let near_ns = (work_ns / (marks as u64 * PART_ONE_IN).max(1)).min(PART_MAX_NS);
     // The burst of the last part, and the work since.
@@ -227,12 +232,16 @@ fn join_parts(bursts: &mut [Burst]) {
         let work_ns = burst.work_ns;
         match (first, end, last) {
             (Some(first), Some(end), before) => {
-                if let Some((before, _)) = before.filter(|(_, since)| since + first.0 < near_ns) {
+                if let Some((before, _)) =
+                    before.filter(|(_, since)| since.saturating_add(first.0) < near_ns)
+                {
                     bursts[before].marks.pop();
                 }
                 last = Some((at, work_ns - end.0));
             }
-            (_, _, Some((before, since_ns))) => last = Some((before, since_ns + work_ns)),
+            (_, _, Some((before, since_ns))) => {
+                last = Some((before, since_ns.saturating_add(work_ns)))
+            }
             _ => {}
         }
     }
@@ -242,22 +251,27 @@ fn join_parts(bursts: &mut [Burst]) {
 /// that then worked long enough for an answer, and told nobody before it was woken again, there was
 /// one at the end.
 fn add_unseen(bursts: &mut [Burst]) {
-    let work_ns: u64 = bursts.iter().map(|burst| burst.work_ns).sum();
+    let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let least_ns = work_ns / (marks as u64 * UNSEEN_ONE_IN).max(1);
-    let (mut asked, mut since_ns) = (false, 0);
+    let (mut asked, mut since_ns) = (false, 0_u64);
     for at in 0..bursts.len() {
         if bursts[at].woken == Woken::Outside {
             (asked, since_ns) = (true, 0);
         }
         let next = bursts.get(at + 1).map(|burst| burst.woken);
         let burst = &mut bursts[at];
-        since_ns += burst.work_ns;
+        since_ns = since_ns.saturating_add(burst.work_ns);
         asked &= burst.marks.is_empty();
         if asked && next == Some(Woken::Outside) && since_ns >= least_ns {
             burst.marks.push((burst.work_ns, burst.end_ns));
         }
     }
+}
+
+/// CPU time of all bursts; damaged files may hold any number.
+fn work_of(bursts: &[Burst]) -> u64 {
+    bursts.iter().fold(0, |sum, burst| sum.saturating_add(burst.work_ns))
 }
 
 fn share(whole: u64, part: usize, of: usize) -> u64 {
@@ -326,7 +340,7 @@ fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
     }
     let unit_ns = median(&mut works);
     let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(unit_ns)).collect();
-    (unit_ns > 0 && median(&mut off) * ALIKE_ONE_IN < unit_ns).then_some(unit_ns)
+    (unit_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < unit_ns).then_some(unit_ns)
 }
 
 fn median(values: &mut [u64]) -> u64 {

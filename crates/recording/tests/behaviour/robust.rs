@@ -31,6 +31,21 @@ fn holds_together(workload: &Workload) {
         assert!(times.is_sorted());
     }
     tokens_suffice(workload);
+    each_job_comes_once(workload);
+}
+
+/// What was recorded once is done once.
+fn each_job_comes_once(workload: &Workload) {
+    let mut comes = vec![0; workload.jobs.len()];
+    for job in workload.sources.iter().flat_map(|source| &source.jobs) {
+        comes[*job as usize] += 1;
+    }
+    for op in workload.programs().flatten() {
+        if let Op::Post { job, .. } | Op::After { job, .. } = *op {
+            comes[job as usize] += 1;
+        }
+    }
+    assert!(comes.iter().all(|times| *times == 1), "{comes:?}");
 }
 
 /// No task waits for ever: each message and arrival that is waited for is sent.
@@ -38,9 +53,11 @@ fn tokens_suffice(workload: &Workload) {
     let mut tokens = vec![0_i64; workload.channels.len()];
     for source in &workload.sources {
         let Arrivals::At(times) = &source.arrivals else { continue };
-        tokens[source.channel as usize] += times.len() as i64;
+        // Of those that carry jobs no number is waited for.
+        let plain = source.jobs.is_empty();
+        tokens[source.channel as usize] += if plain { times.len() as i64 } else { 0 };
     }
-    for op in workload.tasks.iter().flat_map(|task| &task.program) {
+    for op in workload.programs().flatten() {
         match *op {
             Op::Send { channel, n } => tokens[channel as usize] += n as i64,
             Op::Recv { channel, n } => tokens[channel as usize] -= n as i64,
@@ -54,9 +71,14 @@ fn read(data: &[u8]) -> bool {
     match Recording::read_bytes("damaged", data, Options::default()) {
         Ok(recording) => {
             recording.summary();
-            match recording.workload(&Selection::default()) {
-                Ok(workload) => holds_together(&workload),
-                Err(error) => assert!(!error.to_string().is_empty()),
+            recording.services();
+            let limited = vec!["comm:s*".parse().unwrap()];
+            for limited in [Vec::new(), limited] {
+                let selection = Selection { limited, ..Selection::default() };
+                match recording.import(&selection) {
+                    Ok((workload, _)) => holds_together(&workload),
+                    Err(error) => assert!(!error.to_string().is_empty()),
+                }
             }
             true
         }
@@ -111,6 +133,33 @@ proptest! {
         }
         let text = lines.join("\n") + "\n";
         prop_assert!(read(text.as_bytes()), "this much is repaired");
+    }
+
+    #[test]
+    fn requests_are_damaged(damage in vec((any::<usize>(), 0..4_u8, any::<u8>()), 0..80)) {
+        let text = super::requests::recording();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (at, how, byte) in damage {
+            let at = at % lines.len();
+            match how {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, lines[at].clone()),
+                2 => {
+                    let other = (at + 1) % lines.len();
+                    lines.swap(at, other);
+                }
+                _ => {
+                    let mut bytes = lines[at].clone().into_bytes();
+                    let place = usize::from(byte) % bytes.len();
+                    bytes[place] = b'0' + byte % 10;
+                    lines[at] = String::from_utf8(bytes).unwrap();
+                }
+            }
+        }
+        read((lines.join("\n") + "\n").as_bytes());
+        let without: Vec<String> =
+            lines.into_iter().filter(|line| !line.contains("sys_")).collect();
+        read((without.join("\n") + "\n").as_bytes());
     }
 
     #[test]
