@@ -73,8 +73,6 @@ struct Places {
     serves_one: Vec<bool>,
     /// Threads whose bursts are no requests, as the group's requests are known.
     silent: Vec<bool>,
-    /// Wakeups that a thread that serves waits for in the middle of a request.
-    received: BTreeSet<u32>,
 }
 
 impl Recording {
@@ -119,7 +117,6 @@ impl Recording {
             inboxes: vec![None; self.threads.len()],
             serves_one: vec![false; self.threads.len()],
             silent: vec![false; self.threads.len()],
-            received: BTreeSet::new(),
         };
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
@@ -131,7 +128,7 @@ impl Recording {
             .iter()
             .map(|ix| (*ix, self.plans(*ix, &names, selection, &places.tasks)))
             .collect();
-        let mut known = self.known(&inside);
+        let known = self.known(&inside);
         if let Some(known) = &known {
             known.pools(self, &inside).add(&mut places, &mut workload);
             places.silent.clone_from(&inside);
@@ -140,21 +137,19 @@ impl Recording {
             let lossy = self.skips(*ix, &names, plans, (selection, inside[*ix]));
             self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
         }
-        let built = known.as_mut().map(|known| match known {
-            Known::Recorded(exchange) => {
-                let (sections, received) = self.recorded_sections(exchange, &plans, &places);
-                places.received = received;
-                (sections, exchange.served(self))
-            }
-            Known::Guessed(guess) => self.guessed(guess, &places),
-        });
         for (ix, plans) in &plans {
             let until_ns = selection.until_ns.filter(|_| inside[*ix]);
             let plans = (&plans[..], until_ns);
             let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
             workload.tasks.push(task);
         }
-        let service = known.zip(built).map(|(known, (sections, served))| {
+        let service = known.map(|mut known| {
+            let (sections, served) = match &mut known {
+                Known::Recorded(exchange) => {
+                    (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
+                }
+                Known::Guessed(guess) => self.guessed(guess, &places),
+            };
             let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
             let service = Service::of(&known, &served, told);
             let open = service.clients == Loop::Open;
@@ -379,11 +374,12 @@ impl Recording {
                 .push(ChannelSpec { name: format!("{what} {name}"), capacity: u64::MAX });
             workload.channels.len() as ChannelIx - 1
         };
-        if plans.contains(&Plan::Message) {
-            places.messages[ix] = Some(channel("to"));
-        }
+        // Who serves is told what to do by requests only.
         if places.inboxes[ix].is_some() {
             return;
+        }
+        if plans.contains(&Plan::Message) {
+            places.messages[ix] = Some(channel("to"));
         }
         let waits = self.threads[ix].waits.iter().zip(plans);
         let times: Vec<u64> = waits
@@ -465,14 +461,12 @@ impl Recording {
     }
 
     /// Whether a wakeup is one the workload has to make.
-    fn is_message(&self, at: u32, plans_to: &Places) -> Option<ChannelIx> {
-        let edge = &self.edges[at as usize];
-        let wakee = edge.wakee as usize;
-        let serves = plans_to.inboxes[wakee].is_some();
-        if !edge.used || serves && !plans_to.received.contains(&at) {
+    fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
+        let edge = &self.edges[edge as usize];
+        if !edge.used {
             return None;
         }
-        plans_to.messages[wakee]
+        plans_to.messages[edge.wakee as usize]
     }
 }
 

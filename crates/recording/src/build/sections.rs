@@ -14,7 +14,6 @@ use crate::requests::Exchange;
 use crate::syscalls::Transfer;
 use crate::thread::{Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
-use std::collections::BTreeSet;
 
 /// A request: its connection and its number there.
 pub(super) type Tag = (u32, u32);
@@ -80,57 +79,41 @@ struct Cutter<'a> {
     recording: &'a Recording,
     places: &'a Places,
     tags: &'a Tags,
-    plans: &'a [Plan],
     ix: usize,
     builder: Builder,
     request: Option<Tag>,
     start_ns: u64,
     answer_at: Option<usize>,
     at_exit: AtExit,
-    received: BTreeSet<u32>,
     done: Vec<Section>,
 }
 
 impl Recording {
-    /// The sections of all threads that serve, by recorded requests, and the wakeups that they wait
-    /// for in the middle of one.
+    /// The sections of all threads that serve, by recorded requests.
     pub(super) fn recorded_sections(
         &self,
         exchange: &Exchange,
         plans: &[(usize, Vec<Plan>)],
         places: &Places,
-    ) -> (Vec<Section>, BTreeSet<u32>) {
+    ) -> Vec<Section> {
         let tags = Tags::of(self, exchange);
-        let mut received = BTreeSet::new();
-        let serving = plans.iter().filter(|(ix, _)| places.inboxes[*ix].is_some());
-        let sections = serving
-            .flat_map(|(ix, plans)| self.sections(*ix, plans, places, &tags, &mut received))
-            .collect();
-        (sections, received)
+        let serving = plans.iter().map(|(ix, _)| *ix).filter(|ix| places.inboxes[*ix].is_some());
+        serving.flat_map(|ix| self.sections(ix, places, &tags)).collect()
     }
 
     /// The sections of a thread, in order of time.
-    fn sections(
-        &self,
-        ix: usize,
-        plans: &[Plan],
-        places: &Places,
-        tags: &Tags,
-        received: &mut BTreeSet<u32>,
-    ) -> Vec<Section> {
+    fn sections(&self, ix: usize, places: &Places, tags: &Tags) -> Vec<Section> {
         let thread = &self.threads[ix];
         let mut cutter = Cutter {
             recording: self,
             places,
             tags,
-            plans,
             ix,
             builder: Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false),
             request: None,
             start_ns: self.first_ns,
             answer_at: None,
             at_exit: AtExit::Nothing,
-            received: BTreeSet::new(),
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -138,7 +121,6 @@ impl Recording {
             cutter.step(*step, next);
         }
         cutter.close(self.last_ns, self.last_ns);
-        received.append(&mut cutter.received);
         carry(cutter.done)
     }
 }
@@ -196,7 +178,7 @@ impl Cutter<'_> {
                     && next == self.request
                     && (alone || !polls);
                 if goes_on {
-                    if let Some(op) = self.wait_op(&of, self.plans[wait]) {
+                    if let Some(op) = self.wait_op(&of) {
                         self.builder.act(op);
                     }
                 } else {
@@ -223,23 +205,15 @@ impl Cutter<'_> {
         }
     }
 
-    /// How it waits in the middle of a request. Who waits for somebody who serves, too, waits for a
-    /// lock or for the CPU: neither is as long under a limit as it was recorded.
-    fn wait_op(&mut self, wait: &Wait, plan: Plan) -> Option<Op> {
-        let Cause::Thread { edge } = wait.cause else {
-            return Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))));
-        };
-        let waker = self.recording.edges[edge as usize].waker as usize;
-        if self.places.inboxes[waker].is_some() {
+    /// How it waits in the middle of a request: as long as was recorded. Who waits for somebody who
+    /// serves, too, waits for a lock or for the CPU: neither is as long under a limit.
+    fn wait_op(&self, wait: &Wait) -> Option<Op> {
+        if let Cause::Thread { edge } = wait.cause
+            && self.places.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
+        {
             return None;
         }
-        match self.places.messages[self.ix] {
-            Some(channel) if plan == Plan::Message => {
-                self.received.insert(edge);
-                Some(Op::Recv { channel, n: 1 })
-            }
-            _ => Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1)))),
-        }
+        Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
     fn close(&mut self, end_ns: u64, next_ns: u64) {
