@@ -48,7 +48,7 @@ impl Machine<'_> {
             return;
         }
         let named = |task: &TaskId| self.task_name(*task) == question.instead;
-        let other = self.tasks.ids().find(|task| *task != next && named(task));
+        let other = self.all_living().into_iter().find(|task| *task != next && named(task));
         let other = other.map_or(Other::Absent, |other| self.other(next, other));
         let choice = Choice { next: self.task_name(next), other };
         if let Some((_, answer)) = &mut self.question {

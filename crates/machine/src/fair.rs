@@ -21,8 +21,7 @@ use crate::bandwidth::rules::{Queue, Unit};
 use crate::cfs_rq::CfsRq;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
-use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
-use crate::task::Task;
+use crate::se::{Owner, Se};
 
 /// Why a task comes onto a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,22 +137,6 @@ impl Machine<'_> {
     /// All run queues but those that are only room.
     pub(crate) fn used_cfs_rqs(&self) -> impl Iterator<Item = CfsRqId> {
         self.cfs_rqs.iter().filter(|(_, rq)| rq.group.is_some()).map(|(q, _)| q)
-    }
-
-    /// Registers a task and its entity.
-    pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
-        let id = TaskId::from_ix(self.tasks.len());
-        task.se = self.add_entity(Owner::Task(id), slice_ns);
-        self.add_use();
-        self.tasks.push(task)
-    }
-
-    fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
-        if self.counts_turns {
-            self.turns.push(Turn::default());
-        }
-        self.add_queued(owner);
-        self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
     /// The run queue of an entity that is to be queued; mostly the one it was last on.

@@ -46,7 +46,7 @@ impl Machine<'_> {
     /// By label; kinds that share one are added up, so that a recording with a kind for each thread
     /// can be told of by kinds of thread.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
-        let mut usage_ns = vec![0; self.workload.tasks.len()];
+        let mut usage_ns: Vec<u64> = self.kinds.iter().map(|kind| kind.forgotten_ns).collect();
         for (_, task) in self.tasks.iter() {
             if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
                 *usage += task.usage_ns;
@@ -84,7 +84,7 @@ impl Machine<'_> {
     /// Tells a trace what the numbers in it stand for.
     pub(crate) fn name_everything(&mut self) {
         let names = Names {
-            tasks: self.tasks.ids().map(|task| self.task_name(task)).collect(),
+            tasks: self.all_names(),
             groups: self.workload.groups.iter().map(|g| g.path.clone()).collect(),
             locks: self.lock_names(),
         };

@@ -3,6 +3,7 @@
 
 mod absence;
 pub mod bandwidth;
+mod births;
 mod calls;
 mod cfs_rq;
 mod check;
@@ -106,6 +107,26 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
+    /// More and more tokens wait in channels that nobody reads fast enough.
+    #[error(
+        "tokens come faster than anybody takes them: at {at_ns} ns channels have no room for more \
+         than {MAX_TOKENS_WAITING}; give the channel a `capacity`, or make the source `lossy`"
+    )]
+    TooManyWaiting {
+        /// When, ns.
+        at_ns: u64,
+    },
+    /// A program forks more and more tasks.
+    #[error(
+        "more than {MAX_LIVING} tasks live at once at {at_ns} ns: '{task}' is forked faster than \
+         its tasks end"
+    )]
+    TooManyLive {
+        /// Name of the kind that is forked.
+        task: String,
+        /// When, ns.
+        at_ns: u64,
+    },
     /// The model contradicts itself (`check` only): a fault of the model, worth a report.
     #[error("invariant broken at {at_ns} ns: {what}")]
     Invariant {
@@ -118,6 +139,13 @@ pub enum Error {
 
 /// Most tokens that may be on their way to their channels at once ([`cpumax_workload::Op::After`]).
 pub const MAX_TOKENS_DUE: usize = 1_000_000;
+
+/// Most tokens that may wait in all channels at once, those that came together and are alike
+/// counted as one.
+pub const MAX_TOKENS_WAITING: usize = 1 << 23;
+
+/// Most tasks that may live at once where some are forked.
+pub const MAX_LIVING: usize = 1_000_000;
 
 /// Called every few hundred events with the simulated time reached, ns; may stop the run.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;

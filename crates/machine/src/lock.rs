@@ -18,6 +18,7 @@ use crate::job::{NO_JOB, Token};
 use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
+use crate::{Error, MAX_TOKENS_WAITING};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 use std::collections::VecDeque;
@@ -433,11 +434,26 @@ impl Machine<'_> {
         }
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
+        let room = c.arrivals.capacity();
         c.put(token, n);
+        let more = c.arrivals.capacity() - room;
+        if more > 0 {
+            self.grow_channels(more);
+        }
+        let c = &mut self.channels[channel];
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
             self.call_receiver(channel);
+        }
+    }
+
+    /// Tokens wait that nobody takes: so many more could.
+    #[cold]
+    fn grow_channels(&mut self, more: usize) {
+        self.room_for_tokens += more;
+        if self.room_for_tokens > MAX_TOKENS_WAITING {
+            self.failed.get_or_insert(Error::TooManyWaiting { at_ns: self.now });
         }
     }
 

@@ -3,6 +3,7 @@
 //! Everything else is `impl Machine` in the file of its concept.
 
 use crate::bandwidth::rules::{Hrtick, Queue, Rules};
+use crate::births::Births;
 use crate::cfs_rq::CfsRq;
 use crate::choice::{Choice, Question};
 use crate::cost::Release;
@@ -64,6 +65,8 @@ pub(crate) struct KindStat {
     pub longest_stall_ns: u64,
     pub count: u64,
     pub exited: u64,
+    /// CPU time of those that were forgotten, ns.
+    pub forgotten_ns: u64,
     pub last_exit_ns: u64,
     pub latencies: Latencies,
 }
@@ -119,8 +122,12 @@ pub(crate) struct Machine<'a> {
     /// How much of the last time entities were queued, where there are several CPUs.
     pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
+    /// Who came, and who has gone.
+    pub births: Births,
     pub locks: Arena<LockId, Lock>,
     pub channels: Arena<ChannelId, Channel>,
+    /// What they have room for at present, all together: tokens that differ.
+    pub room_for_tokens: usize,
     pub sources: Vec<SourceState>,
     /// What tasks execute: the programs of all kinds, then those of all jobs.
     pub programs: Vec<&'a [Op]>,
@@ -259,8 +266,10 @@ impl<'a> Machine<'a> {
             queued: Vec::new(),
             counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
+            births: Births::default(),
             locks: Arena::new(),
             channels: Arena::new(),
+            room_for_tokens: 0,
             sources: Vec::new(),
             programs: workload.programs().collect(),
             due: Due::default(),
@@ -374,6 +383,14 @@ impl<'a> Machine<'a> {
     }
 
     pub fn emit(&mut self, cpu: CpuId, what: What) {
+        if self.trace.is_some() {
+            self.tell(cpu, what);
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self, cpu: CpuId, what: What) {
+        let what = self.numbered(what);
         if let Some(sink) = self.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
             sink.event(TraceEvent { time_ns: self.now, cpu, what });

@@ -17,7 +17,7 @@ impl Machine<'_> {
     pub(crate) fn build_outside(&mut self) {
         let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
         let random = Stream::new(self.seed, Domain::Cpu, 0);
-        let mut task = Task::new(u32::MAX, 0, SeId::NONE, GroupId(0), Class::Rt, random);
+        let mut task = Task::new(u32::MAX, u32::MAX, SeId::NONE, GroupId(0), Class::Rt, random);
         task.code = Code::Outside;
         task.mode = Mode::Kernel;
         task.state = State::Asleep(Wait::Timer);

@@ -13,12 +13,15 @@ use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
 
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
-        let task = &self.tasks[task];
-        match self.workload.tasks.get(task.kind as usize) {
-            Some(kind) if kind.count > 1 => format!("{}/{}", kind.name, task.instance),
+        self.name_of(self.tasks[task].kind, self.tasks[task].instance)
+    }
+
+    pub(crate) fn name_of(&self, kind: u32, instance: u32) -> String {
+        match self.workload.tasks.get(kind as usize) {
+            Some(kind) if kind.count > 1 => format!("{}/{instance}", kind.name),
             Some(kind) => kind.name.clone(),
-            None if task.code == Code::Outside => "(outside)".to_owned(),
-            None => format!("ktimers/{}", task.instance),
+            None if instance == u32::MAX => "(outside)".to_owned(),
+            None => format!("ktimers/{instance}"),
         }
     }
 
@@ -89,12 +92,13 @@ impl Machine<'_> {
             Op::After { delay, channel, job, keep } => {
                 self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
+            Op::Fork { kind } if !self.may_fork(kind) => {}
             Op::Fork { kind } => {
                 let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
                 self.tasks[task].children += 1;
                 let instance = self.kinds[kind as usize].count as u32;
                 let child = self.new_task(kind, instance, group);
-                self.tasks[child].parent = task;
+                self.tasks[child].parent = Some((task, self.tasks[task].number));
                 self.tasks[child].cpu = cpu;
                 self.launch(child);
             }
@@ -380,7 +384,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
         // The world outside starts tasks round robin; placement takes it from there.
-        self.tasks[task].cpu = CpuId(task.0 % self.cpus.len() as u32);
+        self.tasks[task].cpu = CpuId(self.tasks[task].number % self.cpus.len() as u32);
         self.bring(task);
     }
 
@@ -448,7 +452,11 @@ impl Machine<'_> {
             self.living[kind].remove(at);
         }
         self.leave_cpu(task);
-        if parent.is_some() && self.tasks[parent].state != State::Exited {
+        self.forget(task);
+        if let Some((parent, number)) = parent
+            && self.tasks[parent].number == number
+            && self.tasks[parent].state != State::Exited
+        {
             self.tasks[parent].children -= 1;
             let waits = self.tasks[parent].state == State::Asleep(Wait::Children);
             if waits && self.tasks[parent].children == 0 {

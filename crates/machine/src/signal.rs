@@ -145,9 +145,9 @@ impl Machine<'_> {
         self.cpus[cpu].online = false;
         self.enable_limits();
         self.move_timers_away(cpu);
-        for task in self.tasks.ids() {
+        for task in self.all_living() {
             let t = &self.tasks[task];
-            let there = t.cpu == cpu && t.state != State::Exited && t.state != State::New;
+            let there = t.cpu == cpu && t.state != State::New;
             let softirq = t.state == State::Asleep(Wait::Softirq);
             if there && !softirq && (self.ses[t.se].on_rq || t.parked || self.is_rt_ready(task)) {
                 let to = self.least_loaded(task, cpu);

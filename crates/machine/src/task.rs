@@ -158,6 +158,8 @@ pub(crate) struct Task {
     pub mask: u32,
     /// How many of its kind came before it.
     pub instance: u32,
+    /// How many tasks came before it at all.
+    pub number: u32,
     /// The class it goes back to when a lock it was boosted for is released (`PREEMPT_RT`).
     pub boosted_from: Option<Class>,
     /// Rounds left of the loops it is in, innermost last.
@@ -175,7 +177,8 @@ pub(crate) struct Task {
     pub tokens: u64,
     /// Counts sleeps, so that a timer knows whether it is still waited for.
     pub sleeps: u32,
-    pub parent: TaskId,
+    /// Who forked it, and the number of that one, as another task may be there by now.
+    pub parent: Option<(TaskId, u32)>,
     pub children: u32,
     pub random: Stream,
     /// How much of the last time it wanted to run, averaged; [`WHOLE`] is all of it. And up to when
@@ -204,6 +207,7 @@ impl Task {
         Task {
             kind,
             instance,
+            number: 0,
             se,
             group,
             cpu: CpuId(0),
@@ -249,7 +253,7 @@ impl Task {
             activations: 0,
             tokens: 0,
             sleeps: 0,
-            parent: TaskId::NONE,
+            parent: None,
             children: 0,
             random,
             usage_ns: 0,

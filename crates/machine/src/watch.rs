@@ -4,7 +4,6 @@
 
 use crate::ids::{GroupId, TaskId};
 use crate::machine::Machine;
-use crate::task::State;
 use cpumax_workload::{GroupIx, Op};
 
 /// Work that costs what it says, in millionths.
@@ -145,8 +144,9 @@ impl Machine<'_> {
         let now = self.now;
         let is_inside = |kind: u32| inside.get(kind as usize).copied().unwrap_or(false);
         let mut since_ns = Vec::new();
-        for (id, task) in self.tasks.iter().filter(|(_, task)| is_inside(task.kind)) {
-            if task.state != State::Exited && completes(self.program_of(id), task.pc as usize) {
+        for id in self.all_living() {
+            let task = &self.tasks[id];
+            if is_inside(task.kind) && completes(self.program_of(id), task.pc as usize) {
                 since_ns.push(task.request_start_ns);
             }
         }

@@ -1,7 +1,7 @@
 //! A token is taken by whoever comes to it first, as from a pipe: who is woken for one may find it
 //! gone.
 
-use cpumax_machine::{Options, kernel, run};
+use cpumax_machine::{Error, Options, kernel, run};
 use cpumax_outcome::Outcome;
 
 /// A frozen receiver in a group out of quota, one outside who is busy when the token comes, and one
@@ -102,4 +102,25 @@ fn a_request_that_was_begun_lasts_until_it_is_done_whatever_comes_in_between() {
         assert!(client.latency_ns.max < 6_100_000, "{version}: {client:?}");
         assert!((1_000_000..1_100_000).contains(&implicit.latency_ns.max), "{implicit:?}");
     }
+}
+
+#[test]
+fn tokens_that_nobody_takes_end_the_run_before_they_fill_the_memory() {
+    let text = r#"
+        duration = "60s"
+        [[channel]]
+        name = "c"
+        [[source]]
+        name = "s"
+        channel = "c"
+        every = "1us"
+        [[task]]
+        name = "t"
+        program = [{ forever = [{ recv = "c" }, { user = "1s" }] }]
+    "#;
+    let workload = cpumax_workload::parse(text, "waiting.toml").unwrap();
+    let kernel = kernel::parse_kernels("6.12").unwrap()[0];
+    let refused = run(&workload, &Options::new(kernel, 1), None, None).unwrap_err();
+    assert!(matches!(refused, Error::TooManyWaiting { at_ns: 4_000_000_000.. }), "{refused}");
+    assert!(refused.to_string().contains("give the channel a `capacity`"), "{refused}");
 }

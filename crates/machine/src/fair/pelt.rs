@@ -225,6 +225,13 @@ impl Machine<'_> {
         }
     }
 
+    /// A new task has the entity of one that has ended.
+    pub(crate) fn renew_queued(&mut self, se: SeId) {
+        if let Some(queued) = self.queued.get_mut(se.ix()) {
+            *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
+        }
+    }
+
     /// How much of the last time an entity was queued, or parked where that weighs, by its queue's
     /// clock, up to now. Called before that changes.
     fn average_queued(&mut self, se: SeId) -> u32 {

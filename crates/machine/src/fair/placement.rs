@@ -18,21 +18,22 @@ use cpumax_workload::Class;
 /// (kernel: `last_wakee`, `wakee_flips`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wakees {
-    last: Option<TaskId>,
+    /// Its number.
+    last: Option<u32>,
     flips: u32,
     since_ns: u64,
 }
 
 impl Wakees {
     /// It wakes this one (kernel: `record_wakee()`).
-    fn record(&mut self, task: TaskId, now: u64) {
+    fn record(&mut self, number: u32, now: u64) {
         const DECAY_NS: u64 = 1_000_000_000;
         if now > self.since_ns + DECAY_NS {
             self.flips /= 2;
             self.since_ns = now;
         }
-        if self.last != Some(task) {
-            self.last = Some(task);
+        if self.last != Some(number) {
+            self.last = Some(number);
             self.flips += 1;
         }
     }
@@ -182,7 +183,7 @@ impl Machine<'_> {
     /// Whether a task and who wakes it are to be spread; whom that one wakes is noted (kernel:
     /// `select_task_rq_fair()`, which is not asked where there is no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
-        let Task { mask, wakees: own, .. } = self.tasks[task];
+        let Task { mask, wakees: own, number, .. } = self.tasks[task];
         if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
             return false;
         }
@@ -190,7 +191,7 @@ impl Machine<'_> {
         let is_idle = curr.is_none();
         let wakers =
             if is_idle { &mut self.cpus[here].wakees } else { &mut self.tasks[curr].wakees };
-        wakers.record(task, now);
+        wakers.record(number, now);
         let wakers = *wakers;
         wakers.is_wide(own, self.llc(here).len() as u32)
     }
@@ -476,16 +477,16 @@ mod tests {
     #[test]
     fn who_wakes_many_is_spread_from_who_wakes_half_as_many() {
         let (mut many, mut few) = (Wakees::default(), Wakees::default());
-        (0..6).for_each(|n| many.record(TaskId(n % 3), 0));
-        few.record(TaskId(0), 0);
-        few.record(TaskId(0), 0);
+        (0..6).for_each(|n| many.record(n % 3, 0));
+        few.record(0, 0);
+        few.record(0, 0);
         assert!(!many.is_wide(few, 2), "who wakes the same one again and again");
-        few.record(TaskId(1), 0);
+        few.record(1, 0);
         assert!(many.is_wide(few, 2) && few.is_wide(many, 2));
         assert!(!many.is_wide(few, 3), "fewer than there are CPUs");
-        many.record(TaskId(0), 1_500_000_000);
+        many.record(0, 1_500_000_000);
         assert_eq!(many.flips, 4, "half of them were a second ago");
-        many.record(TaskId(0), 1_500_000_001);
+        many.record(0, 1_500_000_001);
         assert_eq!(many.flips, 4);
         assert!(many.is_wide(few, 2));
     }

@@ -76,6 +76,13 @@ impl Machine<'_> {
         }
     }
 
+    /// A new task is in the place of one that has ended.
+    pub(crate) fn renew_use(&mut self, task: TaskId) {
+        if let Some(of) = self.uses.get_mut(task.ix()) {
+            *of = Use::default();
+        }
+    }
+
     /// What a CPU runs is about to change.
     pub(crate) fn leaves(&mut self, cpu: CpuId) {
         self.average_busy(cpu);

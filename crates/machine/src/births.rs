@@ -1,0 +1,238 @@
+//! Where tasks are kept. Who has ended is forgotten: its place, and its entity's, are given to
+//! another one later, so that a run takes the memory of those who live at once, however many come
+//! and go.
+
+use crate::ids::{CfsRqId, Id, SeId, TaskId};
+use crate::machine::Machine;
+use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
+use crate::task::{State, Task};
+use crate::{Error, MAX_LIVING};
+use cpumax_outcome::trace::What;
+use std::collections::VecDeque;
+
+/// Who came, and who has gone.
+#[derive(Debug, Default)]
+pub(crate) struct Births {
+    /// Tasks so far, those of no workload included.
+    count: u32,
+    /// Those that have ended and still have their places, and when they did, ns.
+    ended: VecDeque<(u64, TaskId)>,
+    /// The kind and instance of each so far, where there is a trace that is to tell their names.
+    named: Vec<(u32, u32)>,
+}
+
+impl Machine<'_> {
+    /// Registers a task and its entity.
+    pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
+        task.number = self.births.count;
+        self.births.count = self.births.count.wrapping_add(1);
+        if self.trace.is_some() {
+            self.births.named.push((task.kind, task.instance));
+        }
+        // In the instant in which it ends a task may still be the one that its CPU leaves.
+        match self.births.ended.front() {
+            Some(&(ended_ns, place)) if ended_ns < self.now => {
+                self.births.ended.pop_front();
+                self.replace(place, task, slice_ns);
+                place
+            }
+            _ => {
+                let id = TaskId::from_ix(self.tasks.len());
+                task.se = self.add_entity(Owner::Task(id), slice_ns);
+                self.add_use();
+                self.tasks.push(task)
+            }
+        }
+    }
+
+    /// A task comes in the place of one that has ended.
+    fn replace(&mut self, place: TaskId, mut task: Task, slice_ns: u64) {
+        let old = &self.tasks[place];
+        debug_assert_eq!(old.state, State::Exited);
+        let (se, kind) = (old.se, old.kind as usize);
+        self.kinds[kind].forgotten_ns += old.usage_ns;
+        task.se = se;
+        // A timer of the one before may still come.
+        task.sleeps = old.sleeps;
+        self.tasks[place] = task;
+        self.ses[se] = Se::new(Owner::Task(place), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns);
+        if self.counts_turns {
+            self.turns[se] = Turn::default();
+        }
+        self.renew_queued(se);
+        self.renew_use(place);
+    }
+
+    /// A task has ended: another one may have its place.
+    pub(crate) fn forget(&mut self, task: TaskId) {
+        self.births.ended.push_back((self.now, task));
+    }
+
+    /// Whether there is room for a task that is to be forked. If not, the run has failed.
+    pub(crate) fn may_fork(&mut self, kind: u32) -> bool {
+        let living = self.tasks.len() - self.births.ended.len();
+        if living < MAX_LIVING {
+            return true;
+        }
+        let task = self.workload.tasks[kind as usize].name.clone();
+        self.failed.get_or_insert(Error::TooManyLive { task, at_ns: self.now });
+        false
+    }
+
+    pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
+        if self.counts_turns {
+            self.turns.push(Turn::default());
+        }
+        self.add_queued(owner);
+        self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
+    }
+
+    /// All tasks that have not ended, as they came.
+    pub(crate) fn all_living(&self) -> Vec<TaskId> {
+        let lives = |task: &TaskId| self.tasks[*task].state != State::Exited;
+        let mut living: Vec<TaskId> = self.tasks.ids().filter(lives).collect();
+        living.sort_unstable_by_key(|&task| self.tasks[task].number);
+        living
+    }
+
+    /// What happened, with the numbers that a trace knows tasks by.
+    pub(crate) fn numbered(&self, what: What) -> What {
+        let number = |place: u32| self.tasks[TaskId(place)].number;
+        match what {
+            What::Switch { next } => What::Switch { next: next.map(number) },
+            What::Sleep { task } => What::Sleep { task: number(task) },
+            What::Wake { task } => What::Wake { task: number(task) },
+            What::Park { task } => What::Park { task: number(task) },
+            What::Unpark { task } => What::Unpark { task: number(task) },
+            What::LockWait { task, lock } => What::LockWait { task: number(task), lock },
+            What::LockTaken { task, lock } => What::LockTaken { task: number(task), lock },
+            What::Exit { task } => What::Exit { task: number(task) },
+            What::Throttle { .. } | What::Unthrottle { .. } | What::Period { .. } => what,
+        }
+    }
+
+    /// The names of all tasks so far, by their numbers in a trace.
+    pub(crate) fn all_names(&self) -> Vec<String> {
+        self.births.named.iter().map(|&(kind, instance)| self.name_of(kind, instance)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, kernel, run};
+    use cpumax_outcome::trace::Recorded;
+
+    fn options(version: &str) -> Options<'static> {
+        Options { check: true, ..Options::new(kernel::parse_kernels(version).unwrap()[0], 1) }
+    }
+
+    const VERSIONS: [&str; 4] = ["6.1", "6.12", "6.18", "7.3"];
+
+    #[test]
+    fn who_has_ended_is_forgotten_and_counted() {
+        let text = r#"
+            duration = "1s"
+            [machine]
+            cpus = 2
+            [[group]]
+            path = "/g"
+            max = "50000 100000"
+            [[task]]
+            name = "parent"
+            program = [{ forever = [{ user = "50us" }, { fork = "child" }] }]
+            [[task]]
+            name = "child"
+            group = "/g"
+            count = 0
+            program = [{ user = "20us" }, { sleep = "100us" }, { user = "10us" }]
+        "#;
+        let workload = cpumax_workload::parse(text, "births.toml").unwrap();
+        for version in VERSIONS {
+            let options = Options { check: false, ..options(version) };
+            let mut machine = Machine::new(&workload, &options, None);
+            machine.run(None).unwrap();
+            let places = machine.tasks.len();
+            let child = &machine.outcome(&options.kernel).tasks["child"];
+            assert!(child.exited > 8_000, "{version}: {child:?}");
+            assert!(places < 40, "{version}: {places} places for {child:?}");
+            let used_usec = 30 * child.exited;
+            assert!((used_usec..used_usec + 500).contains(&child.usage_usec), "{version}");
+        }
+    }
+
+    /// `first` leaves a child behind, and a timer as it is killed in a sleep. `second` comes in its
+    /// place.
+    #[test]
+    fn children_and_timers_of_who_has_ended_are_not_those_of_who_comes_after() {
+        let text = r#"
+            duration = "1s"
+            [machine]
+            cpus = 1
+            [[task]]
+            name = "first"
+            program = [{ fork = "orphan" }, { user = "1ms" }, { sleep = "100ms" }]
+            [[task]]
+            name = "orphan"
+            count = 0
+            program = [{ sleep = "200ms" }]
+            [[task]]
+            name = "starter"
+            start = "20ms"
+            program = [{ fork = "second" }, { sleep = "1s" }]
+            [[task]]
+            name = "second"
+            count = 0
+            program = [{ fork = "child" }, { sleep = "150ms" }, { wait = "children" }]
+            [[task]]
+            name = "child"
+            count = 0
+            program = [{ sleep = "300ms" }]
+            [[at]]
+            time = "10ms"
+            task = "first"
+            signal = "kill"
+        "#;
+        let workload = cpumax_workload::parse(text, "births.toml").unwrap();
+        for version in VERSIONS {
+            let options = options(version);
+            let mut recorded = Recorded::default();
+            let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
+            let ended_cs = |task: &str| outcome.tasks[task].finished_ns / 10_000_000;
+            assert_eq!((ended_cs("first"), ended_cs("orphan")), (1, 20), "{version}");
+            assert_eq!((ended_cs("second"), ended_cs("child")), (32, 32), "{version}");
+            let woken_cs = |number: u32| -> Vec<u64> {
+                let wake = What::Wake { task: number };
+                let wakes = recorded.events.iter().filter(|event| event.what == wake);
+                wakes.map(|event| event.time_ns / 10_000_000).collect()
+            };
+            let names = ["first", "orphan", "starter", "second", "child"];
+            assert_eq!(recorded.names.tasks, names, "{version}");
+            assert_eq!(woken_cs(0), [0, 1], "{version}");
+            assert_eq!(woken_cs(3), [2, 17, 32], "{version}");
+            let mut machine = Machine::new(&workload, &options, None);
+            machine.run(None).unwrap();
+            assert_eq!(machine.tasks.len(), 4, "{version}: nobody came in a place");
+        }
+    }
+
+    #[test]
+    fn more_than_may_live_at_once_end_the_run() {
+        let text = r#"
+            duration = "60s"
+            [[task]]
+            name = "parent"
+            program = [{ forever = [{ user = "1us" }, { fork = "child" }] }]
+            [[task]]
+            name = "child"
+            count = 0
+            program = [{ sleep = "1h" }]
+        "#;
+        let workload = cpumax_workload::parse(text, "births.toml").unwrap();
+        let options = Options { check: false, ..options("6.18") };
+        let failed = run(&workload, &options, None, None).unwrap_err();
+        let Error::TooManyLive { task, at_ns } = failed else { panic!("{failed}") };
+        assert_eq!(task, "child");
+        assert!((1_000_000_000..1_100_000_000).contains(&at_ns), "{at_ns}");
+    }
+}
