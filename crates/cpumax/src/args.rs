@@ -302,11 +302,12 @@ pub struct Reading {
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     pub recording: PathBuf,
     /// What recording one event cost the recorded thread, e.g. 400ns; taken off its CPU time
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost, default_value = "0ns")]
-    pub event_cost: u32,
+    /// [default: as the times between events tell]
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost)]
+    pub event_cost: Option<u32>,
     /// The same for each entry into and exit from a system call
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost, default_value = "0ns")]
-    pub syscall_cost: u32,
+    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost)]
+    pub syscall_cost: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -343,9 +344,13 @@ pub struct ReplayArgs {
     /// When it ended
     #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = time)]
     pub to: Option<u64>,
-    /// The limited threads' work costs so many times the CPU time that was recorded
+    /// The limited threads' work costs so many times the CPU time that was recorded, what the
+    /// recording itself took included
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_work: Option<f64>,
+    /// So many times the traffic: requests come, clients pause and clocks tick so much faster
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    pub scale_load: Option<f64>,
     /// How much less or more it may cost on another day
     #[arg(long, value_name = "LOW..HIGH", value_parser = work_range, default_value = "0.9..1.2")]
     pub work_range: WorkRange,

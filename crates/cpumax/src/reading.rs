@@ -9,7 +9,11 @@ use std::io;
 use std::path::Path;
 
 pub fn read(reading: &Reading) -> anyhow::Result<Recording> {
-    let event_cost = EventCost { syscall_ns: reading.syscall_cost, other_ns: reading.event_cost };
+    let told = reading.syscall_cost.is_some() || reading.event_cost.is_some();
+    let event_cost = told.then(|| EventCost {
+        syscall_ns: reading.syscall_cost.unwrap_or(0),
+        other_ns: reading.event_cost.unwrap_or(0),
+    });
     let options = Options { event_cost };
     if is_stdin(reading) {
         return Ok(Recording::read_text("standard input", io::stdin().lock(), options)?);
@@ -42,6 +46,16 @@ pub fn describe(reading: &Reading, summary: &Summary) -> String {
     );
     if let Some(kernel) = &summary.kernel {
         let _ = write!(text, ", Linux {}", escape::line(kernel));
+    }
+    let EventCost { syscall_ns, other_ns } = summary.event_cost;
+    if syscall_ns > 0 || other_ns > 0 {
+        let calls = if summary.has_syscalls {
+            format!(", {syscall_ns} ns each entry into and exit from a system call")
+        } else {
+            String::new()
+        };
+        let _ =
+            write!(text, "\nRecording an event cost {other_ns} ns{calls}: taken off CPU times.");
     }
     if !summary.has_syscalls {
         text.push_str(

@@ -14,7 +14,7 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
 use cpumax_recording::{Clock, Load, Loop, Recording, Selection, Selector, Service, Summary};
 use cpumax_workload::bounds::MAX_DURATION_NS;
-use cpumax_workload::{GroupIx, Workload, as_name};
+use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -57,6 +57,8 @@ pub struct Request {
     /// The limited threads' work costs so many times the CPU time that was recorded; `None`: as
     /// much, as far as that can be known.
     pub scale_work: Option<f64>,
+    /// So many times the traffic; `None`: as much as was recorded.
+    pub scale_load: Option<f64>,
     /// How much more or less it may cost on another day.
     pub work: WorkRange,
 }
@@ -115,6 +117,14 @@ struct Reading {
     doubt: &'static str,
 }
 
+impl Reading {
+    /// With so many times the traffic.
+    fn under(self, factor: f64) -> Result<Reading, Error> {
+        let workload = Arc::unwrap_or_clone(self.workload).scale_load(Tasks::All, factor)?;
+        Ok(Reading { workload: Arc::new(workload), ..self })
+    }
+}
+
 /// A recording made ready.
 #[derive(Debug)]
 pub struct Replay {
@@ -133,6 +143,7 @@ pub struct Replay {
     /// What was recorded, by the same measures as a run.
     recorded: Sample,
     scale: Option<f64>,
+    load: Option<f64>,
     work: WorkRange,
     service: Option<Service>,
 }
@@ -165,7 +176,14 @@ impl Replay {
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
         let window = request.window(requests.as_ref().unwrap_or(&load).window());
         selection.until_ns = Some(window.until_ns);
-        let (first, ..) = reading(name, recording, &selection)?;
+        let loaded = |selection: &Selection| -> Result<Reading, Error> {
+            let (reading, ..) = reading(name, recording, selection)?;
+            match request.scale_load {
+                Some(factor) => reading.under(factor),
+                None => Ok(reading),
+            }
+        };
+        let first = loaded(&selection)?;
         if request.limits.iter().any(|limit| limit.pod.is_some()) {
             change::above(&first.workload, group)?;
         }
@@ -174,14 +192,16 @@ impl Replay {
         if let Some(service) = service.as_ref().filter(|service| !service.sure) {
             let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
             let selection = Selection { clients: Some(other), ..selection.clone() };
-            let other = reading(name, recording, &selection)?.0;
+            let other = loaded(&selection)?;
             readings.push(Reading { doubt: OPEN_OR_CLOSED, ..other });
         }
         if selection.skip_late.is_empty() && recording.has_periodic(&selection) {
             let selection = Selection { skip_periodic: true, ..selection };
-            readings.push(reading(name, recording, &selection)?.0);
+            readings.push(loaded(&selection)?);
         }
         let used = load.within(window);
+        let recorded_ns = used.cpu_ns.saturating_add(used.cost_ns);
+        let with_cost = recorded_ns as f64 / used.cpu_ns.max(1) as f64;
         let (unit, latencies_ns) = match &requests {
             Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
             None => (Unit::Bursts, used.bursts_ns),
@@ -195,8 +215,9 @@ impl Replay {
             window,
             work_ns: used.cpu_ns,
             unit,
-            recorded: Sample::of_recording(used.cpu_ns, latencies_ns, window, unit),
-            scale: request.scale_work,
+            recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit),
+            scale: request.scale_work.map(|factor| factor * with_cost),
+            load: request.scale_load,
             work: request.work,
             service,
         };
@@ -264,6 +285,12 @@ impl Replay {
     /// When the load of the limited threads was there.
     pub fn window(&self) -> Window {
         self.window
+    }
+
+    /// The same in a run, in which more traffic comes in less time.
+    fn window_of_run(&self) -> Window {
+        let of_run = |ns: u64| (ns as f64 / self.load.unwrap_or(1.0)) as u64;
+        Window { from_ns: of_run(self.window.from_ns), until_ns: of_run(self.window.until_ns) }
     }
 
     /// What was recorded, told as a prediction is.

@@ -189,3 +189,87 @@ fn completes(program: &[Op], pc: usize) -> bool {
     });
     matches!(decides, Some(Op::Done))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::parse_kernels;
+    use crate::{Options, run, watch};
+    use cpumax_workload::{Workload, parse};
+
+    /// Ten times 6 ms of sleep and 4 ms of work, under a limit of a fifth of a CPU.
+    fn workload() -> Workload {
+        let text = r#"
+duration = "2s"
+[machine]
+cpus = 1
+timer_phase = "0ms"
+[[group]]
+path = "/limited"
+max = "2000 10000"
+[[task]]
+name = "worker"
+group = "/limited"
+program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true }] }]
+"#;
+        parse(text, "watch.toml").unwrap()
+    }
+
+    fn watched(with: Watch) -> (cpumax_outcome::Outcome, Watched) {
+        let kernel = parse_kernels("6.18").unwrap()[0];
+        watch(&workload(), &Options::new(kernel, 1), with, None, None).unwrap()
+    }
+
+    const ALL: Watch = Watch { group: 1, from_ns: 0, until_done: false, cost_ppm: COST_AS_IT_SAYS };
+
+    #[test]
+    fn a_group_that_is_watched_all_the_time_is_what_the_outcome_tells() {
+        let (outcome, seen) = watched(ALL);
+        let kernel = parse_kernels("6.18").unwrap()[0];
+        assert_eq!(outcome, run(&workload(), &Options::new(kernel, 1), None, None).unwrap());
+        let group = &outcome.groups["/limited"];
+        assert_eq!(seen.usage_ns / 1000, group.usage_usec);
+        assert_eq!(seen.nr_periods, group.nr_periods);
+        assert_eq!(seen.nr_throttled, group.nr_throttled);
+        assert_eq!(seen.latencies_ns.len() as u64, group.completions);
+        assert_eq!(seen.latencies_ns.iter().max(), Some(&group.latency_ns.max));
+        assert_eq!((seen.until_ns, seen.done), (2_000_000_000, true));
+        assert!(seen.under_way_ns.is_empty(), "{seen:?}");
+        assert!(group.nr_throttled > 0);
+    }
+
+    #[test]
+    fn a_run_ends_with_the_work_of_the_group() {
+        let (outcome, seen) = watched(Watch { until_done: true, ..ALL });
+        assert!(seen.done);
+        assert_eq!(seen.until_ns, outcome.tasks["worker"].finished_ns);
+        assert_eq!(seen.until_ns, outcome.simulated_ns);
+        assert_eq!(seen.usage_ns, 40_000_000);
+    }
+
+    #[test]
+    fn what_was_before_does_not_count() {
+        let (_, all) = watched(ALL);
+        let (_, late) = watched(Watch { from_ns: 50_000_000, ..ALL });
+        assert!(late.usage_ns < all.usage_ns && late.usage_ns > 0);
+        assert!(late.nr_periods < all.nr_periods && late.nr_throttled < all.nr_throttled);
+        assert!(late.latencies_ns.len() < all.latencies_ns.len());
+    }
+
+    #[test]
+    fn work_costs_what_it_is_told_to() {
+        let (outcome, seen) =
+            watched(Watch { until_done: true, cost_ppm: COST_AS_IT_SAYS / 2 * 3, ..ALL });
+        assert_eq!(seen.usage_ns, 60_000_000);
+        assert_eq!(outcome.tasks["worker"].usage_usec, 60_000);
+    }
+
+    #[test]
+    fn a_request_that_is_not_answered_by_the_end_is_seen() {
+        let kernel = parse_kernels("6.18").unwrap()[0];
+        let cut = workload().with_duration(8_000_000).unwrap();
+        let (_, seen) = watch(&cut, &Options::new(kernel, 1), ALL, None, None).unwrap();
+        assert_eq!(seen.under_way_ns, [2_000_000], "woken at 6 ms, at work for 4");
+        assert!(!seen.done && seen.latencies_ns.is_empty());
+    }
+}

@@ -150,4 +150,6 @@ pub(crate) enum Enough {
     Backwards { backwards: u64, events: u64, by_at_most_ns: u64 },
     /// More threads did something than there may be.
     Threads { most: usize },
+    /// Who takes them has seen what it came for.
+    Seen,
 }

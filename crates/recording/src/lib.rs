@@ -11,6 +11,7 @@
 
 mod build;
 mod classify;
+mod cost;
 mod defects;
 mod error;
 mod event;
@@ -27,6 +28,7 @@ mod timeline;
 mod tracepoint;
 
 pub use build::{Clock, Selection};
+pub use cost::EventCost;
 pub use defects::Defects;
 pub use error::Error;
 pub use load::{Load, Use, Window};
@@ -35,7 +37,6 @@ pub use requests::evidence::{Evidence, Loop};
 pub use requests::{Request, Service};
 pub use selector::Selector;
 pub use summary::{Summary, ThreadSummary, Waits};
-pub use timeline::EventCost;
 
 use defects::Defect;
 
@@ -53,5 +54,8 @@ fn refused(name: &str, enough: event::Enough) -> Error {
                  a shorter time"
             ),
         },
+        event::Enough::Seen => {
+            Error::Unsupported { name, what: "more than its first events".to_owned() }
+        }
     }
 }

@@ -31,6 +31,8 @@ pub struct Load {
     /// In order of their starts.
     bursts: Vec<Burst>,
     span_ns: u64,
+    /// CPU time that went into the recording, beside what is in the bursts, ns.
+    cost_ns: u64,
 }
 
 /// A thread works from a wakeup, or its birth, until it waits or ends.
@@ -48,6 +50,8 @@ struct Burst {
 pub struct Use {
     /// CPU time, ns.
     pub cpu_ns: u64,
+    /// CPU time beside that which went into the recording, ns.
+    pub cost_ns: u64,
     /// How long each burst that ended in it took, ns.
     pub bursts_ns: Vec<u64>,
 }
@@ -72,7 +76,9 @@ impl Recording {
             self.bursts_of(&self.threads[ix], &mut bursts);
         }
         bursts.sort_unstable_by_key(|burst| (burst.from_ns, burst.until_ns));
-        Load { bursts, span_ns: self.span_ns() }
+        let costs = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);
+        let cost_ns = costs.fold(0u64, |sum, (thread, _)| sum.saturating_add(thread.cost_ns));
+        Load { bursts, span_ns: self.span_ns(), cost_ns }
     }
 
     fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
@@ -116,7 +122,7 @@ impl Load {
         };
         let mut bursts: Vec<Burst> = service.requests.iter().map(burst).collect();
         bursts.sort_unstable_by_key(|burst| (burst.from_ns, burst.until_ns));
-        Load { bursts, span_ns }
+        Load { bursts, span_ns, cost_ns: 0 }
     }
 
     /// When it was there; the whole recording if it never was.
@@ -164,6 +170,10 @@ impl Load {
                 found.bursts_ns.push(burst.until_ns - burst.from_ns);
             }
         }
+        // Each part of the work has its share of what recording took.
+        let all_ns = self.bursts.iter().map(|burst| u128::from(burst.cpu_ns)).sum::<u128>().max(1);
+        let cost_ns = u128::from(self.cost_ns) * u128::from(found.cpu_ns) / all_ns;
+        found.cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
         found
     }
 
@@ -220,5 +230,69 @@ impl Burst {
         }
         let ns = u128::from(self.cpu_ns) * u128::from(inside_ns) / u128::from(length_ns);
         u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Bursts as (start, length, CPU time), ms, of a recording that takes so long, ms.
+    fn load(bursts: impl IntoIterator<Item = (u64, u64, u64)>, span: u64) -> Load {
+        let burst = |(from, length, cpu): (u64, u64, u64)| Burst {
+            from_ns: from * MS,
+            until_ns: (from + length) * MS,
+            cpu_ns: cpu * MS,
+            whole: true,
+        };
+        let mut bursts: Vec<Burst> = bursts.into_iter().map(burst).collect();
+        bursts.sort_unstable_by_key(|burst| burst.from_ns);
+        Load { bursts, span_ns: span * MS, cost_ns: 0 }
+    }
+
+    fn window(bursts: impl IntoIterator<Item = (u64, u64, u64)>, span: u64) -> (u64, u64) {
+        let Window { from_ns, until_ns } = load(bursts, span).window();
+        (from_ns / MS, until_ns / MS)
+    }
+
+    #[test]
+    fn edges_in_which_nothing_happens_do_not_count() {
+        let requests = || (0..800).map(|i| (400 + i * 10, 4, 3));
+        assert_eq!(window(requests(), 9_000), (400, 8_394));
+        // Housekeeping before, after and in between.
+        let blips = [(3, 1, 1), (8_900, 1, 1), (4_005, 1, 1)];
+        assert_eq!(window(requests().chain(blips), 9_000), (400, 8_394));
+    }
+
+    #[test]
+    fn the_start_of_its_processes_belongs_to_a_load() {
+        let slots = (0..80).map(|i| (500 + i * 100, 40, 30));
+        assert_eq!(window(slots.chain([(390, 30, 25)]), 9_000), (390, 8_440));
+    }
+
+    #[test]
+    fn a_load_with_pauses_is_one_load() {
+        let batches = [(1_000, 500, 500), (4_000, 500, 500), (7_000, 500, 500)];
+        assert_eq!(window(batches, 10_000), (1_000, 7_500));
+        assert_eq!(window([(2_000, 3_000, 3_000)], 10_000), (2_000, 5_000));
+    }
+
+    #[test]
+    fn where_there_is_no_load_all_of_the_recording_counts() {
+        assert_eq!(window([], 1_000), (0, 1_000));
+        assert_eq!(window([(3, 0, 0)], 1_000), (0, 1_000));
+        assert_eq!(load([], 0).window().length_ns(), 1);
+    }
+
+    #[test]
+    fn what_lies_across_an_edge_counts_in_part() {
+        let mut load = load([(0, 10, 10), (20, 10, 5), (40, 10, 10)], 100);
+        load.cost_ns = 5 * MS;
+        let used = load.within(Window { from_ns: 5 * MS, until_ns: 45 * MS });
+        assert_eq!(used.cpu_ns, 15 * MS);
+        assert_eq!(used.cost_ns, 3 * MS);
+        assert_eq!(used.bursts_ns, [10 * MS, 10 * MS]);
     }
 }

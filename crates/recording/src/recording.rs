@@ -1,10 +1,11 @@
 //! Finds out what kind of file it is, has it read, and keeps the result.
 
+use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::Machine;
 use crate::thread::{Edge, Io, Thread};
-use crate::timeline::{EventCost, Timeline};
+use crate::timeline::Timeline;
 use crate::{perf_data, perf_script};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,8 +20,9 @@ const READ_SIZE: usize = 1 << 18;
 /// How a recording is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What the recording itself cost; taken off the CPU time of the threads. Default: nothing.
-    pub event_cost: EventCost,
+    /// What the recording itself cost; taken off the CPU time of the threads. `None`: what the
+    /// times between its events tell, where it is a file.
+    pub event_cost: Option<EventCost>,
 }
 
 /// What happened on a machine, by thread.
@@ -44,6 +46,7 @@ pub struct Recording {
     pub(crate) has_syscalls: bool,
     pub(crate) has_runtime: bool,
     pub(crate) has_context: bool,
+    pub(crate) cost: EventCost,
 }
 
 impl Recording {
@@ -84,12 +87,22 @@ impl Recording {
     ) -> Result<Recording, Error> {
         let start = start_of(&mut file).map_err(|e| io_error(name, e))?;
         file.seek(SeekFrom::Start(0)).map_err(|e| io_error(name, e))?;
-        if perf_data::is_perf_data(&start) {
-            return assemble(name, options, |sink| perf_data::read(name, file, sink));
+        let is_perf_data = perf_data::is_perf_data(&start);
+        if !is_perf_data {
+            check_text(name, &start)?;
         }
-        check_text(name, &start)?;
+        let cost = if let Some(cost) = options.event_cost {
+            cost
+        } else {
+            let cost = probe(name, &mut file, is_perf_data);
+            file.seek(SeekFrom::Start(0)).map_err(|e| io_error(name, e))?;
+            cost
+        };
+        if is_perf_data {
+            return assemble(name, cost, |sink| perf_data::read(name, file, sink));
+        }
         let file = BufReader::with_capacity(READ_SIZE, file);
-        assemble(name, options, |sink| perf_script::read(name, file, sink))
+        assemble(name, cost, |sink| perf_script::read(name, file, sink))
     }
 
     /// Reads the output of `perf script`, for example from a pipe. `name` is for messages.
@@ -112,7 +125,8 @@ impl Recording {
             });
         }
         check_text(name, &start[..start.len().min(START_SIZE)])?;
-        assemble(name, options, |sink| perf_script::read(name, file, sink))
+        let cost = options.event_cost.unwrap_or_default();
+        assemble(name, cost, |sink| perf_script::read(name, file, sink))
     }
 
     /// Length of the recording, first event to last, ns.
@@ -140,12 +154,28 @@ impl Recording {
     }
 }
 
+/// What recording an event cost. Whatever is wrong with the file is told when it is read.
+fn probe(name: &str, file: &mut (impl Read + Seek), is_perf_data: bool) -> EventCost {
+    let mut probe = Probe::new();
+    let read = || {
+        if is_perf_data {
+            perf_data::read(name, file, &mut probe)
+        } else {
+            perf_script::read(name, BufReader::with_capacity(READ_SIZE, file), &mut probe)
+        }
+    };
+    match panic::catch_unwind(AssertUnwindSafe(read)) {
+        Ok(_) => probe.cost(),
+        Err(_) => EventCost::default(),
+    }
+}
+
 fn assemble(
     name: &str,
-    options: Options,
+    cost: EventCost,
     read: impl FnOnce(&mut Timeline) -> Result<(), Error>,
 ) -> Result<Recording, Error> {
-    let mut timeline = Timeline::new(options.event_cost);
+    let mut timeline = Timeline::new(cost);
     // The guards before it leave no known way for the perf.data crate to panic; should there be
     // another, the file is at fault and not the caller.
     let result = panic::catch_unwind(AssertUnwindSafe(|| read(&mut timeline)));
@@ -173,6 +203,7 @@ fn assemble(
         has_syscalls: timeline.has_syscalls,
         has_runtime: timeline.has_runtime,
         has_context: timeline.has_context,
+        cost,
     })
 }
 

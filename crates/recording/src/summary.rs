@@ -1,5 +1,6 @@
 //! What is in a recording, for people.
 
+use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::recording::Recording;
 
@@ -23,6 +24,8 @@ pub struct Summary {
     pub has_runtime: bool,
     /// Whether the file tells wakeups by interrupts from those by threads.
     pub has_context: bool,
+    /// What recording an event cost the thread it is of, as it was taken off their CPU time.
+    pub event_cost: EventCost,
     /// CPU time of all threads that are in the workload, ns.
     pub runtime_ns: u64,
     /// Wall time on a CPU that was not charged to the thread on it: interrupts, stolen time, ns.
@@ -128,6 +131,7 @@ impl Recording {
             has_syscalls: self.has_syscalls,
             has_runtime: self.has_runtime,
             has_context: self.has_context,
+            event_cost: self.cost,
             runtime_ns: sum(threads.iter().map(|thread| thread.runtime_ns)),
             uncharged_ns: wall_ns.saturating_sub(charged_ns),
             recorder_ns: sum(perf.map(|thread| thread.runtime_ns)),

@@ -31,6 +31,8 @@ pub(crate) struct Thread {
     pub doubtful_waits: Vec<u32>,
     /// CPU time in all.
     pub runtime_ns: u64,
+    /// What of that was taken off, as it went into the recording.
+    pub cost_ns: u64,
     /// Wall time on a CPU.
     pub wall_ns: u64,
     /// When it left a CPU last, on the clock of the recording.
@@ -153,6 +155,7 @@ impl Thread {
             merged_waits: 0,
             doubtful_waits: Vec::new(),
             runtime_ns: 0,
+            cost_ns: 0,
             wall_ns: 0,
             last_ns: 0,
             starts_in_kernel: None,
@@ -171,6 +174,7 @@ impl Thread {
     pub fn forget(&mut self) -> Vec<Wait> {
         self.steps.clear();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
+        self.cost_ns = 0;
         (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
         self.doubtful_waits = Vec::new();
         self.starts_in_kernel = None;
@@ -179,7 +183,9 @@ impl Thread {
 
     /// Executes for `ns`, of which up to `cost_ns` went into the recording of events.
     pub fn run(&mut self, ns: u64, cost_ns: u32) {
-        let ns = ns.saturating_sub(u64::from(cost_ns));
+        let cost_ns = u64::from(cost_ns).min(ns);
+        self.cost_ns = self.cost_ns.saturating_add(cost_ns);
+        let ns = ns - cost_ns;
         if ns == 0 {
             return;
         }

@@ -8,6 +8,7 @@
 //! the context.
 
 use crate::Defect;
+use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
 use crate::syscalls::{Abi, Hint};
@@ -27,22 +28,12 @@ use on_cpu::OnCpu;
 use waker::Cpu;
 
 /// CPUs beyond this are taken for damage, not for hardware.
-const CPUS_MAX: u32 = 4096;
+pub(crate) const CPUS_MAX: u32 = 4096;
 /// Most threads that do something. A replay takes up to 6 kB for each.
 const THREADS_MAX: usize = 1 << 16;
 /// So many steps backwards are forgiven, and one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
-
-/// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows
-/// it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EventCost {
-    /// For entry into and for exit from a system call, each.
-    pub syscall_ns: u32,
-    /// For every other event.
-    pub other_ns: u32,
-}
 
 /// The assembly under way.
 #[derive(Debug, Default)]

@@ -72,6 +72,7 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
         from_ns: args.from,
         until_ns: args.to,
         scale_work: args.scale_work,
+        scale_load: args.scale_load,
         work: args.work_range,
     })
 }
@@ -88,7 +89,7 @@ pub fn limited(recording: &Path, set: &str) -> Result<Workload, Failure> {
     let limit = limit(set)?;
     let request = Request { limits: vec![limit.clone()], ..Request::default() };
     request.limited_group().map_err(Failure::of)?;
-    let reading = Reading { recording: recording.to_owned(), event_cost: 0, syscall_cost: 0 };
+    let reading = Reading { recording: recording.to_owned(), event_cost: None, syscall_cost: None };
     let recording = reading::read(&reading)?;
     let replay = Replay::new(&reading::name(&reading), &recording, &request);
     let replay = replay.map_err(Failure::of)?;

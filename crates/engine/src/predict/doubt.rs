@@ -101,10 +101,73 @@ impl Doubts {
 /// Where in the period its timer fires in this run: evenly spread over the runs, from a start that
 /// the seed gives.
 fn phase_ns(seed: u64, at: u64, period_ns: u64) -> u64 {
-    let turns_ppm = seed.wrapping_add(at).wrapping_mul(GOLDEN_PPM) % 1_000_000;
+    let turns_ppm = (seed % 1_000_000 + at) * GOLDEN_PPM % 1_000_000;
     (u128::from(period_ns) * u128::from(turns_ppm) / 1_000_000) as u64
 }
 
 fn ppm(factor: f64) -> u32 {
     (factor * f64::from(COST_AS_IT_SAYS)).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOUBTS: Doubts = Doubts { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
+
+    /// Of all runs of a limit: first and others.
+    fn all(doubts: &Doubts, throttled_percent: f64) -> Vec<Doubt> {
+        let period_ns = Some(100_000_000);
+        let first = doubts.first(period_ns);
+        let is_likely = doubts.is_likely(period_ns, throttled_percent);
+        let others = doubts.others(period_ns, throttled_percent);
+        std::iter::once(Doubt { likely: is_likely, ..first }).chain(others).collect()
+    }
+
+    fn costs(runs: &[Doubt], likely: bool) -> Vec<u32> {
+        let mut costs: Vec<u32> =
+            runs.iter().filter(|run| run.likely == likely).map(|run| run.cost_ppm).collect();
+        costs.dedup();
+        costs
+    }
+
+    #[test]
+    fn work_that_is_stopped_again_and_again_costs_more() {
+        let often = all(&DOUBTS, 99.0);
+        assert_eq!(costs(&often, true), [1_060_000]);
+        assert_eq!(costs(&often, false), [954_000, 1_272_000]);
+        let seldom = all(&DOUBTS, 3.0);
+        assert_eq!(costs(&seldom, true), [1_000_000]);
+        assert_eq!(costs(&seldom, false), [1_060_000, 900_000, 1_200_000]);
+        for runs in [often, seldom] {
+            assert_eq!(runs.iter().filter(|run| run.likely).count(), LIKELY);
+        }
+    }
+
+    #[test]
+    fn who_says_what_work_costs_is_believed() {
+        let told = Doubts { scale: Some(1.3), ..DOUBTS };
+        for throttled_percent in [0.0, 100.0] {
+            let runs = all(&told, throttled_percent);
+            assert_eq!(costs(&runs, true), [1_300_000]);
+            assert_eq!(costs(&runs, false), [1_170_000, 1_560_000]);
+        }
+    }
+
+    #[test]
+    fn periods_begin_at_places_that_lie_evenly() {
+        for seed in [1, 7, u64::MAX] {
+            let mut phases: Vec<u64> = (0..11).map(|at| phase_ns(seed, at, 1_100)).collect();
+            phases.sort_unstable();
+            let mut gaps = phases.windows(2).map(|pair| pair[1] - pair[0]);
+            assert!(gaps.all(|gap| (30..=170).contains(&gap)), "{phases:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_only_the_work_is_doubted() {
+        assert_eq!(DOUBTS.first(None).cost_ppm, 1_000_000);
+        assert!(DOUBTS.is_likely(None, 0.0));
+        assert_eq!(costs(&DOUBTS.others(None, 0.0), false), [900_000, 1_200_000]);
+    }
 }

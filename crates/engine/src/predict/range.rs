@@ -21,8 +21,8 @@ impl<T: Copy + PartialOrd> Ranged<T> {
         Ranged { value, low: value, high: value }
     }
 
-    /// The median of the likely ones, between the least and the most of all; `None` where one run
-    /// has none.
+    /// The median of the likely ones, between the least and the most of all, or, of many, between
+    /// the second least and the second most; `None` where one run has none.
     fn of(samples: &[(Sample, bool)], number: impl Fn(&Sample) -> Option<T>) -> Option<Ranged<T>> {
         let mut all = Vec::new();
         let mut likely = Vec::new();
@@ -37,7 +37,14 @@ impl<T: Copy + PartialOrd> Ranged<T> {
         all.sort_by(order);
         likely.sort_by(order);
         let value = *likely.get(likely.len() / 2)?;
-        Some(Ranged { value, low: *all.first()?, high: *all.last()? })
+        let left_out = usize::from(all.len() >= MANY);
+        let low = *all.get(left_out)?;
+        let high = *all.get(all.len() - 1 - left_out)?;
+        Some(Ranged {
+            value,
+            low: if value < low { value } else { low },
+            high: if value > high { value } else { high },
+        })
     }
 }
 
@@ -100,6 +107,8 @@ impl Prediction {
     }
 }
 
+/// The least and the most of so many runs are left out of a range.
+const MANY: usize = 9;
 /// By such a share two latencies may differ and be as good as the same.
 const BEYOND: f64 = 0.2;
 
@@ -126,3 +135,76 @@ fn doubtful(prediction: &Prediction) -> Option<String> {
 /// Where the share of throttled periods differs by more points of a hundred than this, everything
 /// else does too.
 const MOST_POINTS: f64 = 40.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(cpus: f64, throttled_percent: f64, p50: u64) -> Sample {
+        Sample {
+            cpus,
+            throttled_percent: Some(throttled_percent),
+            latency_ns: Some([p50, 2 * p50, 3 * p50]),
+            takes_ns: Some(7),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn the_value_is_of_the_likely_ones_and_the_range_of_all() {
+        let samples = [
+            (sample(0.5, 90.0, 30), true),
+            (sample(0.4, 95.0, 20), true),
+            (sample(0.6, 99.0, 40), true),
+            (sample(0.2, 80.0, 10), false),
+        ];
+        let told = predict(&samples, Unit::Bursts);
+        assert_eq!(told.cpus, Some(Ranged { value: 0.5, low: 0.2, high: 0.6 }));
+        let latency = told.request_latency_ns.unwrap();
+        assert_eq!(latency.p99, Ranged { value: 90, low: 30, high: 120 });
+        assert_eq!(told.requests_per_second, None);
+        assert_eq!(told.work_takes_ns, Some(Ranged { value: 7, low: 7, high: 7 }));
+        assert!(told.predictable && told.why_not.is_none());
+    }
+
+    #[test]
+    fn one_odd_run_of_many_makes_no_range() {
+        let samples: Vec<_> = (0..11).map(|n| (sample(0.5, 90.0, 30 + n), n == 5)).collect();
+        let p50 = predict(&samples, Unit::Bursts).request_latency_ns.unwrap().p50;
+        assert_eq!(p50, Ranged { value: 35, low: 31, high: 39 });
+        let odd: Vec<_> = (0..11).map(|n| (sample(0.5, 90.0, 30 + n), n == 0)).collect();
+        let p50 = predict(&odd, Unit::Bursts).request_latency_ns.unwrap().p50;
+        assert_eq!(p50, Ranged { value: 30, low: 30, high: 39 });
+    }
+
+    #[test]
+    fn work_that_is_not_done_in_some_run_has_no_end() {
+        let open = Sample { takes_ns: None, ..sample(0.5, 90.0, 30) };
+        let told = predict(&[(sample(0.5, 90.0, 30), true), (open, false)], Unit::Bursts);
+        assert_eq!(told.work_takes_ns, None);
+    }
+
+    #[test]
+    fn a_limit_near_what_the_load_asks_for_is_no_prediction() {
+        let samples = [(sample(0.5, 30.0, 30), true), (sample(0.5, 95.0, 90), false)];
+        let told = predict(&samples, Unit::Bursts);
+        assert!(!told.predictable);
+        let why_not = told.why_not.unwrap();
+        assert!(why_not.contains("between 30 and 95 % of its periods"), "{why_not}");
+    }
+
+    #[test]
+    fn what_may_be_one_or_the_other_is_told_as_both() {
+        let one = [(sample(0.5, 90.0, 1_000), true), (sample(0.5, 91.0, 1_100), false)];
+        let of = |p50| predict(&[(sample(0.4, 95.0, p50), true)], Unit::Bursts);
+        let mut same = predict(&one, Unit::Bursts);
+        same.or_else(&of(1_150), "skips");
+        assert!(same.predictable, "{same:?}");
+        let mut differs = predict(&one, Unit::Bursts);
+        differs.or_else(&of(20), "skips");
+        assert_eq!(differs.why_not.as_deref(), Some("skips"));
+        let p50 = differs.request_latency_ns.unwrap().p50;
+        assert_eq!(p50, Ranged { value: 1_000, low: 20, high: 1_100 });
+        assert_eq!(differs.cpus, Some(Ranged { value: 0.5, low: 0.4, high: 0.5 }));
+    }
+}

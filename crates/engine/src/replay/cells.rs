@@ -90,7 +90,7 @@ impl Replay {
         for ((at, reading, doubt), report) in asked.into_iter().zip(done) {
             let Some(watched) = report.watched else { continue };
             let outcome = report.outcome;
-            let sample = Sample::of_run(watched, self.window.from_ns, self.unit);
+            let sample = Sample::of_run(watched, self.window_of_run().from_ns, self.unit);
             cells[at].samples.resize(cells[at].samples.len().max(reading + 1), Vec::new());
             cells[at].samples[reading].push((sample, doubt.likely));
             cells[at].outcome.get_or_insert(outcome);
@@ -103,7 +103,7 @@ impl Replay {
         let mut what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
         what_if.phase_ns = limit.period_ns().map(|_| doubt.phase_ns);
         if reading.lasts {
-            what_if.duration_ns = self.window.until_ns.max(1);
+            what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
         Job {
             workload: Arc::clone(&reading.workload),
@@ -113,7 +113,7 @@ impl Replay {
             seed: doubt.seed,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
-                from_ns: self.window.from_ns,
+                from_ns: self.window_of_run().from_ns,
                 until_done: !reading.lasts,
                 cost_ppm: doubt.cost_ppm,
             }),
@@ -137,7 +137,7 @@ impl Replay {
                 limit: cell.limit.clone(),
                 lacks: cell.lacks,
                 group: self.path().to_owned(),
-                window: self.window,
+                window: self.window_of_run(),
                 lasts: self.readings[0].lasts,
                 slowdown,
                 prediction,

@@ -212,7 +212,7 @@ fn the_cost_of_recording_is_taken_off() {
     script.enter(10, 0, "job/1", "39 (0, 0, 0, 0, 0, 0)").exit(13, 0, "job/1");
     script.switch(20, 0, "job/1", "X", IDLE);
     let event_cost = EventCost { syscall_ns: 500, other_ns: 2_000 };
-    let options = Options { event_cost };
+    let options = Options { event_cost: Some(event_cost) };
     let recording = Recording::read_bytes("test", script.text.as_bytes(), options).unwrap();
     let workload = recording.workload(&Selection::default()).unwrap();
     let ns = |op: Op| match op {
