@@ -240,7 +240,7 @@ fn join_parts(bursts: &mut [Burst]) {
                 last = Some((at, work_ns - end.0));
             }
             (_, _, Some((before, since_ns))) => {
-                last = Some((before, since_ns.saturating_add(work_ns)))
+                last = Some((before, since_ns.saturating_add(work_ns)));
             }
             _ => {}
         }
