@@ -3,7 +3,7 @@
 use crate::alike::Alike;
 use crate::world::{Answer, Run};
 use cpumax_outcome::trace::Recorded;
-use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, worst};
+use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, stands_for, worst};
 use cpumax_workload::Workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -234,7 +234,7 @@ fn tolerances(workload: &Workload, mode: Mode, first: &Run) -> Tolerances {
 }
 
 fn measured(run: &Run, deviation: &Deviation) -> bool {
-    !run.not_measured.iter().any(|name| names(name, &deviation.path))
+    !run.not_measured.iter().any(|name| stands_for(name, &deviation.path))
 }
 
 /// Every number of a run held against the same in others: as far off as the nearest of these, and
@@ -260,19 +260,6 @@ fn compare_all(
         }
     }
     nearest
-}
-
-/// Whether a name that a world gives for what it does not measure means this number: the path
-/// itself, the path of what it is in, or either with `*` for one group or kind of task.
-pub fn names(name: &str, path: &str) -> bool {
-    let Some((before, after)) = name.split_once('*') else {
-        return path
-            .strip_prefix(name)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    };
-    let rest = path.strip_prefix(before);
-    // Names of groups and tasks may have dots in them: the end of the path decides.
-    rest.is_some_and(|rest| after.is_empty() || rest.ends_with(after))
 }
 
 fn failed(world: &str, reason: &str) -> Verdict {
@@ -365,17 +352,5 @@ mod tests {
         failed.verdict = Verdict::Failed("it hung".to_owned());
         let runs = vec![used_by_reference(100_000), failed.clone(), used_by_reference(100_000)];
         assert_eq!(Cell::median(runs), Some(failed));
-    }
-
-    #[test]
-    fn what_is_not_measured_may_be_one_number_or_many() {
-        let path = "groups./a.b.throttled_usec";
-        for name in [path, "groups", "groups.*.throttled_usec", "groups.*"] {
-            assert!(names(name, path), "{name}");
-        }
-        for name in ["group", "tasks.*.usage_usec", "groups.*.usage_usec", "groups./a.b.throttled"]
-        {
-            assert!(!names(name, path), "{name}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The same workloads in two worlds, held against each other ([`matrix`]), and the search for
+//! The same workloads in two worlds, held against each other ([`Comparison`]), and the search for
 //! workloads on which the two differ ([`search`]).
 //!
 //! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real
@@ -7,6 +7,7 @@
 
 pub mod alike;
 pub mod cell;
+pub mod comparison;
 pub mod follow;
 pub mod found;
 pub mod matrix;
@@ -17,4 +18,5 @@ pub mod world;
 pub mod worlds;
 
 pub use cell::{Cell, Verdict};
+pub use comparison::{Comparison, Matrix, MatrixCell, Pairing, Tally};
 pub use world::{Answer, Error, Job, Model, Run, World};

@@ -11,6 +11,7 @@ pub use log::{Line, Log};
 use crate::cell::{Cell, Mode, Verdict};
 use crate::matrix::{Noisy, Pair, column};
 use crate::world::{Error, World};
+use cpumax_engine::NamedKernel;
 use cpumax_limit::Limit;
 use cpumax_outcome::{Deviation, Field};
 use cpumax_workload::random;
@@ -95,6 +96,54 @@ pub struct Kind {
     pub reference_has_more: bool,
     /// Whether it goes away with all limits: it is not about who is served first.
     pub needs_limits: bool,
+}
+
+/// Preemption that both kernels have: their own if that is the same, else the one that all have.
+pub fn level_of_both(one: &NamedKernel, other: &NamedKernel) -> Preempt {
+    let [own, of_other] = [one, other].map(|asked| asked.kernel.rules.preempt);
+    let has_real_time = [one, other].iter().any(|asked| asked.name.ends_with("-rt"));
+    if own == of_other && !has_real_time { own } else { Preempt::Full }
+}
+
+/// What came of the cases so far.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    /// Cases that were run, or had been in an earlier search.
+    pub cases: u64,
+    /// Of these, on which the two worlds differ.
+    pub disagreed: u64,
+    /// Why others could not be run, and how many.
+    pub refused: BTreeMap<String, u64>,
+    /// Why others did not come to their end, and how many.
+    pub failed: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn count(&mut self, line: &Line) {
+        self.cases += 1;
+        self.disagreed += u64::from(line.kind.is_some());
+        if let Some(reason) = &line.reason {
+            let counts = if line.refused { &mut self.refused } else { &mut self.failed };
+            *counts.entry(reason.clone()).or_default() += 1;
+        }
+    }
+
+    /// There were cases, and all of them were refused or failed.
+    pub fn has_run_none(&self) -> bool {
+        let not_run: u64 = self.refused.values().chain(self.failed.values()).sum();
+        self.cases > 0 && not_run == self.cases
+    }
+
+    /// Why cases were not run, one line for each reason.
+    pub fn reasons(&self) -> impl Iterator<Item = String> {
+        let all = [(&self.refused, "could not be run"), (&self.failed, "failed")];
+        let of = |(counts, what)| {
+            let told = move |(reason, count)| format!("{count} {what}: {reason}");
+            BTreeMap::iter(counts).map(told)
+        };
+        all.into_iter().flat_map(of)
+    }
 }
 
 /// The workload of a case.

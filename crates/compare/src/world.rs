@@ -80,6 +80,9 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// A kernel that cannot be run.
+    #[error(transparent)]
+    Engine(cpumax_engine::Error),
     /// A file of a search that cannot be read or written.
     #[error("{path}: {reason}")]
     File {

@@ -1,7 +1,9 @@
 //! The search finds, without being told where to look, what is known to differ between kernels.
 
 use cpumax_compare::matrix::Noisy;
-use cpumax_compare::search::{Between, Event, Found, Log, Plan, search, workload};
+use cpumax_compare::search::{
+    Between, Counts, Event, Found, Line, Log, Plan, level_of_both, search, workload,
+};
 use cpumax_compare::world::{Answer, Each, Job};
 use cpumax_compare::{Error, Model, World, found};
 use cpumax_machine::kernel::parse_kernels;
@@ -236,4 +238,39 @@ fn each_case_is_noted_as_it_is_done() {
 #[test]
 fn worlds_have_names() {
     assert_eq!(model("6.18.3").label(), "model 6.18");
+}
+
+#[test]
+fn two_kernels_run_with_a_preemption_that_both_have() {
+    let of = |list: &str| {
+        let kernels = cpumax_engine::kernels::fetched(list).unwrap().kernels;
+        level_of_both(&kernels[0], &kernels[1])
+    };
+    assert_eq!(of("6.1,6.12"), Preempt::Voluntary);
+    assert_eq!(of("6.18,7.3"), Preempt::Lazy);
+    assert_eq!(of("6.12,6.18"), Preempt::Full);
+    assert_eq!(of("6.12,6.12-rt"), Preempt::Full);
+}
+
+#[test]
+fn what_came_of_cases_is_counted() {
+    let line = |case, reason: Option<&str>, refused| Line {
+        case,
+        ratio: None,
+        kind: None,
+        path: None,
+        reason: reason.map(str::to_owned),
+        refused,
+        kept: false,
+    };
+    let mut counts = Counts::default();
+    assert!(!counts.has_run_none(), "there was none");
+    counts.count(&line(1, Some("it needs 8 CPUs"), true));
+    counts.count(&line(2, Some("it hung"), false));
+    counts.count(&line(3, Some("it needs 8 CPUs"), true));
+    assert!(counts.has_run_none());
+    let reasons: Vec<String> = counts.reasons().collect();
+    assert_eq!(reasons, ["2 could not be run: it needs 8 CPUs", "1 failed: it hung"]);
+    counts.count(&line(4, None, false));
+    assert!(!counts.has_run_none() && counts.cases == 4 && counts.disagreed == 0);
 }

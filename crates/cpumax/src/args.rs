@@ -1,6 +1,6 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
-mod values;
+pub mod values;
 
 pub use values::Seeds;
 

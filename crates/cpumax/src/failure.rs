@@ -58,6 +58,9 @@ impl Failure {
             Of::NoThread { patterns } => anyhow!(
                 "no recorded thread matches --group {patterns}: `cpumax inspect` lists them"
             ),
+            Of::NotExact { workload, cpus } => anyhow!(
+                "{workload} has {cpus} CPUs, and --mode exact is for one: use --mode parallel"
+            ),
             Of::NotInGroup { .. } => {
                 anyhow!("{error}: `cpumax inspect` lists the groups")
             }

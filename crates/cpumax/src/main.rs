@@ -6,12 +6,9 @@ mod args;
 mod command;
 mod failure;
 mod interrupt;
-mod json;
 mod output;
 mod reading;
-mod result_file;
 mod runs;
-mod verdicts;
 mod worlds;
 
 use clap::Parser;

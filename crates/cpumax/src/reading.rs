@@ -1,10 +1,7 @@
 //! A recording read from the command line.
 
 use crate::args::Reading;
-use crate::output;
-use cpumax_recording::{EventCost, Options, Recording, Summary};
-use cpumax_report::{duration, escape};
-use std::fmt::Write;
+use cpumax_recording::{EventCost, Options, Recording};
 use std::io;
 use std::path::Path;
 
@@ -32,35 +29,4 @@ pub fn name(reading: &Reading) -> String {
     }
     let name = reading.recording.file_name().unwrap_or(reading.recording.as_os_str());
     name.to_string_lossy().into_owned()
-}
-
-/// What kind of recording it is, in some lines.
-pub fn describe(reading: &Reading, summary: &Summary) -> String {
-    let mut text = format!(
-        "{}: {} on {} CPUs, {} events, {} threads",
-        escape::line(&name(reading)),
-        duration(summary.span_ns),
-        summary.cpus,
-        summary.events,
-        summary.threads.len()
-    );
-    if let Some(kernel) = &summary.kernel {
-        let _ = write!(text, ", Linux {}", escape::line(kernel));
-    }
-    let EventCost { syscall_ns, other_ns } = summary.event_cost;
-    if syscall_ns > 0 || other_ns > 0 {
-        let calls = if summary.has_syscalls {
-            format!(", {syscall_ns} ns each entry into and exit from a system call")
-        } else {
-            String::new()
-        };
-        let _ =
-            write!(text, "\nRecording an event cost {other_ns} ns{calls}: taken off CPU times.");
-    }
-    if !summary.has_syscalls {
-        text.push_str(
-            "\nNo system calls were recorded: all CPU time of threads counts as user mode.",
-        );
-    }
-    text.lines().map(output::wrapped).collect::<Vec<_>>().join("\n")
 }

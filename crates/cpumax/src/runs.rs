@@ -1,54 +1,16 @@
-//! What the terminal has to do with runs: progress is drawn, Ctrl-C stops them, their events go into
-//! files.
+//! What the terminal has to do with runs: progress is drawn, and Ctrl-C stops them.
 
 use crate::interrupt;
 use crate::output;
-use crate::result_file::ResultFile;
-use anyhow::Context;
 use cpumax_engine::{Job, Step, Traced, Watch};
-use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
-use cpumax_report::ChromeTrace;
+use cpumax_report::TraceFiles;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
-use std::io::BufWriter;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shorter waits are not worth a progress bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
-
-/// A trace and the file it will be in.
-struct Trace {
-    events: ChromeTrace,
-    file: ResultFile,
-}
-
-impl Trace {
-    /// Sees that the file can be written.
-    fn create(path: &Path) -> anyhow::Result<Trace> {
-        let file = ResultFile::create(path)?;
-        let events = ChromeTrace::new().context("cannot make a temporary file for the trace")?;
-        Ok(Trace { events, file })
-    }
-}
-
-impl TraceSink for Trace {
-    fn event(&mut self, event: TraceEvent) {
-        self.events.event(event);
-    }
-
-    fn names(&mut self, names: Names) {
-        self.events.names(names);
-    }
-}
-
-impl cpumax_engine::Trace for Trace {
-    fn done(self: Box<Self>) -> Result<(), cpumax_engine::OtherError> {
-        let Trace { events, file } = *self;
-        Ok(file.write(|out| events.write(BufWriter::new(out)).map(drop).map_err(Into::into))?)
-    }
-}
 
 /// Watches runs as long as it lives: how far they have come is drawn, of the model all together by
 /// simulated time, of real kernels each by itself.
@@ -62,18 +24,18 @@ pub struct Terminal {
     /// Whether real kernels run.
     real: bool,
     /// Where the events of each run go.
-    traces: Vec<Option<PathBuf>>,
+    traces: TraceFiles,
     _watched: interrupt::Watched,
 }
 
 impl Terminal {
     /// Of runs of the model, whose events go nowhere.
     pub fn new() -> Terminal {
-        Terminal::tracing(Vec::new(), false)
+        Terminal::tracing(TraceFiles::default(), false)
     }
 
     /// Of runs whose events go into these files, if anywhere.
-    pub fn tracing(traces: Vec<Option<PathBuf>>, real: bool) -> Terminal {
+    pub fn tracing(traces: TraceFiles, real: bool) -> Terminal {
         Terminal {
             started: Instant::now(),
             shown: AtomicBool::new(false),
@@ -141,8 +103,7 @@ impl Watch for Terminal {
     }
 
     fn trace(&self, job: usize) -> Traced {
-        let Some(path) = self.traces.get(job).and_then(Option::as_deref) else { return Ok(None) };
-        Ok(Some(Box::new(Trace::create(path)?)))
+        self.traces.open(job)
     }
 }
 

@@ -2,8 +2,12 @@
 
 use crate::args::WorldName;
 use crate::failure::Failure;
-use crate::output;
+use crate::{interrupt, output};
+use anyhow::anyhow;
+use cpumax_compare::cell::Mode;
+use cpumax_compare::worlds::How;
 use cpumax_engine::{NamedKernel, kernels as lists};
+use std::path::Path;
 
 /// The kernels a list names, in that world.
 pub fn kernels(list: &str, on: WorldName) -> Result<Vec<NamedKernel>, Failure> {
@@ -30,7 +34,30 @@ pub fn one(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failu
     let mut kernels = kernels(list, on)?;
     match (kernels.pop(), kernels.is_empty()) {
         (Some(kernel), true) => Ok(kernel),
-        _ => Err(anyhow::anyhow!("{option} takes one kernel").into()),
+        _ => Err(anyhow!("{option} takes one kernel").into()),
+    }
+}
+
+/// The kernel that others are held against, if not their own models.
+pub fn against(list: Option<&str>, on: WorldName) -> Result<Option<NamedKernel>, Failure> {
+    match list {
+        Some(list) => Ok(Some(one(list, on, "--against")?)),
+        None if on == WorldName::Model => {
+            let what = "the model would be compared with itself";
+            Err(anyhow!("{what}: give another kernel with --against").into())
+        }
+        None => Ok(None),
+    }
+}
+
+/// How worlds run what they are given: one CPU, or several side by side.
+pub fn how(on: WorldName, parallel: bool, jobs: Option<u16>, kept: Option<&Path>) -> How<'_> {
+    How {
+        real: on == WorldName::Vm,
+        mode: if parallel { Mode::Parallel } else { Mode::Exact },
+        side_by_side: jobs.map(usize::from),
+        kept,
+        stop: interrupt::requested,
     }
 }
 
@@ -38,6 +65,7 @@ pub fn one(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failu
 pub fn failure(error: cpumax_compare::Error) -> Failure {
     match error {
         cpumax_compare::Error::Interrupted => Failure::Interrupted,
+        cpumax_compare::Error::Engine(error) => Failure::of(error),
         other => Failure::Input(other.into()),
     }
 }

@@ -140,6 +140,25 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// Nobody answers for the scheduler.
+    #[error("{socket}: no scheduler answers there; `cpumax sched` starts one")]
+    NoScheduler {
+        /// Where it was asked.
+        socket: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What answers is not the scheduler.
+    #[error("{socket}: not an answer of scx_cpumax")]
+    NotTheScheduler {
+        /// Where it was asked.
+        socket: String,
+        /// What is wrong with the answer.
+        source: serde_json::Error,
+    },
+    /// A recording that cannot be read.
+    #[error(transparent)]
+    Recording(#[from] cpumax_recording::Error),
     /// What is no scenario: what it is instead, or what may have been meant.
     #[error("{0}")]
     Scenario(String),

@@ -2,9 +2,14 @@
 
 use crate::error::Error;
 use crate::job::NamedKernel;
-use cpumax_lab::cache::Cache;
+use cpumax_lab::cache::{self, Cache};
 use cpumax_lab::catalog;
-use cpumax_machine::kernel::{self, Kernel};
+use cpumax_lab::config::Config;
+use cpumax_machine::kernel::{
+    self, Generation, Kernel, RELEASES, Release, UNKNOWN_FROM, UNRELEASED, Version,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The kernels of the model that a list names.
 ///
@@ -84,6 +89,92 @@ fn is_here(name: &str) -> bool {
     !matches!(kernel, Err(cpumax_lab::Error::NotFetched { .. }))
 }
 
+/// Versions of the model that behave alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Alike {
+    /// The first of them.
+    pub first: String,
+    /// The last.
+    pub last: String,
+    /// Generation of bandwidth control.
+    pub generation: String,
+    /// What is different from those before.
+    pub changed: &'static str,
+}
+
+/// All versions of the model, in order, and then rules that no kernel was released with.
+pub fn alike() -> Vec<Alike> {
+    let ends = RELEASES.iter().skip(1).map(|release| release.from).chain([UNKNOWN_FROM]);
+    let alike = |(release, end): (&Release, Version)| Alike {
+        first: release.from.to_string(),
+        last: before(end).to_string(),
+        generation: release.generation.to_string(),
+        changed: release.changed,
+    };
+    let unreleased = UNRELEASED.iter().map(|kernel| Alike {
+        first: kernel.name.to_owned(),
+        last: kernel.name.to_owned(),
+        generation: Generation::Own.to_string(),
+        changed: kernel.changed,
+    });
+    RELEASES.iter().zip(ends).map(alike).chain(unreleased).collect()
+}
+
+/// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to
+/// 7.0.
+fn before(version: Version) -> Version {
+    match (version.major, version.minor) {
+        (5, 0) => Version { major: 4, minor: 20 },
+        (major, 0) => Version { major: major.saturating_sub(1), minor: 19 },
+        (major, minor) => Version { major, minor: minor - 1 },
+    }
+}
+
+/// A real kernel.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Real {
+    /// What it is called.
+    pub name: &'static str,
+    /// The version it has.
+    pub version: &'static str,
+    /// What has been fetched of it; not there: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<Here>,
+}
+
+/// What has been fetched of a real kernel.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Here {
+    /// As it calls itself.
+    pub release: String,
+    /// Version of the package that it comes from.
+    pub package_version: String,
+    /// How it was built, as far as it matters here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<Config>,
+}
+
+/// All real kernels that there are, and which of them are here.
+///
+/// # Errors
+/// What is here cannot be read.
+pub fn real() -> Result<Vec<Real>, Error> {
+    let cache = Cache::of_user()?;
+    let real = |entry: &'static catalog::Entry| {
+        let here = match cache.kernel(&entry.name) {
+            Ok(cache::Kernel { origin, config, .. }) => Some(Here {
+                release: origin.release,
+                package_version: origin.package_version,
+                config,
+            }),
+            Err(cpumax_lab::Error::NotFetched { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Real { name: &entry.name, version: entry.version(), here })
+    };
+    catalog::all().iter().map(real).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +200,17 @@ mod tests {
         }
         let rt = super::fetched("6.12-rt").unwrap().kernels;
         assert_eq!(rt[0].kernel.version.to_string(), "6.12");
+    }
+
+    #[test]
+    fn versions_meet_without_gap_or_overlap() {
+        let all = alike();
+        assert_eq!(all[0].first, "4.18");
+        let of = |first: &str| all.iter().find(|alike| alike.first == first).unwrap();
+        assert_eq!(of("4.19").last, "5.0");
+        assert_eq!(of("6.18").last, "6.18");
+        assert_eq!(of("6.14").last, "6.15");
+        assert_eq!(of("7.3").last, "7.3");
+        assert_eq!(before(Version { major: 7, minor: 0 }).to_string(), "6.19");
     }
 }

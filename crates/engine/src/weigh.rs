@@ -1,15 +1,20 @@
 //! What the rules of each kernel give and cost, workload by workload.
 
+use crate::builtin;
 use crate::error::Error;
 use crate::job::{Job, NamedKernel};
+use crate::replay::{Replay, Request};
 use crate::study::Study;
 use crate::watch::Watch;
+use crate::what_if::Try;
 use crate::world::{self, Model, Running};
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
+use cpumax_recording::{Defects, Options, Recording};
 use cpumax_workload::{Affinity, Class, GroupSpec, Op, Parts, Span, TaskSpec, Workload};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Differences up to this are none, ns: interrupts take that long to arrive.
@@ -19,6 +24,39 @@ const ONCE_NS: u64 = 500_000;
 const IDLE_NS: u64 = 10_000_000_000;
 /// Worse by more than this is told.
 const TOLERATED: f64 = 1.05;
+
+/// Built-in scenarios that take minutes instead of seconds.
+const TOO_LARGE: [&str; 2] = ["profile-384", "profile-384-together"];
+
+/// Names of what is weighed when nothing is named: the built-in scenarios but the largest.
+pub fn usual() -> impl Iterator<Item = &'static str> {
+    builtin::ALL.iter().map(|built_in| built_in.name).filter(|name| !TOO_LARGE.contains(name))
+}
+
+/// The scenario of this name as it is weighed: periods are the windows in which use is counted.
+///
+/// # Errors
+/// There is no such scenario, or it cannot run so long.
+pub fn scenario(name: &str, duration_ns: Option<u64>) -> Result<Arc<Workload>, Error> {
+    let mut parts = crate::scenario::load(name)?.into_parts();
+    parts.machine.timer_phase_ns = Some(0);
+    parts.duration_ns = duration_ns.unwrap_or(parts.duration_ns);
+    Ok(Arc::new(parts.try_into()?))
+}
+
+/// A recording under a limit as it is weighed, and what was repaired. The phase of its periods
+/// stays random: what it does comes at times of its own.
+///
+/// # Errors
+/// It cannot be read, or the limit is of a group that it does not have.
+pub fn recording(path: &Path, limit: &Try) -> Result<(Arc<Workload>, Defects), Error> {
+    let request = Request { limits: vec![limit.clone()], ..Request::default() };
+    request.limited_group()?;
+    let recording = Recording::read(path, Options::default())?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let replay = Replay::new(&name, &recording, &request)?;
+    Ok((Arc::new(replay.limited(limit)?), replay.summary().defects.clone()))
+}
 
 /// Weighs each workload on each kernel: for each workload the kernels in order.
 ///

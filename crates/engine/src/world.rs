@@ -21,6 +21,11 @@ pub trait World {
     /// `model`, `vm` or `host`, as in outcomes.
     fn name(&self) -> &'static str;
 
+    /// Whether kernels themselves are run, and not a model of them.
+    fn is_real(&self) -> bool {
+        true
+    }
+
     /// Runs jobs, side by side where that can be, and hands over what came of each, in their order.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! What a kernel's configuration says that matters to a scheduler.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The part of a kernel's `.config` that decides how it schedules.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
     /// Ticks in a second.
     pub hz: u32,

@@ -14,7 +14,7 @@ pub mod trace;
 pub use compare::{Deviation, Field, Tolerances, compare, worst};
 pub use conditions::{Conditions, Preemption};
 pub use histogram::Histogram;
-pub use metric::MetricError;
+pub use metric::{MetricError, stands_for};
 
 /// One run of one workload on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -146,6 +146,19 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// Whether a name that a world gives for what it does not measure means this number: the path
+/// itself, the path of what it is in, or either with `*` for one group or kind of task.
+pub fn stands_for(name: &str, path: &str) -> bool {
+    let Some((before, after)) = name.split_once('*') else {
+        return path
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    };
+    let rest = path.strip_prefix(before);
+    // Names of groups and tasks may have dots in them: the end of the path decides.
+    rest.is_some_and(|rest| after.is_empty() || rest.ends_with(after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,5 +247,17 @@ mod tests {
         assert!(error.contains("is a text"), "{error}");
         let error = outcome().metric("").unwrap_err().to_string();
         assert!(error.contains("the result has no ``"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_measured_may_be_one_number_or_many() {
+        let path = "groups./a.b.throttled_usec";
+        for name in [path, "groups", "groups.*.throttled_usec", "groups.*"] {
+            assert!(stands_for(name, path), "{name}");
+        }
+        for name in ["group", "tasks.*.usage_usec", "groups.*.usage_usec", "groups./a.b.throttled"]
+        {
+            assert!(!stands_for(name, path), "{name}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! them best.
 
 use crate::defects::Defect;
-use crate::event::{Event, Kind, Machine, Note, Sink, Enough};
+use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
 
 /// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows
 /// it.

@@ -1,8 +1,7 @@
 //! A file for results: written beside what is there and moved in its place, so that whatever happens
 //! there is all of the old one or all of the new one.
 
-use crate::output::Heard;
-use anyhow::Context;
+use crate::stream::Heard;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,11 +9,41 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// Where something cannot be written, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {place}")]
+pub struct WriteError {
+    /// The file, or standard output.
+    pub place: String,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl WriteError {
+    fn of(path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
+        let place = path.display().to_string();
+        |source| WriteError { place, source }
+    }
+}
+
 /// Who may read and write a new one, less what the user's mask takes away.
 const MODE: u32 = 0o666;
 
 /// A file, opened before anything is run so that a wrong path is told at once. What is there stays
 /// until there is something to write.
+///
+/// ```
+/// use cpumax_report::ResultFile;
+/// use std::io::Write;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("results.txt");
+/// let file = ResultFile::create(&path)?;
+/// assert!(!path.exists(), "nothing is there yet");
+/// file.write(|out| out.write_all(b"all of it"))?;
+/// assert_eq!(std::fs::read(&path)?, b"all of it");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct ResultFile {
     /// As it was given.
@@ -37,8 +66,8 @@ impl ResultFile {
     ///
     /// # Errors
     /// It cannot.
-    pub fn create(path: &Path) -> anyhow::Result<ResultFile> {
-        let place = Place::of(path).with_context(|| format!("cannot write {}", path.display()))?;
+    pub fn create(path: &Path) -> Result<ResultFile, WriteError> {
+        let place = Place::of(path).map_err(WriteError::of(path))?;
         Ok(ResultFile { path: path.to_owned(), place })
     }
 
@@ -48,22 +77,30 @@ impl ResultFile {
     /// It cannot be written whole; then what is there stays.
     pub fn write(
         self,
-        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), WriteError> {
         let written = match self.place {
             Place::Itself(mut file) => {
                 let is_file = file.metadata().is_ok_and(|data| data.is_file());
                 let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-                emptied.map_err(anyhow::Error::from).and_then(|()| write(&mut Heard(&mut file)))
+                emptied.and_then(|()| write(&mut Heard(&mut file)))
             }
             Place::Beside(mut file, target) => {
-                write(&mut file).and_then(|()| Ok(give_name(&mut file, &target)?))
+                write(&mut file).and_then(|()| give_name(&mut file, &target))
             }
             Place::Named(mut file, target) => {
                 write(file.as_file_mut()).and_then(|()| Ok(file.persist(target).map(drop)?))
             }
         };
-        written.with_context(|| format!("cannot write {}", self.path.display()))
+        written.map_err(WriteError::of(&self.path))
+    }
+
+    /// Writes a text instead of what is there.
+    ///
+    /// # Errors
+    /// As [`ResultFile::write`].
+    pub fn write_text(self, text: &str) -> Result<(), WriteError> {
+        self.write(|out| out.write_all(text.as_bytes()))
     }
 }
 
@@ -145,8 +182,8 @@ mod tests {
         fs::read_to_string(path).unwrap()
     }
 
-    fn put(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-        ResultFile::create(path)?.write(|out| Ok(out.write_all(bytes)?))
+    fn put(path: &Path, text: &str) -> Result<(), WriteError> {
+        ResultFile::create(path)?.write_text(text)
     }
 
     #[test]
@@ -166,10 +203,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         let half = |path: &Path| {
             let file = ResultFile::create(path).unwrap();
-            file.write(|out| {
-                Ok(out.write_all(b"half").and(Err(io::ErrorKind::StorageFull.into()))?)
-            })
-            .unwrap_err()
+            file.write(|out| out.write_all(b"half").and(Err(io::ErrorKind::StorageFull.into())))
+                .unwrap_err()
         };
         half(&path);
         assert_eq!(text(&path), "new");
@@ -190,12 +225,12 @@ mod tests {
         let [path, link, hard] = ["a", "link", "hard"].map(|name| folder.path().join(name));
         fs::write(&path, "of before").unwrap();
         std::os::unix::fs::symlink("a", &link).unwrap();
-        put(&link, b"by link").unwrap();
+        put(&link, "by link").unwrap();
         assert_eq!((text(&path).as_str(), link.is_symlink()), ("by link", true));
         fs::hard_link(&path, &hard).unwrap();
-        put(&path, b"both").unwrap();
+        put(&path, "both").unwrap();
         assert_eq!(text(&hard), "both");
-        put(Path::new("/dev/null"), b"nothing").unwrap();
+        put(Path::new("/dev/null"), "nothing").unwrap();
         assert!(ResultFile::create(folder.path()).is_err());
     }
 }

@@ -1,11 +1,10 @@
 //! Results as JSON: an array, one object on a line.
 
-use crate::output;
-use crate::result_file::ResultFile;
-use anyhow::Context;
-use cpumax_report::escape;
+use crate::escape;
+use crate::file::{ResultFile, WriteError};
+use crate::stream;
 use serde::Serialize;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Where the results go.
@@ -16,33 +15,42 @@ pub struct JsonArray {
 }
 
 impl JsonArray {
-    /// `-` is standard output.
-    pub fn create(path: &Path) -> anyhow::Result<JsonArray> {
+    /// Sees that they can go there; `-` is standard output.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> Result<JsonArray, WriteError> {
         let is_stdout = path == Path::new("-");
         Ok(JsonArray { file: (!is_stdout).then(|| ResultFile::create(path)).transpose()? })
     }
 
+    /// Whether they go where tables would.
     pub fn is_stdout(&self) -> bool {
         self.file.is_none()
     }
 
-    pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> anyhow::Result<()> {
+    /// Writes all of them.
+    ///
+    /// # Errors
+    /// They cannot be written whole.
+    pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> Result<(), WriteError> {
         if let Some(file) = self.file {
             return file.write(|out| array(BufWriter::new(out), items));
         }
-        let out = BufWriter::new(output::raw_stdout());
-        array(out, items).context("cannot write to standard output")
+        let place = "to standard output".to_owned();
+        array(BufWriter::new(stream::raw_stdout()), items)
+            .map_err(|source| WriteError { place, source })
     }
 }
 
-fn array<T: Serialize>(mut out: impl Write, items: impl Iterator<Item = T>) -> anyhow::Result<()> {
+fn array<T: Serialize>(mut out: impl Write, items: impl Iterator<Item = T>) -> io::Result<()> {
     out.write_all(b"[")?;
     for (index, item) in items.enumerate() {
         out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
         escape::to_json(&mut out, &item)?;
     }
     out.write_all(b"\n]\n")?;
-    Ok(out.flush()?)
+    out.flush()
 }
 
 #[cfg(test)]

@@ -1,19 +1,45 @@
-//! Outcomes as tables, histograms and traces for people and their tools.
+//! Answers as tables, documents, histograms, traces and files, for people and their tools.
 //!
-//! Everything here turns numbers into text and decides nothing, and asks no terminal anything.
-//! Callers say how wide a table may be; they print what they get.
+//! Everything here turns what was found into text and decides nothing, and asks no terminal
+//! anything. Callers say how wide a [`Page`] is; they print what they get, or hand over a file for
+//! it ([`ResultFile`], [`JsonArray`]).
 
 mod chrome;
+mod document;
 pub mod escape;
+mod file;
 mod histogram;
+mod json;
+mod kernels;
 mod matrix;
+mod page;
 mod predicted;
+mod recording;
+mod replay;
+mod run;
+mod scheduler;
+pub mod stream;
+pub mod style;
 mod table;
+mod trace_files;
 mod units;
+mod verdict;
+mod weighed;
 
 pub use chrome::ChromeTrace;
+pub use document::{Made, document};
+pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
-pub use matrix::{Matrix, MatrixCell, Tally, markdown, matrix, svg};
-pub use predicted::{PredictedRow, Ranged, predicted};
+pub use json::JsonArray;
+pub use kernels::{generations, real_kernels};
+pub use matrix::{markdown, matrix, svg};
+pub use page::Page;
+pub use recording::{described, inspected};
+pub use replay::replayed;
+pub use run::{failures, suite};
+pub use scheduler::{cpu_stat, groups_of_scheduler, openmetrics};
 pub use table::{Quota, groups, list, tasks};
+pub use trace_files::{SameFile, TraceFiles};
 pub use units::{cpus, duration, percent};
+pub use verdict::verdict;
+pub use weighed::weighed;

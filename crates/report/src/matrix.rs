@@ -7,107 +7,17 @@
 mod svg;
 
 use crate::escape::{self, line, markdown_name};
+use crate::style::{BAD, DIM, GOOD, NEAR, Style};
 use crate::units::duration;
-use anstyle::{AnsiColor, Style};
+use cpumax_compare::{Matrix, MatrixCell};
 use cpumax_outcome::Deviation;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub use svg::svg;
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const NEAR: Style = AnsiColor::Yellow.on_default();
-const FAR: Style = AnsiColor::Red.on_default().bold();
-const DIM: Style = Style::new().dimmed();
-
 /// Disagreements of one cell that are told below the matrix.
 const TOLD: usize = 3;
-
-/// What two worlds made of workloads on kernels.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Matrix {
-    /// Names of the kernels.
-    pub columns: Vec<String>,
-    /// Name of each workload, and a cell for each kernel.
-    pub rows: Vec<(String, Vec<MatrixCell>)>,
-}
-
-/// One workload on one kernel.
-#[derive(Debug, Clone, PartialEq)]
-pub enum MatrixCell {
-    /// It was run in both worlds.
-    Held {
-        /// Difference over tolerance of the worst number, of all seeds.
-        ratio: f64,
-        /// Seeds with which something is beyond its tolerance.
-        beyond: u64,
-        /// Seeds in all.
-        seeds: u64,
-        /// What is beyond its tolerance, worst first, with the seed that shows it most.
-        deviations: Vec<Deviation>,
-        /// Where the two part, in a sentence, if that is known.
-        parted: Option<String>,
-    },
-    /// A world cannot run it: why.
-    Refused(String),
-    /// It did not come to its end: why.
-    Failed(String),
-    /// It was not tried (yet).
-    Open,
-}
-
-/// How many cells came out how.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Everything within its tolerance.
-    pub agree: u64,
-    /// Something beyond it.
-    pub differ: u64,
-    /// Not run, because a world cannot.
-    pub refused: u64,
-    /// Not run to its end.
-    pub failed: u64,
-}
-
-impl Matrix {
-    /// Counts the cells.
-    pub fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        for cell in self.rows.iter().flat_map(|(_, cells)| cells) {
-            match cell {
-                MatrixCell::Held { beyond: 0, .. } => tally.agree += 1,
-                MatrixCell::Held { .. } => tally.differ += 1,
-                MatrixCell::Refused(_) => tally.refused += 1,
-                MatrixCell::Failed(_) => tally.failed += 1,
-                MatrixCell::Open => {}
-            }
-        }
-        tally
-    }
-}
-
-impl Tally {
-    /// Whether nothing at all could be run.
-    pub fn is_of_nothing(&self) -> bool {
-        self.agree + self.differ + self.failed == 0
-    }
-
-    /// In a sentence.
-    pub fn sentence(&self) -> String {
-        let held = self.agree + self.differ;
-        let share = self.agree as f64 * 100.0 / held as f64;
-        let mut parts = match held {
-            0 => vec!["nothing could be compared".to_owned()],
-            _ => vec![format!("{} of {held} agree ({share:.1} %)", self.agree)],
-        };
-        for (count, what) in [(self.refused, "cannot be run there"), (self.failed, "failed")] {
-            if count > 0 {
-                parts.push(format!("{count} {what}"));
-            }
-        }
-        parts.join(", ")
-    }
-}
 
 /// The matrix as text with colours (ANSI), and below it what disagrees and what could not be run.
 pub fn matrix(matrix: &Matrix) -> String {
@@ -195,7 +105,7 @@ fn style(cell: &MatrixCell) -> Style {
     match cell {
         MatrixCell::Held { ratio, .. } if *ratio <= 1.0 => GOOD,
         MatrixCell::Held { ratio, .. } if *ratio <= 3.0 => NEAR,
-        MatrixCell::Held { .. } | MatrixCell::Failed(_) => FAR,
+        MatrixCell::Held { .. } | MatrixCell::Failed(_) => BAD,
         MatrixCell::Refused(_) | MatrixCell::Open => DIM,
     }
 }
@@ -251,6 +161,7 @@ fn reasons(matrix: &Matrix) -> Vec<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use cpumax_compare::Tally;
     use cpumax_outcome::Field;
 
     pub(crate) fn example() -> Matrix {

@@ -4,19 +4,11 @@ use crate::escape::line;
 use crate::table::{cell, new_table, text};
 
 /// A number and how far it may be off.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ranged {
-    /// The most likely one.
-    pub value: f64,
-    /// At least.
-    pub low: f64,
-    /// At most.
-    pub high: f64,
-}
+pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
 
 /// One row.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PredictedRow {
+pub(crate) struct PredictedRow {
     /// Limit as shown in the first column; rows of the same limit follow each other.
     pub limit: String,
     /// Kernel version.
@@ -38,7 +30,7 @@ pub struct PredictedRow {
 }
 
 /// Latencies are of `unit`.
-pub fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -> String {
+pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -> String {
     let first_kernel = rows.iter().map(|row| &row.kernel).find(|kernel| !kernel.is_empty());
     let one_kernel =
         rows.iter().all(|row| row.kernel.is_empty() || Some(&row.kernel) == first_kernel);

@@ -1,34 +1,66 @@
-//! `cpumax inspect`: what is in a recording, before anything is asked of it.
+//! What is in a recording, before anything is asked of it.
 
-use crate::args::InspectArgs;
-use crate::failure::Failure;
-use crate::output::{self, BAD};
-use crate::reading;
+use crate::escape;
+use crate::page::Page;
+use crate::style::{BAD, styled};
+use crate::table::list;
+use crate::units::{cpus, duration, percent};
 use cpumax_engine::recorded;
-use cpumax_recording::{Loop, Request, Service, Summary, Waits};
-use cpumax_report::{cpus, duration, escape, percent};
-use std::io::Write;
+use cpumax_recording::{EventCost, Loop, Recording, Request, Service, Summary, Waits};
+use std::fmt::Write;
 
-pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let recording = reading::read(&args.reading)?;
+/// What kind of recording it is, in some lines; `name` is what it is called.
+pub fn described(name: &str, summary: &Summary, page: Page) -> String {
+    let mut text = format!(
+        "{}: {} on {} CPUs, {} events, {} threads",
+        escape::line(name),
+        duration(summary.span_ns),
+        summary.cpus,
+        summary.events,
+        summary.threads.len()
+    );
+    if let Some(kernel) = &summary.kernel {
+        let _ = write!(text, ", Linux {}", escape::line(kernel));
+    }
+    let EventCost { syscall_ns, other_ns } = summary.event_cost;
+    if syscall_ns > 0 || other_ns > 0 {
+        let calls = if summary.has_syscalls {
+            format!(", {syscall_ns} ns each entry into and exit from a system call")
+        } else {
+            String::new()
+        };
+        let _ =
+            write!(text, "\nRecording an event cost {other_ns} ns{calls}: taken off CPU times.");
+    }
+    if !summary.has_syscalls {
+        text.push_str(
+            "\nNo system calls were recorded: all CPU time of threads counts as user mode.",
+        );
+    }
+    text.lines().map(|line| page.wrapped(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// What is in it: CPUs in use, groups, threads and requests, `top` of each at most, and what was
+/// wrong with it.
+pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> String {
     let summary = recording.summary();
-    let mut out = output::stdout();
-    writeln!(out, "{}", reading::describe(&args.reading, &summary))?;
+    let mut out = described(name, &summary, page) + "\n";
     if let Some(command) = &summary.command {
-        writeln!(out, "Recorded by: {}", escape::line(command))?;
+        let _ = writeln!(out, "Recorded by: {}", escape::line(command));
     }
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
     let uses = format!(
-        "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by others",
+        "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by \
+         others",
         busy(summary.runtime_ns),
         busy(summary.recorder_ns),
         busy(summary.uncharged_ns)
     );
-    writeln!(out, "{}\n", output::wrapped(&uses))?;
-    write!(out, "{}", groups(&summary, args.top))?;
-    write!(out, "{}", threads(&summary, args.top))?;
+    let _ = writeln!(out, "{}\n", page.wrapped(&uses));
+    out.push_str(&groups(&summary, top, page));
+    out.push_str(&threads(&summary, top, page));
     for (name, service) in recording.services() {
-        writeln!(out, "{}", output::wrapped(&served(&name, &service)))?;
+        let _ = writeln!(out, "{}", page.wrapped(&served(&name, &service)));
     }
     let waits = Waits::of(&summary.threads);
     if !waits.are_known() {
@@ -37,14 +69,14 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
              recording.",
             waits.unknown, waits.all
         );
-        writeln!(out, "{}", output::styled(BAD, &output::wrapped(&unknown)))?;
+        let _ = writeln!(out, "{}", styled(BAD, page.wrapped(&unknown)));
     }
-    if summary.defects.is_empty() {
-        writeln!(out, "Nothing was lost or out of order.")?;
+    let _ = if summary.defects.is_empty() {
+        writeln!(out, "Nothing was lost or out of order.")
     } else {
-        writeln!(out, "{}\n{}", output::styled(BAD, "What was wrong:"), summary.defects)?;
-    }
-    Ok(())
+        writeln!(out, "{}\n{}", styled(BAD, "What was wrong:"), summary.defects)
+    };
+    out
 }
 
 /// What requests the threads of this name served, and how those who asked ask.
@@ -72,7 +104,7 @@ fn served(name: &str, service: &Service) -> String {
     )
 }
 
-fn groups(summary: &Summary, top: usize) -> String {
+fn groups(summary: &Summary, top: usize, page: Page) -> String {
     let groups = recorded::runtime_by_group(&summary.threads);
     if groups.is_empty() && summary.has_groups {
         return "All threads are in the root group.\n\n".to_owned();
@@ -92,11 +124,11 @@ fn groups(summary: &Summary, top: usize) -> String {
         ]
     });
     let header = ["threads", "CPU time", "CPUs", "group and those below it"];
-    let table = cpumax_report::list(&header, rows, output::width());
+    let table = list(&header, rows, page.width());
     format!("{table}{}\n", more(groups.len(), top, "groups"))
 }
 
-fn threads(summary: &Summary, top: usize) -> String {
+fn threads(summary: &Summary, top: usize, page: Page) -> String {
     let rows = summary.threads.iter().take(top).map(|thread| {
         let of_all = thread.runtime_ns as f64 / summary.runtime_ns.max(1) as f64;
         let group = if thread.kernel { "(kernel)" } else { thread.group.as_deref().unwrap_or("") };
@@ -109,7 +141,7 @@ fn threads(summary: &Summary, top: usize) -> String {
         ]
     });
     let header = ["thread", "CPU time", "of all", "waits", "group"];
-    let table = cpumax_report::list(&header, rows, output::width());
+    let table = list(&header, rows, page.width());
     format!("{table}{}\n", more(summary.threads.len(), top, "threads"))
 }
 

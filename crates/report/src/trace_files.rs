@@ -1,29 +1,82 @@
 //! The files that the events of runs go to.
 
-use crate::args::RunArgs;
-use anyhow::bail;
-use cpumax_engine::Job;
+use crate::chrome::ChromeTrace;
+use crate::file::ResultFile;
+use cpumax_engine::{Job, OtherError, Traced};
+use cpumax_outcome::trace::{Names as NamesOfRun, TraceEvent, TraceSink};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-/// Where the events of each job go: of those that are shown, if anywhere.
-///
-/// # Errors
-/// Two would go to the same file.
-pub fn of(
-    jobs: &[Job],
-    scenarios: usize,
-    args: &RunArgs,
-    is_shown: impl Fn(&Job) -> bool,
-) -> anyhow::Result<Vec<Option<PathBuf>>> {
-    let alone = jobs.iter().filter(|job| is_shown(job)).count() == 1;
-    let names = Names { alone, scenario: scenarios > 1, seed: args.seeds.is_some() };
-    let path = |job: &Job| {
-        let wanted = args.trace.as_deref().filter(|_| is_shown(job));
-        wanted.map(|path| names.path(path, &job.workload.name, &job.kernel.name, job.seed))
-    };
-    let paths: Vec<Option<PathBuf>> = jobs.iter().map(path).collect();
-    check_paths(paths.iter().filter_map(Option::as_deref))?;
-    Ok(paths)
+/// Where the events of each job go, if anywhere.
+#[derive(Debug, Default)]
+pub struct TraceFiles(Vec<Option<PathBuf>>);
+
+/// Two runs would write their events to the same file.
+#[derive(Debug, thiserror::Error)]
+#[error("two runs would write their trace to {0}: give scenarios of different names")]
+pub struct SameFile(String);
+
+impl TraceFiles {
+    /// The events of jobs that are shown go to `path`; where there are several, the file of each
+    /// has the kernel in its name, the scenario if `scenarios`, and the seed if `seeds`.
+    ///
+    /// # Errors
+    /// Two would go to the same file.
+    pub fn new(
+        path: &Path,
+        jobs: &[Job],
+        is_shown: impl Fn(&Job) -> bool,
+        (scenarios, seeds): (bool, bool),
+    ) -> Result<TraceFiles, SameFile> {
+        let alone = jobs.iter().filter(|job| is_shown(job)).count() == 1;
+        let names = Names { alone, scenario: scenarios, seed: seeds };
+        let of = |job: &Job| names.path(path, &job.workload.name, &job.kernel.name, job.seed);
+        let paths: Vec<Option<PathBuf>> =
+            jobs.iter().map(|job| is_shown(job).then(|| of(job))).collect();
+        check_paths(paths.iter().filter_map(Option::as_deref))?;
+        Ok(TraceFiles(paths))
+    }
+
+    /// Takes the events of the job at this place; sees that its file can be written.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn open(&self, job: usize) -> Traced {
+        let Some(path) = self.0.get(job).and_then(Option::as_deref) else { return Ok(None) };
+        Ok(Some(Box::new(Trace::create(path)?)))
+    }
+}
+
+/// Events and the file they will be in.
+struct Trace {
+    events: ChromeTrace,
+    file: ResultFile,
+}
+
+impl Trace {
+    fn create(path: &Path) -> Result<Trace, OtherError> {
+        let file = ResultFile::create(path)?;
+        let events = ChromeTrace::new()
+            .map_err(|error| format!("cannot make a temporary file for the trace: {error}"))?;
+        Ok(Trace { events, file })
+    }
+}
+
+impl TraceSink for Trace {
+    fn event(&mut self, event: TraceEvent) {
+        self.events.event(event);
+    }
+
+    fn names(&mut self, names: NamesOfRun) {
+        self.events.names(names);
+    }
+}
+
+impl cpumax_engine::Trace for Trace {
+    fn done(self: Box<Self>) -> Result<(), OtherError> {
+        let Trace { events, file } = *self;
+        Ok(file.write(|out| events.write(BufWriter::new(out)).map(drop))?)
+    }
 }
 
 /// What the traces of several runs differ by.
@@ -57,14 +110,11 @@ impl Names {
 ///
 /// # Errors
 /// One would be.
-fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> anyhow::Result<()> {
+fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameFile> {
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!(
-            "two runs would write their trace to {}: give scenarios of different names",
-            pair[0].display()
-        );
+        return Err(SameFile(pair[0].display().to_string()));
     }
     Ok(())
 }
@@ -91,5 +141,8 @@ mod tests {
             Path::new("/tmp/x.y/trace-a_b-6.18.json")
         );
         assert_eq!(with_parts(Path::new("trace"), &parts[1..]), Path::new("trace-6.18"));
+        let same = [Path::new("a"), Path::new("b"), Path::new("a")];
+        assert!(check_paths(same.into_iter()).unwrap_err().to_string().contains("to a:"));
+        check_paths(same[..2].iter().copied()).unwrap();
     }
 }

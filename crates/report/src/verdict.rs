@@ -1,24 +1,35 @@
 //! What came of what a scenario expects, told.
 
-use crate::output::{self, BAD, DIM, GOOD};
+use crate::page::Page;
+use crate::style::{BAD, DIM, GOOD, styled};
 use cpumax_engine::expect::{Measured, Verdict};
 use cpumax_workload::Expectation;
-use std::io::{self, Write};
+use std::fmt::Write;
 
 /// Columns before what is told of a claim.
 const INDENT: usize = 6;
 
 /// Two or three lines: the claim, what was measured, and why it must be so.
-pub fn write(verdict: &Verdict<'_>, out: &mut impl Write) -> io::Result<()> {
+pub fn verdict(verdict: &Verdict<'_>, page: Page) -> String {
     let (style, word) = if verdict.passed() { (GOOD, "pass") } else { (BAD, "FAIL") };
-    let claim = output::hanging(&claim(verdict.expectation()), INDENT);
-    writeln!(out, "{}  {claim}", output::styled(style, word))?;
-    let measured = verdict.measured();
+    let claim = page.hanging(&claim(verdict.expectation()), INDENT);
+    let measured = page.hanging(&values(verdict.measured()).join(", "), INDENT);
+    let mut text = format!("{}  {claim}\n{:INDENT$}{measured}\n", styled(style, word), "");
+    let why = &verdict.expectation().why;
+    if !why.is_empty() {
+        let why = styled(DIM, page.hanging(why, INDENT));
+        let _ = writeln!(text, "{:INDENT$}{why}", "");
+    }
+    text
+}
+
+/// What was measured on each kernel; neighbours that agree are told together, and of many seeds
+/// only what is extreme and what failed.
+fn values(measured: &[Measured]) -> Vec<String> {
     let seeds = measured.windows(2).any(|pair| pair[0].seed != pair[1].seed);
     let mut values = if seeds { vec![range(measured)] } else { Vec::new() };
     let told: Vec<&Measured> =
         measured.iter().filter(|measured| !seeds || !measured.passed).collect();
-    // Neighbouring kernels that agree are told together.
     for alike in told.chunk_by(|a, b| !seeds && a.value.total_cmp(&b.value).is_eq()) {
         let (first, last) = (alike[0], alike[alike.len() - 1]);
         let kernels = if alike.len() == 1 {
@@ -30,16 +41,10 @@ pub fn write(verdict: &Verdict<'_>, out: &mut impl Write) -> io::Result<()> {
         let mark = if first.passed { "" } else { " (!)" };
         values.push(format!("{kernels}{seed}: {}{mark}", number(first.value)));
     }
-    writeln!(out, "{:INDENT$}{}", "", output::hanging(&values.join(", "), INDENT))?;
-    let why = &verdict.expectation().why;
-    if !why.is_empty() {
-        let why = output::hanging(why, INDENT);
-        writeln!(out, "{:INDENT$}{}", "", output::styled(DIM, &why))?;
-    }
-    Ok(())
+    values
 }
 
-/// Of many seeds only the extremes, and those that failed, are told.
+/// The extremes of many seeds.
 fn range(measured: &[Measured]) -> String {
     let values = || measured.iter().map(|measured| measured.value);
     let low = values().fold(f64::INFINITY, f64::min);
@@ -107,9 +112,8 @@ mod tests {
         });
         run.unwrap();
         let verdicts = check(&parts, &asked, &done).unwrap();
-        let mut text = Vec::new();
-        write(&verdicts[0], &mut text).unwrap();
-        anstream::adapter::strip_str(std::str::from_utf8(&text).unwrap()).to_string()
+        let text = verdict(&verdicts[0], Page::of(None));
+        anstream::adapter::strip_str(&text).to_string()
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What is behind the values of options: texts that are numbers, times, files.
 
+use anyhow::bail;
 use cpumax_engine::predict::WorkRange;
 use cpumax_recording::Selector;
+use cpumax_workload::bounds::MAX_DURATION_NS;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,6 +86,14 @@ pub fn event_cost(text: &str) -> Result<u32, String> {
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
+}
+
+/// How long runs take instead, ns.
+pub fn duration_ns(duration: Duration) -> anyhow::Result<u64> {
+    match u64::try_from(duration.as_nanos()) {
+        Ok(ns @ 1..=MAX_DURATION_NS) => Ok(ns),
+        _ => bail!("--for takes more than nothing and at most a day"),
+    }
 }
 
 #[cfg(test)]

@@ -1,141 +1,99 @@
 //! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario
 //! by scenario.
 
-mod document;
-
 use crate::args::{CompareArgs, Seeds, WorldName};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::json::JsonArray;
 use crate::output;
-use crate::result_file::ResultFile;
 use crate::worlds;
 use anyhow::{Context, anyhow, bail};
-use cpumax_compare::cell::Mode;
-use cpumax_compare::matrix::{Noisy, Pair, column};
-use cpumax_compare::parting::{beside, parting};
-use cpumax_compare::worlds::{How, prepare, world};
-use cpumax_compare::{Cell, Verdict, World};
-use cpumax_engine::{NamedKernel, builtin, scenario};
-use cpumax_report::{Matrix, MatrixCell};
+use cpumax_compare::comparison::Progress;
+use cpumax_compare::matrix::Noisy;
+use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
+use cpumax_engine::{builtin, scenario};
+use cpumax_report::{JsonArray, Made, ResultFile};
 use cpumax_workload::{Workload, random};
 use indicatif::ProgressBar;
+use std::fmt::Write as _;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
+use std::time::SystemTime;
 
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let workloads = workloads(args)?;
-    let asked = worlds::kernels(&args.kernel, args.on)?;
-    let against = against(args)?;
+    let kernels = worlds::kernels(&args.kernel, args.on)?;
+    let against = worlds::against(args.against.as_deref(), args.on)?;
+    let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
+    let mut comparison = Comparison { workloads, cases, kernels, against, columns: Vec::new() };
     let kept = kept(args)?;
     let files = Files::create(args)?;
     if let Some(folder) = &args.trace {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let pairs = pairs(args, &workloads);
     let _watched = interrupt::Watched::begin();
-    let mode = if args.parallel { Mode::Parallel } else { Mode::Exact };
-    let how = How {
-        real: args.on == WorldName::Vm,
-        mode,
-        side_by_side: args.jobs.map(usize::from),
-        kept,
-        stop: interrupt::requested,
-    };
-    let bar = progress(pairs.len() * asked.len());
+    let how = worlds::how(args.on, args.parallel, args.jobs, kept);
+    let pairing = pairing(args);
+    let all = comparison.len(&pairing);
+    let bar = progress(all);
     bar.set_message("booting");
     bar.tick();
-    let booted: Vec<&NamedKernel> = asked.iter().chain(&against).collect();
-    prepare(&booted, how, &workloads).map_err(Failure::of)?;
-    let mut columns: Vec<Vec<Cell>> = Vec::new();
+    comparison.prepare(how).map_err(Failure::of)?;
     let mut traced = Ok(());
-    let mut ran = Ok(());
-    for kernel in &asked {
-        bar.set_message(kernel.name.clone());
-        let mut cells = Vec::new();
-        let each = |mut cell: Cell| {
+    let ran = comparison.run(&pairing, how, |progress| match progress {
+        Progress::Kernel(name) => bar.set_message(name.to_owned()),
+        Progress::Cell(kernel, cell) => {
             if let Some(folder) = &args.trace
                 && traced.is_ok()
             {
-                traced = write_traces(folder, &kernel.name, &cell);
+                traced = write_traces(folder, kernel, cell);
                 cell.traces.clear();
             }
-            cells.push(cell);
             bar.inc(1);
-        };
-        ran = held(&pairs, mode, kernel, against.as_ref(), how, each);
-        columns.push(cells);
-        if ran.is_err() {
-            break;
         }
-    }
+    });
     bar.finish_and_clear();
 
-    let mut matrix = matrix_of(&workloads, &asked, &columns);
+    let matrix = comparison.matrix();
     let tally = matrix.tally();
-    let title = title(args, against.as_ref());
+    let title = comparison.title(args.on == WorldName::Vm);
     let shown = files.json.as_ref().is_none_or(|json| !json.is_stdout());
-    if ran.is_err() {
+    if let Err(error) = ran {
         // What is done is told, but put into no file, where it would pass for all of it.
         if shown && !tally.is_of_nothing() {
-            let is_done = |cell: &MatrixCell| !matches!(cell, MatrixCell::Open);
-            matrix.rows.retain(|(_, cells)| cells.iter().any(is_done));
-            let done: usize = columns.iter().map(Vec::len).sum();
-            let all = pairs.len() * asked.len();
+            let done = comparison.done();
             // Why it ended matters more than who reads.
-            let _ = tell(&format!("{title}; broken off after {done} of {all}"), &matrix);
+            let _ = tell(&format!("{title}; broken off after {done} of {all}"), &matrix.tried());
         }
-        return ran;
+        return Err(worlds::failure(error));
     }
-    let written = files.write(args, &title, &workloads, &asked, &columns);
+    let written = files.write(args, &title, &comparison);
     // Whatever became of files, what was found is told.
     let told = if shown { tell(&title, &matrix) } else { Ok(()) };
-    traced.and(written).and(told)?;
+    traced.and(written)?;
+    told?;
     if tally.is_of_nothing() {
         return Err(anyhow!(tally.sentence()).into());
     }
     if tally.differ + tally.failed > 0 { Err(Failure::Unexpected) } else { Ok(()) }
 }
 
-/// What is compared: each workload with each seed.
-fn pairs<'a>(args: &CompareArgs, workloads: &'a [Workload]) -> Vec<Pair<'a>> {
+fn pairing(args: &CompareArgs) -> Pairing {
     let seeds = args.seeds.unwrap_or(Seeds { first: args.seed, last: args.seed });
-    let trace = args.trace.is_some();
-    let noisy = Noisy::up_to(args.noisy);
-    let runs = args.median;
-    let of = |workload| {
-        (seeds.first..=seeds.last).map(move |seed| Pair { workload, seed, trace, noisy, runs })
-    };
-    workloads.iter().flat_map(of).collect()
-}
-
-/// One column: what is run on that kernel.
-fn held(
-    pairs: &[Pair<'_>],
-    mode: Mode,
-    kernel: &NamedKernel,
-    against: Option<&NamedKernel>,
-    how: How<'_>,
-    each: impl FnMut(Cell),
-) -> Result<(), Failure> {
-    let mut reference = world(kernel, how).map_err(Failure::of)?;
-    let other: Result<Box<dyn World + '_>, _> = match against {
-        Some(against) => world(against, how),
-        None => world(kernel, How { real: false, ..how }),
-    };
-    let mut other = other.map_err(Failure::of)?;
-    column(pairs, mode, &mut *reference, &mut *other, each).map_err(worlds::failure)
-}
-
-fn tell(title: &str, matrix: &Matrix) -> anyhow::Result<()> {
-    let mut out = output::stdout();
-    let tally = matrix.tally();
-    writeln!(out, "{title}\n\n{}", cpumax_report::matrix(matrix))?;
-    if !tally.is_of_nothing() {
-        writeln!(out, "{}", tally.sentence())?;
+    Pairing {
+        seeds: seeds.first..=seeds.last,
+        trace: args.trace.is_some(),
+        noisy: Noisy::up_to(args.noisy),
+        runs: args.median,
     }
-    Ok(out.flush()?)
+}
+
+fn tell(title: &str, matrix: &Matrix) -> Result<(), Failure> {
+    let mut out = format!("{title}\n\n{}\n", cpumax_report::matrix(matrix));
+    let tally = matrix.tally();
+    if !tally.is_of_nothing() {
+        let _ = writeln!(out, "{}", tally.sentence());
+    }
+    output::print(&out)
 }
 
 /// The files that were asked for.
@@ -155,49 +113,23 @@ impl Files {
     }
 
     /// Each of them, also where another one cannot be written.
-    fn write(
-        self,
-        args: &CompareArgs,
-        title: &str,
-        workloads: &[Workload],
-        asked: &[NamedKernel],
-        columns: &[Vec<Cell>],
-    ) -> anyhow::Result<()> {
-        let cases = args.cases.map_or(0, |cases| (cases.last - cases.first) as usize + 1);
-        let json = self.json.map_or(Ok(()), |json| json.write(columns.iter().flatten()));
+    fn write(self, args: &CompareArgs, title: &str, comparison: &Comparison) -> anyhow::Result<()> {
+        let json = self.json.map_or(Ok(()), |json| json.write(comparison.cells()));
         let svg = self.svg.map_or(Ok(()), |file| {
-            let shown = document::without_agreeing(&matrix_of(workloads, asked, columns), cases);
-            let text = cpumax_report::svg(&shown, title);
-            file.write(|out| Ok(out.write_all(text.as_bytes())?))
+            file.write_text(&cpumax_report::svg(&comparison.matrix_of_note(), title))
         });
         let markdown = self.markdown.map_or(Ok(()), |file| {
-            let text = document::text(args, title, workloads, cases, asked, columns);
-            file.write(|out| Ok(out.write_all(text.as_bytes())?))
+            let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+            let made = Made {
+                by: &command(args),
+                version: env!("CARGO_PKG_VERSION"),
+                on: today.get(..10).unwrap_or_default(),
+                cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            };
+            file.write_text(&cpumax_report::document(comparison, title, &made))
         });
-        json.and(svg).and(markdown)
+        Ok(json.and(svg).and(markdown)?)
     }
-}
-
-fn title(args: &CompareArgs, against: Option<&NamedKernel>) -> String {
-    let against = match (against, args.on) {
-        (Some(other), WorldName::Model) => {
-            format!("The models of these kernels against that of {}", other.name)
-        }
-        (Some(other), WorldName::Vm) => format!("These kernels against {}", other.name),
-        (None, _) => "Real kernels against the model".to_owned(),
-    };
-    format!("{against}; 1 is the edge of the tolerance")
-}
-
-fn against(args: &CompareArgs) -> Result<Option<NamedKernel>, Failure> {
-    let Some(list) = &args.against else {
-        if args.on == WorldName::Model {
-            let what = "the model would be compared with itself";
-            return Err(anyhow!("{what}: give another kernel with --against").into());
-        }
-        return Ok(None);
-    };
-    Ok(Some(worlds::one(list, args.on, "--against")?))
 }
 
 fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
@@ -225,99 +157,52 @@ fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-fn matrix_of(workloads: &[Workload], asked: &[NamedKernel], columns: &[Vec<Cell>]) -> Matrix {
-    let row = |workload: &Workload| {
-        let cells = columns.iter().map(|cells| {
-            let same: Vec<&Cell> =
-                cells.iter().filter(|cell| cell.scenario == workload.name).collect();
-            summed_up(&same)
-        });
-        (workload.name.clone(), cells.collect())
-    };
-    Matrix {
-        columns: asked.iter().map(|kernel| kernel.name.clone()).collect(),
-        rows: workloads.iter().map(row).collect(),
-    }
-}
-
-/// The cells of all seeds as one.
-fn summed_up(cells: &[&Cell]) -> MatrixCell {
-    let held: Vec<(&Cell, f64)> =
-        cells.iter().filter_map(|cell| Some((*cell, cell.verdict.ratio()?))).collect();
-    for cell in cells {
-        if let Verdict::Failed(reason) = &cell.verdict {
-            return MatrixCell::Failed(reason.clone());
-        }
-    }
-    let Some(&(worst, ratio)) = held.iter().max_by(|a, b| a.1.total_cmp(&b.1)) else {
-        let refused = cells.iter().find_map(|cell| match &cell.verdict {
-            Verdict::Refused(reason) => Some(reason.clone()),
-            _ => None,
-        });
-        return refused.map_or(MatrixCell::Open, MatrixCell::Refused);
-    };
-    MatrixCell::Held {
-        ratio,
-        beyond: held.iter().filter(|(cell, _)| cell.verdict.differs()).count() as u64,
-        seeds: held.len() as u64,
-        deviations: worst.deviations.iter().filter(|d| d.is_beyond()).cloned().collect(),
-        parted: parted(worst),
-    }
-}
-
-/// Where the two part; where a run was led along the reference's, where that one does.
-fn parted(cell: &Cell) -> Option<String> {
-    let Some(led) = &cell.led else { return cell.parted.clone() };
-    let places = match led.places {
-        0 => "in one run of the model".to_owned(),
-        1 => "led in 1 place".to_owned(),
-        places => format!("led in {places} places"),
-    };
-    if led.ratio <= 1.0 {
-        let agrees = format!("{places}, all numbers agree");
-        return Some(match &cell.parted {
-            Some(parted) => format!("{parted}; {agrees}"),
-            None => agrees,
-        });
-    }
-    let parted = match (&led.parted, led.together_ns) {
-        (Some(parted), _) => parted.clone(),
-        (None, None) => "the same turns to the end".to_owned(),
-        (None, Some(ns)) => format!("the same turns to {:.2} ms", ns as f64 / 1e6),
-    };
-    Some(if led.places == 0 { parted } else { format!("{places}: {parted}") })
-}
-
-/// What happened in both worlds, in two files that can be compared line by line.
+/// What happened in both worlds, in files that can be compared line by line.
 fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> {
-    for (trace, side) in cell.traces.iter().zip(["first", "second"]) {
-        let name = format!("{}-{kernel}-{}-{side}.txt", cell.scenario, cell.seed);
-        let lines: Vec<String> = trace.lines().collect();
-        write_file(&folder.join(name), &(lines.join("\n") + "\n"))?;
-    }
-    let [first, second] = &cell.traces[..] else { return Ok(()) };
-    if let Some(found) = parting(first, second) {
-        let name = format!("{}-{kernel}-{}-parting.txt", cell.scenario, cell.seed);
-        let head = format!(
-            "From {:.3} ms on {} gets {} CPU time on the left ({}) than on the right ({}); all times in ms.\n",
-            found.since_ns as f64 / 1e6,
-            found.task,
-            if found.more_ns > 0 { "more" } else { "less" },
-            cell.reference,
-            cell.against,
-        );
-        let lines = beside(first, second, &found);
-        write_file(&folder.join(name), &(head + "\n" + &lines.join("\n") + "\n"))?;
+    for (name, text) in cell.trace_files(kernel) {
+        ResultFile::create(&folder.join(name))?.write_text(&text)?;
     }
     Ok(())
-}
-
-fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    ResultFile::create(path)?.write(|out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// Draws nothing when standard error is not a terminal.
 fn progress(cells: usize) -> ProgressBar {
     let template = "{bar:40} {pos} of {len} comparisons, now on {msg}{left}";
     ProgressBar::new(cells as u64).with_style(output::bar_style(template))
+}
+
+/// The command again, without where its output goes.
+fn command(args: &CompareArgs) -> String {
+    let mut text = "cpumax compare".to_owned();
+    let mut add = |word: String| {
+        let _ = write!(text, " {word}");
+    };
+    args.scenarios.iter().for_each(|name| add(name.clone()));
+    if args.all {
+        add("--all".to_owned());
+    }
+    if let Some(cases) = args.cases {
+        add(format!("--cases {}..{}", cases.first, cases.last));
+    }
+    add(format!("--kernel {} --on {}", args.kernel, args.on));
+    if let Some(against) = &args.against {
+        add(format!("--against {against}"));
+    }
+    if args.parallel {
+        add("--parallel".to_owned());
+        if args.median > 1 {
+            add(format!("--median {}", args.median));
+        }
+    }
+    if args.noisy != Noisy::MOST {
+        add(format!("--noisy {}", args.noisy));
+    }
+    if args.trace.is_some() {
+        add("--trace FOLDER".to_owned());
+    }
+    match args.seeds {
+        Some(seeds) => add(format!("--seeds {}..{}", seeds.first, seeds.last)),
+        None => add(format!("--seed {}", args.seed)),
+    }
+    text
 }

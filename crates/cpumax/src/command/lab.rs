@@ -3,13 +3,13 @@
 use crate::args::{FetchArgs, LabCommand, LabRunArgs};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{self, DIM};
+use crate::output;
+use cpumax_engine::kernels;
 use cpumax_lab::apt::Source;
 use cpumax_lab::cache::{Cache, Kernel};
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
 use cpumax_lab::{Command, Lab, Mode, Watch};
-use serde::Serialize;
 use std::io::{self, Write};
 
 pub fn lab(command: &LabCommand) -> Result<(), Failure> {
@@ -101,70 +101,10 @@ impl Watch for Keyboard {
     }
 }
 
-/// A kernel as `--json` tells it.
-#[derive(Serialize)]
-struct Listed {
-    name: &'static str,
-    version: &'static str,
-    /// What is here of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    here: Option<Here>,
-}
-
-#[derive(Serialize)]
-struct Here {
-    release: String,
-    package_version: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<cpumax_lab::config::Config>,
-}
-
 fn list(json: bool) -> Result<(), Failure> {
-    let cache = Cache::of_user()?;
-    let mut kernels = Vec::new();
-    for entry in catalog::all() {
-        let here = match cache.kernel(&entry.name) {
-            Ok(Kernel { origin, config, .. }) => Some(Here {
-                release: origin.release,
-                package_version: origin.package_version,
-                config,
-            }),
-            Err(cpumax_lab::Error::NotFetched { .. }) => None,
-            Err(error) => return Err(error.into()),
-        };
-        kernels.push(Listed { name: &entry.name, version: entry.version(), here });
-    }
-    let mut out = output::stdout();
+    let kernels = kernels::real().map_err(Failure::of)?;
     if json {
-        serde_json::to_writer_pretty(&mut out, &kernels)?;
-        return Ok(writeln!(out)?);
+        return output::print_json(&kernels);
     }
-    let header = ["kernel", "HZ", "preempts", "limits", "sched_ext", "nohz_full", "here"];
-    let rows = kernels.iter().map(row);
-    write!(out, "{}", cpumax_report::list(&header, rows, output::width()))?;
-    if kernels.iter().any(|kernel| kernel.here.is_none()) {
-        let note = "`cpumax lab fetch` gets those that are not here.";
-        writeln!(out, "\n{}", output::styled(DIM, note))?;
-    }
-    Ok(())
-}
-
-fn row(kernel: &Listed) -> Vec<String> {
-    let yes = |on: bool| if on { "yes" } else { "no" }.to_owned();
-    let mut row = vec![kernel.name.to_owned()];
-    match kernel.here.as_ref().and_then(|here| here.config.as_ref()) {
-        None => row.extend(["-"; 5].map(str::to_owned)),
-        Some(config) => row.extend([
-            config.hz.to_string(),
-            config.preempt.clone(),
-            yes(config.cfs_bandwidth),
-            yes(config.sched_ext),
-            yes(config.no_hz_full),
-        ]),
-    }
-    row.push(match &kernel.here {
-        None => "no".to_owned(),
-        Some(Here { release, .. }) => release.clone(),
-    });
-    row
+    output::print(&cpumax_report::real_kernels(&kernels, output::page()))
 }

@@ -19,6 +19,6 @@ fn list() -> Result<(), Failure> {
         Ok(vec![built_in.name.to_owned(), workload.shows.clone()])
     };
     let rows: Vec<Vec<String>> = builtin::ALL.iter().map(row).collect::<anyhow::Result<_>>()?;
-    let table = cpumax_report::list(&["scenario", "shows"], rows, output::width());
+    let table = cpumax_report::list(&["scenario", "shows"], rows, output::page().width());
     Ok(output::stdout().write_all(table.as_bytes())?)
 }

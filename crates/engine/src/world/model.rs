@@ -44,6 +44,10 @@ impl World for Model {
         "model"
     }
 
+    fn is_real(&self) -> bool {
+        false
+    }
+
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         watch.planned(jobs);
         let here = || thread::available_parallelism().map_or(1, usize::from);

@@ -1,0 +1,59 @@
+//! `cpumax stat`: what the `sched_ext` scheduler did to groups, asked of its socket.
+
+use crate::failure::Failure;
+use crate::output;
+use clap::Args;
+use cpumax_engine::scheduler::ask;
+use cpumax_report::{cpu_stat, groups_of_scheduler, openmetrics};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// A cgroup, as a path below the root of the hierarchy; all that have a limit if none is given
+    pub group: Option<String>,
+    /// Tell about each thread of the group too
+    #[arg(long, requires = "group")]
+    pub tasks: bool,
+    /// Print the scheduler's answer as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print metrics for Prometheus and others, under the names of container dashboards
+    #[arg(long, conflicts_with = "json")]
+    pub openmetrics: bool,
+    /// Print a table again each so many seconds, until interrupted
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        conflicts_with_all = ["json", "openmetrics"],
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub watch: Option<u64>,
+    /// Where the scheduler answers
+    #[arg(long, value_name = "PATH", default_value = "/run/scx_cpumax.sock")]
+    pub socket: PathBuf,
+}
+
+/// Asks and prints.
+pub fn stat(args: &StatArgs) -> Result<(), Failure> {
+    let mut out = output::stdout();
+    loop {
+        let groups = ask(&args.socket, args.group.as_deref(), args.tasks).map_err(Failure::of)?;
+        let text = match (&groups[..], args) {
+            (_, StatArgs { json: true, .. }) => {
+                format!("{}\n", serde_json::to_string_pretty(&groups)?)
+            }
+            (_, StatArgs { openmetrics: true, .. }) => openmetrics(&groups),
+            ([group], StatArgs { watch: None, group: Some(_), .. }) => cpu_stat(group),
+            _ => groups_of_scheduler(&groups),
+        };
+        if args.watch.is_some() {
+            write!(output::raw_stdout(), "\x1b[H\x1b[2J")?;
+        }
+        write!(out, "{text}")?;
+        out.flush()?;
+        let Some(seconds) = args.watch else { return Ok(()) };
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}

@@ -1,0 +1,357 @@
+//! Scenarios on kernels, and whether each shows what it must: what `cpumax run` does.
+
+use crate::change;
+use crate::error::Error;
+use crate::expect::{self, Done, Verdict};
+use crate::job::{Job, NamedKernel, Report};
+use crate::study::Study;
+use crate::watch::Watch;
+use crate::world::World;
+use cpumax_limit::Setting;
+use cpumax_machine::kernel::{self, Kernel};
+use cpumax_outcome::{Outcome, Tolerances, compare, stands_for};
+use cpumax_workload::{Expectation, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+
+/// A scenario as it will be run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    workload: Arc<Workload>,
+    /// Whether it is no longer what its expectations were written for.
+    changed: bool,
+    /// What was made of limits that are not the kernel's.
+    understood: Vec<String>,
+}
+
+impl Plan {
+    /// The scenario as it is.
+    pub fn new(workload: Workload) -> Plan {
+        Plan { workload: Arc::new(workload), changed: false, understood: Vec::new() }
+    }
+
+    /// With another limit for one of its groups, `GROUP:LIMIT`.
+    ///
+    /// # Errors
+    /// The limit is not understood, or there is no such group.
+    pub fn with_limit(mut self, set: &str) -> Result<Plan, Error> {
+        let workload = Arc::unwrap_or_clone(self.workload);
+        self.workload = Arc::new(change::apply(workload, set)?);
+        self.understood.extend(set.parse::<Setting>()?.understood());
+        self.changed = true;
+        Ok(self)
+    }
+
+    /// Runs so long, ns.
+    ///
+    /// # Errors
+    /// No run takes as long.
+    pub fn with_duration(mut self, duration_ns: u64) -> Result<Plan, Error> {
+        let workload = Arc::unwrap_or_clone(self.workload);
+        self.workload = Arc::new(workload.with_duration(duration_ns)?);
+        self.changed = true;
+        Ok(self)
+    }
+
+    /// What runs.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Whether it is no longer what its expectations were written for: they are not checked.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
+    pub fn understood(&self) -> &[String] {
+        &self.understood
+    }
+}
+
+/// Scenarios, each on the same kernels with the same seeds.
+///
+/// ```
+/// use cpumax_engine::suite::{Plan, Suite};
+/// use cpumax_engine::{Model, kernels, scenario};
+///
+/// let plans = vec![Plan::new(scenario::load("lock-holder")?)];
+/// let kernels = kernels::modelled("6.12,6.18")?;
+/// let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default()))?;
+/// let results = suite.run(&suite.jobs(), &())?;
+/// assert_eq!(results[0].reports.len(), 2);
+/// assert!(results[0].passed());
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
+pub struct Suite {
+    plans: Vec<Plan>,
+    /// Of each plan, kernels that run only because ratios are taken over them.
+    references: Vec<Vec<Kernel>>,
+    asked: Vec<NamedKernel>,
+    seeds: RangeInclusive<u64>,
+    world: Box<dyn World>,
+}
+
+/// A run that did not come to its end.
+#[derive(Debug)]
+pub struct Failed {
+    /// Scenario, kernel and seed.
+    pub run: String,
+    /// Why not.
+    pub error: Error,
+}
+
+/// What came of one scenario.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    /// The scenario.
+    pub plan: &'a Plan,
+    /// Its runs on the kernels that were asked for.
+    pub reports: Vec<Report>,
+    /// What it expects, as far as that can be checked.
+    pub verdicts: Vec<Verdict<'a>>,
+    /// Runs that did not come to their end: of real kernels only.
+    pub failed: Vec<Failed>,
+    /// How many runs did.
+    pub done: usize,
+}
+
+impl Ended<'_> {
+    /// Whether it shows all that it must.
+    pub fn passed(&self) -> bool {
+        self.verdicts.iter().all(Verdict::passed)
+    }
+
+    /// What its workload has and a kernel does not: one sentence for each such kernel.
+    pub fn lacks(&self) -> Vec<String> {
+        let names: BTreeSet<&str> =
+            self.reports.iter().map(|report| report.outcome.kernel.as_str()).collect();
+        // A real kernel that is none to the model has all there is.
+        let modelled = names.into_iter().filter_map(|name| kernel::parse_kernels(name).ok());
+        let told = |kernel: Kernel| {
+            let missing = change::lacks(self.plan.workload(), kernel)?;
+            Some(format!("{}: {missing}, and is left out here.", kernel.version))
+        };
+        modelled.flatten().filter_map(told).collect()
+    }
+
+    /// Numbers that were not measured, with the kernels on which they were not, where they were on
+    /// others.
+    pub fn not_measured(&self) -> Vec<String> {
+        not_measured(&self.reports)
+    }
+
+    /// Where runs are not quite what the scenario says, each once.
+    pub fn notes(&self) -> BTreeSet<&str> {
+        self.reports.iter().flat_map(|report| &report.notes).map(String::as_str).collect()
+    }
+}
+
+impl Suite {
+    /// Those plans on those kernels, in that world.
+    ///
+    /// # Errors
+    /// What a scenario expects names kernels that there are not.
+    pub fn new(
+        plans: Vec<Plan>,
+        asked: Vec<NamedKernel>,
+        seeds: RangeInclusive<u64>,
+        world: Box<dyn World>,
+    ) -> Result<Suite, Error> {
+        let kernels = models(&asked);
+        let references = |plan: &Plan| {
+            // A real kernel is only what was asked for.
+            let none = plan.changed || world.is_real();
+            if none { Ok(Vec::new()) } else { expect::references(&plan.workload, &kernels) }
+        };
+        let references = plans.iter().map(references).collect::<Result<_, Error>>()?;
+        Ok(Suite { plans, references, asked, seeds, world })
+    }
+
+    /// All runs: of each plan the kernels that were asked for and those for ratios, and of each of
+    /// these the seeds.
+    pub fn jobs(&self) -> Vec<Job> {
+        self.studies().flat_map(|study| study.jobs()).collect()
+    }
+
+    fn studies(&self) -> impl Iterator<Item = Study> {
+        self.plans.iter().zip(&self.references).map(|(plan, references)| {
+            let references = references.iter().copied().map(NamedKernel::from);
+            let kernels = self.asked.iter().cloned().chain(references);
+            Study::new(Arc::clone(&plan.workload)).on(kernels).with_seeds(self.seeds.clone())
+        })
+    }
+
+    /// Whether it is on a kernel that was asked for.
+    pub fn is_asked(&self, job: &Job) -> bool {
+        self.asked.iter().any(|kernel| kernel.name == job.kernel.name)
+    }
+
+    /// Runs [`Suite::jobs`] and checks what came of them.
+    ///
+    /// # Errors
+    /// Nothing can be run, it was stopped, or one of the runs of the model fails: what the model
+    /// cannot do is wrong with the scenario.
+    pub fn run(&self, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Ended<'_>>, Error> {
+        let is_real = self.world.is_real();
+        let mut ended = Vec::new();
+        self.world.run(jobs, watch, &mut |_, report| {
+            let is_end = report.is_err() && !is_real;
+            let is_end = is_end || matches!(report, Err(Error::Interrupted));
+            ended.push(report);
+            if is_end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if (ended.len() < jobs.len() || !is_real) && ended.last().is_some_and(Result::is_err) {
+            return Err(ended.pop().and_then(Result::err).unwrap_or(Error::Interrupted));
+        }
+        let mut ended = jobs.iter().zip(ended);
+        let lengths: Vec<usize> = self.studies().map(|study| study.jobs().len()).collect();
+        let of_each = self.plans.iter().zip(lengths);
+        of_each.map(|(plan, runs)| self.ended(plan, ended.by_ref().take(runs))).collect()
+    }
+
+    fn ended<'a, 'j>(
+        &self,
+        plan: &'a Plan,
+        runs: impl Iterator<Item = (&'j Job, Result<Report, Error>)>,
+    ) -> Result<Ended<'a>, Error> {
+        let mut told: Vec<(&Job, Report)> = Vec::new();
+        let mut failed = Vec::new();
+        for (job, report) in runs {
+            match report {
+                Ok(report) => told.push((job, report)),
+                Err(error) => failed.push(Failed { run: job.name(), error }),
+            }
+        }
+        let verdicts = self.verdicts(plan, &told)?;
+        let done = told.len();
+        let asked = told.into_iter().filter(|(job, _)| self.is_asked(job));
+        let reports = asked.map(|(_, report)| report).collect();
+        Ok(Ended { plan, reports, verdicts, failed, done })
+    }
+
+    /// What the scenario expects, as far as it can be measured.
+    fn verdicts<'a>(
+        &self,
+        plan: &'a Plan,
+        runs: &[(&Job, Report)],
+    ) -> Result<Vec<Verdict<'a>>, Error> {
+        let asked = models(&self.asked);
+        let reports: Vec<&Report> = runs.iter().map(|(_, report)| report).collect();
+        let is_measured = |path: &str| {
+            let not = reports.iter().flat_map(|report| &report.not_measured);
+            !not.into_iter().any(|name| stands_for(name, path))
+        };
+        let is_real = self.world.is_real();
+        let wanted = |expectation: &Expectation| {
+            let can_be = !is_real || expect::can_be_checked(expectation, &asked, is_measured);
+            can_be && !plan.changed
+        };
+        let done = |(job, report): &(&Job, Report)| Done {
+            kernel: job.kernel.kernel,
+            seed: job.seed,
+            outcome: report.outcome.clone(),
+        };
+        let done: Vec<Done> = runs.iter().map(done).collect();
+        let tolerances = tolerances(&plan.workload, &reports);
+        expect::check_some(&plan.workload, &asked, &done, wanted, &|outcome, path, value| {
+            if is_real { slack(outcome, path, value, tolerances) } else { 0.0 }
+        })
+    }
+}
+
+fn models(kernels: &[NamedKernel]) -> Vec<Kernel> {
+    kernels.iter().map(|kernel| kernel.kernel).collect()
+}
+
+/// What a comparison allows a real kernel, which is never to the nanosecond where the model is.
+fn tolerances(workload: &Workload, reports: &[&Report]) -> Tolerances {
+    let hz = reports.iter().find_map(|report| report.conditions.as_ref()?.hz);
+    let tick_ns = 1_000_000_000 / u64::from(hz.unwrap_or(workload.machine.hz).max(1));
+    if reports.iter().all(|report| report.exact) {
+        Tolerances::exact(tick_ns)
+    } else {
+        Tolerances::parallel(tick_ns)
+    }
+}
+
+/// The tolerance of that number; of one that a comparison does not hold to anything, and of a
+/// ratio, what it allows times.
+fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f64 {
+    const SHARE: f64 = 0.03;
+    let deviations = compare(outcome, outcome, &tolerances);
+    let known = deviations.iter().find(|deviation| deviation.path == path);
+    let tolerance = known.and_then(|deviation| deviation.tolerance);
+    tolerance.map_or(value.abs() * SHARE, |tolerance| tolerance as f64)
+}
+
+fn not_measured(reports: &[Report]) -> Vec<String> {
+    let mut kernels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for report in reports {
+        for path in &report.not_measured {
+            kernels.entry(path).or_default().insert(&report.outcome.kernel);
+        }
+    }
+    let all: BTreeSet<&str> = reports.iter().map(|report| report.outcome.kernel.as_str()).collect();
+    let told = kernels.into_iter().map(|(path, on)| {
+        let on: Vec<&str> = on.into_iter().collect();
+        if on.len() == all.len() {
+            path.to_owned()
+        } else {
+            format!("{path} (on {})", on.join(", "))
+        }
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, kernels, scenario, world};
+
+    fn suite(plan: Plan) -> Suite {
+        let kernels = kernels::modelled("5.4,6.18").unwrap();
+        Suite::new(vec![plan], kernels, 1..=1, Box::new(Model::default())).unwrap()
+    }
+
+    #[test]
+    fn what_was_not_measured_on_some_kernels_is_told_with_them() {
+        let report = |version: &str, not_measured: &[&str]| {
+            let study = Study::new(scenario::load("nested").unwrap());
+            let jobs = study.on(kernels::modelled(version).unwrap()).jobs();
+            let mut report = world::all(&Model::default(), &jobs, &()).unwrap().remove(0);
+            report.not_measured = not_measured.iter().map(|&path| path.to_owned()).collect();
+            report
+        };
+        let old = report("6.1", &["events", "local"]);
+        let new = report("6.18", &["events"]);
+        assert_eq!(not_measured(&[old.clone(), new]), ["events", "local (on 6.1)"]);
+        assert_eq!(not_measured(&[old]), ["events", "local"]);
+    }
+
+    #[test]
+    fn a_changed_scenario_is_held_to_nothing() {
+        let plan = Plan::new(scenario::load("nested").unwrap());
+        let own = suite(plan.clone());
+        let ended = own.run(&own.jobs(), &()).unwrap();
+        assert!(ended[0].passed() && ended[0].verdicts.iter().any(Verdict::applies));
+        let short = suite(plan.with_duration(1_000_000).unwrap());
+        let ended = short.run(&short.jobs(), &()).unwrap();
+        assert!(ended[0].plan.is_changed() && ended[0].verdicts.is_empty());
+        assert_eq!(ended[0].reports.len(), 2);
+        assert_eq!(ended[0].reports[0].outcome.simulated_ns, 1_000_000);
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_have_is_told() {
+        let plan = Plan::new(scenario::load("fibtest").unwrap());
+        let plan = plan.with_limit("/limited:cpu.max.burst=10000").unwrap();
+        let plan = plan.with_limit("/limited:500m").unwrap();
+        assert_eq!(plan.understood(), ["/limited:500m = 50000 100000"]);
+        let suite = suite(plan);
+        let ended = suite.run(&suite.jobs(), &()).unwrap();
+        let lacks = ended[0].lacks();
+        assert!(lacks.len() == 1 && lacks[0].starts_with("5.4: "), "{lacks:?}");
+    }
+}

@@ -1,0 +1,155 @@
+//! What limits would do to a recorded service: the what-if table, what it is of, and how far it
+//! can be relied on.
+
+use crate::page::Page;
+use crate::predicted::{PredictedRow, Ranged, predicted};
+use crate::recording::described;
+use crate::style::{DIM, styled};
+use crate::units::{cpus, duration};
+use cpumax_engine::predict::{Prediction, Unit};
+use cpumax_engine::replay::Run;
+use cpumax_engine::{Replay, Try};
+use cpumax_machine::kernel::Kernel;
+use std::fmt::Write;
+
+/// Kinds of thread shown at most.
+const KINDS_SHOWN: usize = 20;
+
+const LEGEND: &str = "\
+limit: quota/period, +burst, in ms; w: weight; in: what the group above has;
+CPUs: kept busy by the limited threads while their load was there; in brackets
+how far each number may be off: nobody knows when a period begins, and the same
+work costs more or less on another day.";
+
+/// The runs of a replay; `name` is what the recording is called, and with `threads` kinds of thread
+/// have rows of their own.
+pub fn replayed(
+    name: &str,
+    replay: &Replay,
+    kernels: &[Kernel],
+    runs: &[Run],
+    threads: bool,
+    page: Page,
+) -> String {
+    let mut out = String::new();
+    let summary = replay.summary();
+    if let Some(unlimited) = runs.first() {
+        out.push_str(&disagreements(replay, unlimited, page));
+    }
+    let of_all = cpus(summary.runtime_ns as f64 / summary.span_ns.max(1) as f64);
+    let window = replay.window();
+    let _ = writeln!(
+        out,
+        "{}\nLimited: {} ({} threads, which used {} CPUs from {} to {}; all threads used \
+         {of_all})\n",
+        described(name, summary, page),
+        replay.path(),
+        replay.threads(),
+        cpus(replay.mean_cpus()),
+        duration(window.from_ns),
+        duration(window.until_ns),
+    );
+    let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
+    understood.dedup();
+    if !understood.is_empty() {
+        let _ = writeln!(out, "{}\n", understood.join("\n"));
+    }
+    let recorded = replay.recorded();
+    let mut table = vec![row("recorded", "", &recorded)];
+    for run in runs {
+        table.extend(rows(replay, run, threads));
+    }
+    let unit = match recorded.latency_of {
+        Unit::Requests => "requests",
+        Unit::Bursts => "bursts",
+    };
+    let _ = writeln!(out, "{}", predicted(&table, unit, page.width()));
+    for line in doubts(runs) {
+        let _ = writeln!(out, "{}", page.wrapped(&line));
+    }
+    if runs.iter().any(|run| !run.is_done()) {
+        out.push_str("-: the work was not done after four times the time it should take.\n");
+    }
+    for (limit, kernel, why) in &replay.not_tried(kernels) {
+        let _ = writeln!(out, "{} is not tried on {}: {why}", limit.label, kernel.version);
+    }
+    let _ = writeln!(out, "{}", styled(DIM, LEGEND));
+    out
+}
+
+/// Which limits nothing can be relied on of, and why; each once.
+fn doubts(runs: &[Run]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut told: Vec<&str> = Vec::new();
+    for run in runs {
+        let Some(why_not) = &run.prediction.why_not else { continue };
+        if !told.contains(&run.limit.label.as_str()) {
+            told.push(&run.limit.label);
+            let (limit, kernel) = (&run.limit.label, &run.outcome.kernel);
+            lines.push(format!("? {limit} on {kernel} is not predictable: {why_not}."));
+        }
+    }
+    lines
+}
+
+/// Where the replay is not what was recorded, nothing else is as important.
+fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
+    let lines = replay.disagreements(&unlimited.prediction);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let why = "What it says of limits is off by as much at least, unless the recording was made \
+               under a limit.";
+    format!(
+        "Without a limit the replay is not what was recorded:\n  {}\n{}\n\n",
+        lines.join("\n  "),
+        page.wrapped(why)
+    )
+}
+
+/// The limit, and what of it this kernel does not have.
+fn label(run: &Run) -> String {
+    let lacks = run.lacks.iter().map(|missing| format!(" (no {})", missing.file));
+    lacks.fold(run.limit.label.clone(), |label, lacks| label + &lacks)
+}
+
+fn rows(replay: &Replay, run: &Run, threads: bool) -> Vec<PredictedRow> {
+    let (limit, kernel) = (label(run), run.outcome.kernel.as_str());
+    let mut rows = vec![row(&limit, kernel, &run.prediction)];
+    if threads {
+        for name in replay.kinds().into_iter().take(KINDS_SHOWN) {
+            let Some(task) = run.outcome.tasks.get(name) else { continue };
+            let known = |value: f64| Some(Ranged::known(value));
+            let ms = |ns: u64| known(ns as f64 / 1e6).filter(|_| task.completions > 0);
+            rows.push(PredictedRow {
+                limit: limit.clone(),
+                kernel: kernel.to_owned(),
+                thread: Some(name.to_owned()),
+                cpus: known(run.busy(task.usage_usec)),
+                latency_ms: [ms(task.latency_ns.p50), ms(task.latency_ns.p99)],
+                ..PredictedRow::default()
+            });
+        }
+    }
+    rows
+}
+
+fn row(limit: &str, kernel: &str, prediction: &Prediction) -> PredictedRow {
+    let scaled = |number: cpumax_engine::predict::Ranged<u64>, unit_ns: f64| Ranged {
+        value: number.value as f64 / unit_ns,
+        low: number.low as f64 / unit_ns,
+        high: number.high as f64 / unit_ns,
+    };
+    let latency = prediction.request_latency_ns;
+    PredictedRow {
+        limit: limit.to_owned(),
+        kernel: kernel.to_owned(),
+        thread: None,
+        cpus: prediction.cpus,
+        throttled_percent: prediction.throttled_percent,
+        latency_ms: [latency.map(|l| scaled(l.p50, 1e6)), latency.map(|l| scaled(l.p99, 1e6))],
+        requests_per_second: prediction.requests_per_second,
+        takes_s: prediction.work_takes_ns.map(|takes| scaled(takes, 1e9)),
+        doubtful: !prediction.predictable,
+    }
+}

@@ -1,0 +1,75 @@
+//! Where text goes: a reader that goes away is no error, and nothing gets through that a terminal
+//! would take for more than text and colours.
+
+use crate::escape;
+use std::io::{self, ErrorKind, Write};
+
+/// Standard output, for what goes out as it is.
+pub fn raw_stdout() -> impl Write {
+    Heard(io::stdout().lock())
+}
+
+/// What a reader that goes away misses is no error: what comes of a command does not depend on who
+/// reads.
+#[derive(Debug)]
+pub struct Heard<W>(pub W);
+
+impl<W: Write> Write for Heard<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.0.flush() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
+}
+
+/// Lets nothing through that a terminal would take for more than text and colours: what comes from
+/// a file is escaped where it is put into a sentence, and here whatever was not.
+#[derive(Debug)]
+pub struct Clean<W>(pub W);
+
+impl<W: Write> Write for Clean<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.0.write_all(escape::styled_lines(&text).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::style::{BOLD, styled};
+
+    #[test]
+    fn a_reader_that_goes_away_is_no_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut out = Heard(writer);
+        writeln!(out, "a").unwrap();
+        out.flush().unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        writeln!(Heard(full), "a").unwrap_err();
+    }
+
+    #[test]
+    fn nothing_but_text_and_colours_gets_through() {
+        let mut out = Clean(Vec::new());
+        let hostile = "c\u{1b}]0;d\u{7}\u{202e}";
+        writeln!(out, "{} {hostile}", styled(BOLD, "a\u{1b}[2Jb")).unwrap();
+        let text = String::from_utf8(out.0).unwrap();
+        let shown = "a\\u{1b}[2Jb\u{1b}[0m c\\u{1b}]0;d\\u{7}\\u{202e}\n";
+        assert_eq!(text, format!("{}{shown}", BOLD.render()));
+    }
+}
