@@ -9,12 +9,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Many events, of which no task is any.
-const LONG: &str = "duration = \"24h\"\n[[channel]]\nname = \"c\"\n[[source]]\nname = \"a\"\nchannel = \"c\"\n\
-                    every = \"10us\"\n[[source]]\nname = \"b\"\nchannel = \"c\"\nevery = \"10us\"\n[[task]]\n\
-                    name = \"w\"\nprogram = [{ sleep = \"23h\" }, { user = \"1ms\" }]\n";
+const LONG: &str = r#"
+duration = "24h"
+[[channel]]
+name = "c"
+[[source]]
+name = "a"
+channel = "c"
+every = "10us"
+lossy = true
+[[source]]
+name = "b"
+channel = "c"
+every = "10us"
+lossy = true
+[[task]]
+name = "w"
+program = [{ sleep = "23h" }, { user = "1ms" }]
+"#;
 /// Has more than it expects.
-const FAILS: &str = "duration = \"1s\"\n[[task]]\nname = \"h\"\nprogram = [{ forever = [{ user = \"1ms\" }] }]\n\
-                     [[expect]]\nmetric = \"tasks.h.usage_usec\"\nmax = 1\n";
+const FAILS: &str = r#"
+duration = "1s"
+[[task]]
+name = "h"
+program = [{ forever = [{ user = "1ms" }] }]
+[[expect]]
+metric = "tasks.h.usage_usec"
+max = 1
+"#;
 /// What one may take, and some for a machine on which much else goes on.
 const AT_MOST: Duration = Duration::from_millis(1500);
 
