@@ -120,7 +120,7 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, kernel, run};
+    use crate::{Options, Simulation, kernel, run};
     use cpumax_outcome::trace::Recorded;
 
     fn options(version: &str) -> Options<'static> {
@@ -150,8 +150,7 @@ mod tests {
         let workload = cpumax_workload::parse(text, "births.toml").unwrap();
         for version in VERSIONS {
             let options = Options { check: false, ..options(version) };
-            let mut machine = Machine::new(&workload, &options, None);
-            machine.run(None).unwrap();
+            let mut machine = Simulation::ended(&workload, &options);
             let places = machine.tasks.len();
             let child = &machine.outcome(&options.kernel).tasks["child"];
             assert!(child.exited > 8_000, "{version}: {child:?}");
@@ -210,8 +209,7 @@ mod tests {
             assert_eq!(recorded.names.tasks, names, "{version}");
             assert_eq!(woken_cs(0), [0, 1], "{version}");
             assert_eq!(woken_cs(3), [2, 17, 32], "{version}");
-            let mut machine = Machine::new(&workload, &options, None);
-            machine.run(None).unwrap();
+            let machine = Simulation::ended(&workload, &options);
             assert_eq!(machine.tasks.len(), 4, "{version}: nobody came in a place");
         }
     }

@@ -75,7 +75,7 @@ impl Machine<'_> {
         named.into_iter().map(outcome).collect()
     }
 
-    fn lock_names(&self) -> Vec<String> {
+    pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // The one that moves hold under noise is no workload's.
         own.chain(std::iter::repeat("(move)".to_owned())).take(self.locks.len()).collect()

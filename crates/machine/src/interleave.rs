@@ -135,7 +135,7 @@ impl Order {
 }
 
 impl Machine<'_> {
-    /// As [`Machine::run`], but of the events due next one is chosen.
+    /// As [`crate::Simulation::run`], but of the events due next one is chosen.
     fn run_in_order(&mut self, order: &mut Order) -> Result<(), Error> {
         let end_ns = self.workload.duration_ns;
         let heap = usize::MAX;

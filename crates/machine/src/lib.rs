@@ -2,7 +2,7 @@
 //! CPU bandwidth control. A pure function of a workload, a kernel and a seed.
 
 mod absence;
-pub mod bandwidth;
+mod bandwidth;
 mod births;
 mod calls;
 mod cfs_rq;
@@ -29,17 +29,18 @@ mod realtime;
 mod schedule;
 mod se;
 mod signal;
+mod simulation;
 mod spin;
+mod state;
 mod task;
 mod tick;
 mod watch;
 mod windows;
 
 pub use choice::{Choice, Other, Question};
+pub use simulation::Simulation;
+pub use state::{CpuState, Doing, GroupState, TaskState};
 pub use watch::{COST_AS_IT_SAYS, Watch, Watched};
-
-/// The queue of the events that fire once, for whoever wants to measure it by itself.
-pub use events::Heap as EventQueue;
 
 use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};
 use cpumax_workload::Workload;
@@ -86,6 +87,7 @@ impl Options<'_> {
 
 /// Why a run could not be completed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The caller's progress function said stop.
     #[error("interrupted at {0} ns of simulated time")]
@@ -160,10 +162,9 @@ pub fn run<'a>(
     trace: Option<&'a mut dyn TraceSink>,
     progress: Option<Progress<'_>>,
 ) -> Result<Outcome, Error> {
-    let mut machine = machine::Machine::new(workload, options, trace);
-    machine.run(progress)?;
-    machine.name_everything();
-    Ok(machine.outcome(&options.kernel))
+    let mut simulation = Simulation::new(workload, options, trace);
+    simulation.run(progress)?;
+    Ok(simulation.outcome())
 }
 
 /// Runs a workload, with one group watched. The run may end before the workload does, see
@@ -178,12 +179,9 @@ pub fn watch<'a>(
     trace: Option<&'a mut dyn TraceSink>,
     progress: Option<Progress<'_>>,
 ) -> Result<(Outcome, Watched), Error> {
-    let mut machine = machine::Machine::new(workload, options, trace);
-    machine.watch(watch);
-    machine.run(progress)?;
-    machine.name_everything();
-    let watched = machine.watched().unwrap_or_default();
-    Ok((machine.outcome(&options.kernel), watched))
+    let mut simulation = Simulation::new(workload, options, trace).watching(watch);
+    simulation.run(progress)?;
+    Ok(simulation.finish())
 }
 
 /// Why a CPU went to whom it went; `None` where it went to nobody any more.
@@ -196,8 +194,8 @@ pub fn explain<'a>(
     question: Question,
     progress: Option<Progress<'_>>,
 ) -> Result<Option<Choice>, Error> {
-    let mut machine = machine::Machine::new(workload, options, None);
-    machine.question = Some((question, None));
-    machine.run(progress)?;
-    Ok(machine.question.and_then(|(_, answer)| answer))
+    let mut simulation = Simulation::new(workload, options, None);
+    simulation.machine.question = Some((question, None));
+    simulation.run(progress)?;
+    Ok(simulation.machine.question.and_then(|(_, answer)| answer))
 }

@@ -1,4 +1,4 @@
-//! The machine as a whole: its state, and the loop that lets time pass.
+//! The machine as a whole: its state, and how an event happens.
 //!
 //! Everything else is `impl Machine` in the file of its concept.
 
@@ -22,13 +22,10 @@ use crate::noise::Noise;
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
 use crate::watch::Watching;
-use crate::{Error, Options, Progress};
+use crate::{Error, Options};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
-
-/// Where machines are large an event may take milliseconds.
-const EVENTS_BETWEEN_REPORTS: u64 = 256;
 
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
@@ -395,45 +392,6 @@ impl<'a> Machine<'a> {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
             sink.event(TraceEvent { time_ns: self.now, cpu, what });
         }
-    }
-
-    /// Lets time pass to the end of the workload.
-    pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
-        let mut end_ns = self.end_ns();
-        let mut told = self.events;
-        loop {
-            let (timer_ns, slot) = self.timers.next();
-            let heap_ns = self.heap.next_ns();
-            let next_ns = timer_ns.min(heap_ns);
-            if next_ns > end_ns {
-                break;
-            }
-            debug_assert!(next_ns >= self.now, "time runs backwards to {next_ns}, slot {slot}");
-            self.now = next_ns;
-            self.process(if heap_ns < timer_ns { usize::MAX } else { slot });
-            if self.check && self.failed.is_none() {
-                self.check_invariants();
-            }
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            // Several events may have happened at once.
-            if self.events - told >= EVENTS_BETWEEN_REPORTS {
-                told = self.events;
-                if let Some(progress) = progress.as_mut()
-                    && progress(self.now).is_break()
-                {
-                    return Err(Error::Interrupted(self.now));
-                }
-            }
-            if self.watching.as_ref().is_some_and(|watching| watching.is_over()) {
-                end_ns = self.now;
-                break;
-            }
-        }
-        self.now = end_ns;
-        self.close();
-        Ok(())
     }
 
     /// Lets one event happen: that of a timer's slot, or the first of the heap, whose slot is the

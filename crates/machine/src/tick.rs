@@ -301,6 +301,7 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Simulation;
     use crate::{Options, kernel};
 
     impl Machine<'_> {
@@ -337,8 +338,7 @@ mod tests {
             let workload = workload.with_duration(300_000_000).unwrap();
             for kernel in kernel::parse_kernels("4.18..7.3").unwrap() {
                 let options = Options::new(kernel, 1);
-                let mut machine = Machine::new(&workload, &options, None);
-                machine.run(None).unwrap();
+                let machine = Simulation::ended(&workload, &options);
                 let (ticks, idle) = machine.ticks;
                 let version = kernel.version;
                 assert!(ticks > 0, "{file} on {version}");

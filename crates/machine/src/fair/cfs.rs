@@ -207,6 +207,7 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Simulation;
     use crate::ids::CpuId;
     use crate::{Options, kernel};
     use cpumax_outcome::trace::{Recorded, What};
@@ -229,8 +230,7 @@ mod tests {
         const US: i64 = 1_000;
         let workload = cpumax_workload::parse(HOGS, "hogs.toml").unwrap();
         let options = Options::new(kernel::parse_kernels("6.1").unwrap()[0], 1);
-        let mut machine = Machine::new(&workload, &options, None);
-        machine.run(None).unwrap();
+        let mut machine = Simulation::ended(&workload, &options);
         let group = machine.tasks[machine.cpus[CpuId(0)].curr].group;
         let q = machine.groups[group].cfs_rqs[0];
         let waiting: Vec<SeId> = machine.cfs_rqs[q].timeline.nodes().iter().map(|n| n.se).collect();

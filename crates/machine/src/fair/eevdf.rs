@@ -515,7 +515,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::Simulation;
     use crate::ids::CpuId;
     use crate::{Options, kernel};
 
@@ -526,8 +526,7 @@ mod tests {
                     program = [{ user = \"1s\" }]\n";
         let workload = cpumax_workload::parse(text, "protection.toml").unwrap();
         let options = Options::new(kernel::parse_kernels(version).unwrap()[0], 1);
-        let mut machine = Machine::new(&workload, &options, None);
-        machine.run(None).unwrap();
+        let mut machine = Simulation::ended(&workload, &options);
         let (q, runs) = (machine.root(CpuId(0)), machine.cpus[CpuId(0)].curr);
         let others: Vec<_> = machine.tasks.ids().filter(|&task| task != runs).collect();
         let [runs, waits, ahead] = [runs, others[0], others[1]].map(|task| machine.tasks[task].se);

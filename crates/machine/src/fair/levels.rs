@@ -57,7 +57,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::Simulation;
     use crate::{Options, kernel};
 
     /// How often in 30 ms a group has been charged less than one in it, the tasks of which take
@@ -73,8 +73,7 @@ mod tests {
                  program = [{{ forever = [{{ kernel = \"3ms\" }}] }}]\n"
             );
             let workload = cpumax_workload::parse(&text, "levels.toml").unwrap();
-            let mut machine = Machine::new(&workload, &Options::new(kernel, 1), None);
-            machine.run(None).unwrap();
+            let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
             let groups: Vec<_> = machine.groups.ids().skip(1).collect();
             let [outer, inner] = [0, 1].map(|n| machine.groups[groups[n]].pool.charged_ns);
             assert!(outer <= inner, "{version}: {outer}, {inner}");

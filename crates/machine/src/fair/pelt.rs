@@ -437,6 +437,7 @@ impl Machine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Simulation;
 
     #[test]
     fn the_half_life_is_32_periods() {
@@ -455,8 +456,7 @@ mod tests {
         let workload = cpumax_workload::parse(text, "pelt.toml").expect("is a workload");
         let kernel = crate::kernel::parse_kernels(kernel).expect("is a kernel")[0];
         let options = crate::Options { check: true, ..crate::Options::new(kernel, 1) };
-        let mut machine = Machine::new(&workload, &options, None);
-        machine.run(None).expect("runs");
+        let mut machine = Simulation::ended(&workload, &options);
         [0, 1].map(|cpu| machine.cpu_load(CpuId(cpu)) >> WEIGHT_SHIFT)
     }
 

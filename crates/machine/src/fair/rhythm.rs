@@ -118,7 +118,7 @@ impl Newidle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Machine;
+    use crate::Simulation;
     use crate::{Options, kernel};
     use cpumax_workload::Domain;
 
@@ -169,8 +169,7 @@ mod tests {
         let workload = cpumax_workload::parse(&text, "pinned.toml").unwrap();
         let kernel = kernel::parse_kernels("6.12").unwrap()[0];
         let options = Options::new(kernel, 1);
-        let mut machine = Machine::new(&workload, &options, None);
-        machine.run(None).unwrap();
+        let machine = Simulation::ended(&workload, &options);
         let mut cpus = machine.cpus.ids();
         let second = cpus.nth(1).unwrap();
         (machine.cpus[second].balancing.interval_ms(2) / 2).ilog2()

@@ -30,6 +30,12 @@ pub(crate) fn of_group(weight: u32) -> u64 {
     ((u64::from(weight.max(1)) * nice_0 + 50) / 100) << 10
 }
 
+/// The weight of a group, as its file has it, that weighs this.
+pub(crate) fn to_group(weight: u64) -> u32 {
+    let nice_0 = NICE_0_WEIGHT >> 10;
+    (((weight >> 10) * 100 + nice_0 / 2) / nice_0) as u32
+}
+
 impl Machine<'_> {
     /// What a task weighs by its class and nice alone.
     pub(crate) fn nominal_weight(&self, task: TaskId) -> u64 {
@@ -140,7 +146,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::Simulation;
     use crate::{Options, kernel};
 
     /// What `first` weighs when the run ends: its group's 1024, of which one of class idle that
@@ -156,8 +162,7 @@ mod tests {
         let workload = cpumax_workload::parse(&text, "weight.toml").unwrap();
         let kernel = kernel::parse_kernels("7.3").unwrap()[0];
         let options = Options::new(kernel, 1);
-        let mut machine = Machine::new(&workload, &options, None);
-        machine.run(None).unwrap();
+        let machine = Simulation::ended(&workload, &options);
         let first = machine.tasks.ids().next().unwrap();
         let se = machine.tasks[first].se;
         machine.ses[se].weight >> 10

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Options;
+use crate::Simulation;
 use crate::kernel::parse_kernels;
 use cpumax_workload::parse;
 
@@ -9,8 +10,7 @@ use cpumax_workload::parse;
 fn rates(text: &str) -> (f64, f64) {
     let workload = parse(text, "queue.toml").unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
-    let mut machine = Machine::new(&workload, &Options::new(kernel, 1), None);
-    machine.run(None).unwrap_or_else(|error| panic!("{error}"));
+    let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
     let latencies = &machine.kinds[0].latencies;
     let seconds = workload.duration_ns as f64 / 1e9;
     (latencies.count as f64 / seconds, latencies.mean_ns() / 1e6)
@@ -125,8 +125,7 @@ fn two_threads(shared: bool) -> f64 {
     );
     let workload = parse(&text, "service.toml").unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
-    let mut machine = Machine::new(&workload, &Options::new(kernel, 1), None);
-    machine.run(None).unwrap_or_else(|error| panic!("{error}"));
+    let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
     let sum: f64 = (machine.kinds.iter())
         .map(|kind| kind.latencies.mean_ns() * kind.latencies.count as f64)
         .sum();

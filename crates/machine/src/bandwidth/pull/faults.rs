@@ -220,9 +220,9 @@ mod tests {
         let in_random = || {
             (0..RANDOM).find_map(|seed| {
                 let workload = random::workload(seed);
-                let mut machine = crate::machine::Machine::new(&workload, &options, None);
-                machine.fault = fault;
-                machine.run(None).err().map(|e| format!("random workload {seed}: {e}"))
+                let mut run = crate::Simulation::new(&workload, &options, None);
+                run.machine.fault = fault;
+                run.run(None).err().map(|e| format!("random workload {seed}: {e}"))
             })
         };
         in_cases.or_else(in_random)

@@ -1,0 +1,217 @@
+//! A run under way: the loop that lets time pass, which can be stopped anywhere and looked at.
+
+use crate::kernel::Kernel;
+use crate::machine::Machine;
+use crate::state::{CpuState, GroupState, TaskState};
+use crate::watch::{Watch, Watched};
+use crate::{Error, Options, Progress};
+use cpumax_outcome::Outcome;
+use cpumax_outcome::trace::TraceSink;
+use cpumax_workload::Workload;
+use std::fmt;
+
+/// Where machines are large an event may take milliseconds.
+const EVENTS_BETWEEN_REPORTS: u64 = 256;
+
+/// A run of a workload on a kernel, under way. It can be stopped at any event or time, looked at,
+/// and let go on; the outcome does not depend on that.
+///
+/// ```
+/// use cpumax_machine::{Doing, Options, Simulation, kernel};
+///
+/// let text = r#"
+///     duration = "1s"
+///     [[group]]
+///     path = "/limited"
+///     max = "20000 100000"
+///     [[task]]
+///     name = "hog"
+///     group = "/limited"
+///     program = [{ forever = [{ user = "1ms" }] }]
+/// "#;
+/// let workload = cpumax_workload::parse(text, "hog.toml")?;
+/// let kernel = kernel::parse_kernels("6.18")?[0];
+/// let mut simulation = Simulation::new(&workload, &Options::new(kernel, 1), None);
+///
+/// // The hog runs until its group has used up 20 ms.
+/// simulation.step_until(10_000_000)?;
+/// assert_eq!(simulation.cpu(0).unwrap().running.as_deref(), Some("hog"));
+/// assert_eq!(simulation.group("/limited").unwrap().usage_ns, 10_000_000);
+///
+/// while simulation.task("hog").unwrap().doing != Doing::Throttled {
+///     assert!(simulation.step()?, "it is throttled before the run is over");
+/// }
+/// let used_up_ns = simulation.now();
+/// assert!((20_000_000..25_000_000).contains(&used_up_ns), "{used_up_ns}");
+/// assert_eq!(simulation.group("/limited").unwrap().throttled_cpus, [0]);
+///
+/// simulation.run(None)?;
+/// assert_eq!(simulation.now(), 1_000_000_000);
+/// assert!(simulation.outcome().groups["/limited"].nr_throttled >= 9);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Simulation<'a> {
+    pub(crate) machine: Machine<'a>,
+    kernel: Kernel,
+    /// When it ends, ns.
+    end_ns: u64,
+    /// Nothing happens any more.
+    is_over: bool,
+}
+
+impl fmt::Debug for Simulation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("workload", &self.machine.workload.name)
+            .field("kernel", &self.kernel.version.to_string())
+            .field("now_ns", &self.machine.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Simulation<'a> {
+    /// The machine at time 0, before anything has happened. `trace` is told of every event of
+    /// interest, and by [`Simulation::outcome`] what the numbers in them stand for.
+    pub fn new(
+        workload: &'a Workload,
+        options: &Options<'a>,
+        trace: Option<&'a mut dyn TraceSink>,
+    ) -> Simulation<'a> {
+        let mut machine = Machine::new(workload, options, trace);
+        let end_ns = machine.end_ns();
+        Simulation { machine, kernel: options.kernel, end_ns, is_over: false }
+    }
+
+    /// With one group watched; it may end before the workload does, see [`Watch::until_done`].
+    pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
+        self.machine.watch(watch);
+        self
+    }
+
+    /// Time since the start of the run, ns.
+    pub fn now(&self) -> u64 {
+        self.machine.now
+    }
+
+    /// Lets the next event happen, with all that happens because of it at the same time. False when
+    /// there is nothing more to come: the run is over, and it is the end of it now.
+    ///
+    /// # Errors
+    /// See [`Error`]; a run that failed stays where it is.
+    pub fn step(&mut self) -> Result<bool, Error> {
+        self.stopped()?;
+        let goes_on = !self.is_over && self.next(self.end_ns);
+        self.stopped()?;
+        if !goes_on {
+            self.machine.now = self.end_ns;
+        }
+        Ok(goes_on)
+    }
+
+    /// Lets everything happen that is due up to this time, ns since the start, itself included;
+    /// after that it is this time, or the end of the run if that comes before. A time that has
+    /// passed changes nothing. False when the run is over.
+    ///
+    /// # Errors
+    /// As [`Simulation::step`].
+    pub fn step_until(&mut self, at_ns: u64) -> Result<bool, Error> {
+        self.stopped()?;
+        while !self.is_over && self.next(at_ns.min(self.end_ns)) {}
+        self.stopped()?;
+        self.machine.now = self.machine.now.max(at_ns.min(self.end_ns));
+        Ok(!self.is_over && self.machine.now < self.end_ns)
+    }
+
+    /// Lets everything happen up to the end of the run. `progress` is told every few hundred
+    /// events how far it is; what it interrupts can be let go on.
+    ///
+    /// # Errors
+    /// As [`Simulation::step`], and [`Error::Interrupted`].
+    pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
+        self.stopped()?;
+        let mut told = self.machine.events;
+        let end_ns = self.end_ns;
+        while !self.is_over && self.next(end_ns) {
+            // Several events may have happened at once.
+            if self.machine.events - told >= EVENTS_BETWEEN_REPORTS {
+                told = self.machine.events;
+                if let Some(progress) = progress.as_mut()
+                    && progress(self.machine.now).is_break()
+                {
+                    return Err(Error::Interrupted(self.machine.now));
+                }
+            }
+        }
+        self.stopped()?;
+        self.machine.now = self.end_ns;
+        Ok(())
+    }
+
+    /// Lets the next event happen if it is due by then. False if none is. That no more is to come
+    /// after it is noted.
+    #[inline(always)]
+    fn next(&mut self, until_ns: u64) -> bool {
+        let machine = &mut self.machine;
+        let (timer_ns, slot) = machine.timers.next();
+        let heap_ns = machine.heap.next_ns();
+        let next_ns = timer_ns.min(heap_ns);
+        if next_ns > until_ns {
+            return false;
+        }
+        debug_assert!(next_ns >= machine.now, "time runs backwards to {next_ns}, slot {slot}");
+        machine.now = next_ns;
+        machine.process(if heap_ns < timer_ns { usize::MAX } else { slot });
+        if machine.check && machine.failed.is_none() {
+            machine.check_invariants();
+        }
+        let is_watched = || machine.watching.as_ref().is_some_and(|watching| watching.is_over());
+        if machine.failed.is_some() || is_watched() {
+            (self.is_over, self.end_ns) = (true, machine.now);
+        }
+        true
+    }
+
+    /// Whether it has failed.
+    fn stopped(&self) -> Result<(), Error> {
+        self.machine.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The group of this path, such as `/a/b`, as it is now.
+    pub fn group(&self, path: &str) -> Option<GroupState> {
+        self.machine.group_state(path)
+    }
+
+    /// The CPU of this number, counted from 0, as it is now.
+    pub fn cpu(&self, cpu: u16) -> Option<CpuState> {
+        self.machine.cpu_state(cpu)
+    }
+
+    /// The task of this name as it is now, if it has been started: that of its kind, or, where its
+    /// kind has more than one, that with its number, counted from 0: `worker/3`. Of forked ones
+    /// that share a name it is the first that lives. Who has ended is forgotten sooner or later.
+    pub fn task(&self, name: &str) -> Option<TaskState> {
+        self.machine.task_state(name)
+    }
+
+    /// What came of the run up to now.
+    pub fn outcome(self) -> Outcome {
+        self.finish().0
+    }
+
+    /// The same, and what was seen of the group that was watched.
+    pub(crate) fn finish(mut self) -> (Outcome, Watched) {
+        self.machine.close();
+        self.machine.name_everything();
+        let watched = self.machine.watched().unwrap_or_default();
+        (self.machine.outcome(&self.kernel), watched)
+    }
+
+    /// The machine at the end of the run.
+    #[cfg(test)]
+    pub(crate) fn ended(workload: &'a Workload, options: &Options<'a>) -> Machine<'a> {
+        let mut simulation = Simulation::new(workload, options, None);
+        simulation.run(None).unwrap_or_else(|error| panic!("{}: {error}", workload.name));
+        simulation.machine.close();
+        simulation.machine
+    }
+}
