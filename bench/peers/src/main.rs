@@ -6,6 +6,10 @@
 //! customer. Times are exponential, drawn by the same generator everywhere; CPU time, the best of
 //! three runs.
 
+/// The queue is the model's own affair: this is its file.
+#[path = "../../../crates/machine/src/events.rs"]
+#[allow(dead_code, reason = "the model needs more of it")]
+mod events;
 mod model;
 mod ours;
 mod simcore_peer;

@@ -1,7 +1,7 @@
 //! On cpumax's event queue, by itself.
 
 use crate::Exponential;
-use cpumax_machine::EventQueue;
+use crate::events::Heap;
 use std::collections::VecDeque;
 
 /// Resolution of its clock: a unit of time has that many ticks.
@@ -9,7 +9,7 @@ const UNIT: f64 = 1e6;
 
 pub fn hold(pending: u32, holds: u64) -> f64 {
     let mut random = Exponential::new();
-    let mut queue = EventQueue::new();
+    let mut queue = Heap::new();
     for event in 0..pending {
         queue.push((random.draw() * UNIT) as u64, event);
     }
@@ -30,7 +30,7 @@ enum Event {
 
 pub fn mm1(customers: u64) -> f64 {
     let mut random = Exponential::new();
-    let mut queue = EventQueue::new();
+    let mut queue = Heap::new();
     let mut waiting: VecDeque<u64> = VecDeque::new();
     let (mut arrived, mut stayed) = (0, 0);
     queue.push(0, Event::Arrival);

@@ -100,7 +100,7 @@ pub struct Kind {
 
 /// Preemption that both kernels have: their own if that is the same, else the one that all have.
 pub fn level_of_both(one: &NamedKernel, other: &NamedKernel) -> Preempt {
-    let [own, of_other] = [one, other].map(|asked| asked.kernel.rules.preempt);
+    let [own, of_other] = [one, other].map(|asked| asked.kernel.preempt());
     let has_real_time = [one, other].iter().any(|asked| asked.name.ends_with("-rt"));
     if own == of_other && !has_real_time { own } else { Preempt::Full }
 }

@@ -9,9 +9,13 @@ mod doubt;
 mod range;
 mod sample;
 
-pub use doubt::{Doubt, Doubts, WorkRange};
-pub use range::{Ranged, predict};
-pub use sample::{Sample, Window};
+pub use doubt::WorkRange;
+pub use range::Ranged;
+pub use sample::Window;
+
+pub(crate) use doubt::{Doubt, Doubts};
+pub(crate) use range::predict;
+pub(crate) use sample::Sample;
 
 use schemars::JsonSchema;
 use serde::Serialize;

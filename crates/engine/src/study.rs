@@ -6,7 +6,7 @@ use crate::watch::{Step, Traced, Watch};
 use crate::what_if::Try;
 use crate::world::World;
 use cpumax_limit::Missing;
-use cpumax_machine::kernel::{Kernel, RELEASES};
+use cpumax_machine::kernel::Kernel;
 use cpumax_workload::Workload;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,12 +72,11 @@ pub type EachRow<'a> = &'a mut dyn FnMut(Row) -> ControlFlow<()>;
 impl Study {
     /// The workload as it is, on the newest kernel that is modelled, with seed 1.
     pub fn new(workload: impl Into<Arc<Workload>>) -> Study {
-        let newest = RELEASES.last().and_then(|release| Kernel::of(release.from).ok());
         Study {
             workload: workload.into(),
             limits: vec![(None, None)],
             variants: vec![None],
-            kernels: newest.into_iter().map(NamedKernel::from).collect(),
+            kernels: vec![Kernel::newest().into()],
             seeds: 1..=1,
         }
     }

@@ -113,7 +113,7 @@ impl Try {
 
     /// How long the work may take under this limit: several times what it should, because some
     /// generations give less than the limit says, and idle time costs nothing to simulate.
-    pub fn what_if(&self, group: GroupIx, span_ns: u64, work_ns: u64) -> WhatIf {
+    pub(crate) fn what_if(&self, group: GroupIx, span_ns: u64, work_ns: u64) -> WhatIf {
         let at_quota_ns = |limit: Limit| {
             let quota_ns = limit.quota_ns()?;
             let stretched =

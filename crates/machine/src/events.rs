@@ -10,7 +10,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A 4-ary min-heap of events in order of time, then of insertion.
 #[derive(Debug, Clone, Default)]
-pub struct Heap<E> {
+pub(crate) struct Heap<E> {
     nodes: Vec<Node<E>>,
     inserted: u64,
 }

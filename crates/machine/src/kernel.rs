@@ -5,6 +5,7 @@
 //! they behave like.
 
 use crate::bandwidth::rules::{self, Rules};
+use cpumax_workload::Preempt;
 use std::fmt;
 use std::str::FromStr;
 
@@ -44,7 +45,7 @@ pub struct Release {
     /// Its generation.
     pub generation: Generation,
     /// Its rules.
-    pub rules: &'static Rules,
+    pub(crate) rules: &'static Rules,
     /// What changed against the entry before.
     pub changed: &'static str,
 }
@@ -57,7 +58,7 @@ pub struct Kernel {
     /// Its generation.
     pub generation: Generation,
     /// Its rules.
-    pub rules: &'static Rules,
+    pub(crate) rules: &'static Rules,
 }
 
 const fn v(major: u16, minor: u16) -> Version {
@@ -83,7 +84,7 @@ pub const UNRELEASED: &[Unreleased] = &[
     },
 ];
 /// The rules of our own.
-pub const PULL: Version = v(u16::MAX, 1);
+const PULL: Version = v(u16::MAX, 1);
 
 /// A kernel that was never released.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +94,7 @@ pub struct Unreleased {
     /// What `--kernel` takes.
     pub name: &'static str,
     /// Its rules.
-    pub rules: &'static Rules,
+    pub(crate) rules: &'static Rules,
     /// What it is.
     pub changed: &'static str,
 }
@@ -257,7 +258,7 @@ impl Generation {
     ];
 
     /// The version that stands for it when only the generation is named.
-    pub const fn representative(self) -> Version {
+    const fn representative(self) -> Version {
         match self {
             Generation::G1 => v(4, 19),
             Generation::G2 => v(6, 1),
@@ -295,6 +296,7 @@ impl fmt::Display for Version {
 
 /// Why a text does not name kernels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
@@ -359,6 +361,11 @@ impl Kernel {
     pub fn newest() -> Kernel {
         let Release { from, generation, rules, .. } = RELEASES[RELEASES.len() - 1];
         Kernel { version: from, generation, rules }
+    }
+
+    /// Where it lets itself be preempted unless a scenario says otherwise, as Debian builds it.
+    pub fn preempt(&self) -> Preempt {
+        self.rules.preempt
     }
 
     /// The kernel of this version.

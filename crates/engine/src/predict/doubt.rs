@@ -4,7 +4,7 @@ use cpumax_machine::COST_AS_IT_SAYS;
 
 /// One run's share of what nobody knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Doubt {
+pub(crate) struct Doubt {
     /// Seed of every random choice.
     pub seed: u64,
     /// When the limit's period timer first fires, ns.
@@ -26,7 +26,7 @@ pub struct WorkRange {
 
 /// What is doubted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Doubts {
+pub(crate) struct Doubts {
     /// The first run's seed; those of the others follow from it.
     pub seed: u64,
     /// What the work costs, as a factor; `None`: as much as was recorded, as far as that can be

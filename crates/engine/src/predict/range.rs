@@ -49,7 +49,7 @@ impl<T: Copy + PartialOrd> Ranged<T> {
 }
 
 /// What several runs of one question say together; each comes with whether it is a likely one.
-pub fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
+pub(crate) fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
     let latency =
         |at: usize| Ranged::of(samples, move |sample| sample.latency_ns.map(|points| points[at]));
     let request_latency_ns = match (latency(0), latency(1), latency(2)) {
@@ -73,7 +73,7 @@ pub fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
 impl Prediction {
     /// Something else may be true as well, of which it cannot be said whether it is: ranges take it
     /// in, and where the two are not the same, it is told what the doubt is.
-    pub fn or_else(&mut self, other: &Prediction, doubt: &str) {
+    pub(crate) fn or_else(&mut self, other: &Prediction, doubt: &str) {
         let differ = self.differs(other);
         join(&mut self.cpus, other.cpus);
         join(&mut self.throttled_percent, other.throttled_percent);

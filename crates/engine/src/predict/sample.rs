@@ -8,7 +8,7 @@ pub use cpumax_recording::Window;
 
 /// The numbers of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// CPUs kept busy.
     pub cpus: f64,
     /// Periods that ended throttled, of a hundred; `None`: it is not known.
