@@ -40,6 +40,8 @@ pub const MAX_TOKENS: u64 = 1_000_000;
 pub const MAX_CPU_SET_ENTRIES: u64 = 16_000_000;
 /// Most values in one empirical distribution, and most times in one list of arrivals.
 pub const MAX_VALUES: u64 = 1_000_000;
+/// How often, at most, a value of an empirical distribution occurs.
+pub const MAX_VALUE_COUNT: u64 = MAX_VALUES * MAX_VALUES;
 /// Largest `sigma` of a log-normal distribution.
 pub const MAX_SIGMA: f64 = 10.0;
 /// Range of a task's own slice and of the base slice, ns.

@@ -3,11 +3,13 @@
 //! are taken in one order, and nobody waits for a token or a child while holding one. (A task that
 //! is killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
 
+mod anything;
 mod jobs;
 mod program;
 mod real;
 mod shrink;
 
+pub use anything::parts as anything;
 pub use real::{real, real_on_several};
 pub use shrink::minimize;
 

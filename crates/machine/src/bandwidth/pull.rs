@@ -19,8 +19,8 @@ use cpumax_outcome::trace::What;
 pub(crate) use faults::Fault;
 use smallvec::SmallVec;
 
-/// The least that a waiting CPU is sent, if the pool has it, ns: less would not pay for its
-/// interrupt.
+/// The least that a waiting CPU is sent, if the pool has it and slices are as long, ns: less would
+/// not pay for its interrupt.
 const MIN_GRANT_NS: u64 = 100_000;
 /// CPUs that one interrupt handler tells.
 const FANOUT: u32 = 4;
@@ -261,6 +261,7 @@ impl Machine<'_> {
 
     /// Sends shares of the pool to some of the CPUs that wait, first come, first served.
     pub(crate) fn tell_waiting(&mut self, group: GroupId) {
+        let least_ns = MIN_GRANT_NS.min(self.slice_ns() as u64);
         let mut told = 0;
         let mut at = 0;
         while told < FANOUT {
@@ -275,7 +276,7 @@ impl Machine<'_> {
                 continue;
             }
             let pool = &mut self.groups[group].pool;
-            let ns = pool.share_ns.max(MIN_GRANT_NS).min(pool.runtime_ns);
+            let ns = pool.share_ns.max(least_ns).min(pool.runtime_ns);
             pool.runtime_ns -= ns;
             pool.idle = false;
             if !self.has(Fault::ShareLost) {

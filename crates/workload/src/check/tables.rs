@@ -4,7 +4,7 @@ use super::{
     Checked, WEIGHTS, class_change, cpu, flaw, in_range, limit, name, nice, reference,
     time_in_range, v1_hierarchy,
 };
-use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUES, NS_PER_US};
+use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUE_COUNT, MAX_VALUES, NS_PER_US};
 use crate::error::{Kind, Spot};
 use crate::model::{Action, Arrivals, Distribution, Expectation, Parts, Span, TaskSpec};
 use crate::units::{accepted_names, quoted};
@@ -59,11 +59,16 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
                 for &ns in values_ns {
                     time("empirical", ns)?;
                 }
-                let rising = cumulative.windows(2).all(|pair| pair[0] < pair[1]);
-                let counted = cumulative.first().is_some_and(|&first| first > 0);
-                if !rising || !counted || cumulative.len() != values_ns.len() {
+                let befores = std::iter::once(&0).chain(cumulative);
+                let mut counts = cumulative
+                    .iter()
+                    .zip(befores)
+                    .map(|(upto, before)| upto.saturating_sub(*before));
+                let counted = counts.all(|count| (1..=MAX_VALUE_COUNT).contains(&count));
+                if !counted || cumulative.len() != values_ns.len() {
                     let problem = "the values of empirical are not each counted once or more";
-                    return flaw(spot, "", Kind::Value, problem, "a count of 1 or more for each");
+                    let accepted = format!("a count from 1 to {MAX_VALUE_COUNT} for each");
+                    return flaw(spot, "", Kind::Value, problem, accepted);
                 }
             }
         }

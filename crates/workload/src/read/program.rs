@@ -4,7 +4,7 @@ use super::CLASSES;
 use super::fields::{
     Fields, Read, Value, array, choice, cpus, float, nice, number, read_time, text, wrong_type,
 };
-use crate::bounds::{MAX_LOOP_DEPTH, MAX_TOKENS, MAX_VALUES};
+use crate::bounds::{MAX_LOOP_DEPTH, MAX_TOKENS, MAX_VALUE_COUNT};
 use crate::build::Length;
 use crate::error::{Flaw, Kind};
 use crate::model::{Distribution, LockMode};
@@ -211,7 +211,7 @@ fn read_empirical(values: &Value<'_>) -> Read<Length> {
             return Err(Flaw::new(Kind::Value, problem, form).at(pair.span().into()));
         };
         values_ns.push(read_time(value, "empirical")?);
-        let count = number(count, "the count", 1..=MAX_VALUES * MAX_VALUES)?;
+        let count = number(count, "the count", 1..=MAX_VALUE_COUNT)?;
         let before = cumulative.last().copied().unwrap_or(0);
         cumulative.push(before.saturating_add(count));
     }

@@ -1,0 +1,103 @@
+//! Whatever can be made can be run: no workload that the checks accept makes the model panic or
+//! break an invariant, on any kernel.
+//!
+//! `PROPTEST_CASES=N` tries so many instead of the few that every test run can afford.
+
+use cpumax_machine::kernel::{Kernel, parse_kernels};
+use cpumax_machine::{Error, Options, Simulation};
+use cpumax_outcome::Outcome;
+use cpumax_workload::{Parts, Tasks, Workload, parse, print, random};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// One for each generation, and those whose rules are of a kind of their own.
+const KERNELS: &str = "4.18,5.3,5.14,6.1,6.6,6.12,6.18,7.2,7.3,tasks-sync,pull";
+
+/// What choices lead to, if the checks accept it.
+fn made(choices: &[u64]) -> Option<Workload> {
+    random::anything(choices).try_into().ok()
+}
+
+fn choices() -> impl Strategy<Value = Vec<u64>> {
+    vec(any::<u64>(), 20..400)
+}
+
+/// Events that a run of this may have: each is followed by a check of everything there is.
+fn affordable(parts: &Parts) -> usize {
+    let tasks: u32 = parts.tasks.iter().map(|task| task.count).sum();
+    let size = usize::from(parts.machine.cpus) * parts.groups.len() + tasks as usize;
+    (400_000 / size).clamp(30, 3000)
+}
+
+/// What came of the first events, if the machine does not contradict itself.
+fn begin(workload: &Workload, kernel: Kernel, check: bool) -> Result<Outcome, TestCaseError> {
+    let options = Options { check, ..Options::new(kernel, 1) };
+    let mut simulation = Simulation::new(workload, &options, None);
+    for _ in 0..affordable(workload) {
+        match simulation.step() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) if !matches!(error, Error::Invariant { .. }) => break,
+            Err(error) => {
+                let text = print(workload);
+                return Err(TestCaseError::fail(format!("{}: {error}\n{text}", kernel.version)));
+            }
+        }
+    }
+    Ok(simulation.outcome())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_can_be_made_can_be_run(choices in choices()) {
+        let Some(workload) = made(&choices) else { return Ok(()) };
+        for kernel in parse_kernels(KERNELS).unwrap() {
+            begin(&workload, kernel, true)?;
+        }
+    }
+
+    #[test]
+    fn what_is_changed_can_be_run(choices in choices(), cpus: u16, factor in 0.0005..2000.0) {
+        let Some(workload) = made(&choices) else { return Ok(()) };
+        let kernel = parse_kernels("7.3").unwrap()[0];
+        let changed = [
+            workload.clone().with_cpus(cpus % 300),
+            workload.clone().scale_work(Tasks::All, factor),
+            workload.clone().scale_work(Tasks::NotIn(1), 1.0 / factor),
+            workload.clone().scale_load(Tasks::In(0), factor),
+            workload.scale_load(Tasks::Labelled("label"), 1.0 / factor),
+        ];
+        for workload in changed.into_iter().flatten() {
+            prop_assert_eq!(workload.check().map_err(|error| error.to_string()), Ok(()));
+            begin(&workload, kernel, true)?;
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_what_it_was(choices in choices()) {
+        let Some(workload) = made(&choices) else { return Ok(()) };
+        let json = serde_json::to_string(&workload).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Workload>(&json).unwrap(), &workload);
+        // Distributions and sets of CPUs have other numbers, and those that nobody uses are gone.
+        let text = print(&workload);
+        let again = parse(&text, "again.toml");
+        let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(print(&again), text);
+        let kernel = parse_kernels("6.18").unwrap()[0];
+        prop_assert_eq!(begin(&again, kernel, false)?, begin(&workload, kernel, false)?);
+    }
+}
+
+/// A test that makes nothing tests nothing.
+#[test]
+fn most_of_what_is_made_is_accepted() {
+    let mut random = cpumax_workload::Stream::new(1, cpumax_workload::Domain::Workload, 0);
+    let accepted = (0..500).filter(|_| {
+        let choices: Vec<u64> = (0..300).map(|_| random.next_u64()).collect();
+        made(&choices).is_some()
+    });
+    let accepted = accepted.count();
+    assert!(accepted > 250, "{accepted} of 500");
+}
