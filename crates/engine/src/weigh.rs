@@ -249,7 +249,7 @@ fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
         start_ns: 0,
         stagger_ns: 0,
         slice_ns: None,
-        program: vec![Op::User(Span::Fixed(ONCE_NS))],
+        program: vec![Op::User(Span::Fixed(ONCE_NS))].into(),
     };
     let limited = workload.groups.iter().enumerate().filter(|(_, g)| g.limit.quota_ns().is_some());
     idle.tasks = limited.map(once).collect();

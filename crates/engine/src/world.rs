@@ -38,17 +38,31 @@ pub trait World {
 /// # Errors
 /// Of several the first job's is told; the rest is stopped.
 pub fn all(world: &dyn World, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Report>, Error> {
-    let mut done = Ok(Vec::new());
-    world.run(jobs, watch, &mut |_, report| match (&mut done, report) {
-        (Ok(reports), Ok(report)) => {
-            reports.push(report);
+    let mut done = Vec::new();
+    each(world, jobs, watch, |_, report| done.push(report))?;
+    Ok(done)
+}
+
+/// The same one by one, each with the place of its job, where all together are large.
+///
+/// # Errors
+/// As [`all`].
+pub fn each(
+    world: &dyn World,
+    jobs: &[Job],
+    watch: &dyn Watch,
+    mut take: impl FnMut(usize, Report),
+) -> Result<(), Error> {
+    let mut failed = None;
+    world.run(jobs, watch, &mut |place, report| match report {
+        Ok(report) => {
+            take(place, report);
             ControlFlow::Continue(())
         }
-        (_, Err(error)) => {
-            done = Err(error);
+        Err(error) => {
+            failed = Some(error);
             ControlFlow::Break(())
         }
-        (Err(_), Ok(_)) => ControlFlow::Break(()),
     })?;
-    done
+    failed.map_or(Ok(()), Err)
 }

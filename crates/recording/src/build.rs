@@ -8,6 +8,7 @@ use crate::requests::{Exchange, Known, Service};
 use crate::selector::{Selector, Subject};
 use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
+use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
 use cpumax_workload::{
     Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
     Parts, Source, TaskIx, TaskSpec, Workload, as_name,
@@ -164,8 +165,8 @@ impl Recording {
         if selection.clocks.is_empty() {
             return None;
         }
-        let asks = self.edges.iter().filter(|edge| inside[edge.wakee as usize]);
-        let threads: BTreeSet<u32> = asks.flat_map(|edge| [edge.waker, edge.wakee]).collect();
+        let asks = self.edges.iter().filter(|edge| inside[edge.wakee() as usize]);
+        let threads: BTreeSet<u32> = asks.flat_map(|edge| [edge.waker, edge.wakee()]).collect();
         let clocks = || selection.clocks.iter().map(|(selector, _)| selector);
         let of = |ix: u32| self.matches(ix as usize, names, clocks());
         threads.into_iter().find_map(of).map(|at| match selection.clocks[at].1 {
@@ -233,8 +234,8 @@ impl Recording {
     fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.threads.len()];
         for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {
-            for step in &self.threads[ix].steps {
-                if let Step::Fork(child) = *step
+            for step in self.threads[ix].steps.iter() {
+                if let Step::Fork(child) = step
                     && let Birth::Forked { parent, .. } = self.threads[child as usize].birth
                     && parent as usize == ix
                 {
@@ -441,8 +442,9 @@ impl Recording {
                     Op::LoopStart { times: u64::MAX, end: 2 },
                     Op::Serve { channel },
                     Op::LoopEnd { start: 0 },
-                ],
-                None => self.program(ix, how, plans, places),
+                ]
+                .into(),
+                None => self.program(ix, how, plans, places).into(),
             },
         }
     }
@@ -463,10 +465,10 @@ impl Recording {
     /// Whether a wakeup is one the workload has to make.
     fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
-        if !edge.used {
+        if !edge.is_used() {
             return None;
         }
-        plans_to.messages[edge.wakee as usize]
+        plans_to.messages[edge.wakee() as usize]
     }
 }
 
@@ -483,6 +485,14 @@ impl<'a> Groups<'a> {
     }
 
     fn of(&mut self, path: &str) -> GroupIx {
+        let groups = &mut self.workload.groups;
+        if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {
+            // No workload may have it: what is above it is not needed to be refused.
+            return *self.by_path.entry(path.to_owned()).or_insert_with(|| {
+                groups.push(group(path.to_owned(), Some(0)));
+                groups.len() as GroupIx - 1
+            });
+        }
         let mut at = String::new();
         let mut parent = 0;
         for part in path.split('/').filter(|part| !part.is_empty()) {

@@ -138,6 +138,8 @@ pub(crate) struct Machine {
 /// Takes what a reader finds.
 pub(crate) trait Sink {
     fn machine(&mut self, machine: Machine);
+    /// The reader holds up to so many bytes to put events in order.
+    fn reader_holds(&mut self, _bytes: u64) {}
     fn event(&mut self, event: &Event<'_>) -> Result<(), Enough>;
     fn note(&mut self, note: &Note<'_>);
     fn defect(&mut self, defect: crate::Defect);
@@ -150,6 +152,8 @@ pub(crate) enum Enough {
     Backwards { backwards: u64, events: u64, by_at_most_ns: u64 },
     /// More threads did something than there may be.
     Threads { most: usize },
+    /// More would have to be kept than there may be: what there is so far.
+    Kept { events: u64, threads: u64, steps: u64, waits: u64, ios: u64 },
     /// Who takes them has seen what it came for.
     Seen,
 }

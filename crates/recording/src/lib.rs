@@ -7,7 +7,7 @@
 //! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
 //! threads wanted to do. docs/recordings.md tells the whole story.
 //!
-//! Memory grows with threads and what they did, not with the size of the file.
+//! Memory grows with threads and what they did, not with the size of the file, and is bounded.
 
 mod build;
 mod classify;
@@ -21,6 +21,7 @@ mod perf_script;
 mod recording;
 mod requests;
 mod selector;
+mod steps;
 mod summary;
 mod syscalls;
 mod thread;
@@ -47,6 +48,14 @@ fn refused(name: &str, enough: event::Enough) -> Error {
         event::Enough::Backwards { backwards, events, by_at_most_ns } => {
             Error::Misordered { name, backwards, events, by_at_most_ns }
         }
+        event::Enough::Kept { events, threads, steps, waits, ios } => Error::Unsupported {
+            name,
+            what: format!(
+                "its first {events} events are all that can be kept: {steps} steps, {waits} waits \
+                 and {ios} transfers of {threads} threads; record for a shorter time, or only what \
+                 is needed, or feed a part of it: `perf script -i FILE --time FROM,TO`"
+            ),
+        },
         event::Enough::Threads { most } => Error::Unsupported {
             name,
             what: format!(

@@ -90,8 +90,8 @@ impl Recording {
             cpu_ns: 0,
             whole: matches!(thread.birth, Birth::Forked { .. }),
         };
-        for step in &thread.steps {
-            match *step {
+        for step in thread.steps.iter() {
+            match step {
                 Step::Run(ns) => burst.cpu_ns = burst.cpu_ns.saturating_add(ns),
                 Step::Wait(wait) => {
                     let wait = &thread.waits[wait as usize];

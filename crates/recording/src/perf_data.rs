@@ -30,7 +30,7 @@ const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 /// Reads all of it into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
-    guard::look_through(name, &mut file)?;
+    sink.reader_holds(guard::look_through(name, &mut file)?);
     rewind(name, &mut file)?;
     let reader = PerfFileReader::parse_file(file).map_err(|e| malformed(name, "head", &e))?;
     let PerfFileReader { mut perf_file, mut record_iter } = reader;

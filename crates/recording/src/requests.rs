@@ -287,8 +287,8 @@ impl When {
         let mut of = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
-            for step in &thread.steps {
-                match *step {
+            for step in thread.steps.iter() {
+                match step {
                     Step::Wait(wait) => {
                         let end_ns = thread.waits[wait as usize].end_ns;
                         asked_ns = (end_ns, end_ns);

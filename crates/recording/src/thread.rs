@@ -1,6 +1,7 @@
 //! A thread of a recording: its work and its waits, in order, with all waiting for a CPU taken out.
 
 use crate::event::Left;
+use crate::steps::Steps;
 use crate::syscalls::{Hint, Transfer};
 
 /// A thread that moves through more groups than this is in none of the further ones for long.
@@ -19,7 +20,7 @@ pub(crate) struct Thread {
     pub kthread: bool,
     pub birth: Birth,
     pub exited: bool,
-    pub steps: Vec<Step>,
+    pub steps: Steps,
     pub waits: Vec<Wait>,
     /// Waits whose wakeup is missing, but must have come when a CPU ended its idle time.
     pub placed_waits: u64,
@@ -117,10 +118,31 @@ pub(crate) enum Interrupt {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub waker: u32,
-    pub wakee: u32,
+    /// The wakee, and in the highest bit whether it was really waiting.
+    wakee_used: u32,
     pub at_ns: u64,
+}
+
+impl Edge {
+    const USED: u32 = 1 << 31;
+
+    /// Of a wakee that may turn out to be waiting.
+    pub fn new(waker: u32, wakee: u32, at_ns: u64) -> Edge {
+        Edge { waker, wakee_used: wakee, at_ns }
+    }
+
+    pub fn wakee(&self) -> u32 {
+        self.wakee_used & !Edge::USED
+    }
+
     /// Whether the wakee was really waiting.
-    pub used: bool,
+    pub fn is_used(&self) -> bool {
+        self.wakee_used & Edge::USED != 0
+    }
+
+    pub fn set_used(&mut self, used: bool) {
+        self.wakee_used = self.wakee() | if used { Edge::USED } else { 0 };
+    }
 }
 
 /// A system call on a descriptor that moves data or says that there is some.
@@ -131,7 +153,7 @@ pub(crate) struct Io {
     pub kind: Transfer,
     pub fd: i32,
     /// What the call returned: bytes, a descriptor, or how many are ready; negative: an error.
-    pub result: i64,
+    pub result: i32,
     pub entered_ns: u64,
     /// 0 if the end was not recorded.
     pub left_ns: u64,
@@ -148,7 +170,7 @@ impl Thread {
             kthread: tid == 2,
             birth: Birth::Present { at_ns: 0 },
             exited: false,
-            steps: Vec::new(),
+            steps: Steps::default(),
             waits: Vec::new(),
             placed_waits: 0,
             guessed_waits: 0,
@@ -172,7 +194,7 @@ impl Thread {
 
     /// Forgets all it did, and returns its waits.
     pub fn forget(&mut self) -> Vec<Wait> {
-        self.steps.clear();
+        self.steps = Steps::default();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
         self.cost_ns = 0;
         (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
@@ -190,16 +212,7 @@ impl Thread {
             return;
         }
         self.runtime_ns = self.runtime_ns.saturating_add(ns);
-        self.push_run(ns);
-    }
-
-    /// Adds to what it does, not to what was charged.
-    pub fn push_run(&mut self, ns: u64) {
-        if let Some(Step::Run(last_ns)) = self.steps.last_mut() {
-            *last_ns = last_ns.saturating_add(ns);
-        } else {
-            self.steps.push(Step::Run(ns));
-        }
+        self.steps.push_run(ns);
     }
 
     pub fn saw_cpu(&mut self, cpu: usize) {

@@ -11,6 +11,7 @@ use crate::Defect;
 use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
+use crate::steps::push_one;
 use crate::syscalls::{Abi, Hint};
 use crate::thread::{Cause, Edge, Interrupt, Io, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
@@ -20,6 +21,7 @@ mod births;
 mod calls;
 mod on_cpu;
 mod plausible;
+mod size;
 mod wait;
 mod waker;
 
@@ -63,6 +65,10 @@ pub(crate) struct Timeline {
     cost: EventCost,
     backwards_ns: u64,
     switches: u64,
+    /// What the reader holds to put events in order, bytes.
+    reader_bytes: u64,
+    /// Of the paths of all groups.
+    path_bytes: usize,
     /// Switches that name another thread than the one in whose context they happened.
     other_ids: u64,
     is_overwritten: bool,
@@ -341,7 +347,7 @@ impl Timeline {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;
         let edge = self.edges.len() as u32;
-        self.edges.push(Edge { waker: waker_ix, wakee, at_ns: now_ns, used: false });
+        push_one(&mut self.edges, Edge::new(waker_ix, wakee, now_ns));
         self.point(waker, now_ns, Step::Wake(edge));
         Cause::Thread { edge }
     }
@@ -427,6 +433,10 @@ impl Sink for Timeline {
         self.machine = machine;
     }
 
+    fn reader_holds(&mut self, bytes: u64) {
+        self.reader_bytes = bytes;
+    }
+
     fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());
@@ -470,7 +480,7 @@ impl Sink for Timeline {
         if self.threads.len() > THREADS_MAX {
             return Err(Enough::Threads { most: THREADS_MAX });
         }
-        Ok(())
+        self.check_size()
     }
 
     fn note(&mut self, note: &Note<'_>) {

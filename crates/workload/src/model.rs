@@ -5,6 +5,7 @@
 mod outside;
 
 use crate::limit_serde;
+use crate::program::Program;
 use cpumax_limit::Limit;
 use serde::{Deserialize, Serialize};
 
@@ -315,7 +316,7 @@ pub struct TaskSpec {
     /// Own slice request, ns (EEVDF kernels), 0.1 to 100 ms.
     pub slice_ns: Option<u64>,
     /// Instructions; it ends (the task exits) after the last one.
-    pub program: Vec<Op>,
+    pub program: Program,
 }
 
 impl TaskSpec {
@@ -334,7 +335,7 @@ pub struct JobSpec {
     /// Instructions: `User`, `Kernel`, `IrqOff`, `EnterKernel`, `ExitKernel`, `Sleep`, `Lock`,
     /// `Unlock`, `Send`, `Recv`, `Post`, `After`, `Begin`, `Done` and loops. In a job `Sleep` and
     /// `Recv` leave the request under way as it is.
-    pub program: Vec<Op>,
+    pub program: Program,
 }
 
 /// Which CPUs a task may use.

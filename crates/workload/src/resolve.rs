@@ -16,6 +16,7 @@ use crate::model::{
     GroupSpec, Intervention, JobIx, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts,
     SoftirqSpec, Source, Span, Target, TaskSpec,
 };
+use crate::program::Program;
 use crate::step::{Step, What, Who};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
@@ -296,7 +297,7 @@ impl Resolver {
                 start_ns: task.start_ns,
                 stagger_ns: task.stagger_ns,
                 slice_ns: task.slice_ns,
-                program: Vec::new(),
+                program: Program::default(),
             });
             let mut flat = Flat::default();
             self.flatten(&task.program, 0, &mut flat).map_err(|flaw| {
@@ -305,7 +306,7 @@ impl Resolver {
                 flaw.part(part)
             })?;
             if let Some(task) = self.workload.tasks.last_mut() {
-                task.program = flat.ops;
+                task.program = flat.ops.into();
             }
             self.atlas.ops.push(flat.at);
         }
@@ -319,7 +320,7 @@ impl Resolver {
                 let name = quoted(&job.name);
                 flaw.part(format!("job {name}, instruction {}", flat.ops.len() + 1))
             })?;
-            self.workload.jobs.push(JobSpec { name: job.name.clone(), program: flat.ops });
+            self.workload.jobs.push(JobSpec { name: job.name.clone(), program: flat.ops.into() });
             self.atlas.job_ops.push(flat.at);
         }
         Ok(())

@@ -21,6 +21,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let recording = reading::read(&args.reading)?;
     let replay = Replay::new(&reading::name(&args.reading), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
+    // What runs is made of it and takes as much memory again.
+    drop(recording);
     warn(&replay.summary().defects);
     if let Some(file) = &args.write_scenario {
         let limit = request.limits.first();

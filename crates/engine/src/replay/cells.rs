@@ -13,6 +13,11 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
 use std::sync::Arc;
 
+/// What a run takes for each task and each job, bytes, and what all runs at once may.
+const TASK_BYTES: usize = 3000;
+const JOB_BYTES: usize = 400;
+const RUNS_MAX_BYTES: usize = 160 << 20;
+
 /// A limit on a kernel.
 struct Cell<'a> {
     limit: &'a Try,
@@ -86,16 +91,27 @@ impl Replay {
             self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, doubt)
         };
         let jobs: Vec<Job> = asked.iter().map(job).collect();
-        let done = world::all(&Model { running: *running }, &jobs, watch)?;
-        for ((at, reading, doubt), report) in asked.into_iter().zip(done) {
-            let Some(watched) = report.watched else { continue };
-            let outcome = report.outcome;
+        let running = running.at_most(self.runs_at_once());
+        world::each(&Model { running }, &jobs, watch, |place, report| {
+            let (at, reading, doubt) = asked[place];
+            let Some(watched) = report.watched else { return };
             let sample = Sample::of_run(watched, self.window_of_run().from_ns, self.unit);
-            cells[at].samples.resize(cells[at].samples.len().max(reading + 1), Vec::new());
-            cells[at].samples[reading].push((sample, doubt.likely));
-            cells[at].outcome.get_or_insert(outcome);
-        }
-        Ok(())
+            let cell = &mut cells[at];
+            cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
+            cell.samples[reading].push((sample, doubt.likely));
+            cell.outcome.get_or_insert(report.outcome);
+        })
+    }
+
+    /// How many runs may go on at once: each takes memory for itself, which a host with many CPUs
+    /// may not have for a large recording.
+    fn runs_at_once(&self) -> usize {
+        let bytes = |reading: &Reading| {
+            let Reading { workload, .. } = reading;
+            workload.tasks.len() * TASK_BYTES + workload.jobs.len() * JOB_BYTES
+        };
+        let most = self.readings.iter().map(bytes).max().unwrap_or(0);
+        RUNS_MAX_BYTES / most.max(1)
     }
 
     /// The run in which what nobody knows is like this.

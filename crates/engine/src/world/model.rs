@@ -32,6 +32,18 @@ pub struct Running {
     pub threads: Option<usize>,
 }
 
+impl Running {
+    /// On no more than so many threads, but on one.
+    pub(crate) fn at_most(self, threads: usize) -> Running {
+        Running { threads: Some(self.threads().min(threads.max(1))), ..self }
+    }
+
+    fn threads(self) -> usize {
+        let here = || thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(here)
+    }
+}
+
 /// The model of every kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Model {
@@ -50,8 +62,7 @@ impl World for Model {
 
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         watch.planned(jobs);
-        let here = || thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.running.threads.unwrap_or_else(here).min(jobs.len()).max(1);
+        let threads = self.running.threads().min(jobs.len()).max(1);
         let turns = Turns::new(jobs.len(), AHEAD * threads);
         let (done, results) = mpsc::channel();
         thread::scope(|scope| {

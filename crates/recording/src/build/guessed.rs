@@ -62,7 +62,7 @@ impl Recording {
                 loose: std::mem::take(&mut loose),
             };
             cutter.begin();
-            self.threads[thread].steps.iter().for_each(|step| cutter.step(*step));
+            self.threads[thread].steps.iter().for_each(|step| cutter.step(step));
             let last = cutter.left.pop_front();
             cutter.close(self.last_ns, self.last_ns, last);
             (sections, loose) = (cutter.sections, cutter.loose);

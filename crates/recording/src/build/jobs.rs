@@ -193,7 +193,7 @@ impl Assembly<'_> {
                 Some((connection, number)) => format!("request {connection}.{number} ({at})"),
                 None => format!("other work ({at})"),
             };
-            workload.jobs.push(JobSpec { name, program: section.ops });
+            workload.jobs.push(JobSpec { name, program: section.ops.into() });
         }
         for (channel, mut tokens) in self.arrivals {
             tokens.sort_unstable();

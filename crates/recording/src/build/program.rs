@@ -58,8 +58,8 @@ impl Recording {
         if matches!(thread.birth, Birth::Forked { .. }) {
             builder.begin();
         }
-        for step in &thread.steps {
-            match *step {
+        for step in thread.steps.iter() {
+            match step {
                 Step::Run(ns) => builder.run(ns),
                 Step::SysEnter => builder.enter(),
                 Step::SysExit => builder.exit(),

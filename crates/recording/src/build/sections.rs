@@ -118,7 +118,7 @@ impl Recording {
         };
         let next = cutter.next_requests();
         for (step, next) in thread.steps.iter().zip(next) {
-            cutter.step(*step, next);
+            cutter.step(step, next);
         }
         cutter.close(self.last_ns, self.last_ns);
         carry(cutter.done)
@@ -134,7 +134,7 @@ impl Cutter<'_> {
         let mut next = vec![(None, false); thread.steps.len()];
         for (at, step) in thread.steps.iter().enumerate().rev() {
             next[at] = (tag, polls);
-            match *step {
+            match step {
                 Step::Io(io) => {
                     tag = self.tags.of[io as usize].or(tag);
                     polls = self.recording.ios[io as usize].kind == Transfer::Poll;

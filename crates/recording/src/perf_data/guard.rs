@@ -24,9 +24,13 @@ const RECORD_FINISHED_ROUND: u32 = 68;
 const RECORD_COMPRESSED: u32 = 81;
 const RECORD_COMPRESSED2: u32 = 83;
 /// The reader holds two rounds in memory, and for each record so much beside its content. What they
-/// may take together: this, or in larger files twice the size of the file.
-const RECORD_COST_BYTES: u64 = 128;
+/// may take together: this, or in larger files the size of the file.
+const RECORD_COST_BYTES: u64 = 160;
 const HELD_MAX_BYTES: u64 = 400 << 20;
+/// The sections behind the data are held as well: kernel symbols are most of them.
+const SECTIONS_MAX_BYTES: u64 = 64 << 20;
+/// Names of events, and their numbers on each CPU.
+const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
 /// perf compresses no more than its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
@@ -91,8 +95,9 @@ impl Section {
     }
 }
 
-/// Checks the head, the sections and the chain of records.
-pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<(), Error> {
+/// Checks the head, the sections and the chain of records; returns how many bytes the reader will
+/// hold of them.
+pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
     let io = |source| Error::Io { name: name.to_owned(), source };
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
@@ -187,6 +192,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 );
                 return Err(self.cut(what));
             }
+            if total > SECTIONS_MAX_BYTES {
+                let what = format!(
+                    "sections of more than {SECTIONS_MAX_BYTES} bytes beside the data; feed the \
+                     output of `perf script -i FILE`"
+                );
+                return Err(self.malformed(at, what));
+            }
             // The table is in order of the bits, so this is where the names of events are.
             let before = (FEATURE_EVENT_DESC - 1) & first_word;
             if index == before.count_ones() {
@@ -200,6 +212,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     /// Counts in the section must fit its size.
     fn event_desc(&mut self, section: Section) -> Result<(), Error> {
         let place = section.offset;
+        if section.size > EVENT_DESC_MAX_BYTES {
+            let what = format!("names of events of more than {EVENT_DESC_MAX_BYTES} bytes");
+            return Err(self.malformed(place, what));
+        }
         let data =
             self.take(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
         let bytes = Bytes::new(&data, self.endian);
@@ -225,13 +241,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Every record must lie within the data and be of a kind that is safe to read.
-    fn records(&mut self, data: Section) -> Result<(), Error> {
+    fn records(&mut self, data: Section) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
         let mut at = data.offset;
         let mut zstd = None;
-        let (mut round_bytes, mut before_bytes) = (0_u64, 0_u64);
-        let most_bytes = HELD_MAX_BYTES.max(self.len.saturating_mul(2));
+        let (mut round_bytes, mut before_bytes, mut held_bytes) = (0_u64, 0_u64, 0);
+        let most_bytes = HELD_MAX_BYTES.max(self.len);
         let mut inner = Records::new(self.endian);
         while at < end {
             let mut head = [0; 8];
@@ -265,7 +281,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 _ => self.skip(size - 8)?,
             }
             round_bytes += held;
-            if before_bytes + round_bytes > most_bytes {
+            held_bytes = held_bytes.max(before_bytes + round_bytes);
+            if held_bytes > most_bytes {
                 let what = format!(
                     "it unpacks to more than {} MiB without a mark up to where it is in order; \
                      feed the output of `perf script -i FILE`",
@@ -275,7 +292,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             }
             at += size;
         }
-        Ok(())
+        Ok(held_bytes)
     }
 
     /// The newer kind of compressed record says how much of it is data.

@@ -57,7 +57,7 @@ impl Ends {
             let key = (pid, io.fd);
             match io.kind {
                 Transfer::Accept => {
-                    let key = (pid, io.result as i32);
+                    let key = (pid, io.result);
                     let end = self.open(key, true, false);
                     open.insert(key, end);
                 }
@@ -112,8 +112,8 @@ impl Ends {
         let mut votes = BTreeMap::new();
         for thread in &recording.threads {
             let mut woken: Option<EndIx> = None;
-            for step in &thread.steps {
-                match *step {
+            for step in thread.steps.iter() {
+                match step {
                     Step::Wait(wait) => {
                         woken = match thread.waits[wait as usize].cause {
                             Cause::Thread { edge } => from[edge as usize],
@@ -141,8 +141,8 @@ impl Ends {
         let mut from = vec![None; recording.edges.len()];
         for thread in &recording.threads {
             let mut writing = None;
-            for step in &thread.steps {
-                match *step {
+            for step in thread.steps.iter() {
+                match step {
                     Step::Io(io) if recording.ios[io as usize].kind == Transfer::Write => {
                         writing = self.at(io);
                     }

@@ -282,7 +282,7 @@ fn share(whole: u64, part: usize, of: usize) -> u64 {
 fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     let mut talks = vec![(0, 0); inside.len()];
     for edge in &recording.edges {
-        let (waker, wakee) = (edge.waker as usize, edge.wakee as usize);
+        let (waker, wakee) = (edge.waker as usize, edge.wakee() as usize);
         if inside[wakee] && !inside[waker] {
             talks[waker].0 += 1;
         } else if inside[waker] && !inside[wakee] {
@@ -301,12 +301,12 @@ fn bursts(recording: &Recording, ix: usize, inside: &[bool], clients: &[bool]) -
     let thread = &recording.threads[ix];
     let mut bursts = Vec::new();
     let mut burst = Burst { start_ns: recording.first_ns, cut: true, ..Burst::default() };
-    for step in &thread.steps {
-        match *step {
+    for step in thread.steps.iter() {
+        match step {
             Step::Run(ns) => burst.work_ns = burst.work_ns.saturating_add(ns),
             Step::Wake(edge) => {
                 let edge = &recording.edges[edge as usize];
-                if clients[edge.wakee as usize] {
+                if clients[edge.wakee() as usize] {
                     burst.marks.push((burst.work_ns, edge.at_ns));
                 }
             }

@@ -1,5 +1,6 @@
 //! Threads come, are named, and are told of by perf itself.
 
+use super::size::{GROUPS_MAX, PATHS_MAX_BYTES};
 use super::{State, Timeline};
 use crate::event::{Event, Named, Note};
 use crate::thread::{Birth, Cause, Step, Thread};
@@ -9,7 +10,7 @@ use cpumax_workload::bounds::MAX_GROUP_DEPTH;
 const PATH_MAX_BYTES: usize = 4096;
 
 /// Most threads that perf may tell of, and most processes.
-const TOLD_MAX: usize = 1 << 20;
+const TOLD_MAX: usize = 1 << 18;
 /// A longer name than any kernel has; what is beyond it is left out.
 const COMM_MAX_BYTES: usize = 64;
 
@@ -59,7 +60,7 @@ impl Timeline {
         thread.birth = Birth::Present { at_ns: now_ns.saturating_sub(first_ns) };
         for wait in waits {
             if let Cause::Thread { edge } = wait.cause {
-                self.edges[edge as usize].used = false;
+                self.edges[edge as usize].set_used(false);
             }
         }
         if let State::Running(on) = &mut self.live(tid).state {
@@ -177,7 +178,17 @@ impl Timeline {
             ));
             return;
         }
-        self.groups.insert(id, path.to_owned());
+        let before = self.groups.insert(id, path.to_owned()).map_or(0, |path| path.len());
+        self.path_bytes = self.path_bytes + path.len() - before;
+        if self.groups.len() > GROUPS_MAX || self.path_bytes > PATHS_MAX_BYTES {
+            self.refused = Some(format!(
+                "it tells of more than {GROUPS_MAX} control groups, or of more than {} MiB of their \
+                 paths",
+                PATHS_MAX_BYTES >> 20
+            ));
+            self.groups.remove(&id);
+            self.path_bytes -= path.len();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::Timeline;
 use crate::event::Event;
+use crate::steps::push_one;
 use crate::syscalls::{Hint, Transfer};
 use crate::thread::{Io, Step};
 
@@ -22,7 +23,7 @@ impl Timeline {
         if kind == Transfer::Write {
             // What is sent is on its way while the call lasts.
             let at = self.ios.len() as u32;
-            self.ios.push(io);
+            push_one(&mut self.ios, io);
             self.live(event.tid).sending = Some(at);
             self.point(event.tid, event.time_ns, Step::Io(at));
         } else {
@@ -34,6 +35,8 @@ impl Timeline {
         if event.tid <= 0 || !self.crosses(event, None) {
             return;
         }
+        // No call moves more, and no descriptor is larger.
+        let result = result.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
         let live = self.live(event.tid);
         let (sending, transfer) = (live.sending.take(), live.transfer.take());
         if let Some(at) = sending {
@@ -42,7 +45,7 @@ impl Timeline {
         }
         if let Some(io) = transfer.filter(|io| io.kind == Transfer::Close || result >= 0) {
             let at = self.ios.len() as u32;
-            self.ios.push(Io { result, left_ns: event.time_ns, ..io });
+            push_one(&mut self.ios, Io { result, left_ns: event.time_ns, ..io });
             self.point(event.tid, event.time_ns, Step::Io(at));
         }
     }

@@ -1,6 +1,7 @@
 //! One stay of a thread on a CPU: turns wall time into CPU time.
 
 use super::wait::{Missing, Settled};
+use crate::steps::{Packed, push_one};
 use crate::thread::{Step, Thread};
 
 /// More than this above the wall time cannot have been charged.
@@ -29,7 +30,19 @@ struct Point {
     time_ns: u64,
     /// To be taken off the work before it.
     debt_ns: u32,
-    step: Step,
+    step: Packed,
+}
+
+impl OnCpu {
+    /// How much it did that is still to be settled.
+    pub fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Bytes that that takes.
+    pub fn bytes(&self) -> usize {
+        self.points.capacity() * size_of::<Point>()
+    }
 }
 
 /// When a stay began that was noticed later.
@@ -88,11 +101,8 @@ impl OnCpu {
 
     /// The thread does something that is no mere passing of time.
     pub fn note(&mut self, now_ns: u64, step: Step) {
-        self.points.push(Point {
-            time_ns: now_ns,
-            debt_ns: std::mem::take(&mut self.debt_ns),
-            step,
-        });
+        let debt_ns = std::mem::take(&mut self.debt_ns);
+        push_one(&mut self.points, Point { time_ns: now_ns, debt_ns, step: step.into() });
     }
 
     /// `ns` of CPU time were charged for the time since the last charge: the points in between lie
@@ -116,7 +126,7 @@ impl OnCpu {
             let share_ns = share(ns, at_ns, wall_ns);
             thread.run(share_ns.saturating_sub(done_ns), point.debt_ns);
             done_ns = done_ns.max(share_ns);
-            thread.steps.push(point.step);
+            thread.steps.push(point.step.into());
         }
         let debt_ns = std::mem::take(&mut self.debt_ns);
         thread.run(ns - done_ns, debt_ns);
@@ -132,7 +142,7 @@ impl OnCpu {
             let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
             thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
             for point in self.points {
-                thread.steps.push(point.step);
+                thread.steps.push(point.step.into());
             }
         } else {
             let wall_ns = now_ns.saturating_sub(self.charged_until_ns);

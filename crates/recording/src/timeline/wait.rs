@@ -11,6 +11,7 @@
 
 use super::{Asleep, Entry, State, Timeline, Wake};
 use crate::event::Left;
+use crate::steps::push_one;
 use crate::thread::{Cause, Interrupt, Step, Thread, Wait};
 
 /// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it
@@ -70,7 +71,7 @@ impl Timeline {
         };
         self.live(tid).state = State::Ready;
         if let Cause::Thread { edge } = wake.cause {
-            self.edges[edge as usize].used = true;
+            self.edges[edge as usize].set_used(true);
         }
         let thread = &mut self.threads[ix];
         let wait = thread.waits.len();
@@ -81,13 +82,14 @@ impl Timeline {
             Some(Missing::Doubtful) => thread.doubtful_waits.push(wait as u32),
         }
         thread.steps.push(Step::Wait(wait as u32));
-        thread.waits.push(Wait {
+        let settled = Wait {
             start_ns: asleep.since_ns,
             end_ns: wake.at_ns.max(asleep.since_ns),
             left: asleep.left,
             cause: wake.cause,
             hint,
-        });
+        };
+        push_one(&mut thread.waits, settled);
         Some(Settled { wait, missing })
     }
 
@@ -145,13 +147,12 @@ impl Timeline {
 /// Takes waits (in order) out of the thread's life: it ran on.
 fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
     let steps = std::mem::take(&mut thread.steps);
-    thread.steps.reserve(steps.len());
     let mut gone = 0;
-    for step in steps {
+    for step in steps.iter() {
         match step {
             Step::Wait(wait) if dropped.get(gone) == Some(&wait) => gone += 1,
             Step::Wait(wait) => thread.steps.push(Step::Wait(wait - gone as u32)),
-            Step::Run(ns) => thread.push_run(ns),
+            Step::Run(ns) => thread.steps.push_run(ns),
             other => thread.steps.push(other),
         }
     }

@@ -13,6 +13,7 @@ use crate::model::{
     Intervention, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, Preempt, Signal,
     SoftirqSpec, Source, Span, Target, TaskSpec,
 };
+use crate::program::Program;
 use cpumax_limit::{Limit, MAX_PERIOD_NS};
 use std::ops::RangeInclusive;
 
@@ -113,14 +114,16 @@ impl<I: Iterator<Item = u64>> Maker<I> {
             self.parts.tasks.push(task);
         }
         for job in 0..self.choices.below(3) {
-            self.parts.jobs.push(JobSpec { name: format!("job {job}"), program: Vec::new() });
+            self.parts
+                .jobs
+                .push(JobSpec { name: format!("job {job}"), program: Program::default() });
         }
         for kind in 0..kinds {
             let kthread = self.parts.tasks[kind].class == Class::Kthread;
-            self.parts.tasks[kind].program = self.program(Some(kind), kthread);
+            self.parts.tasks[kind].program = self.program(Some(kind), kthread).into();
         }
         for job in 0..self.parts.jobs.len() {
-            self.parts.jobs[job].program = self.program(None, false);
+            self.parts.jobs[job].program = self.program(None, false).into();
         }
         if !self.parts.channels.is_empty() {
             for source in 0..self.choices.below(3) {
@@ -334,7 +337,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
             start_ns: if kind == 0 { 0 } else { time(&mut self.choices) },
             stagger_ns: time(&mut self.choices),
             slice_ns: self.choices.maybe(|choices| choices.within(SLICE_NS)),
-            program: Vec::new(),
+            program: Program::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::model::{
     Action, Affinity, ChannelIx, Class, Distribution, Expectation, GroupIx, JobIx, LockIx,
     MachineSpec, Op, Parts, Span, Target, TaskIx,
 };
+use crate::program::Program;
 use cpumax_limit::Limit;
 
 /// The smallest workload that can be reached from `workload` by leaving out one thing at a time and
@@ -118,7 +119,7 @@ fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
 }
 
 /// Those of tasks, then those of jobs.
-fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Vec<Op>> {
+fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Program> {
     let of_tasks = workload.tasks.iter_mut().map(|task| &mut task.program);
     of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
 }

@@ -285,7 +285,7 @@ fn deep_nesting_is_refused() {
 #[test]
 fn large_programs_are_checked_quickly() {
     let mut parts = parse("[[task]]\nname = \"a\"\n", "large.toml").unwrap().into_parts();
-    parts.tasks[0].program = vec![Op::User(Span::Fixed(1)); 1_000_000];
+    parts.tasks[0].program = vec![Op::User(Span::Fixed(1)); 1_000_000].into();
     let before = std::time::Instant::now();
     Workload::try_from(parts).unwrap();
     assert!(before.elapsed().as_secs() < 10);

@@ -64,7 +64,7 @@ fn what_is_deserialized_is_checked() {
 fn a_file_is_no_larger_than_what_can_be_read() {
     let of = |ops: usize| {
         let mut parts = parse("[[task]]\nname = \"a\"\n", "a.toml").unwrap().into_parts();
-        parts.tasks[0].program = vec![Op::User(Span::Fixed(1)); ops];
+        parts.tasks[0].program = vec![Op::User(Span::Fixed(1)); ops].into();
         Workload::try_from(parts).unwrap()
     };
     let text = to_file(&of(100_000), "a.toml").unwrap();

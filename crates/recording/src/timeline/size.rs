@@ -1,0 +1,67 @@
+//! How much a recording may hold: memory is bounded, whatever the file says.
+//!
+//! Bytes of a file tell little of what they become: compressed ones are a thousand times as many,
+//! and a line of 27 bytes is a system call with a transfer. So what threads did is counted as it is
+//! kept. Two things are bounded: what is kept, together with what the reader holds to put events in
+//! order, and what a replay takes, which comes to several times as much. A perf.data file of 200 MB
+//! has some two million events and comes to a third of either.
+
+use super::{State, Timeline};
+use crate::event::Enough;
+use crate::thread::{Edge, Io, Thread, Wait};
+
+/// What is kept and what the reader holds, together, bytes.
+const KEPT_MAX_BYTES: u64 = 420 << 20;
+/// What a replay may take, bytes.
+const REPLAY_MAX_BYTES: u64 = 430 << 20;
+/// What a replay takes at most for one of each, bytes, as measured on the worst texts that are known
+/// (`tests/behaviour/memory.rs`).
+const THREAD_BYTES: u64 = 6000;
+const STEP_BYTES: u64 = 24;
+const WAIT_BYTES: u64 = 260;
+const EDGE_BYTES: u64 = 40;
+const IO_BYTES: u64 = 450;
+/// So many events pass from one look at the sizes to the next.
+const LOOK_EVERY: u64 = 1 << 14;
+
+/// Most groups, and bytes of all their paths.
+pub(super) const GROUPS_MAX: usize = 100_000;
+pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
+
+impl Timeline {
+    /// Refuses to keep more than there may be.
+    pub(super) fn check_size(&self) -> Result<(), Enough> {
+        if !self.events.is_multiple_of(LOOK_EVERY) {
+            return Ok(());
+        }
+        let (mut steps, mut steps_bytes, mut waits) = (0, 0, 0);
+        for thread in &self.threads {
+            steps += thread.steps.len() as u64;
+            steps_bytes += thread.steps.bytes() as u64;
+            waits += thread.waits.len() as u64;
+        }
+        for live in self.live.values() {
+            if let State::Running(on) = &live.state {
+                steps += on.points() as u64;
+                steps_bytes += on.bytes() as u64;
+            }
+        }
+        let [threads, edges, ios] =
+            [self.threads.len(), self.edges.len(), self.ios.len()].map(|all| all as u64);
+        let kept_bytes = self.reader_bytes
+            + threads * size_of::<Thread>() as u64
+            + steps_bytes
+            + waits * size_of::<Wait>() as u64
+            + edges * size_of::<Edge>() as u64
+            + ios * size_of::<Io>() as u64;
+        let replay_bytes = threads * THREAD_BYTES
+            + steps * STEP_BYTES
+            + waits * WAIT_BYTES
+            + edges * EDGE_BYTES
+            + ios * IO_BYTES;
+        if kept_bytes <= KEPT_MAX_BYTES && replay_bytes <= REPLAY_MAX_BYTES {
+            return Ok(());
+        }
+        Err(Enough::Kept { events: self.events, threads, steps, waits, ios })
+    }
+}
