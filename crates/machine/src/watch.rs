@@ -146,23 +146,42 @@ impl Machine<'_> {
         let mut since_ns = Vec::new();
         for id in self.all_living() {
             let task = &self.tasks[id];
-            if is_inside(task.kind) && completes(self.program_of(id), task.pc as usize) {
+            let (program, pc) = (self.program_of(id), task.pc as usize);
+            let counts = if task.does_job() {
+                answers(program.get(pc..).unwrap_or_default())
+            } else {
+                completes(program, pc)
+            };
+            if counts && is_inside(task.kind) {
                 since_ns.push(task.request_start_ns);
             }
         }
-        let mut read = vec![false; self.channels.len()];
+        // By channel: whether a token that is read there begins a request, or may bring one.
+        let mut begins = vec![false; self.channels.len()];
+        let mut serves = vec![false; self.channels.len()];
         for (kind, _) in self.workload.tasks.iter().zip(inside).filter(|(_, inside)| **inside) {
-            for op in &kind.program {
-                if let Op::Recv { channel, .. } | Op::Serve { channel } = *op {
-                    read[channel as usize] = true;
+            for (at, op) in kind.program.iter().enumerate() {
+                match *op {
+                    Op::Recv { channel, .. } => {
+                        begins[channel as usize] |= completes(&kind.program, at + 1);
+                    }
+                    Op::Serve { channel } => serves[channel as usize] = true,
+                    _ => {}
                 }
             }
         }
-        for ((_, channel), _) in self.channels.iter().zip(read).filter(|(_, read)| *read) {
+        for ((_, channel), (begins, serves)) in self.channels.iter().zip(begins.iter().zip(serves))
+        {
             for arrived in &channel.arrivals {
-                let tokens = usize::try_from(arrived.n).unwrap_or(usize::MAX);
-                let room = MOST_UNDER_WAY.saturating_sub(since_ns.len());
-                since_ns.extend(std::iter::repeat_n(arrived.token.since_ns, tokens.min(room)));
+                let counts = match self.workload.jobs.get(arrived.token.job as usize) {
+                    Some(job) => serves && answers(&job.program),
+                    None => *begins,
+                };
+                if counts {
+                    let tokens = usize::try_from(arrived.n).unwrap_or(usize::MAX);
+                    let room = MOST_UNDER_WAY.saturating_sub(since_ns.len());
+                    since_ns.extend(std::iter::repeat_n(arrived.token.since_ns, tokens.min(room)));
+                }
             }
         }
         since_ns.retain(|&since_ns| since_ns < now);
@@ -172,6 +191,11 @@ impl Machine<'_> {
 
 /// More requests under way than this are not told apart.
 const MOST_UNDER_WAY: usize = 1_000_000;
+
+/// Whether a job answers its request from here on.
+fn answers(program: &[Op]) -> bool {
+    program.contains(&Op::Done)
+}
 
 /// Whether a request that is under way at this place of a program is completed further down before
 /// the next one begins.
@@ -271,5 +295,49 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
         let (_, seen) = watch(&cut, &Options::new(kernel, 1), ALL, None, None).unwrap();
         assert_eq!(seen.under_way_ns, [2_000_000], "woken at 6 ms, at work for 4");
         assert!(!seen.done && seen.latencies_ns.is_empty());
+    }
+
+    #[test]
+    fn what_waits_and_is_no_request_is_none_under_way() {
+        let text = r#"
+duration = "100ms"
+[machine]
+cpus = 1
+timer_phase = "0ms"
+[[group]]
+path = "/limited"
+max = "1000 100000"
+[[channel]]
+name = "requests"
+[[channel]]
+name = "ticks"
+[[job]]
+name = "answered"
+program = [{ user = "1ms" }, { done = true }]
+[[job]]
+name = "silent"
+program = [{ user = "1ms" }]
+[[source]]
+name = "clients"
+channel = "requests"
+at = ["50ms", "60ms", "70ms"]
+jobs = ["answered", "silent", "answered"]
+[[source]]
+name = "clock"
+channel = "ticks"
+every = "1ms"
+[[task]]
+name = "ticker"
+group = "/limited"
+program = [{ forever = [{ recv = "ticks" }, { user = "1ms" }] }]
+[[task]]
+name = "server"
+group = "/limited"
+program = [{ forever = [{ serve = "requests" }] }]
+"#;
+        let kernel = parse_kernels("6.18").unwrap()[0];
+        let workload = parse(text, "watch.toml").unwrap();
+        let (_, seen) = watch(&workload, &Options::new(kernel, 1), ALL, None, None).unwrap();
+        assert_eq!(seen.under_way_ns, [50_000_000, 30_000_000]);
     }
 }
