@@ -56,6 +56,9 @@ pub(crate) enum Left {
     Dead,
 }
 
+/// Among the flags of a receiving call: what is read stays to be read.
+pub(crate) const MSG_PEEK: i64 = 2;
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind<'a> {
     Switch {
@@ -92,6 +95,27 @@ pub(crate) enum Kind<'a> {
         vector: u32,
     },
     SoftirqExit,
+    /// The kernel has sent so many bytes for the thread, or failed to (negative). Sockets are told
+    /// apart by their addresses.
+    SocketSent {
+        socket: u64,
+        result: i64,
+    },
+    /// The thread has received so many bytes, or none (negative).
+    SocketReceived {
+        socket: u64,
+        result: i64,
+    },
+    /// Data has come in for whoever reads from the socket.
+    DataReady {
+        socket: u64,
+    },
+    /// A TCP socket goes from one state to another.
+    SocketState {
+        socket: u64,
+        from: u32,
+        to: u32,
+    },
     /// A tracepoint that is of no use here: it only tells that its thread exists.
     Other,
 }

@@ -4,7 +4,7 @@ use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::Machine;
-use crate::thread::{Edge, Io, Thread};
+use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::Timeline;
 use crate::{perf_data, perf_script};
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub struct Recording {
     /// The process that started a process, where perf tells.
     pub(crate) parent_pids: BTreeMap<i32, i32>,
     pub(crate) ios: Vec<Io>,
+    /// In order of time.
+    pub(crate) ready: Vec<Ready>,
     /// Paths of control groups by perf's ids.
     pub(crate) groups: BTreeMap<u64, String>,
     pub(crate) machine: Machine,
@@ -194,6 +196,7 @@ fn assemble(
         threads: timeline.threads,
         edges: timeline.edges,
         ios: timeline.ios,
+        ready: timeline.ready,
         groups: timeline.groups,
         machine: timeline.machine,
         defects: timeline.defects,

@@ -10,7 +10,7 @@
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
-use crate::thread::{Io, Step};
+use crate::thread::{Io, Place, Step};
 use std::collections::BTreeMap;
 
 pub(crate) mod endpoints;
@@ -75,7 +75,7 @@ impl Service {
 
 impl Recording {
     /// Who serves requests, by the name of its threads without what numbers them, as far as
-    /// recorded system calls tell; most requests first.
+    /// recorded system calls and messages of sockets tell; most requests first.
     pub fn services(&self) -> Vec<(String, Service)> {
         let digit = |c: char| c.is_ascii_digit();
         let name = |ix: usize| self.threads[ix].comm.trim_end_matches(digit);
@@ -177,7 +177,7 @@ impl Exchange {
         let ends = Ends::of(recording);
         let asked = When::of(recording);
         let mut exchange = Exchange { connections: Vec::new(), ends };
-        let mut lines: BTreeMap<(bool, i32, i32), usize> = BTreeMap::new();
+        let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
         for end in 0..exchange.ends.ends.len() as EndIx {
             if !exchange.is_border(recording, inside, end) {
                 continue;
@@ -188,7 +188,7 @@ impl Exchange {
             }
             let one = &exchange.ends.ends[end as usize];
             let peer = one.peer.map(|peer| &exchange.ends.ends[peer as usize]);
-            let key = peer.map_or((false, one.pid, one.fd), |peer| (true, peer.pid, peer.fd));
+            let key = peer.map_or((false, one.pid, one.place), |peer| (true, peer.pid, peer.place));
             let new = exchange.connections.len();
             let line = *lines.entry(key).or_insert(new);
             if line == new {
@@ -227,7 +227,8 @@ impl Exchange {
         });
         let serves = one.accepted || first.kind == Transfer::Read;
         // An eventfd moves eight bytes at a time, a pipe to oneself one.
-        let counts = one.moves.iter().all(|at| io(at).result == first.result);
+        let counts =
+            !one.place.is_socket() && one.moves.iter().all(|at| io(at).result == first.result);
         inside[first.thread as usize]
             && serves
             && outside
@@ -267,9 +268,13 @@ impl Exchange {
         requests
     }
 
-    /// When the other end began to write, if it is known.
+    /// When data came in, or else when the other end began to write, if it is known.
     fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
-        let Some(peer) = self.ends.ends[end as usize].peer else { return Vec::new() };
+        let one = &self.ends.ends[end as usize];
+        if !one.ready_ns.is_empty() {
+            return one.ready_ns.clone();
+        }
+        let Some(peer) = one.peer else { return Vec::new() };
         let moves = self.ends.ends[peer as usize].moves.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
         ios.filter(|io| io.kind == Transfer::Write).map(|io| io.entered_ns).collect()

@@ -145,18 +145,58 @@ impl Edge {
     }
 }
 
-/// A system call on a descriptor that moves data or says that there is some.
+/// Through what data is moved: a descriptor of the thread's process, or, with the highest bit set,
+/// a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    const SOCKET: u32 = 1 << 31;
+
+    /// A negative number is no descriptor's; what is done with it fails.
+    pub fn descriptor(fd: i32) -> Place {
+        Place(u32::try_from(fd).unwrap_or(Place::SOCKET - 1))
+    }
+
+    /// Sockets are numbered in the order in which they are first seen.
+    pub fn socket(number: u32) -> Place {
+        Place(number | Place::SOCKET)
+    }
+
+    pub fn is_socket(self) -> bool {
+        self.0 & Place::SOCKET != 0
+    }
+}
+
+/// No thread's.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Data has come in for whoever reads from the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub socket: u32,
+    pub at_ns: u64,
+}
+
+/// A system call that moves data or says that there is some, or a message of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
-    /// Index of the thread.
+    /// Index of the thread, or `NOBODY` where a socket changes its state.
     pub thread: u32,
     pub kind: Transfer,
-    pub fd: i32,
-    /// What the call returned: bytes, a descriptor, or how many are ready; negative: an error.
+    pub at: Place,
+    /// What came of it: bytes, a descriptor, or how many are ready; negative: an error.
     pub result: i32,
     pub entered_ns: u64,
     /// 0 if the end was not recorded.
     pub left_ns: u64,
+}
+
+impl Io {
+    /// Whether it is a message of a socket whose system call was not recorded.
+    pub fn is_message(&self) -> bool {
+        self.at.is_socket() && self.entered_ns == self.left_ns
+    }
 }
 
 impl Thread {

@@ -12,8 +12,8 @@ use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
 use crate::steps::push_one;
-use crate::syscalls::{Abi, Hint};
-use crate::thread::{Cause, Edge, Interrupt, Io, Step, Thread};
+use crate::syscalls::{Abi, Hint, Transfer};
+use crate::thread::{Cause, Edge, Interrupt, Io, Ready, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
@@ -22,6 +22,7 @@ mod calls;
 mod on_cpu;
 mod plausible;
 mod size;
+mod sockets;
 mod wait;
 mod waker;
 
@@ -44,6 +45,10 @@ pub(crate) struct Timeline {
     pub edges: Vec<Edge>,
     /// What threads did with descriptors.
     pub ios: Vec<Io>,
+    /// Numbers of sockets by their addresses.
+    pub sockets: BTreeMap<u64, u32>,
+    /// When data came in at sockets.
+    pub ready: Vec<Ready>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
     pub defects: Defects,
@@ -470,6 +475,16 @@ impl Sink for Timeline {
             Kind::Runtime { tid, ns } => self.runtime(*tid, *ns, time_ns),
             Kind::SysEnter { number, args } => self.enters_call(event, *number, args),
             Kind::SysExit { result } => self.leaves_call(event, *result),
+            Kind::SocketSent { socket, result } => {
+                self.moves(event, Transfer::Write, *socket, *result);
+            }
+            Kind::SocketReceived { socket, result } => {
+                self.moves(event, Transfer::Read, *socket, *result);
+            }
+            Kind::DataReady { socket } => self.data_ready(event, *socket),
+            Kind::SocketState { socket, from, to } => {
+                self.socket_state(event, *socket, *from, *to);
+            }
             Kind::IrqEnter(_)
             | Kind::IrqExit(_)
             | Kind::SoftirqEnter { .. }

@@ -19,6 +19,10 @@ pub(crate) enum Tracepoint {
     TimerExit,
     SoftirqEnter,
     SoftirqExit,
+    SocketSent,
+    SocketReceived,
+    DataReady,
+    SocketState,
     Other,
 }
 
@@ -48,6 +52,10 @@ impl Tracepoint {
             "hrtimer_expire_exit" => Tracepoint::TimerExit,
             "softirq_entry" => Tracepoint::SoftirqEnter,
             "softirq_exit" => Tracepoint::SoftirqExit,
+            "sock_send_length" => Tracepoint::SocketSent,
+            "sock_recv_length" => Tracepoint::SocketReceived,
+            "sk_data_ready" => Tracepoint::DataReady,
+            "inet_sock_set_state" => Tracepoint::SocketState,
             _ => Tracepoint::Other,
         }
     }

@@ -152,14 +152,7 @@ impl Cutter<'_> {
             Step::SysEnter => self.builder.enter(),
             Step::SysExit => {
                 self.builder.exit();
-                match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
-                    AtExit::Nothing => {}
-                    AtExit::Begin(tag, now_ns) => {
-                        self.close(now_ns, now_ns);
-                        self.request = Some(tag);
-                    }
-                    AtExit::Answer => self.answer_at = Some(self.builder.here()),
-                }
+                self.has_moved();
             }
             Step::Wake(edge) => {
                 if let Some(channel) = self.recording.is_message(edge, self.places) {
@@ -168,7 +161,12 @@ impl Cutter<'_> {
             }
             // Whoever is started serves from the beginning.
             Step::Fork(_) => {}
-            Step::Io(io) => self.io(io),
+            Step::Io(io) => {
+                self.io(io);
+                if self.recording.ios[io as usize].is_message() {
+                    self.has_moved();
+                }
+            }
             Step::Wait(wait) => {
                 let wait = wait as usize;
                 let of = self.recording.threads[self.ix].waits[wait];
@@ -185,6 +183,18 @@ impl Cutter<'_> {
                     self.close(of.start_ns, of.end_ns);
                 }
             }
+        }
+    }
+
+    /// At the end of a transfer.
+    fn has_moved(&mut self) {
+        match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
+            AtExit::Nothing => {}
+            AtExit::Begin(tag, now_ns) => {
+                self.close(now_ns, now_ns);
+                self.request = Some(tag);
+            }
+            AtExit::Answer => self.answer_at = Some(self.builder.here()),
         }
     }
 

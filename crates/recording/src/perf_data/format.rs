@@ -123,6 +123,9 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
         Tracepoint::SysEnter => &[&["id"], &["args"]],
         Tracepoint::SysExit => &[&["ret"]],
         Tracepoint::SoftirqEnter => &[&["vec"]],
+        Tracepoint::SocketSent | Tracepoint::SocketReceived => &[&["sk"], &["ret"], &["flags"]],
+        Tracepoint::DataReady => &[&["skaddr"]],
+        Tracepoint::SocketState => &[&["skaddr"], &["oldstate"], &["newstate"]],
         _ => &[],
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::format::{Format, Formats};
-use crate::event::{Context, Event, Irq, Kind, Named};
+use crate::event::{Context, Event, Irq, Kind, MSG_PEEK, Named};
 use crate::tracepoint::Tracepoint;
 use linux_perf_event_reader::{RawEventRecord, SampleFormat};
 use std::borrow::Cow;
@@ -154,6 +154,19 @@ impl Sample<'_> {
             Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
             Tracepoint::SoftirqEnter => Kind::SoftirqEnter { vector: number(0)? as u32 },
             Tracepoint::SoftirqExit => Kind::SoftirqExit,
+            Tracepoint::SocketSent => {
+                Kind::SocketSent { socket: number(0)? as u64, result: number(1)? }
+            }
+            Tracepoint::SocketReceived if number(2)? & MSG_PEEK != 0 => Kind::Other,
+            Tracepoint::SocketReceived => {
+                Kind::SocketReceived { socket: number(0)? as u64, result: number(1)? }
+            }
+            Tracepoint::DataReady => Kind::DataReady { socket: number(0)? as u64 },
+            Tracepoint::SocketState => Kind::SocketState {
+                socket: number(0)? as u64,
+                from: number(1)? as u32,
+                to: number(2)? as u32,
+            },
             Tracepoint::Other => Kind::Other,
         })
     }

@@ -1,6 +1,6 @@
 //! What follows the name of an event.
 
-use crate::event::{Irq, Kind, Named, Note};
+use crate::event::{Irq, Kind, MSG_PEEK, Named, Note};
 use crate::tracepoint::{self, Tracepoint};
 
 /// The content of a tracepoint, as the kernel's own format prints it or as perf's plug-ins do.
@@ -22,6 +22,20 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
             Kind::SoftirqEnter { vector: number(text.strip_prefix("vec=")?)? }
         }
         Tracepoint::SoftirqExit => Kind::SoftirqExit,
+        Tracepoint::SocketSent | Tracepoint::SocketReceived => socket(tracepoint, text)?,
+        // Where the fields are not printed raw, which socket it is is not among them.
+        Tracepoint::DataReady => match raw_field(text, "skaddr") {
+            Some(socket) => Kind::DataReady { socket: socket as u64 },
+            None => Kind::Other,
+        },
+        Tracepoint::SocketState => match raw_field(text, "skaddr") {
+            Some(socket) => Kind::SocketState {
+                socket: socket as u64,
+                from: raw_field(text, "oldstate")? as u32,
+                to: raw_field(text, "newstate")? as u32,
+            },
+            None => Kind::Other,
+        },
         Tracepoint::Other => Kind::Other,
     })
 }
@@ -76,6 +90,45 @@ fn raw_switch(text: &str) -> Option<Kind<'_>> {
         left: tracepoint::left_by_number(raw_number(state)? as u64),
         next: named(next_comm, next_pid, next_prio)?,
     })
+}
+
+/// `sk address = 000000009ce0a5a5, family = AF_INET protocol = IPPROTO_TCP, length = 5, error = 0,
+/// flags = 0x0`, or the fields raw: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
+fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
+    let named = |name: &str| text.split_once(name).map(|(_, rest)| rest);
+    let hex = |text: &str| {
+        let digits = text.trim_start_matches("0x");
+        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+        u64::from_str_radix(&digits[..end], 16).ok()
+    };
+    let (socket, result, flags) = match named("sk address = ") {
+        Some(address) => {
+            let length: i64 = number(named("length = ")?)?;
+            let error: i64 = number(named("error = ")?)?;
+            let flags = named("flags = ").and_then(hex).unwrap_or(0);
+            (hex(address)?, if error < 0 { error } else { length }, flags as i64)
+        }
+        None => {
+            let flags = raw_field(text, "flags").unwrap_or(0);
+            (raw_field(text, "sk")? as u64, raw_field(text, "ret")?, flags)
+        }
+    };
+    Some(match tracepoint {
+        Tracepoint::SocketSent => Kind::SocketSent { socket, result },
+        _ if flags & MSG_PEEK != 0 => Kind::Other,
+        _ => Kind::SocketReceived { socket, result },
+    })
+}
+
+/// The number of a field that is printed raw: `name=120` or `name=0x78`.
+fn raw_field(text: &str, name: &str) -> Option<i64> {
+    let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
+    let word = text.split_whitespace().find(is_it)?;
+    let value = word.split_once('=')?.1.trim_end_matches(',');
+    match value.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|address| address as i64),
+        None => value.parse().ok(),
+    }
 }
 
 /// `120`, `0x78`, or one of them and more behind it.

@@ -1,29 +1,32 @@
-//! Ends of connections: descriptors through which a process reads and writes, and which two of
-//! them are the ends of one connection.
+//! Ends of connections: descriptors through which a process reads and writes, or sockets, and which
+//! two of them are the ends of one connection.
 //!
-//! A descriptor is known by its process and number from when it is accepted or connected, or first
-//! used, until it is closed. Two ends belong together where what is written into one wakes those
+//! A descriptor is known by its process and number, a socket by its address, from when it is
+//! accepted or connected, or first used, until it is closed. Two ends belong together where what is written into one wakes those
 //! who then read from the other, most of the times that it wakes anybody.
 
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
-use crate::thread::{Cause, Step};
+use crate::thread::{Cause, Place, Step};
 use std::collections::BTreeMap;
 
 /// Index of an end.
 pub(crate) type EndIx = u32;
 
-/// What a descriptor was used for between being opened and closed.
+/// What a descriptor or a socket was used for between being opened and closed.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
+    /// The process; 0 for a socket, which may be several's.
     pub pid: i32,
-    pub fd: i32,
+    pub place: Place,
     /// Whether a client came in through it.
     pub accepted: bool,
     /// Whether it was connected from here.
     pub connected: bool,
     /// Reads and writes that moved data (index into the transfers), in order.
     pub moves: Vec<u32>,
+    /// When data came in, where that was recorded, in order, ns.
+    pub ready_ns: Vec<u64>,
     /// The other end.
     pub peer: Option<EndIx>,
 }
@@ -50,14 +53,25 @@ impl Ends {
     }
 
     fn collect(&mut self, recording: &Recording) {
-        let mut open: BTreeMap<(i32, i32), EndIx> = BTreeMap::new();
+        let mut open: BTreeMap<(i32, Place), EndIx> = BTreeMap::new();
+        let mut ready = recording.ready.iter().peekable();
         for (at, io) in recording.ios.iter().enumerate() {
-            let thread = &recording.threads[io.thread as usize];
-            let pid = thread.pid.unwrap_or(thread.tid);
-            let key = (pid, io.fd);
+            while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
+                let key = (0, Place::socket(one.socket));
+                let end = *open.entry(key).or_insert_with(|| self.open(key, false, false));
+                self.ends[end as usize].ready_ns.push(one.at_ns);
+            }
+            let pid = if io.at.is_socket() {
+                0
+            } else {
+                let thread = &recording.threads[io.thread as usize];
+                thread.pid.unwrap_or(thread.tid)
+            };
+            let key = (pid, io.at);
             match io.kind {
                 Transfer::Accept => {
-                    let key = (pid, io.result);
+                    let key =
+                        if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
                     let end = self.open(key, true, false);
                     open.insert(key, end);
                 }
@@ -78,8 +92,16 @@ impl Ends {
         }
     }
 
-    fn open(&mut self, (pid, fd): (i32, i32), accepted: bool, connected: bool) -> EndIx {
-        self.ends.push(End { pid, fd, accepted, connected, moves: Vec::new(), peer: None });
+    fn open(&mut self, (pid, place): (i32, Place), accepted: bool, connected: bool) -> EndIx {
+        self.ends.push(End {
+            pid,
+            place,
+            accepted,
+            connected,
+            moves: Vec::new(),
+            ready_ns: Vec::new(),
+            peer: None,
+        });
         self.ends.len() as EndIx - 1
     }
 
@@ -136,18 +158,33 @@ impl Ends {
         votes
     }
 
-    /// The end that was being written into at each wakeup.
+    /// The end that was being written into at each wakeup. A message of a socket is recorded when
+    /// it has been sent: what was woken since the thread did something else was woken by it.
     fn written_at(&self, recording: &Recording) -> Vec<Option<EndIx>> {
         let mut from = vec![None; recording.edges.len()];
         for thread in &recording.threads {
             let mut writing = None;
+            let mut woken: Vec<u32> = Vec::new();
             for step in thread.steps.iter() {
                 match step {
-                    Step::Io(io) if recording.ios[io as usize].kind == Transfer::Write => {
-                        writing = self.at(io);
+                    Step::Io(io) => {
+                        let of = &recording.ios[io as usize];
+                        if of.is_message() && of.kind == Transfer::Write {
+                            woken.iter().for_each(|edge| from[*edge as usize] = self.at(io));
+                        } else if of.kind == Transfer::Write {
+                            writing = self.at(io);
+                        }
+                        woken.clear();
                     }
-                    Step::SysExit | Step::SysEnter => writing = None,
-                    Step::Wake(edge) => from[edge as usize] = writing,
+                    Step::SysExit | Step::SysEnter => {
+                        writing = None;
+                        woken.clear();
+                    }
+                    Step::Wait(_) => woken.clear(),
+                    Step::Wake(edge) => {
+                        from[edge as usize] = writing;
+                        woken.push(edge);
+                    }
                     _ => {}
                 }
             }

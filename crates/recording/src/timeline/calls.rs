@@ -5,7 +5,7 @@ use super::Timeline;
 use crate::event::Event;
 use crate::steps::push_one;
 use crate::syscalls::{Hint, Transfer};
-use crate::thread::{Io, Step};
+use crate::thread::{Io, Place, Step};
 
 impl Timeline {
     pub(super) fn enters_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
@@ -18,8 +18,8 @@ impl Timeline {
         }
         let Some((kind, fd)) = transfer else { return };
         let live = self.live(event.tid);
-        let io =
-            Io { thread: live.thread, kind, fd, result: 0, entered_ns: event.time_ns, left_ns: 0 };
+        let (thread, at) = (live.thread, Place::descriptor(fd));
+        let io = Io { thread, kind, at, result: 0, entered_ns: event.time_ns, left_ns: 0 };
         if kind == Transfer::Write {
             // What is sent is on its way while the call lasts.
             let at = self.ios.len() as u32;

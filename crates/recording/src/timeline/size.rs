@@ -8,7 +8,7 @@
 
 use super::{State, Timeline};
 use crate::event::Enough;
-use crate::thread::{Edge, Io, Thread, Wait};
+use crate::thread::{Edge, Io, Ready, Thread, Wait};
 
 /// What is kept and what the reader holds, together, bytes.
 const KEPT_MAX_BYTES: u64 = 420 << 20;
@@ -21,6 +21,11 @@ const STEP_BYTES: u64 = 24;
 const WAIT_BYTES: u64 = 260;
 const EDGE_BYTES: u64 = 40;
 const IO_BYTES: u64 = 450;
+const READY_BYTES: u64 = 40;
+/// An end of a connection.
+const END_BYTES: u64 = 160;
+/// The number of a socket in a tree, bytes.
+const SOCKET_BYTES: u64 = 40;
 /// So many events pass from one look at the sizes to the next.
 const LOOK_EVERY: u64 = 1 << 14;
 
@@ -53,12 +58,16 @@ impl Timeline {
             + steps_bytes
             + waits * size_of::<Wait>() as u64
             + edges * size_of::<Edge>() as u64
-            + ios * size_of::<Io>() as u64;
+            + ios * size_of::<Io>() as u64
+            + self.ready.len() as u64 * size_of::<Ready>() as u64
+            + self.sockets.len() as u64 * SOCKET_BYTES;
         let replay_bytes = threads * THREAD_BYTES
             + steps * STEP_BYTES
             + waits * WAIT_BYTES
             + edges * EDGE_BYTES
-            + ios * IO_BYTES;
+            + ios * IO_BYTES
+            + self.ready.len() as u64 * READY_BYTES
+            + self.sockets.len() as u64 * (SOCKET_BYTES + END_BYTES);
         if kept_bytes <= KEPT_MAX_BYTES && replay_bytes <= REPLAY_MAX_BYTES {
             return Ok(());
         }

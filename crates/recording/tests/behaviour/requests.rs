@@ -3,6 +3,7 @@
 
 use cpumax_recording::{Clock, Loop, Options, Recording, Selection, Service};
 use cpumax_workload::{Arrivals, Op, Span, Workload};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const ROUNDS: u64 = 40;
@@ -181,4 +182,68 @@ fn without_system_calls_requests_are_told_by_who_is_woken() {
         service.requests.iter().filter(move |request| (request.took_ns() < 2_100_000) == first)
     };
     assert_eq!((of(true).count() as u64, of(false).count() as u64), (ROUNDS, REQUESTS - ROUNDS));
+}
+
+/// The same, where messages of sockets were recorded and no system calls: what is sent and received
+/// when that is done, and, if asked for, when data comes in at the other end.
+pub fn by_sockets(text: &str, ready: bool) -> String {
+    let peer = |fd: &str| match fd {
+        "4" => "7",
+        "5" => "8",
+        "7" => "4",
+        _ => "5",
+    };
+    let mut fds: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut out = String::new();
+    for line in text.lines() {
+        let Some((head, call)) = line.split_once("raw_syscalls:") else {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        };
+        let who = line.split_whitespace().next().unwrap();
+        let (kind, call) = call.split_once(": NR ").unwrap();
+        let (number, rest) = call.split_once(' ').unwrap();
+        match (kind, number) {
+            ("sys_enter", "0" | "1") => {
+                let fd = &rest[1..2];
+                fds.insert(who, fd);
+                if ready && number == "1" {
+                    let peer = peer(fd);
+                    let event = format!("sock:sk_data_ready: skaddr=0xff0{peer} family=2");
+                    writeln!(out, "{head}{event}").unwrap();
+                }
+            }
+            ("sys_exit", "0" | "1") => {
+                let (what, fd) = (if number == "1" { "send" } else { "recv" }, fds[who]);
+                let length = rest.trim_start_matches("= ");
+                writeln!(
+                    out,
+                    "{head}sock:sock_{what}_length: sk address = 000000000000ff0{fd}, family = \
+                     AF_INET protocol = IPPROTO_TCP, length = {length}, error = 0, flags = 0x0"
+                )
+                .unwrap();
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+#[test]
+fn messages_of_sockets_tell_requests_as_system_calls_do() {
+    let text = recording();
+    let (_, calls) = import(&text, None);
+    for (ready, earlier_ns) in [(true, 0), (false, 4_000)] {
+        let (workload, service) = import(&by_sockets(&text, ready), None);
+        assert_eq!((service.connections, service.recorded), (2, true));
+        assert_eq!(service.requests.len() as u64, REQUESTS);
+        for (one, other) in service.requests.iter().zip(&calls.requests) {
+            assert_eq!(one.connection, other.connection);
+            // Without them a request counts from when all of it has been sent.
+            assert_eq!(one.took_ns(), other.took_ns() - earlier_ns, "{one:?} {other:?}");
+        }
+        let done = workload.jobs.iter().flat_map(|job| &job.program);
+        assert_eq!(done.filter(|op| **op == Op::Done).count() as u64, REQUESTS);
+    }
 }

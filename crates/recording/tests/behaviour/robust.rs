@@ -136,8 +136,14 @@ proptest! {
     }
 
     #[test]
-    fn requests_are_damaged(damage in vec((any::<usize>(), 0..4_u8, any::<u8>()), 0..80)) {
-        let text = super::requests::recording();
+    fn requests_are_damaged(
+        damage in vec((any::<usize>(), 0..4_u8, any::<u8>()), 0..80),
+        sockets in any::<bool>(),
+    ) {
+        let mut text = super::requests::recording();
+        if sockets {
+            text = super::requests::by_sockets(&text, true);
+        }
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (at, how, byte) in damage {
             let at = at % lines.len();
