@@ -1,5 +1,6 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
+mod examples;
 pub mod values;
 
 pub use values::Seeds;
@@ -8,6 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
 use cpumax_engine::predict::WorkRange;
 use cpumax_recording::Selector;
+use examples::{
+    COMPARE_EXAMPLES, EXAMPLES, LAB_EXAMPLES, LAB_RUN_EXAMPLES, REPLAY_EXAMPLES, RUN_EXAMPLES,
+    SEARCH_EXAMPLES, WEIGH_EXAMPLES,
+};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,82 +24,8 @@ pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
 /// The kernels that the model is held against.
 pub const COMPARED_KERNELS: &str = "6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3";
 
-const EXAMPLES: &str = "\
-Examples:
-  cpumax scenarios                         what is built in, and what each shows
-  cpumax run fibtest                       one of them, on every generation
-  cpumax run fibtest --kernel 5.4,6.18     on two kernels only
-  cpumax run fibtest --set /limited:500m   with another limit, half a CPU
-  cpumax replay perf.data --set 500m --set '50000 100000'
-                                           what these limits would have done to a recorded service
-
-Exit status: 0 when all went as expected, 1 when a run did not show what its scenario expects, 2 when the \
-input was wrong, 130 when interrupted.";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  cpumax run lock-holder
-  cpumax run my-service.toml --kernel 6.12..7.3
-  cpumax run fibtest --set '/limited:cpu.max=20000 100000' --set /limited:cpu.max.burst=20000
-  cpumax run burst --seeds 1..20 --json results.json
-  cpumax run nested --on vm --kernel 6.12,7.3
-  cpumax run rt-deadlock --kernel 6.1 --trace trace.json   (open it in the Perfetto UI)";
-
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  perf sched record -a --all-cgroups -- sleep 10     (record the machine for ten seconds)
-  cpumax inspect perf.data                           (what is in it)
-  cpumax replay perf.data                            (a ladder of limits around what it used)
-  cpumax replay perf.data --group 'comm:nginx*' --set '50000 100000' --set '10000 20000'
-  cpumax replay perf.data --set 'cpu.max=20000 100000,cpu.max.burst=20000' --kernel 6.12,7.3
-  cpumax replay perf.data --set 500m --set 500m/10ms      (half a CPU, as Kubernetes says it)
-  cpumax replay perf.data --set 500m,pod:1                (a container and its pod)
-  cpumax replay perf.data --set /system.slice/web.service:50%";
-
-const LAB_EXAMPLES: &str = "\
-Examples:
-  cpumax lab list                       (which kernels there are, and which of them are here)
-  cpumax lab fetch                      (get all of them; a few hundred megabytes)
-  cpumax lab fetch 6.12 7.3             (get two)
-  cpumax lab run 7.3 -- ./mytest        (run a static program of your own on one)";
-
-const LAB_RUN_EXAMPLES: &str = "\
-Examples:
-  cpumax lab run 7.3 -- ./mytest --fast
-  cpumax lab run 6.12 --cpus 4 --file busybox:/bin/sh --file test.sh:/test.sh -- sh /test.sh
-  cpumax lab run 6.18 --exact -- ./mytest      (one CPU, the same result in every run)
-
-COMMAND is a program of this machine, which is put into /bin there, or one that --file puts there. It must be static, or \
---file must give its loader and libraries too. It finds /proc, /sys, /dev and cgroup2 at /sys/fs/cgroup, and may write \
-anywhere: files are in memory and gone afterwards. What it writes comes out here; standard input is empty. The \
-machine ends when the program and everything that holds its output have ended.
-
-Exit status: that of the command (128 and the number of the signal if one ended it), 2 when it could not be run, 124 \
-when it took longer than --timeout, 130 when interrupted.";
-
-const COMPARE_EXAMPLES: &str = "\
-Examples:
-  cpumax compare nested ancestor-leak --kernel 6.12,6.18,7.3
-  cpumax compare --all --kernel 7.3 --seeds 1..5 --json cells.json --svg matrix.svg
-  cpumax compare ancestor-leak --on model --kernel 6.18,7.2 --against 7.3
-
-In a cell stands how far the worst number of all is off, as a multiple of what it may be. Exit status 1 when \
-that is more than 1 anywhere, 2 when nothing could be compared.";
-
-const SEARCH_EXAMPLES: &str = "\
-Examples:
-  cpumax search --kernel 6.18 --cases 500             where the model and the kernel differ
-  cpumax search --kernel 6.18 --against 7.2           where two kernels differ
-  cpumax search --kernel 7.2 --against 7.3 --on model where their models do
-  cpumax search --kernel 7.3 --log 7.3.log            can be stopped and goes on from there
-
-Exit status 1 when something was found.";
-
-const WEIGH_EXAMPLES: &str = "\
-Examples:
-  cpumax weigh                                      every built-in scenario but the largest
-  cpumax weigh profile-384 --kernel 6.12,6.18,7.2,7.3,pull --for 2s --seeds 1..1
-  cpumax weigh recordings/batch.perf.data --set '50000 100000' --seeds 1..20";
+/// Over the options that say how a recording is read.
+const READING: &str = "Options for reading the recording";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
@@ -208,7 +139,11 @@ impl Running {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Names of built-in scenarios, or scenario files
-    #[arg(required_unless_present = "all", value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    #[arg(
+        required_unless_present = "all",
+        value_name = "SCENARIO",
+        value_hint = ValueHint::FilePath
+    )]
     pub scenarios: Vec<String>,
     /// Run every built-in scenario
     #[arg(long, conflicts_with = "scenarios")]
@@ -303,10 +238,10 @@ pub struct Reading {
     pub recording: PathBuf,
     /// What recording one event cost the recorded thread, e.g. 400ns; taken off its CPU time
     /// [default: as the times between events tell]
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost)]
+    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
     pub event_cost: Option<u32>,
     /// The same for each entry into and exit from a system call
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = event_cost)]
+    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
     pub syscall_cost: Option<u32>,
 }
 
@@ -329,20 +264,20 @@ pub struct ReplayArgs {
     #[arg(long)]
     pub threads: bool,
     /// Threads that act on a clock, whatever happened before: they do not wait for the service
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
     pub open_loop: Vec<Selector>,
     /// Threads that pause for a length of time: they slow down with the service
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
     pub closed_loop: Vec<Selector>,
     /// Threads that leave out what they are late for, where they follow a clock; others do it late
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "PATTERN", value_parser = selector)]
+    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
     pub skip_late: Vec<Selector>,
     /// When the load began, since the start of the recording [default: as its threads' activity
     /// tells]
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = time)]
     pub from: Option<u64>,
     /// When it ended
-    #[arg(long, help_heading = "Options for reading the recording", value_name = "TIME", value_parser = time)]
+    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = time)]
     pub to: Option<u64>,
     /// The limited threads' work costs so many times the CPU time that was recorded, what the
     /// recording itself took included
@@ -405,7 +340,12 @@ pub struct LabRunArgs {
     #[arg(value_name = "KERNEL")]
     pub kernel: String,
     /// CPUs of the machine
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=255)
+    )]
     pub cpus: u16,
     /// One CPU, and time by instructions executed: what it does does not depend on this machine
     #[arg(long, conflicts_with = "cpus")]
@@ -484,7 +424,14 @@ pub struct CompareArgs {
     pub parallel: bool,
     /// With --parallel: run each real kernel so many times, some microseconds apart, and compare
     /// the median of each number; 1 to 99
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "parallel", conflicts_with = "trace", value_parser = clap::value_parser!(u16).range(1..=99))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "parallel",
+        conflicts_with = "trace",
+        value_parser = clap::value_parser!(u16).range(1..=99)
+    )]
     pub median: u16,
     /// Virtual machines side by side [default: as many as there are CPUs for]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -501,7 +448,12 @@ pub struct CompareArgs {
 
     /// How often at most the model is run under microsecond noise, to see how far each number
     /// moves; 0 to 10000
-    #[arg(long, value_name = "N", default_value_t = Noisy::MOST, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Noisy::MOST,
+        value_parser = clap::value_parser!(u32).range(0..=10_000)
+    )]
     pub noisy: u32,
 
     /// Write who ran when in both, as text, and, where they part, both side by side around that
@@ -530,10 +482,20 @@ pub struct SearchArgs {
     #[arg(long, value_enum, default_value_t = WorldName::Vm)]
     pub on: WorldName,
     /// How many cases
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..1_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..1_000_000)
+    )]
     pub cases: u64,
     /// Which cases: each seed has its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..1_000_000_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(0..1_000_000_000)
+    )]
     pub seed: u64,
     /// Only what is off by more than so many times its tolerance
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
@@ -551,7 +513,12 @@ pub struct SearchArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Folder for what is found
-    #[arg(long, value_name = "FOLDER", default_value = "scenarios/found", value_hint = ValueHint::DirPath)]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "scenarios/found",
+        value_hint = ValueHint::DirPath
+    )]
     pub keep: PathBuf,
     /// Note every case here; the same search with the same log goes on where it was. A file with
     /// anything else in it is refused

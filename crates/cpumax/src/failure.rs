@@ -82,8 +82,8 @@ impl Failure {
                 let error_label = output::styled(output::BAD, "error:");
                 output::say(format_args!("{error_label} {}", chain(error)));
                 output::say(format_args!(
-                    "This is a fault of cpumax itself; please report it with the command that showed \
-                     it."
+                    "This is a fault of cpumax itself; please report it with the command that \
+                     showed it."
                 ));
                 ExitCode::from(1)
             }

@@ -19,20 +19,38 @@ fn quoted() -> String {
 fn scenario() -> String {
     let name = quoted();
     format!(
-        "name = \"{name}\"\nduration = \"200ms\"\n[[group]]\npath = \"/{name}\"\nmax = \"1000 10000\"\n[[lock]]\n\
-         name = \"{name}\"\nkind = \"mutex\"\n[[task]]\nname = \"{name}\"\ngroup = \"/{name}\"\nprogram = [{{ loop = 9, do = [\
-         {{ syscall = [{{ lock = \"{name}\" }}, {{ kernel = \"1ms\" }}, {{ unlock = \"{name}\" }}, {{ done = true }}] }}] }}]\n\
-         [[expect]]\nmetric = \"tasks.{name}.usage_usec\"\nmax = 1\n"
+        r#"
+name = "{name}"
+duration = "200ms"
+[[group]]
+path = "/{name}"
+max = "1000 10000"
+[[lock]]
+name = "{name}"
+kind = "mutex"
+[[task]]
+name = "{name}"
+group = "/{name}"
+program = [{{ loop = 9, do = [{{ syscall = [
+    {{ lock = "{name}" }},
+    {{ kernel = "1ms" }},
+    {{ unlock = "{name}" }},
+    {{ done = true }},
+] }}] }}]
+[[expect]]
+metric = "tasks.{name}.usage_usec"
+max = 1
+"#
     )
 }
 
 fn recording() -> String {
     let name = NAME.replace(['\u{7}', '|'], "");
     format!(
-        "a 1/1 [000] 1.000000000: sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> \
-         next_comm={name} next_pid=20 next_prio=120\n\
-         {name} 20/20 [000] 1.500000000: sched:sched_switch: prev_comm={name} prev_pid=20 prev_prio=120 prev_state=S ==> \
-         next_comm=swapper/0 next_pid=0 next_prio=120\n"
+        "a 1/1 [000] 1.000000000: sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=120 \
+         prev_state=S ==> next_comm={name} next_pid=20 next_prio=120\n\
+         {name} 20/20 [000] 1.500000000: sched:sched_switch: prev_comm={name} prev_pid=20 \
+         prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n"
     )
 }
 

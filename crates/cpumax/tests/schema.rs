@@ -1,5 +1,5 @@
-//! The JSON Schemas in `docs/schema/` are those of the types that are written. `SNAPSHOTS=overwrite`
-//! writes them anew.
+//! The JSON Schemas in `docs/schema/` are those of the types that are written.
+//! `SNAPSHOTS=overwrite` writes them anew.
 
 use cpumax_compare::Cell;
 use cpumax_engine::replay::Document;

@@ -28,6 +28,59 @@ fn the_command_is_thin() {
     assert!(lines > 0 && lines < MAX_COMMAND_LINES, "crates/cpumax/src has {lines} lines");
 }
 
+/// As `.editorconfig` has it.
+const MAX_SOURCE_WIDTH: usize = 100;
+const MAX_DOCUMENT_WIDTH: usize = 120;
+/// What is more to say of something than that stands below a table.
+const MAX_CELL_WORDS: usize = 40;
+/// Documents that `cpumax compare --markdown` writes, whose sentences are as long as they come.
+const WRITTEN_BY_COMPARE: &str = "docs/conformance";
+
+#[test]
+fn lines_of_sources_are_not_wide() {
+    assert_none(lines_with(sources(), |line| line.chars().count() > MAX_SOURCE_WIDTH));
+}
+
+#[test]
+fn lines_of_documents_are_not_wide() {
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        let is_wide = |line: &str| line.chars().count() > MAX_DOCUMENT_WIDTH;
+        let prose = prose(&text).filter(|(_, line)| !is_row(line) && is_wide(line));
+        let hand_written = !path.starts_with(WRITTEN_BY_COMPARE);
+        wrong.extend(prose.filter(|_| hand_written).map(|(at, _)| format!("{path}:{at}")));
+    }
+    assert_none(wrong.into_iter());
+}
+
+#[test]
+fn cells_of_tables_are_short() {
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        for (at, row) in prose(&text).filter(|(_, line)| is_row(line)) {
+            let words = row.split('|').map(|cell| cell.split_whitespace().count()).max();
+            if words > Some(MAX_CELL_WORDS) {
+                wrong.push(format!("{path}:{at}: a cell of more than {MAX_CELL_WORDS} words"));
+            }
+        }
+    }
+    assert_none(wrong.into_iter());
+}
+
+/// Lines of a document that are no code, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter_map(move |(at, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        (!is_code && !is_fence && !line.starts_with("    ")).then_some((at + 1, line))
+    })
+}
+
+fn is_row(line: &str) -> bool {
+    line.trim_start().starts_with('|')
+}
+
 #[test]
 fn nothing_is_left_unfinished() {
     // Taken apart, so that this file does not contain them.

@@ -56,7 +56,8 @@ pub enum Error {
     },
     /// Nobody said which threads to limit, and no thread was recorded in a group of its own.
     #[error(
-        "{}; say which threads to limit, such as 'comm:nginx*'. Threads that used most CPU time: {}",
+        "{}; say which threads to limit, such as 'comm:nginx*'. Threads that used most CPU time: \
+         {}",
         no_groups(*recorded),
         list(busy)
     )]

@@ -72,8 +72,8 @@ pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     workload.tasks.iter().filter(within).collect()
 }
 
-/// Labels the threads of one kind alike, so that a run tells of kinds: `srv-00/4711` becomes `srv-`.
-/// A kind that occurs within the limited group and outside is two.
+/// Labels the threads of one kind alike, so that a run tells of kinds: `srv-00/4711` becomes
+/// `srv-`. A kind that occurs within the limited group and outside is two.
 pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Workload, Error> {
     let inside: BTreeSet<String> =
         tasks_in(&workload, group).iter().map(|task| task.name.clone()).collect();

@@ -25,7 +25,8 @@ mod document;
 pub use document::Document;
 
 const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
-they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it out";
+they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \
+out";
 
 const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask again makes a \
 difference, and the recording does not tell: record system calls, or tell --open-loop PATTERN or \

@@ -108,8 +108,8 @@ impl Hierarchy {
         1 + u32::from(self.v2)
     }
 
-    /// Makes all groups of the workload below those claimed, without limits. `inner` says that tasks will be in groups
-    /// that have groups below them.
+    /// Makes all groups of the workload below those claimed, without limits. `inner` says that
+    /// tasks will be in groups that have groups below them.
     ///
     /// # Errors
     /// What could not be made.

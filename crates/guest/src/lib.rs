@@ -1,8 +1,8 @@
 //! Runs a workload with real processes in real cgroups, and returns the same outcome as the model.
 //!
 //! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It
-//! speaks the [protocol](cpumax_protocol): one line of JSON for each message. Everything but that is for Linux on
-//! x86-64 only.
+//! speaks the [protocol](cpumax_protocol): one line of JSON for each message. Everything but that
+//! is for Linux on x86-64 only.
 
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {

@@ -228,7 +228,9 @@ proptest! {
 
     #[test]
     fn nothing_may_follow_the_kernels_own_form(
-        quota_us in 1_000..2_000_000_u64, period_us in 1_000..1_000_000_u64, junk in "[a-z%.+-]{1,3}",
+        quota_us in 1_000..2_000_000_u64,
+        period_us in 1_000..1_000_000_u64,
+        junk in "[a-z%.+-]{1,3}",
     ) {
         for text in [format!("{quota_us} {period_us}{junk}"), format!("cpu.max={quota_us}{junk}"),
                      format!("{quota_us}{junk} {period_us}"),

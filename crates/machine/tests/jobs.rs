@@ -113,8 +113,8 @@ fn scene(jobs: &str, program: &str) -> String {
 fn who_serves_goes_on_in_its_own_program() {
     let jobs = "[[job]]\nname = \"j\"\nprogram = [{ loop = 2, do = [{ user = \"1ms\" }] }]\n\
                 [[job]]\nname = \"nothing\"\n";
-    let program = "{ post = \"j\", to = \"c\" }, { send = \"c\" }, { post = \"nothing\", to = \"c\" }, \
-                   { post = \"j\", to = \"c\" }, \
+    let program = "{ post = \"j\", to = \"c\" }, { send = \"c\" }, \
+                   { post = \"nothing\", to = \"c\" }, { post = \"j\", to = \"c\" }, \
                    { loop = 2, do = [{ serve = \"c\" }, { user = \"10ms\" }, { done = true }] }, \
                    { serve = \"c\" }, { recv = \"c\" }, { user = \"100ms\" }";
     let outcome = outcome(&scene(jobs, program));
@@ -216,7 +216,8 @@ fn the_livelock_of_a_job_is_told_with_its_name() {
 #[test]
 fn what_a_killed_task_was_doing_is_done_by_nobody() {
     let kill = "[[at]]\ntime = \"15ms\"\ntask = \"t\"\nsignal = \"kill\"\n\
-                [[task]]\nname = \"u\"\nstart = \"20ms\"\nprogram = [{ forever = [{ serve = \"c\" }] }]\n";
+                [[task]]\nname = \"u\"\nstart = \"20ms\"\n\
+                program = [{ forever = [{ serve = \"c\" }] }]\n";
     let jobs = "[[job]]\nname = \"j\"\nprogram = [{ user = \"10ms\" }, { done = true }]";
     let posts = "{ loop = 3, do = [{ post = \"j\", to = \"c\" }] }";
     let program = format!("{posts}, {{ forever = [{{ serve = \"c\" }}] }}");

@@ -252,8 +252,8 @@ impl Recording {
         thread.runtime_ns > 0 && !thread.is_perf()
     }
 
-    /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have at
-    /// most 15 bytes, those in a text may be anything.
+    /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have
+    /// at most 15 bytes, those in a text may be anything.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let name = |thread: &Thread| {

@@ -115,7 +115,8 @@ fn x86_64_transfer(number: i64) -> Option<(Transfer, usize)> {
 
 fn generic_transfer(number: i64) -> Option<(Transfer, usize)> {
     Some(match number {
-        63 | 65 | 207 | 212 | 243 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
+        // read, readv, recvfrom, recvmsg, recvmmsg
+        63 | 65 | 207 | 212 | 243 => (Transfer::Read, 0),
         // write, writev, sendfile, sendto, sendmsg, sendmmsg
         64 | 66 | 71 | 206 | 211 | 269 => (Transfer::Write, 0),
         57 => (Transfer::Close, 0),

@@ -1,5 +1,5 @@
-//! A file for results: written beside what is there and moved in its place, so that whatever happens
-//! there is all of the old one or all of the new one.
+//! A file for results: written beside what is there and moved in its place, so that whatever
+//! happens there is all of the old one or all of the new one.
 
 use crate::stream::Heard;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};

@@ -136,7 +136,8 @@ fn summary(ended: &[Ended<'_>]) -> String {
 fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
     let rewritten = |index: usize| {
         workload.interventions.iter().any(|intervention| {
-            matches!(intervention.action, Action::WriteLimit { group, .. } if group == index as GroupIx)
+            let group = index as GroupIx;
+            matches!(intervention.action, Action::WriteLimit { group: of, .. } if of == group)
         })
     };
     let quota = |(index, group): (usize, &GroupSpec)| {

@@ -41,8 +41,8 @@ impl Display for Need {
     }
 }
 
-/// What a test needs, if it was found. Otherwise `None`, and why it is missing is told past the test
-/// harness, which keeps what a test says that passes.
+/// What a test needs, if it was found. Otherwise `None`, and why it is missing is told past the
+/// test harness, which keeps what a test says that passes.
 ///
 /// # Panics
 /// It is missing and demanded, or the variable has a word that is none.

@@ -3,9 +3,9 @@
 //! A [`Workload`] is what every world (the model, a virtual machine, the host) is given. It comes
 //! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording.
 //! It says nothing about kernels: the same workload is run on each. Whatever it came from, one set
-//! of checks ([`Parts::check`]) decides whether it is accepted, and a value that there is has passed
-//! them. What there is in one can be read ([`Parts`]); it is changed by methods of [`Workload`], or
-//! taken apart and made anew.
+//! of checks ([`Parts::check`]) decides whether it is accepted, and a value that there is has
+//! passed them. What there is in one can be read ([`Parts`]); it is changed by methods of
+//! [`Workload`], or taken apart and made anew.
 
 pub mod bounds;
 pub mod build;

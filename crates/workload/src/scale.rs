@@ -50,8 +50,9 @@ impl Parts {
 const FACTORS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 impl Workload {
-    /// With work of these tasks (user, kernel, and with interrupts off) that takes `factor` times as
-    /// long, to the nearest ns; what took time still does. The jobs that they serve are their work.
+    /// With work of these tasks (user, kernel, and with interrupts off) that takes `factor` times
+    /// as long, to the nearest ns; what took time still does. The jobs that they serve are their
+    /// work.
     ///
     /// ```
     /// use cpumax_workload::{Op, Span, Tasks, parse};
@@ -84,9 +85,9 @@ impl Workload {
     }
 
     /// With `factor` times the load that these tasks make or are sent: they sleep so much shorter,
-    /// and what comes for them from sources and by `after` comes so much closer together. Times at which something
-    /// comes are counted from the start of the run; how much comes altogether stays the same where
-    /// it is counted.
+    /// and what comes for them from sources and by `after` comes so much closer together. Times at
+    /// which something comes are counted from the start of the run; how much comes altogether stays
+    /// the same where it is counted.
     ///
     /// # Errors
     /// A factor that is not from 0.001 to 1000, sleeps of more than a day, or periods and arrivals

@@ -1,6 +1,6 @@
 //! `cpumax run`: scenarios on kernels, in the model or real ones; tables of what came of it, and
-//! whether it is what must come of it. Real kernels are held to what a scenario expects as far as it
-//! can be measured there; `cpumax compare` holds them against the model.
+//! whether it is what must come of it. Real kernels are held to what a scenario expects as far as
+//! it can be measured there; `cpumax compare` holds them against the model.
 
 use crate::args::values::duration_ns;
 use crate::args::{RunArgs, RunOn, VmMode};

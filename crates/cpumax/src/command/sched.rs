@@ -22,7 +22,10 @@ pub struct SchedArgs {
 /// Does not return if the scheduler can be started.
 pub fn sched(args: &SchedArgs) -> Result<(), Failure> {
     let program = find().with_context(|| {
-        format!("{PROGRAM} is neither beside cpumax nor in PATH: build it with `cargo build --release -p {PROGRAM}`")
+        format!(
+            "{PROGRAM} is neither beside cpumax nor in PATH: build it with `cargo build --release \
+             -p {PROGRAM}`"
+        )
     })?;
     let error = Command::new(&program).args(&args.args).exec();
     Err(anyhow!(error).context(format!("{}", program.display())).into())

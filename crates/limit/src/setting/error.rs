@@ -114,7 +114,10 @@ pub enum SettingError {
         group: String,
     },
     /// No group, or no limit for it.
-    #[error("{} has no limit for a group: give [GROUP:]LIMIT, such as '/limited:500m'", Quoted(.text))]
+    #[error(
+        "{} has no limit for a group: give [GROUP:]LIMIT, such as '/limited:500m'",
+        Quoted(.text)
+    )]
     NoLimit {
         /// What was given.
         text: String,

@@ -1,4 +1,5 @@
-//! Closed and open loops against what queueing theory says of them, and the tokens that are to come.
+//! Closed and open loops against what queueing theory says of them, and the tokens that are to
+//! come.
 
 use super::*;
 use crate::Options;

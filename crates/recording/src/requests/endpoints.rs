@@ -2,8 +2,9 @@
 //! two of them are the ends of one connection.
 //!
 //! A descriptor is known by its process and number, a socket by its address, from when it is
-//! accepted or connected, or first used, until it is closed. Two ends belong together where what is written into one wakes those
-//! who then read from the other, most of the times that it wakes anybody.
+//! accepted or connected, or first used, until it is closed. Two ends belong together where what is
+//! written into one wakes those who then read from the other, most of the times that it wakes
+//! anybody.
 
 use crate::recording::Recording;
 use crate::syscalls::Transfer;

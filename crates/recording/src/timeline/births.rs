@@ -182,8 +182,8 @@ impl Timeline {
         self.path_bytes = self.path_bytes + path.len() - before;
         if self.groups.len() > GROUPS_MAX || self.path_bytes > PATHS_MAX_BYTES {
             self.refused = Some(format!(
-                "it tells of more than {GROUPS_MAX} control groups, or of more than {} MiB of their \
-                 paths",
+                "it tells of more than {GROUPS_MAX} control groups, or of more than {} MiB of \
+                 their paths",
                 PATHS_MAX_BYTES >> 20
             ));
             self.groups.remove(&id);

@@ -352,8 +352,8 @@ pub const SERVICES: &[Service] = &[
     ),
     real(
         "http.tiers-closed",
-        "nginx in front of Python's event loop, both in the group; 8 connections that wait 12 ms on \
-         average.",
+        "nginx in front of Python's event loop, both in the group; 8 connections that wait 12 ms \
+         on average.",
         Server::Tiers,
         Client::Ask(&["--connections", "8", "--think", "exp:12ms"]),
     ),

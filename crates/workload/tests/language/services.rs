@@ -141,7 +141,8 @@ fn connections_that_belong_to_threads_are_shared_out() {
         &(thread(0, "4ms", 3) + &thread(1, "6ms", 2)),
     );
     let open = read(
-        "[[service]]\nname = \"web\"\nwork = \"3ms\"\nevery = \"5ms\"\nthreads = 3\nshared = false\n",
+        "[[service]]\nname = \"web\"\nwork = \"3ms\"\nevery = \"5ms\"\nthreads = 3\n\
+         shared = false\n",
     );
     let starts: Vec<u64> = open.sources.iter().map(|source| source.start_ns).collect();
     assert_eq!(starts, [0, 5_000_000, 10_000_000]);
