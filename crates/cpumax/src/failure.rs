@@ -56,7 +56,8 @@ impl Failure {
                 duration(span_ns)
             ),
             Of::NoThread { patterns } => anyhow!(
-                "no recorded thread matches --group {patterns}: `cpumax inspect` lists them"
+                "no recorded thread matches --group {}: `cpumax inspect` lists them",
+                escape::line(&patterns)
             ),
             Of::NotExact { workload, cpus } => anyhow!(
                 "{workload} has {cpus} CPUs, and --mode exact is for one: use --mode parallel"

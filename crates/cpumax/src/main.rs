@@ -12,15 +12,26 @@ mod runs;
 mod worlds;
 
 use clap::Parser;
+use cpumax_report::escape;
 use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     interrupt::catch();
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Says what is wrong with the arguments, which are on one line then.
+fn refuse(error: &clap::Error) -> ! {
+    let arguments =
+        std::env::args_os().map(|one| escape::line(&one.to_string_lossy()).into_owned());
+    match args::Cli::try_parse_from(arguments) {
+        Err(shown) => shown.exit(),
+        Ok(_) => error.exit(),
     }
 }
 

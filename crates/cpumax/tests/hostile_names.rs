@@ -135,3 +135,38 @@ fn names_are_shown_and_do_nothing() {
     let shown = String::from_utf8(cpumax(&["inspect", "r.txt"], folder.path()).stdout).unwrap();
     assert!(shown.contains("x\\u{1b}[2J"), "{shown}");
 }
+
+/// What was given on the command line, files included, begins no line of its own in an error.
+#[test]
+fn what_was_given_is_told_on_one_line() {
+    const GIVEN: &str = "a\nerror: b\u{1b}[2J";
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join(GIVEN)).unwrap();
+    fs::write(folder.path().join("s.toml"), scenario()).unwrap();
+    fs::write(folder.path().join("r.txt"), recording()).unwrap();
+    let slashed = format!("/{GIVEN}:500m");
+    let commands: [&[&str]; 14] = [
+        &["run", GIVEN],
+        &["run", "s.toml", "--json", GIVEN],
+        &["run", "s.toml", "--kernel", "6.18", "--trace", GIVEN],
+        &["run", "s.toml", "--set", GIVEN],
+        &["run", "s.toml", "--set", &slashed],
+        &["run", "s.toml", "--kernel", GIVEN],
+        &["run", "s.toml", "--seeds", GIVEN],
+        &["inspect", GIVEN],
+        &["replay", GIVEN],
+        &["replay", "r.txt", "--group", GIVEN],
+        &["replay", "r.txt", "--group", "comm:x*", "--write-scenario", GIVEN],
+        &["stat", "--socket", GIVEN],
+        &["scenarios", GIVEN],
+        &[GIVEN],
+    ];
+    for arguments in commands {
+        let output = cpumax(arguments, folder.path());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {output:?}");
+        assert_harmless(&format!("{arguments:?}"), &output.stderr);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("\nerror: b"), "{arguments:?}: {said}");
+        assert!(said.contains("a\\nerror: b\\u{1b}[2J"), "{arguments:?}: {said}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::job::Share;
-use cpumax_limit::{Limit, Missing, Part, Rules, Setting, Target};
+use cpumax_limit::{Limit, Missing, Part, Rules, Setting, Target, one_line};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Action, GroupIx, Workload};
 
@@ -81,6 +81,7 @@ pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let likeness = |known: &str| strsim::jaro_winkler(known, wanted);
     let known = workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let near = known.map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
+    let path = one_line(path);
     Err(Error::Change(match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
         Some((_, near)) => format!("there is no group '{path}'; did you mean '{near}'?"),
         None => format!("there is no group '{path}'; there are: {}", paths(workload)),

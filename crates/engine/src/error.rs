@@ -1,6 +1,6 @@
 //! Why a question gets no answer.
 
-use cpumax_limit::SettingError;
+use cpumax_limit::{SettingError, one_line};
 use cpumax_machine::Error as MachineError;
 use cpumax_machine::kernel::KernelError;
 use std::io;
@@ -74,7 +74,7 @@ pub enum Error {
         patterns: String,
     },
     /// No thread is in the group that is to be limited.
-    #[error("no recorded thread is in the group '{path}'")]
+    #[error("no recorded thread is in the group '{}'", one_line(.path))]
     NotInGroup {
         /// Its path.
         path: String,
@@ -94,7 +94,7 @@ pub enum Error {
         path: String,
     },
     /// No group is above the one in question but the root.
-    #[error("there is no pod: no group is above '{path}' but the root")]
+    #[error("there is no pod: no group is above '{}' but the root", one_line(.path))]
     NoPod {
         /// Path of the group.
         path: String,

@@ -57,16 +57,17 @@ fn case_of_number(name: &str) -> Option<Workload> {
 
 /// What to say of a name that is no built-in scenario.
 pub fn not_built_in(name: &str) -> Error {
+    let shown = cpumax_limit::one_line(name);
     Error::Scenario(if let Some(workload) = case_of_number(name) {
         let called = &workload.name;
-        format!("no random case is called '{name}'; the one of this number is '{called}'")
+        format!("no random case is called '{shown}'; the one of this number is '{called}'")
     } else if let Some(near) = builtin::nearest(name) {
         format!(
-            "no built-in scenario is called '{name}'; did you mean '{near}'? `cpumax scenarios` \
+            "no built-in scenario is called '{shown}'; did you mean '{near}'? `cpumax scenarios` \
              lists them"
         )
     } else {
-        format!("no built-in scenario is called '{name}'; `cpumax scenarios` lists them")
+        format!("no built-in scenario is called '{shown}'; `cpumax scenarios` lists them")
     })
 }
 

@@ -126,7 +126,7 @@ enum Answer {
 /// # Errors
 /// Nobody answers there, the scheduler refuses, or what answers is not it.
 pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupStat>, Error> {
-    let at = || socket.display().to_string();
+    let at = || cpumax_limit::shown(socket);
     let failed = |source: io::Error| Error::File { path: at(), source };
     let mut stream = UnixStream::connect(socket)
         .map_err(|source| Error::NoScheduler { socket: at(), source })?;

@@ -2,6 +2,7 @@
 //! (`vmlinuz`), its configuration (`config`) and where both come from (`kernel.json`).
 
 use crate::config::{self, Config};
+use crate::whole::write;
 use crate::{Error, catalog};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -76,7 +77,7 @@ impl Cache {
         }
         let folder = self.folder.join("consoles");
         let path = folder.join(format!("{name}.log"));
-        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, console));
+        let written = fs::create_dir_all(&folder).and_then(|()| write(&path, console));
         if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
     }
 

@@ -1,5 +1,6 @@
 //! What goes wrong in the lab, told so that the reader knows what to do about it.
 
+use cpumax_limit::shown;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// A file or folder that cannot be read, made or written.
-    #[error("{}: cannot {what}: {source}", path.display())]
+    #[error("{}: cannot {what}: {source}", shown(path))]
     File {
         /// What was tried, e.g. `write`.
         what: &'static str,
@@ -38,7 +39,7 @@ pub enum Error {
         "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they \
          are fetched, and 20 MiB afterwards, and a machine that has booted some 100 MiB. Make \
          room, or set XDG_CACHE_HOME to where there is some",
-        path.display()
+        shown(path)
     )]
     Full {
         /// The folder.
@@ -56,7 +57,7 @@ pub enum Error {
     #[error(
         "{} does not have the keys that sign {suites}; install a newer debian-archive-keyring, or \
          name one with --keyring",
-        keyring.display()
+        shown(keyring)
     )]
     UnknownKey {
         /// The keyring that was used.
@@ -103,7 +104,7 @@ pub enum Error {
         name: String,
     },
     /// A file of the lab's own that does not say what it should.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}", shown(path))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -146,7 +147,7 @@ pub enum Error {
         console: String,
     },
     /// As the error inside, whose whole console is in a file.
-    #[error("{error}\n(more of it is in {})", path.display())]
+    #[error("{error}\n(more of it is in {})", shown(path))]
     Kept {
         /// What went wrong.
         error: Box<Error>,
@@ -168,7 +169,7 @@ pub enum Error {
     /// The guest is of another version than this program.
     #[error(
         "{} speaks version {theirs} of the protocol, not {ours}: build it again with make guest",
-        path.display()
+        shown(path)
     )]
     OtherProtocol {
         /// The guest.
@@ -182,7 +183,7 @@ pub enum Error {
     #[error(
         "the guest program is not at {}{named}; `make guest` builds it, and $CPUMAX_GUEST names \
          another place",
-        path.display()
+        shown(path)
     )]
     NoGuest {
         /// Where it was looked for last.
@@ -191,7 +192,7 @@ pub enum Error {
         named: &'static str,
     },
     /// What is where the guest is looked for cannot be one.
-    #[error("{}{named} {what}: `make guest` builds a guest program that is static", path.display())]
+    #[error("{}{named} {what}: `make guest` builds a guest program that is static", shown(path))]
     OtherGuest {
         /// The file.
         path: PathBuf,

@@ -3,7 +3,8 @@
 //! and the job. A run by the host's CPUs is like no other, and what is kept is that of its day.
 
 use crate::Error;
-use crate::snapshot::{Boot, link};
+use crate::snapshot::Boot;
+use crate::whole::link;
 use cpumax_protocol::{FromGuest, ToGuest};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -5,6 +5,7 @@
 
 use crate::Error;
 use crate::cache::Cache;
+use crate::whole::write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub fn may_work(cache: &Cache) -> bool {
 /// When that cannot be written.
 pub fn refuse(cache: &Cache, why: &Error) -> Result<(), Error> {
     let path = refusal(cache);
-    fs::write(&path, format!("{}\n{why}\n", boot_id())).map_err(Error::file("write", &path))
+    write(&path, &format!("{}\n{why}\n", boot_id())).map_err(Error::file("write", &path))
 }
 
 fn refusal(cache: &Cache) -> PathBuf {

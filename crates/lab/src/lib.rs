@@ -26,6 +26,7 @@ mod seat;
 mod snapshot;
 mod turns;
 pub mod vm;
+mod whole;
 
 pub use command::Command;
 pub use error::Error;

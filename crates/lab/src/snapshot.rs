@@ -13,14 +13,13 @@ use crate::lock::Lock;
 use crate::qemu::{self, Accelerator, Mode};
 use crate::turns;
 use crate::vm::{Begin, Machine, Patience, Vm};
+use crate::whole::{link, write};
 use cpumax_protocol::hypervisor::{PAUSE, SETTLE};
 use cpumax_protocol::{FromGuest, Ready};
-use rustix::fs::{AtFlags, CWD, linkat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -286,7 +285,7 @@ impl Boot<'_> {
         let path = state.with_extension("json");
         let state_bytes = partial.metadata().map_err(Error::file("read in", folder))?.len();
         let text = serde_json::to_string(&About { state_bytes, ready }).map_err(io::Error::other);
-        text.and_then(|text| fs::write(&path, text)).map_err(Error::file("write", &path))?;
+        text.and_then(|text| write(&path, &text)).map_err(Error::file("write", &path))?;
         link(&mut partial, state).map_err(Error::file("make", state))
     }
 }
@@ -298,18 +297,6 @@ fn full_or_file(folder: &Path) -> impl FnOnce(io::Error) -> Error {
         io::ErrorKind::StorageFull => Error::Full { path: folder },
         _ => Error::file("write in", &folder)(error),
     }
-}
-
-/// Gives a file without a name one; where the file system cannot, a copy of it gets the name.
-pub fn link(file: &mut File, path: &Path) -> io::Result<()> {
-    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
-    if linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW).is_ok() {
-        return Ok(());
-    }
-    let beside = path.with_extension("copy");
-    file.seek(SeekFrom::Start(0))?;
-    io::copy(file, &mut File::create(&beside)?)?;
-    fs::rename(beside, path)
 }
 
 /// What the guest says of itself.

@@ -15,6 +15,7 @@ mod number;
 mod rules;
 mod setting;
 mod stat;
+mod text;
 
 pub use error::{Errno, LimitError, Member};
 pub use file::File;
@@ -22,6 +23,7 @@ pub use hierarchy::{Hierarchy, Place, RATIO_ONE};
 pub use rules::Rules;
 pub use setting::{Applied, Missing, Part, Setting, SettingError, Target};
 pub use stat::{CpuStat, LocalStat, StatError};
+pub use text::{escaped, is_hidden, one_line, shown};
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -5,6 +5,7 @@
 //! they behave like.
 
 use crate::bandwidth::rules::{self, Rules};
+use cpumax_limit::one_line;
 use cpumax_workload::Preempt;
 use std::fmt;
 use std::str::FromStr;
@@ -300,8 +301,9 @@ impl fmt::Display for Version {
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
-        "kernel '{0}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, \
-         G2, G2a, G3, G4, G4F), tasks-sync or pull"
+        "kernel '{}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, \
+         G2, G2a, G3, G4, G4F), tasks-sync or pull",
+        one_line(.0)
     )]
     Unreadable(String),
     /// Older than the oldest modelled.
@@ -317,12 +319,13 @@ pub enum KernelError {
     )]
     TooNew(Version),
     /// A range whose end is before its start.
-    #[error("kernel range '{0}' is empty: its end is before its start")]
+    #[error("kernel range '{}' is empty: its end is before its start", one_line(.0))]
     EmptyRange(String),
     /// A real-time flavour, which the model takes from the scenario.
     #[error(
-        "kernel '{0}': whether the model's kernel is a real-time one is for the scenario to say, \
-         by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3"
+        "kernel '{}': whether the model's kernel is a real-time one is for the scenario to say, \
+         by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
+        one_line(.0)
     )]
     RealTime(String),
 }

@@ -82,8 +82,9 @@ pub enum Error {
     },
     /// A pattern for choosing threads.
     #[error(
-        "`{pattern}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or \
-         PATTERN, where PATTERN may contain * and ?"
+        "`{}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or PATTERN, \
+         where PATTERN may contain * and ?",
+        cpumax_limit::one_line(.pattern)
     )]
     Selector {
         /// The pattern as given.

@@ -58,7 +58,7 @@ impl Recording {
     /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at
     /// all.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
-        let name = path.display().to_string();
+        let name = cpumax_limit::shown(path);
         let file = File::open(path).map_err(|e| io_error(&name, e))?;
         let metadata = file.metadata().map_err(|e| io_error(&name, e))?;
         if metadata.is_dir() {

@@ -2,24 +2,14 @@
 //! no escape sequences for a terminal, no line ends, nothing that turns the order of letters around
 //! or that nobody sees, and nothing that is markup.
 
+use cpumax_limit::escaped;
 use serde_json::ser::{CompactFormatter, Formatter};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-/// Whether a terminal, or who reads it, would take this for something else than a letter.
-pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
-}
-
-/// For one line on a terminal: what is hidden is told by its number, as in `\u{1b}`.
-pub fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_hidden)
-}
+/// For one line on a terminal, and paths.
+pub use cpumax_limit::{is_hidden, one_line as line, shown as path};
 
 /// The same for text of several lines.
 pub fn lines(text: &str) -> Cow<'_, str> {
@@ -42,24 +32,6 @@ pub fn styled_lines(text: &str) -> Cow<'_, str> {
         let is_style = digits.is_some_and(|rest| rest.starts_with('m'));
         out.push_str(if is_style { "\u{1b}" } else { "\\u{1b}" });
         out.push_str(&lines(part));
-    }
-    Cow::Owned(out)
-}
-
-fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.chars().any(&is_hidden) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '\n' if is_hidden(c) => out.push_str("\\n"),
-            '\t' if is_hidden(c) => out.push_str("\\t"),
-            c if is_hidden(c) => {
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
-            }
-            c => out.push(c),
-        }
     }
     Cow::Owned(out)
 }

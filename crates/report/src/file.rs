@@ -2,6 +2,7 @@
 //! happens there is all of the old one or all of the new one.
 
 use crate::stream::Heard;
+use cpumax_limit::shown;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -21,7 +22,7 @@ pub struct WriteError {
 
 impl WriteError {
     fn of(path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
-        let place = path.display().to_string();
+        let place = shown(path);
         |source| WriteError { place, source }
     }
 }

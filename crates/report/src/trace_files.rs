@@ -114,7 +114,7 @@ fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameFile
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(SameFile(pair[0].display().to_string()));
+        return Err(SameFile(cpumax_limit::shown(pair[0])));
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
 /// # Errors
 /// The file cannot be read, is too large or is not text; else as [`parse`].
 pub fn load(path: &Path) -> Result<Workload, Error> {
-    let file = path.display().to_string();
+    let file = cpumax_limit::shown(path);
     let failed = |reason: String| Error::File { file: file.clone(), reason };
     let open = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
     if open.metadata().is_ok_and(|metadata| metadata.is_dir()) {

@@ -68,7 +68,7 @@ impl Log {
         let (lines, bytes) = match read(&file, search).map_err(wrong)? {
             Contents::Log { lines, bytes } => (lines, bytes),
             Contents::Other(reason) => {
-                return Err(Error::File { path: path.display().to_string(), reason });
+                return Err(Error::File { path: cpumax_limit::shown(path), reason });
             }
         };
         let is_whole = file.seek(SeekFrom::End(0)).map_err(wrong)? == bytes;
@@ -157,7 +157,7 @@ fn file_error(path: &Path, error: &std::io::Error) -> Error {
         ErrorKind::NotFound => "the folder does not exist".to_owned(),
         _ => error.to_string(),
     };
-    Error::File { path: path.display().to_string(), reason }
+    Error::File { path: cpumax_limit::shown(path), reason }
 }
 
 #[cfg(test)]

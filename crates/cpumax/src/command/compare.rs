@@ -11,7 +11,7 @@ use cpumax_compare::comparison::Progress;
 use cpumax_compare::matrix::Noisy;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
 use cpumax_engine::{builtin, scenario};
-use cpumax_report::{JsonArray, Made, ResultFile};
+use cpumax_report::{JsonArray, Made, ResultFile, escape};
 use cpumax_workload::{Workload, random};
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
@@ -28,7 +28,8 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let kept = kept(args)?;
     let files = Files::create(args)?;
     if let Some(folder) = &args.trace {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", escape::path(folder)))?;
     }
     let _watched = interrupt::Watched::begin();
     let how = worlds::how(args.on, args.parallel, args.jobs, kept);

@@ -11,7 +11,7 @@ use cpumax_engine::replay::Run;
 use cpumax_engine::{Replay, Request, Try};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
-use cpumax_report::{JsonArray, ResultFile, replayed};
+use cpumax_report::{JsonArray, ResultFile, escape, replayed};
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let asked = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
@@ -63,7 +63,7 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
 }
 
 pub fn limit(set: &str) -> anyhow::Result<Try> {
-    Try::parse(set).with_context(|| format!("--set '{set}'"))
+    Try::parse(set).with_context(|| format!("--set '{}'", escape::line(set)))
 }
 
 /// Repairs are told whatever becomes of the run.

@@ -13,7 +13,7 @@ use cpumax_engine::suite::{Ended, Failed, Plan, Suite};
 use cpumax_engine::{
     Error, Job, Machines, Model, NamedKernel, Report, ThisHost, World, builtin, kernels, scenario,
 };
-use cpumax_report::{JsonArray, TraceFiles};
+use cpumax_report::{JsonArray, TraceFiles, escape};
 use std::ops::RangeInclusive;
 
 /// The real kernels that are run when none is asked for.
@@ -121,7 +121,8 @@ fn plan(name: &str, args: &RunArgs) -> Result<Plan, Failure> {
     let mut plan = Plan::new(scenario::load(name)?);
     for set in &args.set {
         let name = plan.workload().name.clone();
-        let changed = plan.with_limit(set).with_context(|| format!("--set '{set}'"));
+        let changed =
+            plan.with_limit(set).with_context(|| format!("--set '{}'", escape::line(set)));
         plan = changed.context(name)?;
     }
     if let Some(duration) = args.duration {

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use clap::Args;
+use cpumax_report::escape;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -28,7 +29,7 @@ pub fn sched(args: &SchedArgs) -> Result<(), Failure> {
         )
     })?;
     let error = Command::new(&program).args(&args.args).exec();
-    Err(anyhow!(error).context(format!("{}", program.display())).into())
+    Err(anyhow!(error).context(escape::path(&program)).into())
 }
 
 /// Beside this program, or in `PATH`.

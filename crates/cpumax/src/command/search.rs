@@ -12,7 +12,7 @@ use cpumax_compare::search::{
 };
 use cpumax_compare::{Model, World, comparison, found};
 use cpumax_engine::NamedKernel;
-use cpumax_report::ResultFile;
+use cpumax_report::{ResultFile, escape};
 use indicatif::ProgressBar;
 use std::fmt::Write;
 use std::fs;
@@ -50,7 +50,7 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         None => Log::none(),
     };
     fs::create_dir_all(&args.keep)
-        .with_context(|| format!("cannot make {}", args.keep.display()))?;
+        .with_context(|| format!("cannot make {}", escape::path(&args.keep)))?;
     let _watched = interrupt::Watched::begin();
     let mut telling = Telling::new(args, &asked, against.as_ref());
     let real = against.as_ref().filter(|_| how.real);
@@ -155,7 +155,7 @@ impl<'a> Telling<'a> {
 fn write(path: &Path, text: &str) -> Result<(), cpumax_compare::Error> {
     let written = ResultFile::create(path).and_then(|file| file.write_text(text));
     written.map_err(|error| cpumax_compare::Error::File {
-        path: path.display().to_string(),
+        path: escape::path(path),
         reason: format!("{error}: {}", error.source),
     })
 }

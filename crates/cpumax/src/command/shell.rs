@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output;
 use anyhow::Context;
 use clap::CommandFactory;
+use cpumax_report::escape;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +18,7 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 
 /// One page for the program and one for each subcommand.
 pub fn man(folder: &Path) -> Result<(), Failure> {
-    let context = || format!("cannot write man pages into {}", folder.display());
+    let context = || format!("cannot write man pages into {}", escape::path(folder));
     fs::create_dir_all(folder).with_context(context)?;
     clap_mangen::generate_to(Cli::command(), folder).with_context(context)?;
     Ok(())

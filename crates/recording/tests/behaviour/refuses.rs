@@ -135,3 +135,55 @@ fn sizes_that_promise_too_much() {
         }
     }
 }
+
+/// A recording that tells first of a control group with that path.
+fn with_group(path: &str) -> Vec<u8> {
+    const COMM: u32 = 3;
+    const CGROUP: u32 = 19;
+    // Thread, time, id, stream, CPU and identifier: eight bytes of each at the end of a record.
+    const AT_THE_END: u64 = 0x2 | 0x4 | 0x40 | 0x200 | 0x80 | 0x1_0000;
+    let number = |at: usize| u64::from_le_bytes(WEB[at..at + 8].try_into().unwrap());
+    let (attributes, start, size) = (number(24) as usize, number(40) as usize, number(48) as usize);
+    let end_bytes = 8 * (number(attributes + 24) & AT_THE_END).count_ones() as usize;
+    let mut records = &WEB[start..start + size];
+    let comm = loop {
+        let length = usize::from(u16::from_le_bytes([records[6], records[7]]));
+        if records[..4] == COMM.to_le_bytes() {
+            break &records[..length];
+        }
+        records = &records[length..];
+    };
+    let mut body = 41_u64.to_le_bytes().to_vec();
+    body.extend(path.as_bytes());
+    body.resize((body.len() + 1).next_multiple_of(8), 0);
+    body.extend(&comm[comm.len() - end_bytes..]);
+    let mut record = u64::from(CGROUP).to_le_bytes().to_vec();
+    record[6..].copy_from_slice(&u16::try_from(8 + body.len()).unwrap().to_le_bytes());
+    record.extend(body);
+
+    let mut file = WEB[..start].to_vec();
+    file.extend(&record);
+    file.extend(&WEB[start..]);
+    let longer = |file: &mut [u8], at: usize| {
+        let before = u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+        file[at..at + 8].copy_from_slice(&(before + record.len() as u64).to_le_bytes());
+    };
+    longer(&mut file, 48);
+    let sections: u32 = WEB[72..104].iter().map(|byte| byte.count_ones()).sum();
+    for section in 0..sections as usize {
+        longer(&mut file, start + size + record.len() + 16 * section);
+    }
+    file
+}
+
+#[test]
+fn a_group_thousands_deep() {
+    let read = |path: &str| Recording::read_bytes("deep", &with_group(path), Options::default());
+    assert!(read(&"/a".repeat(64)).is_ok());
+    for parts in [65, 3000, 32_000] {
+        let (error, text) = refuse("deep", &with_group(&"/a".repeat(parts)));
+        assert!(matches!(error, Error::Implausible { .. }), "{text}");
+        assert!(text.contains(&format!("{parts} groups deep")), "{text}");
+        assert!(text.contains("at most 4096 bytes and 64 groups are possible"), "{text}");
+    }
+}
