@@ -12,7 +12,9 @@ use crate::job::WhatIf;
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
-use cpumax_recording::{Clock, Load, Loop, Recording, Selection, Selector, Service, Summary};
+use cpumax_recording::{
+    Clock, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
+};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
 use std::collections::BTreeSet;
@@ -147,6 +149,9 @@ pub struct Replay {
     load: Option<f64>,
     work: WorkRange,
     service: Option<Service>,
+    waits: Waits,
+    /// Clients ask, but what they ask for is not in the recording.
+    is_unheard: bool,
 }
 
 impl Replay {
@@ -196,6 +201,8 @@ impl Replay {
             let other = loaded(&selection)?;
             readings.push(Reading { doubt: OPEN_OR_CLOSED, ..other });
         }
+        let waits = recording.waits(&selection);
+        let is_unheard = service.is_none() && recording.has_clients(&selection);
         if selection.skip_late.is_empty() && recording.has_periodic(&selection) {
             let selection = Selection { skip_periodic: true, ..selection };
             readings.push(loaded(&selection)?);
@@ -220,7 +227,9 @@ impl Replay {
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
             work: request.work,
+            is_unheard,
             service,
+            waits,
         };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
@@ -231,6 +240,17 @@ impl Replay {
     /// What is known of the requests that the limited group answered.
     pub fn service(&self) -> Option<&Service> {
         self.service.as_ref()
+    }
+
+    /// How many of the limited threads' waits are known.
+    pub fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Whether clients ask the limited threads, and the recording does not tell for what, so that
+    /// what is told is of bursts of work.
+    pub fn is_unheard(&self) -> bool {
+        self.is_unheard
     }
 
     /// Limits that are not tried on a kernel, as it has nothing of them.

@@ -3,9 +3,10 @@
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::requests::evidence::Loop;
-use crate::requests::guess::Guess;
+use crate::requests::guess::{self, Guess};
 use crate::requests::{Exchange, Known, Service};
 use crate::selector::{Selector, Subject};
+use crate::summary::Waits;
 use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
@@ -215,6 +216,21 @@ impl Recording {
         let periodic = || classify::is_periodic(&self.threads[ix], plans);
         self.matches(ix, names, selection.skip_late.iter()).is_some()
             || selection.skip_periodic && chosen && periodic()
+    }
+
+    /// How many of the chosen threads' waits are known.
+    pub fn waits(&self, selection: &Selection) -> Waits {
+        let inside = self.inside(&self.names(), selection);
+        let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| *inside);
+        chosen.fold(Waits::default(), |sum, (thread, _)| Waits {
+            all: sum.all + thread.waits.len() as u64 + thread.merged_waits,
+            unknown: sum.unknown + thread.guessed_waits + thread.merged_waits,
+        })
+    }
+
+    /// Whether other programs talk with the chosen threads, as clients do.
+    pub fn has_clients(&self, selection: &Selection) -> bool {
+        guess::clients(self, &self.inside(&self.names(), selection)).contains(&true)
     }
 
     /// Whether some of the chosen threads wake up in the rhythm of a clock.

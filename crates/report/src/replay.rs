@@ -15,6 +15,11 @@ use std::fmt::Write;
 /// Kinds of thread shown at most.
 const KINDS_SHOWN: usize = 20;
 
+const UNHEARD: &str = "\
+Clients ask these threads, and what for is not in the recording: a burst is what a thread does \
+from one wait to the next, not a request. Record messages of sockets or system calls \
+(docs/recordings.md) to be told of requests.";
+
 const LEGEND: &str = "\
 limit: quota/period, +burst, in ms; w: weight; in: what the group above has;
 CPUs: kept busy by the limited threads while their load was there; in brackets
@@ -64,6 +69,9 @@ pub fn replayed(
         Unit::Bursts => "bursts",
     };
     let _ = writeln!(out, "{}", predicted(&table, unit, page.width()));
+    if replay.is_unheard() {
+        let _ = writeln!(out, "{}", page.wrapped(UNHEARD));
+    }
     for line in doubts(runs) {
         let _ = writeln!(out, "{}", page.wrapped(&line));
     }

@@ -85,11 +85,15 @@ impl Prediction {
             }
         }
         if differ {
-            self.predictable = false;
-            let told =
-                self.why_not.take().map(|why_not| format!("{why_not}; ")).unwrap_or_default();
-            self.why_not = Some(format!("{told}{doubt}"));
+            self.is_doubtful(doubt);
         }
+    }
+
+    /// Nothing can be relied on, for this reason.
+    pub(crate) fn is_doubtful(&mut self, doubt: &str) {
+        self.predictable = false;
+        let told = self.why_not.take().map(|why_not| format!("{why_not}; ")).unwrap_or_default();
+        self.why_not = Some(format!("{told}{doubt}"));
     }
 
     /// Whether a latency that is likely by one is beyond what the other takes to be possible.

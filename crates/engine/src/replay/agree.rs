@@ -3,6 +3,7 @@
 
 use super::Replay;
 use crate::predict::{Prediction, Ranged, Unit};
+use cpumax_recording::Waits;
 
 /// A share by which CPUs may differ, and one by which times and rates may.
 const CPUS: f64 = 0.05;
@@ -49,7 +50,21 @@ impl Replay {
                 lines.push(format!("{name} of {unit}, ms: {was} recorded, {is} replayed"));
             }
         }
+        if !lines.is_empty() {
+            lines.extend(self.unknown_waits());
+        }
         lines
+    }
+
+    /// How many waits of the limited threads are not known, if they are too many to say anything.
+    pub(super) fn unknown_waits(&self) -> Option<String> {
+        let Waits { all, unknown, .. } = self.waits;
+        (!self.waits.are_known()).then(|| {
+            format!(
+                "of {unknown} of {all} waits of the limited threads it is not known when they \
+                 ended: record sched:sched_waking on all CPUs"
+            )
+        })
     }
 }
 

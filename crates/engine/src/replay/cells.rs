@@ -144,6 +144,9 @@ impl Replay {
             for (samples, reading) in cell.samples.iter().zip(&self.readings).skip(1) {
                 prediction.or_else(&predict(samples, self.unit), reading.doubt);
             }
+            if let Some(unknown) = self.unknown_waits() {
+                prediction.is_doubtful(&unknown);
+            }
             let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
             let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
             let base_ns = unlimited.map_or(takes_ns, Run::takes_ns);

@@ -279,7 +279,7 @@ fn share(whole: u64, part: usize, of: usize) -> u64 {
 }
 
 /// Threads outside that talk with threads of the group.
-fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
+pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     let mut talks = vec![(0, 0); inside.len()];
     for edge in &recording.edges {
         let (waker, wakee) = (edge.waker as usize, edge.wakee() as usize);

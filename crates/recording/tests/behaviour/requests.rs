@@ -247,3 +247,23 @@ fn messages_of_sockets_tell_requests_as_system_calls_do() {
         assert_eq!(done.filter(|op| **op == Op::Done).count() as u64, REQUESTS);
     }
 }
+
+#[test]
+fn what_is_not_known_of_waits_and_clients_is_told() {
+    let text = without_calls(&recording());
+    let selection =
+        Selection { limited: vec!["comm:srv".parse().unwrap()], ..Selection::default() };
+    let read =
+        |text: &str| Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let whole = read(&text);
+    assert!(whole.waits(&selection).are_known() && whole.has_clients(&selection));
+    let blind: String = text
+        .lines()
+        .filter(|line| !line.contains("sched_waking"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let blind = read(&blind);
+    let waits = blind.waits(&selection);
+    assert!(waits.all >= ROUNDS - 1 && !waits.are_known(), "{waits:?}");
+    assert!(!blind.has_clients(&selection));
+}
