@@ -43,13 +43,23 @@ pub(crate) fn rules(kernel: Kernel) -> Rules {
 
 /// What a workload's limits need and a kernel does not have: it leaves that out.
 pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
+    lacks_beside(workload, kernel, |_| false)
+}
+
+/// The same of all groups but those that begin with other limits than the workload says.
+pub(crate) fn lacks_beside(
+    workload: &Workload,
+    kernel: Kernel,
+    has_other: impl Fn(GroupIx) -> bool,
+) -> Option<Missing> {
     let rules = rules(kernel);
+    let own = workload.groups.iter().enumerate();
+    let own = own.filter(|(index, _)| !has_other(*index as GroupIx)).map(|(_, group)| group.limit);
     let later = workload.interventions.iter().filter_map(|at| match at.action {
         Action::WriteLimit { limit, .. } => Some(limit),
         _ => None,
     });
-    let mut limits = workload.groups.iter().map(|group| group.limit).chain(later);
-    limits.find_map(|limit| burst_is_missing(rules, limit))
+    own.chain(later).find_map(|limit| burst_is_missing(rules, limit))
 }
 
 pub(crate) fn burst_is_missing(rules: Rules, limit: Limit) -> Option<Missing> {

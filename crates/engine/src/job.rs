@@ -1,6 +1,6 @@
 //! One run that is asked for, and what came of it.
 
-use cpumax_limit::{Limit, Rules};
+use cpumax_limit::{Limit, Missing, Rules};
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Watch, Watched};
 use cpumax_outcome::{Conditions, Outcome};
@@ -81,6 +81,12 @@ impl Share {
 }
 
 impl WhatIf {
+    /// Whether it is what this group has.
+    pub(crate) fn limits(self, workload: &Workload, group: GroupIx) -> bool {
+        let above = || workload.groups.get(self.group as usize).and_then(|group| group.parent);
+        group == self.group || self.pod.is_some() && above() == Some(group)
+    }
+
     /// The workload with that limit and length.
     ///
     /// # Errors
@@ -216,15 +222,23 @@ impl Report {
         }
     }
 
-    /// Of the model, which measures everything.
-    pub fn of_model(outcome: Outcome, watched: Option<Watched>) -> Report {
+    /// Of the model, which measures everything; a kernel that does not have all of the workload
+    /// left `lacks` out.
+    pub(crate) fn of_model(
+        outcome: Outcome,
+        watched: Option<Watched>,
+        lacks: Option<Missing>,
+    ) -> Report {
         Report {
             outcome,
             watched,
             kernel_release: None,
             conditions: None,
             not_measured: Vec::new(),
-            notes: Vec::new(),
+            notes: lacks
+                .map(|missing| format!("{missing}, and is left out here"))
+                .into_iter()
+                .collect(),
             exact: true,
         }
     }

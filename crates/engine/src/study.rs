@@ -58,7 +58,7 @@ pub struct Row {
     pub variant: Option<Variant>,
     /// On which kernel.
     pub kernel: NamedKernel,
-    /// What of the limit that kernel does not have: it ran without.
+    /// What that kernel does not have, of this limit or of others in the workload: it ran without.
     pub lacks: Vec<Missing>,
     /// With which seed.
     pub seed: u64,
@@ -142,7 +142,7 @@ impl Study {
         let of_kernel = move |limit, variant, kernel: &'a NamedKernel| {
             let tried = lacks(limit, kernel).is_ok();
             let seeds = self.seeds.clone().filter(move |_| tried);
-            seeds.map(move |seed| Cell { limit, variant, kernel, seed })
+            seeds.map(move |seed| Cell { workload: &self.workload, limit, variant, kernel, seed })
         };
         let of_variant = move |limit, variant| {
             self.kernels.iter().flat_map(move |kernel| of_kernel(limit, variant, kernel))
@@ -227,6 +227,7 @@ fn lacks(limit: &Limit, kernel: &NamedKernel) -> Result<Vec<Missing>, Error> {
 
 /// Where a row stands.
 struct Cell<'a> {
+    workload: &'a Workload,
     limit: &'a Limit,
     variant: &'a Option<Variant>,
     kernel: &'a NamedKernel,
@@ -234,12 +235,23 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// What this kernel does not have of the limit, and of those that the workload itself has.
+    fn lacks(&self) -> Vec<Missing> {
+        let mut lacks = lacks(self.limit, self.kernel).unwrap_or_default();
+        let kernel = self.kernel.kernel;
+        let has_other =
+            |group| self.limit.1.is_some_and(|what_if| what_if.limits(self.workload, group));
+        let own = crate::change::lacks_beside(self.workload, kernel, has_other);
+        lacks.extend(own.filter(|own| !lacks.contains(own)));
+        lacks
+    }
+
     fn row(&self, report: Result<Report, Error>) -> Row {
         Row {
             limit: self.limit.0.clone(),
             variant: self.variant.clone(),
             kernel: self.kernel.clone(),
-            lacks: lacks(self.limit, self.kernel).unwrap_or_default(),
+            lacks: self.lacks(),
             seed: self.seed,
             report,
         }
@@ -298,5 +310,45 @@ impl Watch for Until {
 
     fn trace(&self, job: usize) -> Traced {
         self.watch.trace(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Model;
+
+    #[test]
+    fn a_row_tells_what_its_kernel_does_not_have_of_any_limit() {
+        let text = r#"
+            duration = "10ms"
+            [[group]]
+            path = "/a"
+            max = "20000 100000"
+            burst = 20000
+            [[group]]
+            path = "/b"
+            [[task]]
+            name = "t"
+            program = [{ user = "1ms" }]
+        "#;
+        let workload = cpumax_workload::parse(text, "burst.toml").unwrap();
+        let lacks = |limits: &[&str]| {
+            let study = Study::new(workload.clone());
+            let study = study.on(cpumax_machine::kernel::parse_kernels("5.4,6.12").unwrap());
+            let tries: Vec<Try> = limits.iter().map(|limit| Try::parse(limit).unwrap()).collect();
+            let study = if tries.is_empty() { study } else { study.under(&tries).unwrap() };
+            let mut lacks = Vec::new();
+            let each = &mut |row: Row| {
+                lacks.push(row.lacks.len());
+                ControlFlow::Continue(())
+            };
+            study.run(&Model::default(), &(), each).unwrap();
+            lacks
+        };
+        assert_eq!(lacks(&[]), [1, 0]);
+        assert_eq!(lacks(&["/a:500m"]), [0, 0]);
+        assert_eq!(lacks(&["/b:500m"]), [1, 0]);
+        assert_eq!(lacks(&["/b:500m,cpu.max.burst=1000"]), [1, 0]);
     }
 }

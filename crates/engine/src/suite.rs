@@ -353,5 +353,8 @@ mod tests {
         let ended = suite.run(&suite.jobs(), &()).unwrap();
         let lacks = ended[0].lacks();
         assert!(lacks.len() == 1 && lacks[0].starts_with("5.4: "), "{lacks:?}");
+        let [old, new] = &ended[0].reports[..] else { panic!("two kernels") };
+        assert_eq!(old.notes, ["cpu.max.burst exists from Linux 5.14 on, and is left out here"]);
+        assert!(new.notes.is_empty(), "{:?}", new.notes);
     }
 }

@@ -153,7 +153,8 @@ impl Model {
         if let Some(trace) = trace {
             trace.done().map_err(Error::Trace)?;
         }
-        Ok(Report::of_model(outcome, watched))
+        let lacks = crate::lacks(&workload, job.kernel.kernel);
+        Ok(Report::of_model(outcome, watched, lacks))
     }
 }
 
