@@ -22,6 +22,7 @@ pub mod random;
 mod read;
 mod resolve;
 mod scale;
+mod schema;
 pub mod step;
 mod units;
 
@@ -36,3 +37,4 @@ pub use print::{print, to_file};
 pub use program::Program;
 pub use read::{load, parse};
 pub use scale::Tasks;
+pub use schema::schema;

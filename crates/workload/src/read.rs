@@ -4,21 +4,24 @@
 //! resolved and everything is checked there, so a message can show the line whatever is wrong.
 
 mod fields;
+pub(crate) mod language;
 mod program;
 pub(crate) mod ranges;
 mod service;
+pub(crate) mod table;
 
-use crate::bounds::{MAX_CPUS, MAX_FILE_BYTES, MAX_TASKS};
+use crate::bounds::MAX_FILE_BYTES;
 use crate::build::{
-    Act, Arrive, Builder, Change, Channel, Cpus, Expect, Group, Job, Lock, Softirq, Source, Task,
+    Act, Arrive, Builder, Change, Channel, Expect, Group, Job, Lock, Softirq, Source, Task,
 };
 use crate::checked::Workload;
 use crate::error::{Error, Flaw, Kind, SourceText, Stretch};
-use crate::model::{Class, Expectation, LockKind, Preempt, Signal};
+use crate::model::{Class, Expectation};
 use crate::resolve::{resolve, write_burst, write_max};
-use fields::{Fields, Read, array, read_cpus, read_time, text};
-use program::{read_length, read_mode, read_steps};
-use service::{SERVICE, read_service};
+use fields::{Fields, Read};
+use language::{CLASSES, HIERARCHIES, LOCK_KINDS, PREEMPTS, SCENARIO, SIGNALS};
+use program::read_mode;
+use service::read_service;
 use std::io::Read as _;
 use std::path::Path;
 use toml::de::DeTable;
@@ -67,57 +70,26 @@ pub(crate) fn too_large(file: &str) -> Error {
     Error::File { file: file.to_owned(), reason }
 }
 
-const CLASSES: [(&str, Class); 4] =
-    [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
-const PREEMPTS: [(&str, Preempt); 6] = [
-    ("none", Preempt::None),
-    ("voluntary", Preempt::Voluntary),
-    ("lazy", Preempt::Lazy),
-    ("full", Preempt::Full),
-    ("rt", Preempt::Rt),
-    ("rt-lazy", Preempt::RtLazy),
-];
-const LOCK_KINDS: [(&str, LockKind); 5] = [
-    ("mutex", LockKind::Mutex),
-    ("rwsem", LockKind::Rwsem),
-    ("percpu-rwsem", LockKind::PercpuRwsem),
-    ("rwlock", LockKind::Rwlock),
-    ("spin", LockKind::Spin),
-];
-const SIGNALS: [(&str, Signal); 3] =
-    [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-
 fn read(text: &str, file_name: &str) -> Read<Builder> {
     let tree = DeTable::parse(text).map_err(|error| {
         let at = error.span().map(Stretch::from).unwrap_or_default();
         Flaw::new(Kind::Syntax, format!("not TOML: {}", error.message()), "").at(at)
     })?;
-    let top = Fields::new(
-        tree.get_ref(),
-        tree.span().into(),
-        "a scenario",
-        &[
-            "name", "shows", "duration", "machine", "group", "lock", "channel", "task", "job",
-            "source", "service", "at", "expect",
-        ],
-    )?;
+    let top = Fields::new(tree.get_ref(), tree.span().into(), &SCENARIO)?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
     let mut draft = Workload::builder(top.text("name")?.unwrap_or(stem));
     top.text("shows")?.unwrap_or("").clone_into(&mut draft.shows);
     if let Some(duration_ns) = top.time("duration")? {
         draft.duration_ns = duration_ns;
     }
-    if let Some(machine) = top.table("machine", "[machine]", &MACHINE)? {
+    if let Some(machine) = top.table("machine")? {
         read_machine(&machine, &mut draft)?;
     }
-    let tables = |name, what, known| top.tables(name, what, known);
-    for fields in
-        tables("group", "[[group]]", &["path", "max", "burst", "weight", "shares", "hierarchy"])?
-    {
+    for fields in top.tables("group")? {
         let listed = draft.groups.len();
         draft.groups.extend(ranges::groups(&read_group(&fields)?, listed)?);
     }
-    for fields in tables("lock", "[[lock]]", &["name", "kind"])? {
+    for fields in top.tables("lock")? {
         let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
         let kind = fields.required(
             "kind",
@@ -126,66 +98,47 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         )?;
         draft.locks.push(Lock { name, kind, marks: fields.marks() });
     }
-    for fields in tables("channel", "[[channel]]", &["name", "capacity"])? {
-        let capacity = fields.number("capacity", 1..=i64::MAX as u64)?.unwrap_or(u64::MAX);
+    for fields in top.tables("channel")? {
+        let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
         let name = fields.name("name")?;
         draft.channels.push(Channel { name, capacity, marks: fields.marks() });
     }
-    for fields in tables("task", "[[task]]", &TASK)? {
+    for fields in top.tables("task")? {
         let listed = draft.tasks.len();
         draft.tasks.extend(ranges::tasks(&read_task(&fields)?, listed)?);
     }
-    for fields in tables("job", "[[job]]", &["name", "program"])? {
-        let program = fields.value("program");
-        let program = program.map(|program| read_steps(program, "program", 0)).transpose()?;
-        let (name, program) = (fields.name("name")?, program.unwrap_or_default());
+    for fields in top.tables("job")? {
+        let program = fields.steps("program", 0)?.unwrap_or_default();
+        let name = fields.name("name")?;
         draft.jobs.push(Job { name, program, marks: fields.marks() });
     }
-    for fields in tables("source", "[[source]]", &SOURCE)? {
+    for fields in top.tables("source")? {
         draft.sources.push(read_source(&fields)?);
     }
-    for fields in tables("service", "[[service]]", &SERVICE)? {
+    for fields in top.tables("service")? {
         draft = read_service(&fields, draft)?;
     }
-    for fields in tables("at", "[[at]]", &AT)? {
+    for fields in top.tables("at")? {
         draft.changes.push(read_change(&fields)?);
     }
-    for fields in
-        tables("expect", "[[expect]]", &["on", "metric", "per", "over", "min", "max", "is", "why"])?
-    {
+    for fields in top.tables("expect")? {
         draft.expectations.push(read_expect(&fields)?);
     }
     draft.marks = top.marks();
     Ok(draft)
 }
 
-const MACHINE: [&str; 13] = [
-    "cpus",
-    "llc",
-    "hz",
-    "preempt",
-    "hrtick",
-    "timer_phase",
-    "tick_skew",
-    "slice",
-    "base_slice",
-    "nohz_full",
-    "costs",
-    "ipi",
-    "softirq",
-];
-
 fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     let machine = &mut draft.machine;
     machine.marks = fields.marks();
     let spec = &mut machine.spec;
-    if let Some(cpus) = fields.number("cpus", 1..=MAX_CPUS)? {
+    if let Some(cpus) = fields.number("cpus")? {
         spec.cpus = cpus as u16;
     }
-    if let Some(llc) = fields.number("llc", 0..=MAX_CPUS)? {
+    if let Some(llc) = fields.number("llc")? {
         spec.llc_cpus = llc as u16;
     }
-    if let Some(hz) = fields.number("hz", 1..=1000)? {
+    if let Some(hz) = fields.number("hz")? {
         spec.hz = hz as u32;
     }
     spec.preempt = fields.choice("preempt", &PREEMPTS)?;
@@ -197,12 +150,8 @@ fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     machine.nohz_full = fields.cpus("nohz_full")?;
     spec.cost_timing = fields.flag("costs")?.unwrap_or(false);
     spec.ipi_ns = fields.time("ipi")?.unwrap_or(spec.ipi_ns);
-    for fields in fields.tables(
-        "softirq",
-        "[[machine.softirq]]",
-        &["cpu", "every", "lock", "mode", "hold"],
-    )? {
-        let cpu = fields.number("cpu", 0..=MAX_CPUS - 1)?.unwrap_or(0) as u16;
+    for fields in fields.tables("softirq")? {
+        let cpu = fields.number("cpu")?.unwrap_or(0) as u16;
         let every_ns = fields.required("every", fields.time("every")?, "a length of time")?;
         let hold_ns = fields.required("hold", fields.time("hold")?, "a length of time")?;
         let (lock, mode) = (fields.name("lock")?, read_mode(&fields)?);
@@ -222,8 +171,8 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
     if let Some(text) = fields.digits("burst")? {
         group.limit = write_burst(group.limit, &text).map_err(|flaw| flaw.at(at("burst")))?;
     }
-    let shares = fields.number("shares", 2..=262_144)?;
-    let weight = fields.number("weight", 1..=10_000)?;
+    let shares = fields.number("shares")?;
+    let weight = fields.number("weight")?;
     group.weight = match (weight, shares) {
         (Some(_), Some(_)) => {
             let problem = "both `weight` and `shares`";
@@ -234,20 +183,15 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
         (None, Some(shares)) => ((shares * 100 + 512) / 1024).clamp(1, 10_000) as u32,
         (None, None) => group.weight,
     };
-    group.v1 = fields.choice("hierarchy", &[("v2", false), ("v1", true)])?;
+    group.v1 = fields.choice("hierarchy", &HIERARCHIES)?;
     Ok(group)
 }
-
-const TASK: [&str; 11] = [
-    "name", "label", "count", "group", "nice", "class", "cpus", "start", "stagger", "slice",
-    "program",
-];
 
 fn read_task(fields: &Fields<'_>) -> Read<Task> {
     let mut task = Task::new(fields.name("name")?);
     task.marks = fields.marks();
     task.label = fields.text("label")?.map(str::to_owned);
-    if let Some(count) = fields.number("count", 0..=MAX_TASKS)? {
+    if let Some(count) = fields.number("count")? {
         task.count = count as u32;
     }
     if let Some(group) = fields.text("group")? {
@@ -255,36 +199,19 @@ fn read_task(fields: &Fields<'_>) -> Read<Task> {
     }
     task.nice = fields.nice("nice")?.unwrap_or(0);
     task.class = fields.choice("class", &CLASSES)?.unwrap_or(Class::Fair);
-    task.cpus = match fields.text("cpus")? {
-        None | Some("all") => Cpus::All,
-        Some("each") => Cpus::Each,
-        Some(text) => Cpus::Set(
-            read_cpus(text, "\"each\", \"all\", or ")
-                .map_err(|flaw| flaw.at(task.marks.of("cpus")))?,
-        ),
-    };
+    task.cpus = fields.each_or_cpus("cpus")?;
     task.start_ns = fields.time("start")?.unwrap_or(0);
     task.stagger_ns = fields.time("stagger")?.unwrap_or(0);
     task.slice_ns = fields.time("slice")?;
-    if let Some(program) = fields.value("program") {
-        task.program = read_steps(program, "program", 0)?;
-    }
+    task.program = fields.steps("program", 0)?.unwrap_or_default();
     Ok(task)
 }
 
-const SOURCE: [&str; 8] = ["name", "channel", "every", "at", "start", "count", "jobs", "lossy"];
-
 fn read_source(fields: &Fields<'_>) -> Read<Source> {
     let marks = fields.marks();
-    let arrivals = match (fields.value("every"), fields.value("at")) {
-        (Some(every), None) => Arrive::Between(read_length(every, "every")?),
-        (None, Some(at)) => {
-            let mut times_ns = Vec::new();
-            for time in array(at, "at")? {
-                times_ns.push(read_time(time, "at")?);
-            }
-            Arrive::At(times_ns)
-        }
+    let arrivals = match (fields.length("every")?, fields.times("at")?) {
+        (Some(every), None) => Arrive::Between(every),
+        (None, Some(times_ns)) => Arrive::At(times_ns),
         _ => {
             let problem = "a source needs `every` or `at`, and not both";
             let accepted = "every = \"2ms\", or at = [\"1ms\", \"5ms\"]";
@@ -296,22 +223,12 @@ fn read_source(fields: &Fields<'_>) -> Read<Source> {
         channel: fields.name("channel")?,
         arrivals,
         start_ns: fields.time("start")?.unwrap_or(0),
-        count: fields.number("count", 0..=i64::MAX as u64)?.unwrap_or(u64::MAX),
-        jobs: match fields.value("jobs") {
-            Some(jobs) => array(jobs, "jobs")?
-                .map(|job| Ok(text(job, "jobs")?.to_owned()))
-                .collect::<Read<_>>()?,
-            None => Vec::new(),
-        },
+        count: fields.number("count")?.unwrap_or(u64::MAX),
+        jobs: fields.names("jobs")?.unwrap_or_default(),
         lossy: fields.flag("lossy")?.unwrap_or(false),
         marks,
     })
 }
-
-const AT: [&str; 15] = [
-    "time", "repeat", "until", "group", "max", "burst", "weight", "task", "signal", "move",
-    "affinity", "nice", "class", "offline", "online",
-];
 
 fn read_change(fields: &Fields<'_>) -> Read<Change> {
     let marks = fields.marks();
@@ -336,11 +253,10 @@ fn read_act(fields: &Fields<'_>) -> Read<Act> {
     };
     let (group, task) = (fields.text("group")?, fields.text("task")?);
     let (on_group, on_task, alone) = (given(&ON_GROUP), given(&ON_TASK), given(&ALONE));
-    let cpu =
-        |name| -> Read<u16> { Ok(fields.number(name, 0..=MAX_CPUS - 1)?.unwrap_or(0) as u16) };
+    let cpu = |name| -> Read<u16> { Ok(fields.number(name)?.unwrap_or(0) as u16) };
     match (group, task, on_group.as_slice(), on_task.as_slice(), alone.as_slice()) {
         (Some(group), None, ["weight"], [], []) => {
-            let weight = fields.number("weight", 1..=10_000)?.unwrap_or(100);
+            let weight = fields.number("weight")?.unwrap_or(100);
             Ok(Act::Weight(group.to_owned(), weight as u32))
         }
         (Some(group), None, ["max" | "burst"] | ["max", "burst"], [], []) => Ok(Act::LimitFiles {
@@ -365,7 +281,7 @@ fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> 
     let missing = || Flaw::new(Kind::Field, format!("`{verb}` has no value"), "").at(marks.whole);
     Ok(match verb {
         "signal" => Act::Signal(task, fields.choice("signal", &SIGNALS)?.ok_or_else(missing)?),
-        "move" => Act::Move(task, fields.name("move")?),
+        "move" => Act::Move(task, fields.text("move")?.ok_or_else(missing)?.to_owned()),
         "affinity" => Act::Affinity(task, fields.cpus("affinity")?.ok_or_else(missing)?),
         "nice" => Act::Nice(task, fields.nice("nice")?.ok_or_else(missing)?),
         _ => Act::Class(task, fields.choice("class", &CLASSES)?.ok_or_else(missing)?),

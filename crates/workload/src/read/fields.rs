@@ -1,7 +1,8 @@
 //! The fields of one table of a scenario file, each with its type and its place.
 
+use super::table::{Form, Table, words};
 use crate::bounds::MAX_CPUS;
-use crate::build::Marks;
+use crate::build::{Cpus, Marks};
 use crate::error::{Flaw, Kind, Stretch};
 use crate::model::CpuSet;
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
@@ -14,56 +15,70 @@ pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
 pub(super) struct Fields<'t> {
     table: &'t DeTable<'t>,
-    what: &'static str,
+    of: &'static Table,
     at: Stretch,
-    known: &'static [&'static str],
 }
 
 impl<'t> Fields<'t> {
-    /// The fields of `table`, which a reader calls `what`; refused if there are any but those
-    /// known.
-    pub fn new(
-        table: &'t DeTable<'t>,
-        at: Stretch,
-        what: &'static str,
-        known: &'static [&'static str],
-    ) -> Read<Fields<'t>> {
+    /// The fields of a table of this kind; refused if there are any that it does not have.
+    pub fn new(table: &'t DeTable<'t>, at: Stretch, of: &'static Table) -> Read<Fields<'t>> {
         // The first in the file is reported, not the first in the alphabet.
-        let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
+        let unknown = table.keys().filter(|key| of.field(key.get_ref()).is_none());
         if let Some(key) = unknown.min_by_key(|key| key.span().start) {
-            let name = key.get_ref().as_ref();
+            let (what, name) = (of.what, key.get_ref().as_ref());
             let accepted = match (what, name) {
                 ("[[group]]", "parent") => {
                     "the parent is what stands before the last `/` of the path".to_owned()
                 }
-                _ => accepted_names(name, known.iter().copied()),
+                _ => accepted_names(name, of.names()),
             };
             let problem = format!("{what} has no field {}", quoted(name));
             return Err(Flaw::new(Kind::Field, problem, accepted).at(key.span().into()));
         }
-        Ok(Fields { table, what, at, known })
+        Ok(Fields { table, of, at })
     }
 
     /// Where the table and its values stand.
     pub fn marks(&self) -> Marks {
-        let place = |&name: &&'static str| Some((name, self.value(name)?.span().into()));
-        Marks { whole: self.at, fields: self.known.iter().filter_map(place).collect() }
+        let place = |name| Some((name, self.value(name)?.span().into()));
+        Marks { whole: self.at, fields: self.of.names().filter_map(place).collect() }
     }
 
     pub fn value(&self, name: &str) -> Option<&'t Value<'t>> {
         self.table.get(name)
     }
 
+    /// A field that is there is read if it is listed as something that this reads.
+    pub fn read<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(Form, &'t Value<'t>) -> Option<Read<T>>,
+    ) -> Read<Option<T>> {
+        let (Some(field), Some(value)) = (self.of.field(name), self.value(name)) else {
+            return Ok(None);
+        };
+        let read = read(field.form, value);
+        debug_assert!(read.is_some(), "{} lists `{name}` as something else", self.of.what);
+        read.unwrap_or_else(|| Err(wrong_type(value, name, &field.form.accepted()))).map(Some)
+    }
+
     /// `value`, unless there is none.
     pub fn required<T>(&self, name: &str, value: Option<T>, form: &str) -> Read<T> {
+        debug_assert!(
+            self.of.field(name).is_some_and(|field| field.needed),
+            "{} lists `{name}` as one that may be left out",
+            self.of.what
+        );
         value.ok_or_else(|| {
-            let problem = format!("{} needs a field `{name}`", self.what);
+            let problem = format!("{} needs a field `{name}`", self.of.what);
             Flaw::new(Kind::Field, problem, form).at(self.at)
         })
     }
 
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
-        self.value(name).map(|value| text(value, name)).transpose()
+        self.read(name, |form, value| {
+            matches!(form, Form::Text | Form::Rate).then(|| text(value, name))
+        })
     }
 
     /// A text that must be there.
@@ -72,82 +87,115 @@ impl<'t> Fields<'t> {
     }
 
     pub fn flag(&self, name: &str) -> Read<Option<bool>> {
-        self.value(name)
-            .map(|value| match value.get_ref() {
-                DeValue::Boolean(flag) => Ok(*flag),
-                _ => Err(wrong_type(value, name, "true or false")),
-            })
-            .transpose()
+        self.read(name, |form, value| match (form, value.get_ref()) {
+            (Form::Flag, DeValue::Boolean(flag)) => Some(Ok(*flag)),
+            (Form::Flag, _) => Some(Err(wrong_type(value, name, "true or false"))),
+            _ => None,
+        })
     }
 
-    pub fn number(&self, name: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
-        self.value(name).map(|value| number(value, name, range)).transpose()
+    pub fn number(&self, name: &str) -> Read<Option<u64>> {
+        self.read(name, |form, value| match form {
+            Form::Number(low, high) => Some(number(value, name, low..=high)),
+            _ => None,
+        })
     }
 
     /// A number as the kernel's files take it, or the same in quotes.
     pub fn digits(&self, name: &str) -> Read<Option<String>> {
-        self.value(name)
-            .map(|value| match value.get_ref() {
-                DeValue::String(text) => Ok(text.as_ref().to_owned()),
-                _ => number(value, name, 0..=u64::MAX).map(|number| number.to_string()),
-            })
-            .transpose()
+        self.read(name, |form, value| match (form, value.get_ref()) {
+            (Form::Digits, DeValue::String(text)) => Some(Ok(text.as_ref().to_owned())),
+            (Form::Digits, _) => Some(number(value, name, 0..=u64::MAX).map(|n| n.to_string())),
+            _ => None,
+        })
     }
 
     pub fn nice(&self, name: &str) -> Read<Option<i8>> {
-        self.value(name).map(|value| nice(value, name)).transpose()
+        self.read(name, |form, value| matches!(form, Form::Nice).then(|| nice(value, name)))
     }
 
     pub fn float(&self, name: &str) -> Read<Option<f64>> {
-        self.value(name).map(|value| float(value, name)).transpose()
+        self.read(name, |form, value| matches!(form, Form::Float).then(|| float(value, name)))
     }
 
     pub fn time(&self, name: &str) -> Read<Option<u64>> {
-        self.value(name).map(|value| read_time(value, name)).transpose()
+        self.read(name, |form, value| matches!(form, Form::Time).then(|| read_time(value, name)))
     }
 
     pub fn cpus(&self, name: &str) -> Read<Option<CpuSet>> {
-        self.value(name).map(|value| cpus(value, name)).transpose()
+        self.read(name, |form, value| matches!(form, Form::Cpus).then(|| cpus(value, name)))
+    }
+
+    /// `each`, `all`, which is what it is if it is not given, or a set of CPUs.
+    pub fn each_or_cpus(&self, name: &str) -> Read<Cpus> {
+        let cpus = self.read(name, |form, value| {
+            let read = || match text(value, name)? {
+                "all" => Ok(Cpus::All),
+                "each" => Ok(Cpus::Each),
+                set => {
+                    let set = read_cpus(set, "\"each\", \"all\", or ");
+                    set.map(Cpus::Set).map_err(|flaw| flaw.at(value.span().into()))
+                }
+            };
+            matches!(form, Form::EachOrCpus).then(read)
+        })?;
+        Ok(cpus.unwrap_or(Cpus::All))
     }
 
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Read<Option<T>> {
-        self.value(name).map(|value| choice(value, name, choices)).transpose()
+        self.read(name, |form, value| match form {
+            Form::Choice(listed) => {
+                debug_assert_eq!(listed(), words(choices));
+                Some(choice(value, name, choices))
+            }
+            _ => None,
+        })
+    }
+
+    pub fn times(&self, name: &str) -> Read<Option<Vec<u64>>> {
+        self.list(name, Form::Times, read_time)
+    }
+
+    pub fn names(&self, name: &str) -> Read<Option<Vec<String>>> {
+        self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
+    }
+
+    fn list<T>(
+        &self,
+        name: &str,
+        of: Form,
+        read: impl Fn(&'t Value<'t>, &str) -> Read<T>,
+    ) -> Read<Option<Vec<T>>> {
+        let all = |value| array(value, name)?.map(|item| read(item, name)).collect();
+        self.read(name, |form, value| {
+            (std::mem::discriminant(&form) == std::mem::discriminant(&of)).then(|| all(value))
+        })
     }
 
     /// A table inside this one.
-    pub fn table(
-        &self,
-        name: &str,
-        what: &'static str,
-        known: &'static [&'static str],
-    ) -> Read<Option<Fields<'t>>> {
-        self.value(name)
-            .map(|value| match value.get_ref() {
-                DeValue::Table(table) => Fields::new(table, value.span().into(), what, known),
-                _ => Err(wrong_type(value, name, &format!("a table, {what}"))),
-            })
-            .transpose()
+    pub fn table(&self, name: &str) -> Read<Option<Fields<'t>>> {
+        self.read(name, |form, value| match (form, value.get_ref()) {
+            (Form::Table(of), DeValue::Table(table)) => {
+                Some(Fields::new(table, value.span().into(), of))
+            }
+            (Form::Table(_), _) => Some(Err(wrong_type(value, name, &form.accepted()))),
+            _ => None,
+        })
     }
 
     /// A list of tables inside this one; none if it is not there.
-    pub fn tables(
-        &self,
-        name: &str,
-        what: &'static str,
-        known: &'static [&'static str],
-    ) -> Read<Vec<Fields<'t>>> {
-        let Some(value) = self.value(name) else {
-            return Ok(Vec::new());
-        };
-        let form = format!("tables that begin with {what}");
-        let DeValue::Array(items) = value.get_ref() else {
-            return Err(wrong_type(value, name, &form));
-        };
-        let table = |item: &'t Value<'t>| match item.get_ref() {
-            DeValue::Table(table) => Fields::new(table, item.span().into(), what, known),
-            _ => Err(wrong_type(item, name, &form)),
-        };
-        items.iter().map(table).collect()
+    pub fn tables(&self, name: &str) -> Read<Vec<Fields<'t>>> {
+        let tables = self.read(name, |form, value| {
+            let Form::Tables(of) = form else { return None };
+            let wrong = |value| wrong_type(value, name, &form.accepted());
+            let DeValue::Array(items) = value.get_ref() else { return Some(Err(wrong(value))) };
+            let table = |item: &'t Value<'t>| match item.get_ref() {
+                DeValue::Table(table) => Fields::new(table, item.span().into(), of),
+                _ => Err(wrong(item)),
+            };
+            Some(items.iter().map(table).collect::<Read<Vec<_>>>())
+        })?;
+        Ok(tables.unwrap_or_default())
     }
 }
 

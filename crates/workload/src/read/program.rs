@@ -1,56 +1,22 @@
 //! Programs: lists of instructions, each a table with one verb and what belongs to it.
 
-use super::CLASSES;
-use super::fields::{
-    Fields, Read, Value, array, choice, cpus, float, nice, number, read_time, text, wrong_type,
-};
-use crate::bounds::{MAX_LOOP_DEPTH, MAX_TOKENS, MAX_VALUE_COUNT};
+use super::fields::{Fields, Read, Value, array, number, read_time, wrong_type};
+use super::language::{CLASSES, DISTRIBUTION, MODES, VERBS, WAITS};
+use super::table::Form;
+use crate::bounds::MAX_LOOP_DEPTH;
 use crate::build::Length;
 use crate::error::{Flaw, Kind};
 use crate::model::{Distribution, LockMode};
 use crate::step::{Step, What, Who};
-use crate::units::{accepted_names, quoted};
+use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, quoted};
 use std::time::Duration;
 use toml::de::DeValue;
-
-/// Each verb with the fields that may stand beside it.
-const VERBS: [(&str, &[&str]); 26] = [
-    ("user", &["user"]),
-    ("kernel", &["kernel"]),
-    ("irqoff", &["irqoff"]),
-    ("sleep", &["sleep"]),
-    ("every", &["every"]),
-    ("syscall", &["syscall"]),
-    ("forever", &["forever"]),
-    ("loop", &["loop", "do"]),
-    ("lock", &["lock", "mode"]),
-    ("unlock", &["unlock"]),
-    ("send", &["send", "n"]),
-    ("recv", &["recv", "n"]),
-    ("serve", &["serve"]),
-    ("post", &["post", "to", "after", "keep"]),
-    ("after", &["post", "to", "after", "keep"]),
-    ("fork", &["fork"]),
-    ("wait", &["wait"]),
-    ("exit", &["exit"]),
-    ("yield", &["yield"]),
-    ("move", &["move", "to"]),
-    ("affinity", &["affinity", "of"]),
-    ("nice", &["nice", "of"]),
-    ("class", &["class", "of"]),
-    ("begin", &["begin"]),
-    ("done", &["done"]),
-    // Only for the message that it stands in a loop.
-    ("do", &["loop", "do"]),
-];
-
-const MODES: [(&str, LockMode); 2] = [("read", LockMode::Read), ("write", LockMode::Write)];
 
 pub(super) fn read_mode(fields: &Fields<'_>) -> Read<Option<LockMode>> {
     fields.choice("mode", &MODES)
 }
 
-pub(super) fn read_steps(value: &Value<'_>, name: &str, depth: u64) -> Read<Vec<Step>> {
+fn read_steps(value: &Value<'_>, name: &str, depth: u64) -> Read<Vec<Step>> {
     // Deeper ones are refused with the right message later; this only bounds the recursion.
     if depth > MAX_LOOP_DEPTH + 2 {
         let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
@@ -66,10 +32,10 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
     };
     let at = value.span().into();
     let verbs: Vec<_> = VERBS.iter().filter(|(verb, _)| table.contains_key(*verb)).collect();
-    let &(verb, known) = match verbs.as_slice() {
+    let &(verb, of) = match verbs.as_slice() {
         [only] => *only,
         // `loop` and `do` belong together, and so do `post` and `after`.
-        [one, (_, also)] if one.1 == *also => *one,
+        [one, (_, also)] if std::ptr::eq(one.1.fields, also.fields) => *one,
         [] => {
             let names = VERBS.iter().map(|(verb, _)| *verb).filter(|verb| *verb != "do");
             let first = table.keys().min_by_key(|key| key.span().start);
@@ -87,133 +53,159 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
             return Err(Flaw::new(Kind::Field, problem, accepted).at(at));
         }
     };
-    let what = match verb {
-        "user" => "{ user = … }",
-        "lock" => "{ lock = …, mode = … }",
-        "loop" | "do" => "{ loop = N, do = […] }",
-        "post" => "{ post = …, to = … }",
-        "after" => "{ after = …, post = …, to = … }",
-        "move" => "{ move = …, to = … }",
-        _ => "the instruction",
-    };
-    let fields = Fields::new(table, at, what, known)?;
+    let fields = Fields::new(table, at, of)?;
     Ok(Step { what: read_verb(&fields, verb, depth)?, at })
 }
 
 fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<What> {
-    let argument = fields.required(verb, fields.value(verb), "")?;
-    let named = || -> Read<String> { Ok(text(argument, verb)?.to_owned()) };
-    let length = || read_length(argument, verb);
-    let body = |value, name| read_steps(value, name, depth + 1);
-    let tokens = || -> Read<u64> { Ok(fields.number("n", 1..=MAX_TOKENS)?.unwrap_or(1)) };
+    let length = || fields.required(verb, fields.length(verb)?, DURATION_FORM);
+    let body = |name, form| fields.required(name, fields.steps(name, depth + 1)?, form);
+    let tokens = || -> Read<u64> { Ok(fields.number("n")?.unwrap_or(1)) };
     let of = || -> Read<Who> { Ok(fields.text("of")?.map_or(Who::Myself, Who::from)) };
+    let bare = |what| fields.required(verb, fields.bare(verb)?, "true").map(|()| what);
     Ok(match verb {
         "user" => What::User(length()?),
         "kernel" => What::Kernel(length()?),
         "irqoff" => What::IrqOff(length()?),
         "sleep" => What::Sleep(length()?),
-        "every" => What::Every { period_ns: read_time(argument, verb)? },
-        "syscall" => What::Syscall(body(argument, "syscall")?),
-        "forever" => What::Loop { times: u64::MAX, body: body(argument, "forever")? },
-        "loop" | "do" => {
-            let times = fields.value("loop");
-            let times = fields.required("loop", times, "how many times, or use `forever`")?;
-            let steps = fields.required("do", fields.value("do"), "a list of instructions")?;
-            let times = number(times, "loop", 1..=i64::MAX as u64)?;
-            What::Loop { times, body: body(steps, "do")? }
+        "every" => {
+            let period_ns = fields.required(verb, fields.time(verb)?, DURATION_FORM)?;
+            What::Every { period_ns }
         }
-        "lock" => What::Lock { lock: named()?, mode: read_mode(fields)? },
-        "unlock" => What::Unlock { lock: named()? },
-        "send" => What::Send { channel: named()?, n: tokens()? },
-        "recv" => What::Recv { channel: named()?, n: tokens()? },
-        "serve" => What::Serve { channel: named()? },
+        "syscall" => What::Syscall(body(verb, "")?),
+        "forever" => What::Loop { times: u64::MAX, body: body(verb, "")? },
+        "loop" | "do" => {
+            let times = fields.number("loop")?;
+            let times = fields.required("loop", times, "how many times, or use `forever`")?;
+            What::Loop { times, body: body("do", "a list of instructions")? }
+        }
+        "lock" => What::Lock { lock: fields.name(verb)?, mode: read_mode(fields)? },
+        "unlock" => What::Unlock { lock: fields.name(verb)? },
+        "send" => What::Send { channel: fields.name(verb)?, n: tokens()? },
+        "recv" => What::Recv { channel: fields.name(verb)?, n: tokens()? },
+        "serve" => What::Serve { channel: fields.name(verb)? },
         "post" | "after" => What::Post {
-            after: fields.value("after").map(|delay| read_length(delay, "after")).transpose()?,
+            after: fields.length("after")?,
             job: fields.name("post")?,
             channel: fields.name("to")?,
             keep: fields.flag("keep")?.unwrap_or(false),
         },
-        "fork" => What::Fork { kind: named()? },
+        "fork" => What::Fork { kind: fields.name(verb)? },
         "wait" => {
-            choice(argument, verb, &[("children", ())])?;
+            fields.choice(verb, &WAITS)?;
             What::WaitChildren
         }
-        "move" => What::Move { who: Who::from(text(argument, verb)?), group: fields.name("to")? },
-        "affinity" => What::Affinity { who: of()?, cpus: cpus(argument, verb)? },
-        "nice" => What::Nice { who: of()?, nice: nice(argument, verb)? },
-        "class" => What::Class { who: of()?, class: choice(argument, verb, &CLASSES)? },
-        "exit" => bare(argument, verb, What::Exit)?,
-        "yield" => bare(argument, verb, What::Yield)?,
-        "begin" => bare(argument, verb, What::Begin)?,
-        _ => bare(argument, verb, What::Done)?,
+        "move" => What::Move { who: Who::from(&*fields.name(verb)?), group: fields.name("to")? },
+        "affinity" => {
+            let cpus = fields.required(verb, fields.cpus(verb)?, CPUS_FORM)?;
+            What::Affinity { who: of()?, cpus }
+        }
+        "nice" => {
+            let nice = fields.required(verb, fields.nice(verb)?, "")?;
+            What::Nice { who: of()?, nice }
+        }
+        "class" => {
+            let class = fields.required(verb, fields.choice(verb, &CLASSES)?, "")?;
+            What::Class { who: of()?, class }
+        }
+        "exit" => bare(What::Exit)?,
+        "yield" => bare(What::Yield)?,
+        "begin" => bare(What::Begin)?,
+        _ => bare(What::Done)?,
     })
 }
 
-/// An instruction that takes nothing: `{ yield = true }`.
-fn bare(argument: &Value<'_>, verb: &str, what: What) -> Read<What> {
-    match argument.get_ref() {
-        DeValue::Boolean(true) => Ok(what),
-        _ => Err(wrong_type(argument, verb, "true")),
+impl Fields<'_> {
+    /// A program, so deep in others.
+    pub fn steps(&self, name: &str, depth: u64) -> Read<Option<Vec<Step>>> {
+        self.read(name, |form, value| {
+            matches!(form, Form::Steps).then(|| read_steps(value, name, depth))
+        })
+    }
+
+    pub fn length(&self, name: &str) -> Read<Option<Length>> {
+        self.read(name, |form, value| {
+            matches!(form, Form::Length).then(|| read_length(value, name))
+        })
+    }
+
+    /// What takes nothing: `{ yield = true }`.
+    fn bare(&self, name: &str) -> Read<Option<()>> {
+        self.read(name, |form, value| match (form, value.get_ref()) {
+            (Form::True, DeValue::Boolean(true)) => Some(Ok(())),
+            (Form::True, _) => Some(Err(wrong_type(value, name, "true"))),
+            _ => None,
+        })
     }
 }
 
 /// A length of time: a text, or a table that names a distribution.
-pub(super) fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
+fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
     let DeValue::Table(table) = value.get_ref() else {
         return Ok(Length::Fixed(Duration::from_nanos(read_time(value, name)?)));
     };
-    let fields = Fields::new(
-        table,
-        value.span().into(),
-        "a length of time",
-        &["uniform", "exponential", "lognormal", "empirical"],
-    )?;
+    let fields = Fields::new(table, value.span().into(), &DISTRIBUTION)?;
     if table.len() != 1 {
         let problem = "not exactly one distribution";
         let accepted = "one of `uniform`, `exponential`, `lognormal`, `empirical`";
         return Err(Flaw::new(Kind::Field, problem, accepted).at(value.span().into()));
     }
-    if let Some(bounds) = fields.value("uniform") {
-        let bounds_ns: Vec<u64> =
-            array(bounds, "uniform")?.map(|v| read_time(v, "uniform")).collect::<Read<_>>()?;
-        let &[low_ns, high_ns] = bounds_ns.as_slice() else {
-            let problem = format!("uniform has {} values", bounds_ns.len());
-            let accepted = "the smallest and the largest, such as [\"1ms\", \"2ms\"]";
-            return Err(Flaw::new(Kind::Value, problem, accepted).at(bounds.span().into()));
-        };
-        return Ok(Distribution::Uniform { low_ns, high_ns }.into());
+    if let Some(bounds) = fields.bounds("uniform")? {
+        return Ok(bounds.into());
     }
     if let Some(mean_ns) = fields.time("exponential")? {
         return Ok(Distribution::Exponential { mean_ns }.into());
     }
-    if let Some(values) = fields.value("empirical") {
-        return read_empirical(values);
+    if let Some(counted) = fields.counted("empirical")? {
+        return Ok(counted.into());
     }
     let form = "{ median = \"1ms\", sigma = 0.5 }";
-    let fields = fields.table("lognormal", "lognormal", &["median", "sigma"])?;
+    let fields = fields.table("lognormal")?;
     let fields = fields.ok_or_else(|| wrong_type(value, name, form))?;
     let median_ns = fields.required("median", fields.time("median")?, form)?;
-    let sigma = fields.required("sigma", fields.value("sigma"), form)?;
-    let sigma = float(sigma, "sigma")?;
+    let sigma = fields.required("sigma", fields.float("sigma")?, form)?;
     Ok(Distribution::LogNormal { median_ns, sigma }.into())
 }
 
-/// `[["1ms", 3], ["9ms", 1]]`: each value and how often it occurs.
-fn read_empirical(values: &Value<'_>) -> Read<Length> {
-    let form = "pairs of value and count, such as [[\"1ms\", 3], [\"9ms\", 1]]";
-    let mut values_ns = Vec::new();
-    let mut cumulative: Vec<u64> = Vec::new();
-    for pair in array(values, "empirical")? {
-        let mut parts =
-            array(pair, "empirical").map_err(|_| wrong_type(pair, "empirical", form))?;
-        let (Some(value), Some(count), None) = (parts.next(), parts.next(), parts.next()) else {
-            let problem = "not a pair of value and count";
-            return Err(Flaw::new(Kind::Value, problem, form).at(pair.span().into()));
+impl Fields<'_> {
+    /// `["1ms", "2ms"]`.
+    fn bounds(&self, name: &str) -> Read<Option<Distribution>> {
+        let read = |value| -> Read<Distribution> {
+            let bounds_ns: Vec<u64> =
+                array(value, name)?.map(|v| read_time(v, name)).collect::<Read<_>>()?;
+            let &[low_ns, high_ns] = bounds_ns.as_slice() else {
+                let problem = format!("{name} has {} values", bounds_ns.len());
+                let accepted = "the smallest and the largest, such as [\"1ms\", \"2ms\"]";
+                return Err(Flaw::new(Kind::Value, problem, accepted).at(value.span().into()));
+            };
+            Ok(Distribution::Uniform { low_ns, high_ns })
         };
-        values_ns.push(read_time(value, "empirical")?);
-        let count = number(count, "the count", 1..=MAX_VALUE_COUNT)?;
-        let before = cumulative.last().copied().unwrap_or(0);
-        cumulative.push(before.saturating_add(count));
+        self.read(name, |form, value| matches!(form, Form::Bounds).then(|| read(value)))
     }
-    Ok(Distribution::Empirical { values_ns, cumulative }.into())
+
+    /// `[["1ms", 3], ["9ms", 1]]`: each value and how often it occurs.
+    fn counted(&self, name: &str) -> Read<Option<Distribution>> {
+        let form = "pairs of value and count, such as [[\"1ms\", 3], [\"9ms\", 1]]";
+        let read = |values, most| -> Read<Distribution> {
+            let mut values_ns = Vec::new();
+            let mut cumulative: Vec<u64> = Vec::new();
+            for pair in array(values, name)? {
+                let mut parts = array(pair, name).map_err(|_| wrong_type(pair, name, form))?;
+                let (Some(value), Some(count), None) = (parts.next(), parts.next(), parts.next())
+                else {
+                    let problem = "not a pair of value and count";
+                    return Err(Flaw::new(Kind::Value, problem, form).at(pair.span().into()));
+                };
+                values_ns.push(read_time(value, name)?);
+                let count = number(count, "the count", 1..=most)?;
+                let before = cumulative.last().copied().unwrap_or(0);
+                cumulative.push(before.saturating_add(count));
+            }
+            Ok(Distribution::Empirical { values_ns, cumulative })
+        };
+        self.read(name, |form, values| match form {
+            Form::Counted(most) => Some(read(values, most)),
+            _ => None,
+        })
+    }
 }

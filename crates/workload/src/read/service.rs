@@ -1,39 +1,25 @@
 //! `[[service]]`: the short way to say who answers requests and where these come from.
 
-use super::fields::{Fields, Read, read_cpus};
-use super::program::read_length;
-use crate::bounds::{MAX_KINDS, MAX_TASKS};
-use crate::build::{Builder, Cpus, Demand, Length, Service};
+use super::fields::{Fields, Read};
+use crate::bounds::MAX_KINDS;
+use crate::build::{Builder, Demand, Length, Service};
 use crate::error::{Flaw, Kind};
 use crate::model::Distribution;
 use crate::units::{RATE_FORM, parse_rate, quoted};
 use std::time::Duration;
 
-pub(super) const SERVICE: [&str; 11] = [
-    "name", "group", "threads", "cpus", "work", "kernel", "clients", "think", "rate", "every",
-    "shared",
-];
-
 /// Adds what a `[[service]]` stands for.
 pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder> {
     let marks = fields.marks();
     let form = "a length of time, such as \"3ms\" or { exponential = \"3ms\" }";
-    let work = fields.required("work", fields.value("work"), form)?;
-    let kernel = fields.value("kernel").map(|kernel| read_length(kernel, "kernel")).transpose()?;
-    let cpus = match fields.text("cpus")? {
-        None | Some("all") => Cpus::All,
-        Some("each") => Cpus::Each,
-        Some(text) => Cpus::Set(
-            read_cpus(text, "\"each\", \"all\", or ").map_err(|flaw| flaw.at(marks.of("cpus")))?,
-        ),
-    };
+    let work = fields.required("work", fields.length("work")?, form)?;
     let service = Service {
         name: fields.name("name")?,
         group: fields.text("group")?.unwrap_or("/").to_owned(),
-        threads: fields.number("threads", 1..=MAX_TASKS)?.unwrap_or(1) as u32,
-        cpus,
-        work: read_length(work, "work")?,
-        kernel,
+        threads: fields.number("threads")?.unwrap_or(1) as u32,
+        cpus: fields.each_or_cpus("cpus")?,
+        work,
+        kernel: fields.length("kernel")?,
         demand: read_demand(fields)?,
         shared: fields.flag("shared")?.unwrap_or(true),
         marks,
@@ -49,12 +35,12 @@ pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder>
 
 fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
     let (clients, rate, every) = (
-        fields.number("clients", 1..=MAX_TASKS)?,
-        fields.value("rate").map(|_| read_rate(fields)).transpose()?,
-        fields.value("every").map(|every| read_length(every, "every")).transpose()?,
+        fields.number("clients")?,
+        fields.text("rate")?.map(|text| read_rate(fields, text)).transpose()?,
+        fields.length("every")?,
     );
     let marks = fields.marks();
-    let think = fields.value("think").map(|think| read_length(think, "think")).transpose()?;
+    let think = fields.length("think")?;
     if think.is_some() && clients.is_none() {
         let problem = "`think` without `clients`: nobody waits for an answer";
         let accepted = "clients = 16, or leave out `think`";
@@ -76,8 +62,7 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
 }
 
 /// So many a second at random: exponential times between them.
-fn read_rate(fields: &Fields<'_>) -> Read<Length> {
-    let text = fields.text("rate")?.unwrap_or_default();
+fn read_rate(fields: &Fields<'_>, text: &str) -> Read<Length> {
     let Some(mean_ns) = parse_rate(text) else {
         let problem = format!("{} is not a rate", quoted(text));
         return Err(Flaw::new(Kind::Value, problem, RATE_FORM).at(fields.marks().of("rate")));

@@ -1,0 +1,321 @@
+//! The tables of the language and their fields, as docs/scenarios.md describes them.
+
+use super::table::Form::{
+    Bounds, Choice, Counted, Cpus, Digits, EachOrCpus, Flag, Float, Length, Names, Nice, Number,
+    Rate, Steps, Tables, Text, Time, Times, True,
+};
+use super::table::{Field, Form, Table, may, must, words};
+use crate::bounds::{MAX_CPUS, MAX_TASKS, MAX_TOKENS, MAX_VALUE_COUNT};
+use crate::model::{Class, LockKind, LockMode, Preempt, Signal};
+
+/// The largest whole number that a file can hold.
+const MOST: u64 = i64::MAX as u64;
+
+pub(super) const CLASSES: [(&str, Class); 4] =
+    [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
+pub(super) const PREEMPTS: [(&str, Preempt); 6] = [
+    ("none", Preempt::None),
+    ("voluntary", Preempt::Voluntary),
+    ("lazy", Preempt::Lazy),
+    ("full", Preempt::Full),
+    ("rt", Preempt::Rt),
+    ("rt-lazy", Preempt::RtLazy),
+];
+pub(super) const LOCK_KINDS: [(&str, LockKind); 5] = [
+    ("mutex", LockKind::Mutex),
+    ("rwsem", LockKind::Rwsem),
+    ("percpu-rwsem", LockKind::PercpuRwsem),
+    ("rwlock", LockKind::Rwlock),
+    ("spin", LockKind::Spin),
+];
+pub(super) const MODES: [(&str, LockMode); 2] =
+    [("read", LockMode::Read), ("write", LockMode::Write)];
+pub(super) const SIGNALS: [(&str, Signal); 3] =
+    [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
+/// Whether it is v1.
+pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
+pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
+
+const CLASS: Form = Choice(|| words(&CLASSES));
+const MODE: Field = may(
+    "mode",
+    Choice(|| words(&MODES)),
+    "Together with readers, or alone; not of mutex and spin.",
+);
+
+pub(crate) static SCENARIO: Table = Table {
+    what: "a scenario",
+    fields: &[
+        may("name", Text, "What it is called; else the name of the file without extension."),
+        may("shows", Text, "One sentence: what it shows."),
+        may("duration", Time, "Simulated time, up to one day; 10s if it is not given."),
+        may("machine", Form::Table(&MACHINE), "The machine it runs on."),
+        may("group", Tables(&GROUP), "Groups; the root is always there."),
+        may("lock", Tables(&LOCK), "Locks that programs take."),
+        may("channel", Tables(&CHANNEL), "Tokens passed between tasks."),
+        may("task", Tables(&TASK), "Kinds of task, and how many there are of each."),
+        may("job", Tables(&JOB), "Work that a token carries from who asks for it to who does it."),
+        may("source", Tables(&SOURCE), "Whatever puts tokens in channels, come what may."),
+        may("service", Tables(&SERVICE), "Threads that answer requests, and who sends these."),
+        may("at", Tables(&AT), "What is done from outside at a given time."),
+        may("expect", Tables(&EXPECT), "What a run must show."),
+    ],
+};
+
+pub(super) static MACHINE: Table = Table {
+    what: "[machine]",
+    fields: &[
+        may("cpus", Number(1, MAX_CPUS), "Number of CPUs; 1 if it is not given."),
+        may("llc", Number(0, MAX_CPUS), "CPUs that share a last-level cache; 0: all."),
+        may("hz", Number(1, 1000), "Ticks a second: 100, 250, 300 or 1000; 250 if not given."),
+        may("preempt", Choice(|| words(&PREEMPTS)), "Where the kernel lets itself be preempted."),
+        may("hrtick", Flag, "High-resolution tick at the end of a slice."),
+        may("timer_phase", Time, "Phase of every period timer, up to 1s."),
+        may("tick_skew", Flag, "Ticks of the CPUs spread over a tick instead of all at once."),
+        may("slice", Time, "Runtime a CPU takes from a group's pool at once, 1us to 10s; 5ms."),
+        may("base_slice", Time, "Base slice of EEVDF, 0.1ms to 100ms."),
+        may("nohz_full", Cpus, "CPUs without a tick while one task runs."),
+        may("costs", Flag, "The modelled cost of throttling and releasing takes time."),
+        may("ipi", Time, "From sending an interrupt until its handler runs, up to 1s; 2us."),
+        may("softirq", Tables(&SOFTIRQ), "Work of the timer threads of a real-time kernel."),
+    ],
+};
+
+pub(super) static SOFTIRQ: Table = Table {
+    what: "[[machine.softirq]]",
+    fields: &[
+        may("cpu", Number(0, MAX_CPUS - 1), "Its CPU; 0 if it is not given."),
+        must("every", Time, "From one to the next, from 1us."),
+        must("lock", Text, "The lock it takes."),
+        MODE,
+        must("hold", Time, "How long it holds the lock, at most `every`."),
+    ],
+};
+
+pub(super) static GROUP: Table = Table {
+    what: "[[group]]",
+    fields: &[
+        must("path", Text, "Where it is, from the root down; may contain ranges, {0..9}."),
+        may("max", Text, "Quota and period, us, as cpu.max takes them: 50000 100000, or max."),
+        may("burst", Digits, "What may be carried over, us, up to the quota."),
+        may("weight", Number(1, 10_000), "As cpu.weight; 100 if it is not given."),
+        may("shares", Number(2, 262_144), "In place of `weight`, as v1 writes it."),
+        may("hierarchy", Choice(|| words(&HIERARCHIES)), "Which rules its limit is checked by."),
+    ],
+};
+
+pub(super) static LOCK: Table = Table {
+    what: "[[lock]]",
+    fields: &[
+        must("name", Text, "By which programs call it."),
+        must("kind", Choice(|| words(&LOCK_KINDS)), "Who may hold it together, who is next."),
+    ],
+};
+
+pub(super) static CHANNEL: Table = Table {
+    what: "[[channel]]",
+    fields: &[
+        must("name", Text, "By which programs call it."),
+        may("capacity", Number(1, MOST), "A sender waits while there is no room."),
+    ],
+};
+
+pub(super) static TASK: Table = Table {
+    what: "[[task]]",
+    fields: &[
+        must("name", Text, "Name of the kind; may contain ranges, {0..9}."),
+        may("label", Text, "Name under which results tell of it, which several may have."),
+        may("count", Number(0, MAX_TASKS), "How many run from the start; 1 if it is not given."),
+        may("group", Text, "Path of the group they start in; may contain ranges, {0..9}."),
+        may("nice", Nice, "Their nice value; 0 if it is not given."),
+        may("class", CLASS, "Scheduling class; fair if it is not given."),
+        may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
+        may("start", Time, "When the first of them starts."),
+        may("stagger", Time, "How much later each further one starts."),
+        may("slice", Time, "Own slice request (EEVDF), 0.1ms to 100ms."),
+        may("program", Steps, "What they do; a task exits after the last instruction."),
+    ],
+};
+
+pub(super) static JOB: Table = Table {
+    what: "[[job]]",
+    fields: &[
+        must("name", Text, "By which programs and sources call it."),
+        may("program", Steps, "What is done by the task that takes the token."),
+    ],
+};
+
+pub(super) static SOURCE: Table = Table {
+    what: "[[source]]",
+    fields: &[
+        must("name", Text, "Its name."),
+        must("channel", Text, "Where its tokens go."),
+        may("every", Length, "From one arrival to the next, in the mean from 1us."),
+        may("at", Times, "In place of `every`: the times of all arrivals, ascending."),
+        may("start", Time, "The first arrival comes one `every` after this."),
+        may("count", Number(0, MOST), "Number of arrivals; no end if it is not given."),
+        may("jobs", Names, "Jobs that its tokens carry, in turn."),
+        may("lossy", Flag, "A token that comes while nobody waits for it is lost."),
+    ],
+};
+
+pub(super) static SERVICE: Table = Table {
+    what: "[[service]]",
+    fields: &[
+        must("name", Text, "Results tell of it under this name."),
+        may("group", Text, "Path of the group of its threads."),
+        may("threads", Number(1, MAX_TASKS), "How many there are; 1 if it is not given."),
+        may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
+        must("work", Length, "Work of a request in user mode."),
+        may("kernel", Length, "Work in a system call that a request needs beside."),
+        may("clients", Number(1, MAX_TASKS), "Closed loop: so many that wait for their answers."),
+        may("think", Length, "How long a client thinks."),
+        may("rate", Rate, "Open loop: so many requests in a time, at random."),
+        may("every", Length, "Open loop: from one request to the next."),
+        may("shared", Flag, "Who is idle takes the next request; true if it is not given."),
+    ],
+};
+
+pub(super) static AT: Table = Table {
+    what: "[[at]]",
+    fields: &[
+        must("time", Time, "When."),
+        may("repeat", Time, "And again after each such time, from 1us."),
+        may("until", Time, "But no longer at or after that time."),
+        may("group", Text, "The group that a limit or weight is written to."),
+        may("max", Text, "Quota and period, us, as cpu.max takes them."),
+        may("burst", Digits, "What may be carried over, us."),
+        may("weight", Number(1, 10_000), "As cpu.weight."),
+        may("task", Text, "The kind of task that something is done to."),
+        may("signal", Choice(|| words(&SIGNALS)), "Sent to every task of the kind."),
+        may("move", Text, "Path of the group to which every task of the kind is moved."),
+        may("affinity", Cpus, "CPUs that every task of the kind may use from then on."),
+        may("nice", Nice, "Nice value of every task of the kind."),
+        may("class", CLASS, "Class of every task of the kind."),
+        may("offline", Number(0, MAX_CPUS - 1), "A CPU that goes off line; not CPU 0."),
+        may("online", Number(0, MAX_CPUS - 1), "A CPU that comes back."),
+    ],
+};
+
+pub(super) static EXPECT: Table = Table {
+    what: "[[expect]]",
+    fields: &[
+        may("on", Text, "Kernels, as --kernel takes them; all if it is not given."),
+        must("metric", Text, "Path of a number in the result."),
+        may("per", Text, "Divided by this other number of the same run."),
+        may("over", Text, "Divided by the same on this kernel."),
+        may("min", Float, "It must be at least this."),
+        may("max", Float, "It must be at most this."),
+        may("is", Float, "It must be this."),
+        may("why", Text, "Why it must be so."),
+    ],
+};
+
+/// Each verb of an instruction with what may stand beside it. `do` is there only for the message
+/// that it stands in a loop.
+pub(crate) static VERBS: [(&str, &Table); 26] = [
+    ("user", &USER),
+    ("kernel", &KERNEL),
+    ("irqoff", &IRQOFF),
+    ("sleep", &SLEEP),
+    ("every", &EVERY),
+    ("syscall", &SYSCALL),
+    ("forever", &FOREVER),
+    ("loop", &LOOP),
+    ("lock", &TAKE),
+    ("unlock", &UNLOCK),
+    ("send", &SEND),
+    ("recv", &RECV),
+    ("serve", &SERVE),
+    ("post", &POST),
+    ("after", &AFTER),
+    ("fork", &FORK),
+    ("wait", &WAIT),
+    ("exit", &EXIT),
+    ("yield", &YIELD),
+    ("move", &MOVE),
+    ("affinity", &AFFINITY),
+    ("nice", &NICE),
+    ("class", &RECLASS),
+    ("begin", &BEGIN),
+    ("done", &DONE),
+    ("do", &LOOP),
+];
+
+const fn instruction(fields: &'static [Field]) -> Table {
+    Table { what: "the instruction", fields }
+}
+
+const OF: Field = may("of", Text, "Every task of this kind; itself if it is not given.");
+const TOKENS: Field = may("n", Number(1, MAX_TOKENS), "How many; 1 if it is not given.");
+
+static USER: Table =
+    Table { what: "{ user = … }", fields: &[must("user", Length, "Run in user mode.")] };
+static KERNEL: Table = instruction(&[must("kernel", Length, "Run in kernel mode.")]);
+static IRQOFF: Table = instruction(&[must("irqoff", Length, "Run with interrupts off.")]);
+static SLEEP: Table = instruction(&[must("sleep", Length, "Sleep for that long.")]);
+static EVERY: Table =
+    instruction(&[must("every", Time, "Sleep to the next multiple of this time, from 1us.")]);
+static SYSCALL: Table = instruction(&[must("syscall", Steps, "One stay in kernel mode.")]);
+static FOREVER: Table = instruction(&[must("forever", Steps, "Again and again.")]);
+static LOOP: Table = Table {
+    what: "{ loop = N, do = […] }",
+    fields: &[
+        must("loop", Number(1, MOST), "So many times what `do` says."),
+        must("do", Steps, "What is done each time."),
+    ],
+};
+static TAKE: Table = Table {
+    what: "{ lock = …, mode = … }",
+    fields: &[must("lock", Text, "Take this lock, waiting for it."), MODE],
+};
+static UNLOCK: Table = instruction(&[must("unlock", Text, "Release this lock.")]);
+static SEND: Table = instruction(&[must("send", Text, "Put tokens in this channel."), TOKENS]);
+static RECV: Table =
+    instruction(&[must("recv", Text, "Take tokens out of this channel, waiting."), TOKENS]);
+static SERVE: Table =
+    instruction(&[must("serve", Text, "Take a token out, and do the job that it carries.")]);
+static POST: Table = Table { what: "{ post = …, to = … }", fields: &POST_FIELDS };
+static AFTER: Table = Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS };
+static POST_FIELDS: [Field; 4] = [
+    must("post", Text, "Put a token in a channel that carries this job."),
+    must("to", Text, "The channel."),
+    may("after", Length, "It comes from outside after that time, and is another request."),
+    may("keep", Flag, "With `after`: it is of the request under way."),
+];
+static FORK: Table = instruction(&[must("fork", Text, "Start one new task of this kind.")]);
+static WAIT: Table =
+    instruction(&[must("wait", Choice(|| words(&WAITS)), "Wait until every child has exited.")]);
+static EXIT: Table = instruction(&[must("exit", True, "End here.")]);
+static YIELD: Table = instruction(&[must("yield", True, "Let others run.")]);
+static MOVE: Table = Table {
+    what: "{ move = …, to = … }",
+    fields: &[
+        must("move", Text, "Every task of this kind, or self."),
+        must("to", Text, "Path of the group to which it is moved."),
+    ],
+};
+static AFFINITY: Table = instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF]);
+static NICE: Table = instruction(&[must("nice", Nice, "The nice value from then on."), OF]);
+static RECLASS: Table = instruction(&[must("class", CLASS, "The class from then on."), OF]);
+static BEGIN: Table = instruction(&[must("begin", True, "A request starts here.")]);
+static DONE: Table =
+    instruction(&[must("done", True, "A request is complete, and its latency is recorded.")]);
+
+pub(crate) static DISTRIBUTION: Table = Table {
+    what: "a length of time",
+    fields: &[
+        may("uniform", Bounds, "Every length from the first to the second equally likely."),
+        may("exponential", Time, "Lengths without memory, with this mean."),
+        may("lognormal", Form::Table(&LOGNORMAL), "e to the power of a normal number."),
+        may("empirical", Counted(MAX_VALUE_COUNT), "Each length as often as its count says."),
+    ],
+};
+
+pub(super) static LOGNORMAL: Table = Table {
+    what: "lognormal",
+    fields: &[
+        must("median", Time, "Half of all lengths are shorter."),
+        must("sigma", Float, "Standard deviation of the logarithm, 0 to 10."),
+    ],
+};
