@@ -149,6 +149,7 @@ impl<'a> Simulation<'a> {
 
     /// Lets the next event happen if it is due by then. False if none is. That no more is to come
     /// after it is noted.
+    #[expect(clippy::inline_always, reason = "it is the body of the loop that a run is")]
     #[inline(always)]
     fn next(&mut self, until_ns: u64) -> bool {
         let machine = &mut self.machine;
