@@ -136,44 +136,55 @@ fn sizes_that_promise_too_much() {
     }
 }
 
+/// The number that stands there, eight bytes.
+fn number(file: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(file[at..at + 8].try_into().unwrap())
+}
+
+/// A record of this kind.
+fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = u16::try_from(8 + body.len()).unwrap();
+    [&kind.to_le_bytes()[..], &[0, 0], &size.to_le_bytes(), body].concat()
+}
+
+/// A recording with this before its first record.
+fn with_records(records: &[u8]) -> Vec<u8> {
+    let (start, size) = (number(WEB, 40) as usize, number(WEB, 48) as usize);
+    let mut file = [&WEB[..start], records, &WEB[start..]].concat();
+    let longer = |file: &mut [u8], at: usize| {
+        let longer = number(file, at) + records.len() as u64;
+        file[at..at + 8].copy_from_slice(&longer.to_le_bytes());
+    };
+    longer(&mut file, 48);
+    // The table of the sections behind the data.
+    let sections: u32 = WEB[72..104].iter().map(|byte| byte.count_ones()).sum();
+    for section in 0..sections as usize {
+        longer(&mut file, start + size + records.len() + 16 * section);
+    }
+    file
+}
+
 /// A recording that tells first of a control group with that path.
 fn with_group(path: &str) -> Vec<u8> {
     const COMM: u32 = 3;
     const CGROUP: u32 = 19;
     // Thread, time, id, stream, CPU and identifier: eight bytes of each at the end of a record.
     const AT_THE_END: u64 = 0x2 | 0x4 | 0x40 | 0x200 | 0x80 | 0x1_0000;
-    let number = |at: usize| u64::from_le_bytes(WEB[at..at + 8].try_into().unwrap());
-    let (attributes, start, size) = (number(24) as usize, number(40) as usize, number(48) as usize);
-    let end_bytes = 8 * (number(attributes + 24) & AT_THE_END).count_ones() as usize;
-    let mut records = &WEB[start..start + size];
+    let sample_type = number(WEB, number(WEB, 24) as usize + 24);
+    let end_bytes = 8 * (sample_type & AT_THE_END).count_ones() as usize;
+    let mut records = &WEB[number(WEB, 40) as usize..];
     let comm = loop {
-        let length = usize::from(u16::from_le_bytes([records[6], records[7]]));
-        if records[..4] == COMM.to_le_bytes() {
-            break &records[..length];
+        let (first, rest) =
+            records.split_at(usize::from(records[6]) | usize::from(records[7]) << 8);
+        if first[..4] == COMM.to_le_bytes() {
+            break first;
         }
-        records = &records[length..];
+        records = rest;
     };
-    let mut body = 41_u64.to_le_bytes().to_vec();
-    body.extend(path.as_bytes());
+    let mut body = [&41_u64.to_le_bytes()[..], path.as_bytes()].concat();
     body.resize((body.len() + 1).next_multiple_of(8), 0);
     body.extend(&comm[comm.len() - end_bytes..]);
-    let mut record = u64::from(CGROUP).to_le_bytes().to_vec();
-    record[6..].copy_from_slice(&u16::try_from(8 + body.len()).unwrap().to_le_bytes());
-    record.extend(body);
-
-    let mut file = WEB[..start].to_vec();
-    file.extend(&record);
-    file.extend(&WEB[start..]);
-    let longer = |file: &mut [u8], at: usize| {
-        let before = u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
-        file[at..at + 8].copy_from_slice(&(before + record.len() as u64).to_le_bytes());
-    };
-    longer(&mut file, 48);
-    let sections: u32 = WEB[72..104].iter().map(|byte| byte.count_ones()).sum();
-    for section in 0..sections as usize {
-        longer(&mut file, start + size + record.len() + 16 * section);
-    }
-    file
+    with_records(&record(CGROUP, &body))
 }
 
 #[test]
@@ -186,4 +197,20 @@ fn a_group_thousands_deep() {
         assert!(text.contains(&format!("{parts} groups deep")), "{text}");
         assert!(text.contains("at most 4096 bytes and 64 groups are possible"), "{text}");
     }
+}
+
+/// A few kilobytes that unpack to a million records each: what is bounded is all of them together.
+#[test]
+fn many_small_records_in_a_few_compressed_ones() {
+    const MMAP: u32 = 1;
+    const COMPRESSED: u32 = 81;
+    let unpacked = record(MMAP, &[]).repeat(1 << 20);
+    let mut packed = vec![0; 1 << 15];
+    let size = zstd_safe::compress(&mut packed[..], &unpacked, 1).unwrap();
+    let file = with_records(&record(COMPRESSED, &packed[..size]).repeat(3));
+    assert!(file.len() < WEB.len() + (1 << 15));
+    let (error, text) = refuse("packed", &file);
+    assert!(matches!(error, Error::Malformed { .. }), "{text}");
+    assert!(text.contains("it unpacks to more than 400 MiB without a mark"), "{text}");
+    assert!(text.contains("perf script -i FILE"), "{text}");
 }
