@@ -102,12 +102,14 @@ pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Resul
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
-    let data = guard.head()?;
-    guard.records(data)
+    let (data, sections_bytes) = guard.head()?;
+    // As they are, and as what is read out of them.
+    guard.records(data, 2 * sections_bytes)
 }
 
 impl<F: BufRead + Seek> Guard<'_, F> {
-    fn head(&mut self) -> Result<Section, Error> {
+    /// Where the data are, and the size of all further sections.
+    fn head(&mut self) -> Result<(Section, u64), Error> {
         let head =
             self.take(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
         if head.starts_with(MAGIC_BIG) {
@@ -156,12 +158,11 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 }
             }
         }
-        self.features(data, number(72))?;
-        Ok(data)
+        Ok((data, self.features(data, number(72))?))
     }
 
-    /// The table of further sections follows the data.
-    fn features(&mut self, data: Section, first_word: u64) -> Result<(), Error> {
+    /// The table of further sections follows the data; returns the size of all.
+    fn features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
         let words = self.take(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
         for (bit, what) in [
@@ -206,7 +207,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             }
             at += 16;
         }
-        Ok(())
+        Ok(total)
     }
 
     /// Counts in the section must fit its size.
@@ -240,8 +241,9 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         })
     }
 
-    /// Every record must lie within the data and be of a kind that is safe to read.
-    fn records(&mut self, data: Section) -> Result<u64, Error> {
+    /// Every record must lie within the data and be of a kind that is safe to read. Returns how much
+    /// is held at a time, with what is held in any case.
+    fn records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
         let mut at = data.offset;
@@ -281,7 +283,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 _ => self.skip(size - 8)?,
             }
             round_bytes += held;
-            held_bytes = held_bytes.max(before_bytes + round_bytes);
+            held_bytes = held_bytes.max(always_bytes + before_bytes + round_bytes);
             if held_bytes > most_bytes {
                 let what = format!(
                     "it unpacks to more than {} MiB without a mark up to where it is in order; \

@@ -15,7 +15,7 @@ const KEPT_MAX_BYTES: u64 = 420 << 20;
 /// What a replay may take, bytes.
 const REPLAY_MAX_BYTES: u64 = 430 << 20;
 /// What a replay takes at most for one of each, bytes, as measured on the worst texts that are
-/// known (`tests/behaviour/memory.rs`).
+/// known (`crates/cpumax/tests/memory.rs`).
 const THREAD_BYTES: u64 = 6000;
 const STEP_BYTES: u64 = 24;
 const WAIT_BYTES: u64 = 260;
