@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers \
+.PHONY: help guest install kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers \
 	recordings proof deps
 
 help: ## List what can be made
@@ -71,6 +71,9 @@ FETCH ?=
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible
 	@timeout 600 $(CARGO) run --quiet -p cpumax -- lab fetch $(FETCH) $(TEST_KERNELS) \
 		|| echo "NOT TESTED on real kernels: not all of $(TEST_KERNELS) are here, and they cannot be fetched" >&2
+
+test-kernels:
+	@echo $(TEST_KERNELS)
 
 test: guest kernels ## Run every test of the workspace, on real kernels too where they can be had
 	$(CARGO) test --workspace $(LEFT_OUT)
