@@ -29,8 +29,26 @@ pub(crate) struct PredictedRow {
     pub doubtful: bool,
 }
 
-/// Latencies are of `unit`.
-pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -> String {
+/// How a number and its range stand in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    /// In brackets behind it: `49.7 (42..57)`.
+    Beside,
+    /// On a line of their own below it.
+    Below,
+}
+
+/// The table in no more columns than that, where numbers allow it, and where ranges stand in it:
+/// below their numbers if there is no room beside them. Latencies are of `unit`.
+pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: u16) -> (String, Ranges) {
+    let beside = table(rows, unit, Ranges::Beside, None);
+    if beside.lines().all(|line| line.chars().count() <= usize::from(width)) {
+        return (beside, Ranges::Beside);
+    }
+    (table(rows, unit, Ranges::Below, Some(width)), Ranges::Below)
+}
+
+fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) -> String {
     let first_kernel = rows.iter().map(|row| &row.kernel).find(|kernel| !kernel.is_empty());
     let one_kernel =
         rows.iter().all(|row| row.kernel.is_empty() || Some(&row.kernel) == first_kernel);
@@ -51,9 +69,9 @@ pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -
     if takes {
         header.push("work takes,\ns");
     }
-    let mut table = new_table(&header, labels, usize::from(by_thread), width);
-    // Where it is too wide, a range stands below its number.
-    for column in table.column_iter_mut().skip(labels) {
+    let mut table = new_table(&header, labels, 0, width);
+    // Names are broken into lines where there is no room for them, numbers are not.
+    for column in table.column_iter_mut().take(labels) {
         column.remove_constraint();
     }
     let mut previous: Option<&PredictedRow> = None;
@@ -69,7 +87,8 @@ pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -
         numbers.extend(row.latency_ms);
         numbers.extend(rates.then_some(row.requests_per_second));
         numbers.extend(takes.then_some(row.takes_s));
-        cells.extend(numbers.into_iter().map(|number| cell(number, ranged)));
+        let number = |number| cell(number, |number| ranged(number, ranges));
+        cells.extend(numbers.into_iter().map(number));
         if row.doubtful {
             cells[0].push('?');
         }
@@ -80,10 +99,14 @@ pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: Option<u16>) -
 }
 
 /// `49.7 (42..57)`; a number alone where its range is no wider than it is exact.
-fn ranged(number: Ranged) -> String {
+fn ranged(number: Ranged, ranges: Ranges) -> String {
     let value = digits(number.value, 3);
     let (low, high) = (digits(number.low, 2), digits(number.high, 2));
-    if low == high { value } else { format!("{value} ({low}..{high})") }
+    match ranges {
+        _ if low == high => value,
+        Ranges::Beside => format!("{value} ({low}..{high})"),
+        Ranges::Below => format!("{value}\n{low}..{high}"),
+    }
 }
 
 /// So many significant digits, no more than two behind the point: `0.45`, `9.2`, `11000`.
@@ -133,7 +156,9 @@ mod tests {
             ..PredictedRow::default()
         };
         let doubtful = PredictedRow { doubtful: true, ..row("25/50+b25") };
-        let text = predicted(&[recorded, row("50/100"), doubtful], "requests", None);
+        let text = predicted(&[recorded, row("50/100"), doubtful], "requests", 120);
+        let (text, ranges) = text;
+        assert_eq!(ranges, Ranges::Beside);
         assert!(text.contains("0.45 (0.40..0.54)"), "{text}");
         assert!(text.contains("49.7 (41..58)") && text.contains("1070 (70..1100)"), "{text}");
         assert!(text.contains("272 (230..300)") && text.contains("97.6 (96..99)"), "{text}");
@@ -142,13 +167,39 @@ mod tests {
     }
 
     #[test]
+    fn ranges_stand_below_their_numbers_where_there_is_no_room_beside() {
+        let recorded = PredictedRow {
+            limit: "recorded".to_owned(),
+            cpus: Some(known(1.0)),
+            latency_ms: [Some(known(0.951)), Some(known(8.1))],
+            requests_per_second: Some(known(620.0)),
+            ..PredictedRow::default()
+        };
+        let other = PredictedRow { kernel: "6.1".to_owned(), ..row("50/100") };
+        let (text, ranges) = predicted(&[recorded, other, row("50/100")], "requests", 80);
+        let expected = "\
+limit     kernel        CPUs   throttled  requests            answered
+(ms)                          periods, %   p50, ms   p99, ms  a second
+----------------------------------------------------------------------
+recorded                1.00           -      0.95      8.10       620
+50/100    6.1           0.45        97.6      49.7      1070       272
+                  0.40..0.54      96..99    41..58  70..1100  230..300
+          6.18          0.45        97.6      49.7      1070       272
+                  0.40..0.54      96..99    41..58  70..1100  230..300
+";
+        assert_eq!((text.as_str(), ranges), (expected, Ranges::Below));
+    }
+
+    #[test]
     fn a_narrow_table_stays_within_its_width() {
-        let mut other = row("50/100+20");
+        let mut other = row("50/100+20 in 200/100 (no cpu.max.burst)");
         other.kernel = "6.1".to_owned();
-        other.takes_s = Some(known(3.0));
+        other.requests_per_second = None;
+        other.takes_s = Some(Ranged { value: 3.0, low: 2.5, high: 12.5 });
         let thread = Some("a-thread-with-a-long-name".to_owned());
         let below = PredictedRow { thread, ..other.clone() };
-        let text = predicted(&[row("50/100+20"), other, below], "bursts", Some(80));
+        let (text, _) = predicted(&[other, below], "bursts", 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\n2.5..12") || text.contains(" 2.5..12"), "{text}");
     }
 }

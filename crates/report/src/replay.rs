@@ -1,8 +1,9 @@
 //! What limits would do to a recorded service: the what-if table, what it is of, and how far it
 //! can be relied on.
 
+use crate::escape;
 use crate::page::Page;
-use crate::predicted::{PredictedRow, Ranged, predicted};
+use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
 use crate::recording::described;
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
@@ -20,11 +21,18 @@ Clients ask these threads, and what for is not in the recording: a burst is what
 from one wait to the next, not a request. Record messages of sockets or system calls \
 (docs/recordings.md) to be told of requests.";
 
-const LEGEND: &str = "\
-limit: quota/period, +burst, in ms; w: weight; in: what the group above has;
-CPUs: kept busy by the limited threads while their load was there; in brackets
-how far each number may be off: nobody knows when a period begins, and the same
-work costs more or less on another day.";
+/// What the columns and the numbers are.
+fn legend(ranges: Ranges) -> String {
+    let place = match ranges {
+        Ranges::Beside => "in brackets",
+        Ranges::Below => "below each number",
+    };
+    format!(
+        "limit: quota/period, +burst, in ms; w: weight; in: what the group above has; CPUs: kept \
+         busy by the limited threads while their load was there; {place} how far it may be off: \
+         nobody knows when a period begins, and the same work costs more or less on another day."
+    )
+}
 
 /// The runs of a replay; `name` is what the recording is called, and with `threads` kinds of thread
 /// have rows of their own.
@@ -43,17 +51,16 @@ pub fn replayed(
     }
     let of_all = cpus(summary.runtime_ns as f64 / summary.span_ns.max(1) as f64);
     let window = replay.window();
-    let _ = writeln!(
-        out,
-        "{}\nLimited: {} ({} threads, which used {} CPUs from {} to {}; all threads used \
-         {of_all})\n",
-        described(name, summary, page),
-        replay.path(),
+    let limited = format!(
+        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {of_all})",
+        escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),
         duration(window.from_ns),
         duration(window.until_ns),
     );
+    let (described, limited) = (described(name, summary, page), page.wrapped(&limited));
+    let _ = writeln!(out, "{described}\n{limited}\n");
     let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
     understood.dedup();
     if !understood.is_empty() {
@@ -68,7 +75,8 @@ pub fn replayed(
         Unit::Requests => "requests",
         Unit::Bursts => "bursts",
     };
-    let _ = writeln!(out, "{}", predicted(&table, unit, page.width()));
+    let (table, ranges) = predicted(&table, unit, page.text_width());
+    let _ = writeln!(out, "{table}");
     if replay.is_unheard() {
         let _ = writeln!(out, "{}", page.wrapped(UNHEARD));
     }
@@ -81,7 +89,7 @@ pub fn replayed(
     for (limit, kernel, why) in &replay.not_tried(kernels) {
         let _ = writeln!(out, "{} is not tried on {}: {why}", limit.label, kernel.version);
     }
-    let _ = writeln!(out, "{}", styled(DIM, LEGEND));
+    let _ = writeln!(out, "{}", styled(DIM, page.wrapped(&legend(ranges))));
     out
 }
 
