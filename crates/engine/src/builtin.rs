@@ -2,6 +2,13 @@
 //! it is built.
 
 /// A scenario file that is part of the program.
+///
+/// ```
+/// use cpumax_engine::builtin;
+///
+/// assert!(builtin::find("burst").unwrap().text.contains("burst = "));
+/// assert_eq!(builtin::nearest("brust"), Some("burst"));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltIn {
     /// Stem of the file's name, by which `cpumax run` finds it.

@@ -21,6 +21,25 @@ pub struct Done {
 }
 
 /// What came of one expectation.
+///
+/// ```
+/// use cpumax_engine::expect::{Done, check};
+/// use cpumax_engine::{Model, Study, kernel, scenario, world};
+///
+/// let study = Study::new(scenario::load("lock-holder")?).on(kernel::parse_kernels("6.18")?);
+/// let jobs = study.jobs();
+/// let reports = world::all(&Model::default(), &jobs, &())?;
+/// let done = jobs.iter().zip(reports).map(|(job, report)| Done {
+///     kernel: job.kernel.kernel,
+///     seed: job.seed,
+///     outcome: report.outcome,
+/// });
+/// let done: Vec<Done> = done.collect();
+/// let verdicts = check(study.workload(), &[done[0].kernel], &done)?;
+/// assert!(verdicts.iter().any(|verdict| verdict.applies()));
+/// assert!(verdicts.iter().all(|verdict| verdict.passed()));
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Verdict<'a> {
     expectation: &'a Expectation,

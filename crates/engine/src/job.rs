@@ -13,6 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A kernel as it was asked for.
+///
+/// ```
+/// let kernels = cpumax_engine::kernels::modelled("6.12..6.14,pull")?;
+/// let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+/// assert_eq!(names, ["6.12", "6.13", "6.14", "pull"]);
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct NamedKernel {
     /// As it is called in tables, e.g. `6.12-rt`.
@@ -28,6 +35,17 @@ impl From<Kernel> for NamedKernel {
 }
 
 /// One run to be done.
+///
+/// ```
+/// use cpumax_engine::{Model, Study, scenario, world};
+///
+/// let jobs = Study::new(scenario::load("nested")?).with_seeds(1..=2).jobs();
+/// assert!(jobs[1].name().ends_with("with seed 2"));
+/// let reports = world::all(&Model::default(), &jobs, &())?;
+/// assert_eq!(reports[1].outcome.seed, 2);
+/// assert!(reports[1].not_measured.is_empty(), "the model measures everything");
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Job {
     /// What runs.
@@ -106,6 +124,18 @@ impl WhatIf {
 }
 
 /// A workload that differs from another in what nobody knows: made only while it runs.
+///
+/// ```
+/// use cpumax_engine::{Study, Variant, scenario};
+///
+/// let slower = |workload: cpumax_engine::workload::Workload| {
+///     workload.scale_work(cpumax_engine::workload::Tasks::All, 1.1)
+/// };
+/// let variants = vec![Variant::phase(0), Variant::new("a tenth slower", slower)];
+/// let study = Study::new(scenario::load("nested")?).with_variants(variants);
+/// assert_eq!(study.jobs().len(), 2);
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Variant {
     name: String,

@@ -1,5 +1,80 @@
 //! What a CPU limit does to a service, on which kernel, as a library: the command `cpumax` is thin
 //! over it.
+//!
+//! A **study** is one workload under limits, on kernels, with seeds, and yields a table with a row
+//! for each: what was run, and the [`Report`] of what came of it. The workload is read from a
+//! scenario, built in Rust, or one of those that come along ([`scenario::load`]). It runs in a
+//! [`World`]: in the [`Model`] of every kernel, on real kernels in virtual machines ([`Machines`])
+//! or on [`ThisHost`]. Limits are said as people say them ([`Try`]): as the kernel's files take
+//! them, or as Kubernetes, systemd and docker do.
+//!
+//! ```
+//! use cpumax_engine::{Model, Study, Try, kernels, workload};
+//! use std::ops::ControlFlow;
+//!
+//! let text = r#"
+//!     duration = "5s"
+//!     machine = { cpus = 2 }
+//!     [[group]]
+//!     path = "/web"
+//!     [[service]]
+//!     name = "web"
+//!     group = "/web"
+//!     threads = 4
+//!     work = { exponential = "3ms" }
+//!     rate = "200/s"
+//! "#;
+//! let study = Study::new(workload::parse(text, "web.toml")?)
+//!     .under(&[Try::parse("/web:700m")?, Try::parse("/web:2")?])?
+//!     .on(kernels::modelled("6.12,7.3")?);
+//! println!("{:<10} {:<8} {:>9} {:>9}", "limit", "kernel", "throttled", "p99, ms");
+//! let mut throttled = Vec::new();
+//! study.run(&Model::default(), &(), &mut |row| {
+//!     let limit = row.limit.map_or("none".to_owned(), |limit| limit.label);
+//!     match row.report {
+//!         Ok(report) => {
+//!             let group = &report.outcome.groups["/web"];
+//!             let p99_ms = group.latency_ns.p99 as f64 / 1e6;
+//!             println!(
+//!                 "{limit:<10} {:<8} {:>9} {p99_ms:>9.1}",
+//!                 row.kernel.name, group.nr_throttled
+//!             );
+//!             throttled.push(group.nr_throttled);
+//!         }
+//!         Err(error) => println!("{limit:<10} {:<8} {error}", row.kernel.name),
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert!(throttled[0] > throttled[2], "0.7 CPUs are less than two: {throttled:?}");
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
+//!
+//! A **replay** asks the same of a recording of a real service: what would have become of it under
+//! limits that it did not have. Each number is a prediction with a range, in which it lies as far
+//! as anybody can know.
+//!
+//! ```
+//! use cpumax_engine::recording::{Options, Recording};
+//! use cpumax_engine::{Replay, Request, Running, Try, kernel::Kernel};
+//!
+//! let path = "../../recordings/bursts.perf.data";
+//! let recording = Recording::read(path.as_ref(), Options::default())?;
+//! let request = Request { limits: vec![Try::parse("20000 100000")?], ..Request::default() };
+//! let replay = Replay::new("bursts.perf.data", &recording, &request)?;
+//! let runs = replay.runs(&[Kernel::newest()], 1, &Running::default(), &())?;
+//! for run in &runs {
+//!     if let Some(cpus) = run.prediction.cpus {
+//!         println!("{}: {} CPUs ({} to {})", run.limit.label, cpus.value, cpus.low, cpus.high);
+//!     }
+//! }
+//! assert_eq!(runs.len(), 2, "without a limit, and with this one");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A single run that is stopped anywhere and looked at is a [`Simulation`]. What scenarios expect
+//! of their runs is checked by a [`suite`], and what the rules of kernels give and cost is
+//! weighed by [`weigh`]. The parts that all this speaks of are those of the crates below:
+//! [`workload`], [`limit`], [`recording`], [`machine`] and [`outcome`].
 
 pub mod builtin;
 mod change;
@@ -20,7 +95,7 @@ mod what_if;
 pub mod world;
 
 pub use change::{apply, lacks};
-pub use cpumax_machine::kernel;
+pub use cpumax_machine::{Simulation, kernel};
 pub use error::{Error, OtherError, no_groups};
 pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
@@ -28,3 +103,7 @@ pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};
 pub use what_if::{Try, ladder};
 pub use world::{Machines, Model, Running, ThisHost, World};
+pub use {
+    cpumax_limit as limit, cpumax_machine as machine, cpumax_outcome as outcome,
+    cpumax_recording as recording, cpumax_workload as workload,
+};

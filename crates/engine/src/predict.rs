@@ -1,8 +1,8 @@
 //! What is told of a service under a limit: numbers that each carry how far they may be off.
 //!
-//! A run of the model gives one [`Sample`]. Nobody knows where in a period the load begins, how a
+//! A run of the model gives one sample. Nobody knows where in a period the load begins, how a
 //! scheduler decides where two choices are as good, and what the same work costs on another day. So
-//! each question is put to several runs ([`Doubts`]), and the answer is the median of those in
+//! each question is put to several runs, and the answer is the median of those in
 //! which the work costs what is most likely, between the lowest and the highest of all.
 
 mod doubt;

@@ -129,6 +129,19 @@ impl Reading {
 }
 
 /// A recording made ready.
+///
+/// ```
+/// use cpumax_engine::recording::{Options, Recording};
+/// use cpumax_engine::{Replay, Request, Try};
+///
+/// let path = "../../recordings/bursts.perf.data";
+/// let recording = Recording::read(path.as_ref(), Options::default())?;
+/// let replay = Replay::new("bursts.perf.data", &recording, &Request::default())?;
+/// assert!(replay.mean_cpus() > 0.0 && !replay.limits().is_empty(), "there is a ladder to try");
+/// let scenario = replay.as_scenario(Some(&Try::parse("500m")?))?;
+/// assert_eq!(scenario.group(replay.path()).map(|group| group > 0), Some(true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Replay {
     summary: Summary,

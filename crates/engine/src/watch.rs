@@ -7,6 +7,26 @@ use cpumax_outcome::trace::TraceSink;
 pub use cpumax_lab::Step;
 
 /// What is told while runs go on, and asked. All of it may be left out.
+///
+/// ```
+/// use cpumax_engine::{Error, Model, Study, Watch, scenario, world};
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// #[derive(Default)]
+/// struct UntilAsked(AtomicBool);
+/// impl Watch for UntilAsked {
+///     fn stopped(&self) -> bool {
+///         self.0.load(Ordering::Relaxed)
+///     }
+/// }
+///
+/// let jobs = Study::new(scenario::load("nested")?).jobs();
+/// let watch = UntilAsked::default();
+/// watch.0.store(true, Ordering::Relaxed);
+/// let ended = world::all(&Model::default(), &jobs, &watch);
+/// assert!(matches!(ended, Err(Error::Interrupted)));
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Watch: Sync {
     /// Asked now and then: whether to stop.
     fn stopped(&self) -> bool {

@@ -8,6 +8,18 @@ use cpumax_workload::GroupIx;
 use cpumax_workload::bounds::MAX_DURATION_NS;
 
 /// A limit to try.
+///
+/// ```
+/// use cpumax_engine::{Try, kernel};
+///
+/// let limit = Try::parse("/web:500m,cpu.max.burst=10000")?;
+/// assert_eq!(limit.label, "50/100+10");
+/// assert_eq!(limit.group.as_deref(), Some("/web"));
+/// let old = kernel::parse_kernels("5.4")?[0];
+/// assert_eq!(limit.lacks(old)?[0].file, "cpu.max.burst");
+/// assert!(Try::parse("2000m 100ms").is_err());
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Try {
     /// As the table shows it: `50/100+20`, quota, period and burst in ms.

@@ -10,6 +10,15 @@ use cpumax_machine::kernel::{Kernel, Version};
 use std::fs;
 
 /// This machine.
+///
+/// ```no_run
+/// use cpumax_engine::{Study, ThisHost, scenario, world};
+///
+/// let jobs = Study::new(scenario::load("nested")?).on([ThisHost::kernel()?]).jobs();
+/// let reports = world::all(&ThisHost::open()?, &jobs, &())?;
+/// println!("{}", reports[0].outcome.groups["/parent"].nr_throttled);
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct ThisHost {
     host: Host,

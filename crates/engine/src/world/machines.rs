@@ -7,7 +7,18 @@ use crate::watch::{Step, Trace, Watch};
 use cpumax_lab::{Lab, Mode};
 use cpumax_workload::{Workload, print};
 
-/// Virtual machines of this host.
+/// Virtual machines of this host, on kernels that have been fetched.
+///
+/// ```no_run
+/// use cpumax_engine::{Machines, Study, kernels, scenario, world};
+///
+/// let kernels = kernels::fetched("6.12..")?.kernels;
+/// let jobs = Study::new(scenario::load("nested")?).on(kernels).jobs();
+/// for report in world::all(&Machines::open(None, None)?, &jobs, &())? {
+///     println!("{}: {:?}", report.outcome.kernel, report.not_measured);
+/// }
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Machines {
     lab: Lab,

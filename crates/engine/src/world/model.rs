@@ -44,7 +44,17 @@ impl Running {
     }
 }
 
-/// The model of every kernel.
+/// The model of every kernel. A run that breaks an invariant, where they are checked, is an error.
+///
+/// ```
+/// use cpumax_engine::{Model, Running, Study, scenario, world};
+///
+/// let running = Running { check: true, threads: Some(2), ..Running::default() };
+/// let jobs = Study::new(scenario::load("nested")?).with_seeds(1..=4).jobs();
+/// let reports = world::all(&Model { running }, &jobs, &())?;
+/// assert_eq!(reports.len(), 4);
+/// # Ok::<(), cpumax_engine::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Model {
     /// How it is run.
