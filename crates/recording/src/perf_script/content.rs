@@ -101,17 +101,14 @@ fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
         let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
         u64::from_str_radix(&digits[..end], 16).ok()
     };
-    let (socket, result, flags) = match named("sk address = ") {
-        Some(address) => {
-            let length: i64 = number(named("length = ")?)?;
-            let error: i64 = number(named("error = ")?)?;
-            let flags = named("flags = ").and_then(hex).unwrap_or(0);
-            (hex(address)?, if error < 0 { error } else { length }, flags as i64)
-        }
-        None => {
-            let flags = raw_field(text, "flags").unwrap_or(0);
-            (raw_field(text, "sk")? as u64, raw_field(text, "ret")?, flags)
-        }
+    let (socket, result, flags) = if let Some(address) = named("sk address = ") {
+        let length: i64 = number(named("length = ")?)?;
+        let error: i64 = number(named("error = ")?)?;
+        let flags = named("flags = ").and_then(hex).unwrap_or(0);
+        (hex(address)?, if error < 0 { error } else { length }, flags as i64)
+    } else {
+        let flags = raw_field(text, "flags").unwrap_or(0);
+        (raw_field(text, "sk")? as u64, raw_field(text, "ret")?, flags)
     };
     Some(match tracepoint {
         Tracepoint::SocketSent => Kind::SocketSent { socket, result },

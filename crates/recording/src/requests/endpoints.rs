@@ -171,7 +171,9 @@ impl Ends {
                     Step::Io(io) => {
                         let of = &recording.ios[io as usize];
                         if of.is_message() && of.kind == Transfer::Write {
-                            woken.iter().for_each(|edge| from[*edge as usize] = self.at(io));
+                            for &edge in &woken {
+                                from[edge as usize] = self.at(io);
+                            }
                         } else if of.kind == Transfer::Write {
                             writing = self.at(io);
                         }
