@@ -241,8 +241,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         })
     }
 
-    /// Every record must lie within the data and be of a kind that is safe to read. Returns how much
-    /// is held at a time, with what is held in any case.
+    /// Every record must lie within the data and be of a kind that is safe to read. Returns how
+    /// much is held at a time, with what is held in any case.
     fn records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
