@@ -72,8 +72,9 @@ pub(crate) struct Timeline {
     switches: u64,
     /// What the reader holds to put events in order, bytes.
     reader_bytes: u64,
-    /// Of the paths of all groups.
+    /// Of the paths of all groups, and of how many parts they are.
     path_bytes: usize,
+    group_levels: u64,
     /// Switches that name another thread than the one in whose context they happened.
     other_ids: u64,
     is_overwritten: bool,

@@ -1,10 +1,10 @@
 //! Threads come, are named, and are told of by perf itself.
 
-use super::size::{GROUPS_MAX, PATHS_MAX_BYTES};
+use super::size::PATHS_MAX_BYTES;
 use super::{State, Timeline};
 use crate::event::{Event, Named, Note};
 use crate::thread::{Birth, Cause, Step, Thread};
-use cpumax_workload::bounds::MAX_GROUP_DEPTH;
+use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
 /// The kernel's own bound on paths.
 const PATH_MAX_BYTES: usize = 4096;
@@ -169,8 +169,8 @@ impl Timeline {
     }
 
     fn group(&mut self, id: u64, path: &str) {
-        let depth = path.split('/').filter(|part| !part.is_empty()).count();
-        if depth as u64 > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {
+        let depth = levels(path);
+        if depth > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {
             self.refused = Some(format!(
                 "a control group's path has {} bytes and is {depth} groups deep; at most \
                  {PATH_MAX_BYTES} bytes and {MAX_GROUP_DEPTH} groups are possible",
@@ -178,18 +178,28 @@ impl Timeline {
             ));
             return;
         }
-        let before = self.groups.insert(id, path.to_owned()).map_or(0, |path| path.len());
-        self.path_bytes = self.path_bytes + path.len() - before;
-        if self.groups.len() > GROUPS_MAX || self.path_bytes > PATHS_MAX_BYTES {
+        if let Some(before) = self.groups.insert(id, path.to_owned()) {
+            self.path_bytes -= before.len();
+            self.group_levels -= levels(&before);
+        }
+        self.path_bytes += path.len();
+        self.group_levels += depth;
+        if self.groups.len() as u64 > MAX_GROUPS || self.path_bytes > PATHS_MAX_BYTES {
             self.refused = Some(format!(
-                "it tells of more than {GROUPS_MAX} control groups, or of more than {} MiB of \
+                "it tells of more than {MAX_GROUPS} control groups, or of more than {} MiB of \
                  their paths",
                 PATHS_MAX_BYTES >> 20
             ));
             self.groups.remove(&id);
             self.path_bytes -= path.len();
+            self.group_levels -= depth;
         }
     }
+}
+
+/// How deep a group is.
+fn levels(path: &str) -> u64 {
+    path.split('/').filter(|part| !part.is_empty()).count() as u64
 }
 
 /// What is kept of a name.

@@ -6,9 +6,10 @@
 //! order, and what a replay takes, which comes to several times as much. A perf.data file of 200 MB
 //! has some two million events and comes to a third of either.
 
-use super::{State, Timeline};
+use super::{CPUS_MAX, State, Timeline};
 use crate::event::Enough;
 use crate::thread::{Edge, Io, Ready, Thread, Wait};
+use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
 /// What is kept and what the reader holds, together, bytes.
 const KEPT_MAX_BYTES: u64 = 420 << 20;
@@ -26,11 +27,12 @@ const READY_BYTES: u64 = 40;
 const END_BYTES: u64 = 160;
 /// The number of a socket in a tree, bytes.
 const SOCKET_BYTES: u64 = 40;
+/// A group on one CPU.
+const GROUP_CPU_BYTES: u64 = 8;
 /// So many events pass from one look at the sizes to the next.
-const LOOK_EVERY: u64 = 1 << 14;
+const LOOK_EVERY: u64 = 1 << 12;
 
-/// Most groups, and bytes of all their paths.
-pub(super) const GROUPS_MAX: usize = 100_000;
+/// Bytes of the paths of all groups.
 pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
 
 impl Timeline {
@@ -61,7 +63,11 @@ impl Timeline {
             + ios * size_of::<Io>() as u64
             + self.ready.len() as u64 * size_of::<Ready>() as u64
             + self.sockets.len() as u64 * SOCKET_BYTES;
+        // Those of threads, and those above them.
+        let groups = self.group_levels.min(threads * MAX_GROUP_DEPTH).min(MAX_GROUPS);
+        let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus.len() as u32).min(CPUS_MAX);
         let replay_bytes = threads * THREAD_BYTES
+            + groups * u64::from(cpus) * GROUP_CPU_BYTES
             + steps * STEP_BYTES
             + waits * WAIT_BYTES
             + edges * EDGE_BYTES
@@ -72,5 +78,37 @@ impl Timeline {
             return Ok(());
         }
         Err(Enough::Kept { events: self.events, threads, steps, waits, ios })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LOOK_EVERY;
+    use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
+    use crate::timeline::{EventCost, Timeline};
+
+    #[test]
+    fn groups_weigh_as_much_as_there_are_cpus() {
+        let read = |cpus: u32| -> Result<(), Enough> {
+            let mut timeline = Timeline::new(EventCost::default());
+            timeline.machine(Machine { cpus: Some(cpus), ..Machine::default() });
+            for id in 0..20_000 {
+                timeline.note(&Note::Cgroup { id, path: &format!("/g{id}") });
+            }
+            (0..LOOK_EVERY).try_for_each(|n| {
+                timeline.event(&Event {
+                    time_ns: n,
+                    cpu: 0,
+                    tid: 1 + (n % 1000) as i32,
+                    pid: None,
+                    comm: None,
+                    cgroup: None,
+                    context: None,
+                    kind: Kind::Other,
+                })
+            })
+        };
+        assert!(read(256).is_ok());
+        assert!(matches!(read(4096), Err(Enough::Kept { threads: 1000, .. })));
     }
 }
