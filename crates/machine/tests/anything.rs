@@ -3,6 +3,7 @@
 //!
 //! `PROPTEST_CASES=N` tries so many instead of the few that every test run can afford.
 
+use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::{Kernel, parse_kernels};
 use cpumax_machine::{Error, Options, Simulation};
 use cpumax_outcome::Outcome;
@@ -59,10 +60,24 @@ proptest! {
     }
 
     #[test]
-    fn what_is_changed_can_be_run(choices in choices(), cpus: u16, factor in 0.0005..2000.0) {
+    fn what_is_changed_can_be_run(
+        choices in choices(),
+        cpus: u16,
+        factor in 0.0005..2000.0,
+        quota_us in 0..u64::MAX / 1000,
+        period_us in 0..1_100_000_u64,
+        major in 4..8_u32,
+        minor in 0..20_u32,
+    ) {
         let Some(workload) = made(&choices) else { return Ok(()) };
         let kernel = parse_kernels("7.3").unwrap()[0];
+        // As an older kernel may have made it, which takes more.
+        let rules = Rules::of(major, minor);
+        let limit = Limit::new_under(&rules, Some(quota_us * 1000), period_us * 1000, 0);
+        let limit = limit.unwrap_or(Limit::UNLIMITED);
         let changed = [
+            workload.clone().with_limit(1, limit, &rules),
+            workload.clone().with_limit(1, limit, &Rules::NEWEST),
             workload.clone().with_cpus(cpus % 300),
             workload.clone().scale_work(Tasks::All, factor),
             workload.clone().scale_work(Tasks::NotIn(1), 1.0 / factor),

@@ -355,12 +355,15 @@ pub(crate) fn v1_limits(workload: &Parts) -> Checked {
     tables::interventions(workload)
 }
 
-/// Limits that no file of the kernel could hold are refused.
+/// Limits that no file of the kernel could hold are refused, and those that only kernels before 5.8
+/// take: a quota of centuries, which overflows.
 pub(crate) fn limit(spot: Spot, limit: Limit) -> Checked {
-    let whole_us = [limit.quota_ns().unwrap_or(0), limit.period_ns(), limit.burst_ns()]
-        .iter()
-        .all(|ns| ns.is_multiple_of(NS_PER_US));
-    if whole_us {
+    let (quota_ns, period_ns, burst_ns) = (limit.quota_ns(), limit.period_ns(), limit.burst_ns());
+    if let Err(error) = Limit::new(quota_ns, period_ns, burst_ns) {
+        return flaw(spot, "max", Kind::Limit, error.to_string(), "");
+    }
+    let whole_us = [quota_ns.unwrap_or(0), period_ns, burst_ns];
+    if whole_us.iter().all(|ns| ns.is_multiple_of(NS_PER_US)) {
         return Ok(());
     }
     let accepted = "quota, period and burst in whole microseconds";

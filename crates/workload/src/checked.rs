@@ -90,8 +90,8 @@ impl Workload {
     /// With another limit for one group, on a kernel with these rules.
     ///
     /// # Errors
-    /// There is no such group or it is the root, the kernel would refuse the limit, or, in a v1
-    /// hierarchy, one of the writes that come later.
+    /// There is no such group or it is the root, that kernel or the newest would refuse the limit,
+    /// or, in a v1 hierarchy, one of the writes that come later.
     pub fn with_limit(
         mut self,
         group: GroupIx,
