@@ -301,6 +301,9 @@ pub struct InspectArgs {
     /// Threads and groups to list at most
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
+    /// Print all of it as a JSON object instead of tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

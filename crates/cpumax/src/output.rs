@@ -2,8 +2,8 @@
 //! terminal, and a reader that goes away ends the program quietly.
 
 use crate::failure::Failure;
-use cpumax_report::Page;
 use cpumax_report::stream::{Clean, Heard};
+use cpumax_report::{Page, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -59,5 +59,5 @@ pub fn tell(text: &str) -> Result<(), Failure> {
 
 /// Prints a value that a command ends with as JSON, for people as well.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    print(&(escape::pretty_json(value)? + "\n"))
 }

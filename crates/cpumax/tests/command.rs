@@ -301,6 +301,10 @@ fn no_recorded_load_overruns_a_limit_under_pull_in_any_period() {
 #[test]
 fn a_recording_is_told_of_before_anything_is_asked() {
     let recording = recordings().join("web-closed.perf.data");
+    let output = cpumax(&["inspect", text(&recording), "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(told["threads"][0]["runtime_ns"].as_u64() > Some(0), "{told}");
+    assert!(told["defects"]["lost_events"].is_u64() && told["waits"]["all"].is_u64(), "{told}");
     let output = cpumax(&["inspect", text(&recording), "--top", "3"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let shown = stdout(&output);

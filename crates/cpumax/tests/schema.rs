@@ -2,14 +2,17 @@
 //! `SNAPSHOTS=overwrite` writes them anew.
 
 use cpumax_compare::Cell;
+use cpumax_engine::kernels::{Alike, Real};
+use cpumax_engine::recorded::Inspected;
 use cpumax_engine::replay::Document;
+use cpumax_engine::scheduler::GroupStat;
 use cpumax_engine::{ReportDocument, Study, scenario, world};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 use snapbox::{Data, assert_data_eq};
 use std::path::Path;
 
-/// Of an array of these, which every document is.
+/// Of an array of these, which every document is but that of a recording.
 fn schema<T: JsonSchema>() -> Value {
     serde_json::to_value(schema_for!(Vec<T>)).unwrap()
 }
@@ -25,6 +28,11 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("run.json", &schema::<ReportDocument<'_>>());
     assert_kept("replay.json", &schema::<Document<'_>>());
     assert_kept("compare.json", &schema::<Cell>());
+    assert_kept("kernels.json", &schema::<Alike>());
+    assert_kept("lab-list.json", &schema::<Real>());
+    assert_kept("stat.json", &schema::<GroupStat>());
+    let inspected = serde_json::to_value(schema_for!(Inspected)).unwrap();
+    assert_kept("inspect.json", &inspected);
 }
 
 #[test]

@@ -1,9 +1,68 @@
 //! The group of a recording that is to be limited, and the kinds of its threads.
 
 use crate::Error;
-use cpumax_recording::{Summary, ThreadSummary};
+use cpumax_recording::{Evidence, Loop, Recording, Service, Summary, ThreadSummary, Waits};
 use cpumax_workload::{GroupIx, TaskSpec, Workload};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What is in a recording, as docs/json.md describes it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Inspected {
+    /// What it is called.
+    name: String,
+    #[serde(flatten)]
+    summary: Summary,
+    /// How many waits of its threads are known.
+    waits: Waits,
+    /// Who answers requests, by name of the threads.
+    services: BTreeMap<String, Served>,
+}
+
+impl Inspected {
+    /// What is in a recording that is called so.
+    pub fn new(name: &str, recording: &Recording) -> Inspected {
+        let summary = recording.summary();
+        let services = recording.services().into_iter();
+        Inspected {
+            name: name.to_owned(),
+            waits: Waits::of(&summary.threads),
+            services: services.map(|(name, one)| (name, Served::of(&one))).collect(),
+            summary,
+        }
+    }
+}
+
+/// What is known of the requests that some threads answer, and what was guessed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Served {
+    /// How many requests.
+    requests: u64,
+    /// How many connections they came on.
+    connections: u32,
+    /// Whether requests were recorded; else they are inferred from who woke whom.
+    recorded: bool,
+    /// Whether clients ask by a plan or a while after each answer, as it is replayed.
+    clients: Loop,
+    /// Whether that is beyond doubt, or was said; else it is guessed.
+    sure: bool,
+    /// What the recording shows of that.
+    evidence: Evidence,
+}
+
+impl Served {
+    pub(crate) fn of(service: &Service) -> Served {
+        Served {
+            requests: service.requests.len() as u64,
+            connections: service.connections,
+            recorded: service.recorded,
+            clients: service.clients,
+            sure: service.sure,
+            evidence: service.evidence,
+        }
+    }
+}
 
 /// Threads named when none was chosen.
 const SUGGESTED: usize = 5;

@@ -1,9 +1,11 @@
 //! The lesser faults of a recording: each is repaired in a stated way, and counted.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt;
 
 /// How often each kind of fault was met, and what was done about it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Defects {
     /// Events the kernel could not hand over in time, as far as perf noticed. What they told is
@@ -44,6 +46,7 @@ pub struct Defects {
     /// The file ends in the middle of a record or line: that one is left out.
     pub cut_at_the_end: u64,
     /// Sums of the two ways to count lost events; the larger is the number.
+    #[serde(skip)]
     lost: [u64; 2],
 }
 

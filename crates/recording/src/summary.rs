@@ -3,9 +3,11 @@
 use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::recording::Recording;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// A recording at a glance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Summary {
     /// First event to last, ns.
@@ -41,7 +43,7 @@ pub struct Summary {
 }
 
 /// How many of the waits of some threads are known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Waits {
     /// Times they slept, or were about to.
@@ -67,7 +69,7 @@ impl Waits {
 }
 
 /// A thread at a glance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadSummary {
     /// As its task is called in the workload: name and id.

@@ -106,6 +106,27 @@ pub fn to_json(writer: impl io::Write, value: &impl serde::Serialize) -> serde_j
     value.serialize(&mut serde_json::Serializer::with_formatter(writer, VisibleJson))
 }
 
+/// A value as JSON on several lines, for people as well.
+///
+/// # Errors
+/// It is none that JSON can have.
+pub fn pretty_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string_pretty(value)?;
+    let mut out = String::with_capacity(text.len());
+    let mut units = [0; 2];
+    for c in text.chars() {
+        // What is hidden can only be in a string.
+        if c == '\n' || !is_hidden(c) {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut units) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +172,9 @@ mod tests {
         to_json(&mut text, &(HOSTILE, 1)).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(!text.chars().any(is_hidden), "{text}");
+        assert_eq!(serde_json::from_str::<(String, u8)>(&text).unwrap(), (HOSTILE.to_owned(), 1));
+        let text = pretty_json(&(HOSTILE, 1)).unwrap();
+        assert!(!text.chars().any(|c| c != '\n' && is_hidden(c)), "{text}");
         assert_eq!(serde_json::from_str::<(String, u8)>(&text).unwrap(), (HOSTILE.to_owned(), 1));
     }
 }

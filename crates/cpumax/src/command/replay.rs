@@ -36,7 +36,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let kernels = asked.unwrap_or_else(|| replay.kernels());
     let (seed, running) = (args.running.seed, args.running.how());
     let runs = replay.runs(&kernels, seed, &running, &Terminal::new()).map_err(Failure::of)?;
-    let documents = || std::iter::once(replay.document()).chain(runs.iter().map(Run::document));
+    let documents =
+        || std::iter::once(replay.document(&kernels, &runs)).chain(runs.iter().map(Run::document));
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(documents()))?;
     if is_told {

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::Args;
 use cpumax_engine::scheduler::ask;
+use cpumax_report::escape;
 use cpumax_report::{cpu_stat, groups_of_scheduler, openmetrics};
 use std::io::Write;
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
         let groups = ask(&args.socket, args.group.as_deref(), args.tasks).map_err(Failure::of)?;
         let text = match (&groups[..], args) {
             (_, StatArgs { json: true, .. }) => {
-                format!("{}\n", serde_json::to_string_pretty(&groups)?)
+                format!("{}\n", escape::pretty_json(&groups)?)
             }
             (_, StatArgs { openmetrics: true, .. }) => openmetrics(&groups),
             ([group], StatArgs { watch: None, group: Some(_), .. }) => cpu_stat(group),

@@ -3,8 +3,11 @@
 use super::{Replay, Run};
 use crate::job::Share;
 use crate::predict::{Prediction, Window};
+use crate::recorded::Served;
 use crate::what_if::Try;
+use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
+use cpumax_recording::{Defects, EventCost, Waits};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -39,6 +42,31 @@ pub struct Recorded<'a> {
     window: Span,
     /// What was recorded.
     prediction: Prediction,
+    /// What was repaired, and how often.
+    repairs: &'a Defects,
+    /// What recording an event cost, which was taken off CPU times.
+    event_cost: EventCost,
+    /// How many waits of its threads are known.
+    waits: Waits,
+    /// The requests that the limited group answers, and what of that was guessed.
+    service: Option<Served>,
+    /// Clients ask the limited group, and the recording does not tell for what.
+    is_unheard: bool,
+    /// Where the replay without a limit is not what was recorded, in words.
+    disagreements: Vec<String>,
+    /// Limits that were not tried, as a kernel has nothing of them.
+    not_tried: Vec<NotTried>,
+}
+
+/// A limit that was not tried.
+#[derive(Debug, Serialize, JsonSchema)]
+struct NotTried {
+    /// Which, as tables call it.
+    limit: String,
+    /// On which kernel.
+    kernel: String,
+    /// Why not.
+    why: String,
 }
 
 /// One run in full, and what all runs of it say.
@@ -90,9 +118,16 @@ impl From<Window> for Span {
 }
 
 impl Replay {
-    /// What was recorded, as it is written as JSON.
-    pub fn document(&self) -> Document<'_> {
+    /// What was recorded, as it is written as JSON before the runs on these kernels.
+    pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Document<'_> {
         let none = Try::none();
+        let unlimited = runs.first().map(|run| self.disagreements(&run.prediction));
+        let not_tried = self.not_tried(kernels).into_iter();
+        let not_tried = not_tried.map(|(limit, kernel, why)| NotTried {
+            limit: limit.label.clone(),
+            kernel: kernel.version.to_string(),
+            why: why.to_string(),
+        });
         Document::Recording(Box::new(Recorded {
             group: self.path(),
             cpu_max: none.limit.to_string(),
@@ -103,6 +138,13 @@ impl Replay {
             simulated_ns: self.summary.span_ns,
             window: self.window.into(),
             prediction: self.recorded(),
+            repairs: &self.summary.defects,
+            event_cost: self.summary.event_cost,
+            waits: Waits::of(&self.summary.threads),
+            service: self.service.as_ref().map(Served::of),
+            is_unheard: self.is_unheard,
+            disagreements: unlimited.unwrap_or_default(),
+            not_tried: not_tried.collect(),
         }))
     }
 }

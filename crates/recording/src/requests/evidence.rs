@@ -12,9 +12,12 @@
 //! that come at equal distances come from a plan: several closed clients never fall in step.
 
 use super::Request;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// How clients ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Loop {
     /// A while after each answer.
@@ -24,7 +27,7 @@ pub enum Loop {
 }
 
 /// What speaks for one or the other.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Evidence {
     /// By how much longer the pause is, for each ns that the answer took longer.
