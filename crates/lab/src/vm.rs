@@ -364,6 +364,7 @@ impl Vm {
     fn ended(&mut self) -> Error {
         let status = self.child.wait();
         Tail::wait_for_all(&self.console);
+        Tail::wait_for_all(&self.complaints);
         if let Err(panic) = self.look_for_panic() {
             return panic;
         }
