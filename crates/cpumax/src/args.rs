@@ -48,6 +48,9 @@ pub enum Command {
     /// Replay a recording of a real service under limits: the what-if table
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
+    /// Find the smallest limit that keeps what is asked, and how sure that is
+    #[command(after_help = crate::command::advise::EXAMPLES)]
+    Advise(crate::command::advise::AdviseArgs),
     /// Tell what is in a recording: threads, groups, CPU use, what was lost
     Inspect(InspectArgs),
     /// Hold the model against real kernels, or one kernel against another
@@ -90,7 +93,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Running {
     /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a, or all
-    /// [default: all; of a recording the one that was recorded, and the newest]
+    /// [default: all; of a recording the one that was recorded, and in replay the newest]
     #[arg(short, long, value_name = "LIST")]
     pub kernel: Option<String>,
     /// Seed of every random choice; the same seed gives the same result to the byte
@@ -236,6 +239,13 @@ pub struct Reading {
     /// perf.data of `perf sched record`, or text of `perf script` (- for standard input)
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     pub recording: PathBuf,
+    #[command(flatten)]
+    pub costs: Costs,
+}
+
+/// What the recording itself cost.
+#[derive(Debug, Args)]
+pub struct Costs {
     /// What recording one event cost the recorded thread, e.g. 400ns; taken off its CPU time
     /// [default: as the times between events tell]
     #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
@@ -245,24 +255,13 @@ pub struct Reading {
     pub syscall_cost: Option<u32>,
 }
 
+/// Which threads of a recording are limited, and how it is understood.
 #[derive(Debug, Args)]
-pub struct ReplayArgs {
-    #[command(flatten)]
-    pub reading: Reading,
+pub struct Choosing {
     /// The threads to limit: name, control group, pid:N, comm:NAME or cgroup:PATH, with * and ?
     /// [default: the control group that used most CPU time]
     #[arg(short, long, value_name = "PATTERN", value_parser = selector)]
     pub group: Vec<Selector>,
-    /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
-    /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
-    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above. See docs/limits.md
-    #[arg(long, value_name = "[GROUP:]LIMIT")]
-    pub set: Vec<String>,
-    #[command(flatten)]
-    pub running: Running,
-    /// Show each kind of limited thread
-    #[arg(long)]
-    pub threads: bool,
     /// Threads that act on a clock, whatever happened before: they do not wait for the service
     #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
     pub open_loop: Vec<Selector>,
@@ -283,12 +282,30 @@ pub struct ReplayArgs {
     /// recording itself took included
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_work: Option<f64>,
-    /// So many times the traffic: requests come, clients pause and clocks tick so much faster
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
-    pub scale_load: Option<f64>,
     /// How much less or more it may cost on another day
     #[arg(long, value_name = "LOW..HIGH", value_parser = work_range, default_value = "0.9..1.2")]
     pub work_range: WorkRange,
+}
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    #[command(flatten)]
+    pub choosing: Choosing,
+    /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
+    /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
+    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above. See docs/limits.md
+    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    pub set: Vec<String>,
+    #[command(flatten)]
+    pub running: Running,
+    /// Show each kind of limited thread
+    #[arg(long)]
+    pub threads: bool,
+    /// So many times the traffic: requests come, clients pause and clocks tick so much faster
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    pub scale_load: Option<f64>,
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,

@@ -1,5 +1,6 @@
 //! One file for each subcommand.
 
+pub mod advise;
 pub mod compare;
 pub mod inspect;
 pub mod kernels;

@@ -6,15 +6,24 @@ use std::process::Command;
 
 #[test]
 fn commands_in_the_readme_succeed() {
+    commands_succeed("README.md", 3);
+}
+
+#[test]
+fn commands_that_advise_succeed() {
+    commands_succeed("docs/advise.md", 1);
+}
+
+fn commands_succeed(document: &str, least: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let readme = std::fs::read_to_string(root.join(document)).unwrap();
     // The first part is what comes before all of them. A file of the reader's own is not there.
     let parts = readme.split("\n    cpumax ").skip(1);
     let commands = parts.filter_map(|part| part.split_once('\n'));
     let commands: Vec<_> =
         commands.filter(|(command, _)| !command.contains(" perf.data")).collect();
-    assert!(commands.len() >= 3, "README.md has lost its examples");
-    assert!(commands.iter().any(|(_, rest)| shown(rest).is_some()), "README.md shows nothing");
+    assert!(commands.len() >= least, "{document} has lost its examples");
+    assert!(commands.iter().any(|(_, rest)| shown(rest).is_some()), "{document} shows nothing");
     for (command, rest) in commands {
         // No word of them has a space in it but those in quotes.
         let words = command.split('\'').enumerate().flat_map(|(index, part)| match index % 2 {

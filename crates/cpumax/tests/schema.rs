@@ -2,6 +2,7 @@
 //! `SNAPSHOTS=overwrite` writes them anew.
 
 use cpumax_compare::Cell;
+use cpumax_engine::advise::AdviceDocument;
 use cpumax_engine::kernels::{Alike, Real};
 use cpumax_engine::recorded::Inspected;
 use cpumax_engine::replay::Document;
@@ -27,6 +28,7 @@ fn assert_kept(name: &str, schema: &Value) {
 fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("run.json", &schema::<ReportDocument<'_>>());
     assert_kept("replay.json", &schema::<Document<'_>>());
+    assert_kept("advise.json", &schema::<AdviceDocument<'_>>());
     assert_kept("compare.json", &schema::<Cell>());
     assert_kept("kernels.json", &schema::<Alike>());
     assert_kept("lab-list.json", &schema::<Real>());

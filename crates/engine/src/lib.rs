@@ -76,6 +76,7 @@
 //! weighed by [`weigh`]. The parts that all this speaks of are those of the crates below:
 //! [`workload`], [`limit`], [`recording`], [`machine`] and [`outcome`].
 
+pub mod advise;
 pub mod builtin;
 mod change;
 mod error;

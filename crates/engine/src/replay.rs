@@ -13,7 +13,7 @@ use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
 use cpumax_recording::{
-    Clock, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
+    Clock, Demand, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
 };
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
@@ -64,6 +64,8 @@ pub struct Request {
     pub scale_load: Option<f64>,
     /// How much more or less it may cost on another day.
     pub work: WorkRange,
+    /// Periods of which is to be told what the threads ask for in them, ns.
+    pub periods_ns: Vec<u64>,
 }
 
 impl Request {
@@ -155,6 +157,12 @@ pub struct Replay {
     window: Window,
     /// CPU time it used then, ns.
     work_ns: u64,
+    /// CPUs that all other threads kept busy in the recording.
+    others: f64,
+    /// What was asked for, by the length of a period, ns.
+    demands: Vec<(u64, Demand)>,
+    /// How many latencies were recorded.
+    answered: usize,
     unit: Unit,
     /// What was recorded, by the same measures as a run.
     recorded: Sample,
@@ -223,6 +231,10 @@ impl Replay {
         let used = load.within(window);
         let recorded_ns = used.cpu_ns.saturating_add(used.cost_ns);
         let with_cost = recorded_ns as f64 / used.cpu_ns.max(1) as f64;
+        let own = load.within(Window { from_ns: 0, until_ns: summary.span_ns });
+        let others_ns = summary.runtime_ns.saturating_add(summary.recorder_ns);
+        let others_ns = others_ns.saturating_sub(own.cpu_ns);
+        let others = others_ns as f64 / summary.span_ns.max(1) as f64;
         let (unit, latencies_ns) = match &requests {
             Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
             None => (Unit::Bursts, used.bursts_ns),
@@ -235,6 +247,9 @@ impl Replay {
             threads,
             window,
             work_ns: used.cpu_ns,
+            others,
+            demands: request.periods_ns.iter().map(|ns| (*ns, load.demand(window, *ns))).collect(),
+            answered: latencies_ns.len(),
             unit,
             recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit),
             scale: request.scale_work.map(|factor| factor * with_cost),
@@ -314,6 +329,28 @@ impl Replay {
     /// CPUs that the limited threads kept busy in the recording, while their load was there.
     pub fn mean_cpus(&self) -> f64 {
         self.work_ns as f64 / self.window.length_ns() as f64
+    }
+
+    /// The share of the machine's CPUs that was busy meanwhile, as far as can be known: by the
+    /// limited threads then, and by all others on average.
+    pub fn machine_share(&self) -> f64 {
+        (self.mean_cpus() + self.others) / f64::from(self.summary.cpus.max(1))
+    }
+
+    /// How many requests were recorded, or bursts where it tells no requests.
+    pub fn answered(&self) -> (usize, Unit) {
+        (self.answered, self.unit)
+    }
+
+    /// What the limited threads asked for in stretches as long as a period, of those periods that
+    /// the request names.
+    pub fn demand(&self, period_ns: u64) -> Option<&Demand> {
+        self.demands.iter().find(|(of_ns, _)| *of_ns == period_ns).map(|(_, demand)| demand)
+    }
+
+    /// The same of each such period, with its length, ns.
+    pub fn demands(&self) -> &[(u64, Demand)] {
+        &self.demands
     }
 
     /// When the load of the limited threads was there.

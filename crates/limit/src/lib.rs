@@ -159,6 +159,22 @@ impl Limit {
         self.write(File::CpuMaxBurst, text, &Rules::NEWEST)
     }
 
+    /// CPUs per period in thousandths, as Kubernetes counts them, rounded up; `None` is unlimited.
+    pub fn millicpus(&self) -> Option<u64> {
+        self.parts_of_cpus(1_000)
+    }
+
+    /// The same in per cent of a CPU, as systemd's `CPUQuota=` has it, rounded up.
+    pub fn percent(&self) -> Option<u64> {
+        self.parts_of_cpus(100)
+    }
+
+    fn parts_of_cpus(&self, parts: u64) -> Option<u64> {
+        let quota = u128::from(self.quota_ns?) * u128::from(parts);
+        // Quotas are at most 2^44 us, and periods at least 1 ms.
+        u64::try_from(quota.div_ceil(u128::from(self.period_ns))).ok()
+    }
+
     /// The same limit with another burst, ns.
     ///
     /// # Errors

@@ -56,6 +56,17 @@ pub struct Use {
     pub bursts_ns: Vec<u64>,
 }
 
+/// What the threads of a group ask for at a time, ready to run or running.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// CPU time used in each stretch as long as a period, ns, ascending.
+    pub windows_ns: Vec<u64>,
+    /// For how long one thread at least had work, and two, and so on, ns.
+    pub at_once_ns: Vec<u64>,
+}
+
+/// No more stretches are looked at, so that a damaged recording takes no time.
+const WINDOWS_MAX: u64 = 20_000;
 /// Time is looked at in so many steps.
 const STEPS: u64 = 50;
 /// A step is part of the load if it holds at least this share of what those steps hold in which the
@@ -177,6 +188,34 @@ impl Load {
         found
     }
 
+    /// What was asked for in a window, in stretches as long as a period: all that lie in it whole.
+    pub fn demand(&self, window: Window, period_ns: u64) -> Demand {
+        let period_ns = period_ns.max(1);
+        let windows = (window.length_ns() / period_ns).min(WINDOWS_MAX);
+        let mut windows_ns = vec![0u64; windows as usize];
+        let (from_ns, mut changes) = (window.from_ns, Vec::new());
+        let until_ns = from_ns.saturating_add(windows * period_ns);
+        for burst in &self.bursts {
+            let (begins_ns, ends_ns) = (burst.from_ns.max(from_ns), burst.until_ns.min(until_ns));
+            if begins_ns > ends_ns || windows == 0 {
+                continue;
+            }
+            if begins_ns < ends_ns {
+                changes.extend([(begins_ns, true), (ends_ns, false)]);
+            }
+            let (first, last) =
+                ((begins_ns - from_ns) / period_ns, (ends_ns - from_ns) / period_ns);
+            for at in first..=last.min(windows - 1) {
+                let start_ns = from_ns + at * period_ns;
+                let used_ns = &mut windows_ns[at as usize];
+                let more_ns = burst.cpu_between(start_ns, start_ns + period_ns);
+                *used_ns = used_ns.saturating_add(more_ns);
+            }
+        }
+        windows_ns.sort_unstable();
+        Demand { windows_ns, at_once_ns: at_once(changes) }
+    }
+
     /// First and last step in which the load was there.
     fn core(&self, step_ns: u64) -> Option<(u64, u64)> {
         let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
@@ -217,6 +256,28 @@ impl Load {
         }
         islands
     }
+}
+
+/// For how long at least one thing was there, at least two and so on; each comes (true) and goes.
+fn at_once(mut changes: Vec<(u64, bool)>) -> Vec<u64> {
+    // Who goes makes room for who comes at the same time.
+    changes.sort_unstable();
+    let mut at_once_ns: Vec<u64> = Vec::new();
+    let (mut there, mut since_ns) = (0usize, 0);
+    let mut exactly_ns: Vec<u64> = Vec::new();
+    for (at_ns, comes) in changes {
+        exactly_ns.resize(exactly_ns.len().max(there + 1), 0);
+        exactly_ns[there] += at_ns - since_ns;
+        since_ns = at_ns;
+        there = if comes { there + 1 } else { there.saturating_sub(1) };
+    }
+    let mut sum_ns = 0;
+    for ns in exactly_ns.iter().skip(1).rev() {
+        sum_ns += ns;
+        at_once_ns.push(sum_ns);
+    }
+    at_once_ns.reverse();
+    at_once_ns
 }
 
 impl Burst {
@@ -284,6 +345,16 @@ mod tests {
         assert_eq!(window([], 1_000), (0, 1_000));
         assert_eq!(window([(3, 0, 0)], 1_000), (0, 1_000));
         assert_eq!(load([], 0).window().length_ns(), 1);
+    }
+
+    #[test]
+    fn demand_is_of_stretches_and_of_threads_at_once() {
+        let load = load([(0, 10, 10), (5, 10, 6), (15, 2, 2), (40, 30, 15)], 100);
+        let demand = load.demand(Window { from_ns: 0, until_ns: 65 * MS }, 20 * MS);
+        assert_eq!(demand.windows_ns, [0, 10 * MS, 18 * MS]);
+        assert_eq!(demand.at_once_ns, [37 * MS, 5 * MS]);
+        let none = load.demand(Window { from_ns: 0, until_ns: 10 * MS }, 20 * MS);
+        assert_eq!(none, Demand::default());
     }
 
     #[test]

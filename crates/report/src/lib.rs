@@ -4,6 +4,8 @@
 //! anything. Callers say how wide a [`Page`] is; they print what they get, or hand over a file for
 //! it ([`ResultFile`], [`JsonArray`]).
 
+mod advised;
+mod apply;
 mod chrome;
 mod document;
 pub mod escape;
@@ -26,6 +28,8 @@ mod units;
 mod verdict;
 mod weighed;
 
+pub use advised::{advice, advised};
+pub use apply::{System, applied};
 pub use chrome::ChromeTrace;
 pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};

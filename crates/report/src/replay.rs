@@ -16,13 +16,13 @@ use std::fmt::Write;
 /// Kinds of thread shown at most.
 const KINDS_SHOWN: usize = 20;
 
-const UNHEARD: &str = "\
+pub(crate) const UNHEARD: &str = "\
 Clients ask these threads, and what for is not in the recording: a burst is what a thread does \
 from one wait to the next, not a request. Record messages of sockets or system calls \
 (docs/recordings.md) to be told of requests.";
 
 /// What the columns and the numbers are.
-fn legend(ranges: Ranges) -> String {
+pub(crate) fn legend(ranges: Ranges) -> String {
     let place = match ranges {
         Ranges::Beside => "in brackets",
         Ranges::Below => "below each number",
@@ -49,17 +49,7 @@ pub fn replayed(
     if let Some(unlimited) = runs.first() {
         out.push_str(&disagreements(replay, unlimited, page));
     }
-    let of_all = cpus(summary.runtime_ns as f64 / summary.span_ns.max(1) as f64);
-    let window = replay.window();
-    let limited = format!(
-        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {of_all})",
-        escape::line(replay.path()),
-        replay.threads(),
-        cpus(replay.mean_cpus()),
-        duration(window.from_ns),
-        duration(window.until_ns),
-    );
-    let (described, limited) = (described(name, summary, page), page.wrapped(&limited));
+    let (described, limited) = (described(name, summary, page), page.wrapped(&limited(replay)));
     let _ = writeln!(out, "{described}\n{limited}\n");
     let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
     understood.dedup();
@@ -69,7 +59,7 @@ pub fn replayed(
     let recorded = replay.recorded();
     let mut table = vec![row("recorded", "", &recorded)];
     for run in runs {
-        table.extend(rows(replay, run, threads));
+        table.extend(rows_of(replay, run, "", threads));
     }
     let unit = match recorded.latency_of {
         Unit::Requests => "requests",
@@ -93,8 +83,22 @@ pub fn replayed(
     out
 }
 
+/// What is limited, and when it had its load.
+pub(crate) fn limited(replay: &Replay) -> String {
+    let (summary, window) = (replay.summary(), replay.window());
+    format!(
+        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {})",
+        escape::line(replay.path()),
+        replay.threads(),
+        cpus(replay.mean_cpus()),
+        duration(window.from_ns),
+        duration(window.until_ns),
+        cpus(summary.runtime_ns as f64 / summary.span_ns.max(1) as f64),
+    )
+}
+
 /// Which limits nothing can be relied on of, and why; each once.
-fn doubts(runs: &[Run]) -> Vec<String> {
+pub(crate) fn doubts(runs: &[Run]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut told: Vec<&str> = Vec::new();
     for run in runs {
@@ -129,8 +133,9 @@ fn label(run: &Run) -> String {
     lacks.fold(run.limit.label.clone(), |label, lacks| label + &lacks)
 }
 
-fn rows(replay: &Replay, run: &Run, threads: bool) -> Vec<PredictedRow> {
-    let (limit, kernel) = (label(run), run.outcome.kernel.as_str());
+/// A run, with what its limit is beside what it is called, and kinds of thread below it.
+pub(crate) fn rows_of(replay: &Replay, run: &Run, what: &str, threads: bool) -> Vec<PredictedRow> {
+    let (limit, kernel) = (label(run) + what, run.outcome.kernel.as_str());
     let mut rows = vec![row(&limit, kernel, &run.prediction)];
     if threads {
         for name in replay.kinds().into_iter().take(KINDS_SHOWN) {
@@ -150,7 +155,8 @@ fn rows(replay: &Replay, run: &Run, threads: bool) -> Vec<PredictedRow> {
     rows
 }
 
-fn row(limit: &str, kernel: &str, prediction: &Prediction) -> PredictedRow {
+/// The numbers of a limit, or of the recording.
+pub(crate) fn row(limit: &str, kernel: &str, prediction: &Prediction) -> PredictedRow {
     let scaled = |number: cpumax_engine::predict::Ranged<u64>, unit_ns: f64| Ranged {
         value: number.value as f64 / unit_ns,
         low: number.low as f64 / unit_ns,

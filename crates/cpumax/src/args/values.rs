@@ -58,6 +58,14 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A share in per cent, with or without the sign.
+pub fn percent(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err("give per cent from 0 to 1000, such as 10%".to_owned()),
+    }
+}
+
 /// Two factors around 1.
 pub fn work_range(text: &str) -> Result<WorkRange, String> {
     let takes = "give two factors around 1, such as 0.9..1.2";
@@ -106,6 +114,15 @@ mod tests {
         assert_eq!(work_range("1..1"), Ok(WorkRange { low: 1.0, high: 1.0 }));
         for text in ["", "1", "1.1..1.2", "0.8..0.9", "0..1", "x..2", "0.9..NaN", "1..1e9"] {
             assert!(work_range(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_in_per_cent_with_or_without_the_sign() {
+        assert_eq!(percent("10%"), Ok(10.0));
+        assert_eq!(percent("0.5"), Ok(0.5));
+        for text in ["", "%", "-1", "NaN", "10%%x", "1e9"] {
+            assert!(percent(text).is_err(), "{text}");
         }
     }
 

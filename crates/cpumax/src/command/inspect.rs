@@ -7,8 +7,8 @@ use crate::reading;
 use cpumax_engine::recorded::Inspected;
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let recording = reading::read(&args.reading)?;
-    let name = reading::name(&args.reading);
+    let recording = reading::read(&args.reading.recording, &args.reading.costs)?;
+    let name = reading::name(&args.reading.recording);
     if args.json {
         return output::print_json(&Inspected::new(&name, &recording));
     }

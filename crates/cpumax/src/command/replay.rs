@@ -1,7 +1,7 @@
 //! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no
 //! limit.
 
-use crate::args::ReplayArgs;
+use crate::args::{Choosing, ReplayArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::reading;
@@ -18,8 +18,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let request = request(args)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let recording = reading::read(&args.reading)?;
-    let replay = Replay::new(&reading::name(&args.reading), &recording, &request);
+    let recording = reading::read(&args.reading.recording, &args.reading.costs)?;
+    let replay = Replay::new(&reading::name(&args.reading.recording), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
     // What runs is made of it and takes as much memory again.
     drop(recording);
@@ -41,7 +41,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(documents()))?;
     if is_told {
-        let (name, page) = (reading::name(&args.reading), output::page());
+        let (name, page) = (reading::name(&args.reading.recording), output::page());
         let threads = args.threads;
         output::print(&replayed(&name, &replay, &kernels, &runs, threads, page))?;
     }
@@ -50,17 +50,25 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
 
 fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
     Ok(Request {
-        group: args.group.clone(),
         limits: args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?,
-        open_loop: args.open_loop.clone(),
-        closed_loop: args.closed_loop.clone(),
-        skip_late: args.skip_late.clone(),
-        from_ns: args.from,
-        until_ns: args.to,
-        scale_work: args.scale_work,
         scale_load: args.scale_load,
-        work: args.work_range,
+        ..chosen(&args.choosing)
     })
+}
+
+/// Which threads are limited, and how the recording is understood.
+pub fn chosen(choosing: &Choosing) -> Request {
+    Request {
+        group: choosing.group.clone(),
+        open_loop: choosing.open_loop.clone(),
+        closed_loop: choosing.closed_loop.clone(),
+        skip_late: choosing.skip_late.clone(),
+        from_ns: choosing.from,
+        until_ns: choosing.to,
+        scale_work: choosing.scale_work,
+        work: choosing.work_range,
+        ..Request::default()
+    }
 }
 
 pub fn limit(set: &str) -> anyhow::Result<Try> {

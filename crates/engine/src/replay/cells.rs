@@ -44,9 +44,24 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
         let none = Try::none();
-        let limits = std::iter::once(&none).chain(&self.limits);
+        let limits: Vec<&Try> = std::iter::once(&none).chain(&self.limits).collect();
+        self.under(&limits, kernels, seed, running, watch)
+    }
+
+    /// The same under these limits, in their order.
+    ///
+    /// # Errors
+    /// As [`Replay::runs`].
+    pub fn under(
+        &self,
+        limits: &[&Try],
+        kernels: &[Kernel],
+        seed: u64,
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Run>, Error> {
         let mut cells: Vec<Cell<'_>> = Vec::new();
-        for limit in limits {
+        for &limit in limits {
             cells.extend(Cell::of(limit, kernels)?);
         }
         let doubts = Doubts { seed, scale: self.scale, work: self.work };
@@ -137,6 +152,7 @@ impl Replay {
     }
 
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
+        let none = Try::none();
         let mut runs: Vec<Run> = Vec::new();
         for cell in cells {
             let Some(outcome) = cell.outcome else { continue };
@@ -148,8 +164,9 @@ impl Replay {
                 prediction.is_doubtful(&unknown);
             }
             let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
-            let unlimited = runs.iter().find(|run| run.outcome.kernel == outcome.kernel);
-            let base_ns = unlimited.map_or(takes_ns, Run::takes_ns);
+            let mut unlimited = runs.iter().filter(|run| run.limit == none);
+            let base = unlimited.find(|run| run.outcome.kernel == outcome.kernel);
+            let base_ns = if *cell.limit == none { takes_ns } else { base.and_then(Run::takes_ns) };
             let slowdown =
                 takes_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
             runs.push(Run {

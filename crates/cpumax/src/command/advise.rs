@@ -1,0 +1,179 @@
+//! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
+
+use super::replay::{chosen, warn};
+use crate::args::values::{factor, percent, time};
+use crate::args::{Choosing, Costs, Running};
+use crate::failure::Failure;
+use crate::output;
+use crate::reading;
+use crate::runs::Terminal;
+use anyhow::{Context, anyhow, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueHint};
+use cpumax_engine::advise::{self, Advice, Case, Goal, Question};
+use cpumax_engine::{Replay, Request, Try, recorded};
+use cpumax_machine::kernel;
+use cpumax_report::{JsonArray, System, advice, advised, applied};
+use std::path::PathBuf;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  perf sched record -a --all-cgroups -- sleep 30       (while the service has its load)
+  cpumax advise perf.data                              (99 of 100 requests hardly slower)
+  cpumax advise perf.data --p99 50ms                   (at most 50 ms, whatever it is without)
+  cpumax advise perf.data --p99 50ms --load 1.5        (and with half as much traffic again)
+  cpumax advise perf.data --throttled 5% --throughput 99%
+  cpumax advise perf.data --p99 50ms --period 100ms,20ms,10ms --burst 0,50%,100%
+  cpumax advise perf.data --current 500m               (is what it has now enough?)
+  cpumax advise monday.data friday.data                (one limit for both)
+  cpumax advise perf.data -o kubernetes > limit.yaml   (also systemd, docker, cgroup)
+
+The end of each range that is worse must keep what is asked, not the middle. docs/advise.md tells \
+how a limit is found and when none is named.
+
+Exit status: 0 when a limit is recommended, 1 when no limit keeps what is asked, 2 when the input \
+was wrong, 3 when the recording does not tell enough, 130 when interrupted.";
+
+/// No limit keeps what is asked.
+const NOTHING: u8 = 1;
+/// The recording does not tell enough.
+const THIN: u8 = 3;
+
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// perf.data of `perf sched record`, or text of `perf script` (- for standard input); of
+    /// several, such as different hours or replicas, the limit is one for all
+    #[arg(required = true, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    recordings: Vec<PathBuf>,
+    /// Half of the requests take no longer, e.g. 5ms
+    #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
+    p50: Option<u64>,
+    /// 99 of a hundred requests take no longer, e.g. 50ms
+    #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
+    p99: Option<u64>,
+    /// The p99 of requests, or work that has an end, takes no more per cent longer than without a
+    /// limit [default, if nothing else is asked: 10%]
+    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
+    slower_than: Option<f64>,
+    /// No more of a hundred periods are throttled, e.g. 5%
+    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
+    throttled: Option<f64>,
+    /// So much of what is done in a second without a limit, e.g. 99%
+    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
+    throughput: Option<f64>,
+    /// With so many times the traffic: requests come, clients pause and clocks tick so much faster
+    #[arg(long, help_heading = "What is asked", value_name = "FACTOR", value_parser = factor)]
+    load: Option<f64>,
+    /// Periods to try, e.g. 100ms,20ms,10ms
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
+    #[arg(default_value = "100ms")]
+    period: Vec<u64>,
+    /// Bursts to try, in per cent of the quota, e.g. 0,50%,100%
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value = "0")]
+    burst: Vec<f64>,
+    /// The limit that the service has, to be told beside, e.g. 500m or '50000 100000'
+    #[arg(long, value_name = "LIMIT")]
+    current: Option<String>,
+    /// Print the limit as what sets it takes it, and nothing else: a strategic-merge patch, a
+    /// drop-in of a unit, a `docker update`, or lines for a shell that write the group's files
+    #[arg(short, long, value_name = "SYSTEM")]
+    #[arg(value_parser = PossibleValuesParser::new(System::NAMES))]
+    output: Option<String>,
+    #[command(flatten)]
+    choosing: Choosing,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    costs: Costs,
+}
+
+pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
+    let question = question(args)?;
+    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let cases = cases(args)?;
+    let (running, watch) = (args.running.how(), Terminal::new());
+    let answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
+    drop(watch);
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    json.map_or(Ok(()), |json| json.write([answer.document(&cases)].into_iter()))?;
+    let text = || advised(&answer, &cases, output::page());
+    match (system(args), answer.recommended()) {
+        _ if !is_told => {}
+        (Some(system), Some(_)) => output::print(&to_apply(&answer, &cases, system)?)?,
+        (Some(_), None) => output::tell(&text())?,
+        (None, _) => output::print(&text())?,
+    }
+    if answer.recommended().is_some() {
+        return Ok(());
+    }
+    Err(Failure::Status(if answer.lacks.is_empty() { NOTHING } else { THIN }))
+}
+
+fn system(args: &AdviseArgs) -> Option<System> {
+    args.output.as_deref().and_then(System::of)
+}
+
+/// The limit for what sets it.
+fn to_apply(answer: &Advice, cases: &[Case], system: System) -> anyhow::Result<String> {
+    let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
+    let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
+    let replay = &cases[0].replay;
+    // Chosen threads are in a group that there is in the model only.
+    let groups = recorded::runtime_by_group(&replay.summary().threads);
+    let group = if groups.contains_key(replay.path()) { replay.path() } else { "/GROUP" };
+    applied(system, &limit, &advice(answer, cases), group)
+        .ok_or_else(|| anyhow!("this limit cannot be set there: give --burst 0"))
+}
+
+fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
+    let request = Request { periods_ns: args.period.clone(), ..chosen(&args.choosing) };
+    let mut cases = Vec::new();
+    for path in &args.recordings {
+        let recording = reading::read(path, &args.costs)?;
+        let name = reading::name(path);
+        let replay =
+            |request: &Request| Replay::new(&name, &recording, request).map_err(Failure::of);
+        let scaled = Request { scale_load: args.load, ..request.clone() };
+        let (replay, as_recorded) = match args.load {
+            Some(_) => (replay(&scaled)?, Some(replay(&request)?)),
+            None => (replay(&request)?, None),
+        };
+        warn(&replay.summary().defects);
+        cases.push(Case { name, replay, as_recorded });
+    }
+    Ok(cases)
+}
+
+fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
+    let kernels = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
+    if let Some(system) = system(args).filter(|system| !system.has_burst())
+        && args.burst.iter().any(|percent| *percent > 0.0)
+    {
+        bail!("--burst: -o {} sets none; only -o cgroup does", system.name());
+    }
+    if let Some(percent) = args.burst.iter().find(|percent| **percent > 100.0) {
+        bail!("--burst {percent}: a kernel takes no burst above the quota, 100%");
+    }
+    for &period_ns in &args.period {
+        Try::parse(&format!("max {}", period_ns / 1_000)).context("--period")?;
+    }
+    let current = args.current.as_deref().map(|limit| Try::parse(limit).context("--current"));
+    let goals = [
+        args.p50.map(Goal::P50),
+        args.p99.map(Goal::P99),
+        args.slower_than.map(Goal::Slower),
+        args.throttled.map(Goal::Throttled),
+        args.throughput.map(Goal::Throughput),
+    ];
+    Ok(Question {
+        goals: goals.into_iter().flatten().collect(),
+        kernels,
+        periods_ns: args.period.clone(),
+        bursts_percent: args.burst.clone(),
+        load: args.load.unwrap_or(1.0),
+        current: current.transpose()?,
+        others: args.output.is_none(),
+        seed: args.running.seed,
+    })
+}

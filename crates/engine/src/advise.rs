@@ -1,0 +1,433 @@
+//! The smallest limit that keeps what is asked of a recorded service, how sure that is, and what
+//! else would do.
+//!
+//! A limit is put to the model as a replay puts it; it keeps what is asked where the worse end of
+//! the range of each number does, on each kernel and for each recording. One that cannot be
+//! predicted is not recommended, but the next larger one that can. Where a recording does not tell
+//! enough, no limit is named.
+
+mod document;
+mod enough;
+mod goal;
+mod search;
+
+pub use document::AdviceDocument;
+pub use enough::Lack;
+pub use goal::{Goal, Held, Measure, USUAL};
+pub use search::{Searched, smallest};
+
+use crate::Error;
+use crate::predict::Prediction;
+use crate::replay::{Replay, Run};
+use crate::watch::Watch;
+use crate::what_if::Try;
+use crate::world::Running;
+use cpumax_limit::{DEFAULT_PERIOD_NS, Limit, MIN_QUOTA_NS};
+use cpumax_machine::kernel::Kernel;
+use std::collections::BTreeMap;
+
+/// The smallest step from one limit to the next, thousandths of a CPU, and what part of the limit
+/// a step is.
+pub const STEP_MILLICPUS: u64 = 10;
+/// See [`STEP_MILLICPUS`].
+pub const STEP_PART: u64 = 20;
+
+/// One recording of the service.
+#[derive(Debug)]
+pub struct Case {
+    /// What the recording is called.
+    pub name: String,
+    /// As it is to be replayed, perhaps with more traffic.
+    pub replay: Replay,
+    /// As it was recorded, where more traffic is asked for.
+    pub as_recorded: Option<Replay>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What a limit must keep; none is [`USUAL`].
+    pub goals: Vec<Goal>,
+    /// Kernels on which it must; `None`: each recording's own.
+    pub kernels: Option<Vec<Kernel>>,
+    /// Periods to try, ns.
+    pub periods_ns: Vec<u64>,
+    /// Bursts to try, per cent of the quota.
+    pub bursts_percent: Vec<f64>,
+    /// So many times the recorded traffic.
+    pub load: f64,
+    /// The limit that the service has.
+    pub current: Option<Try>,
+    /// Whether to try what else would help: burst, a shorter period, the newest kernel.
+    pub others: bool,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+/// A kind of limit: all but how many CPUs it gives.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// Length of a period, ns.
+    pub period_ns: u64,
+    /// Burst, per cent of the quota.
+    pub burst_percent: f64,
+    /// Another kernel than those asked for.
+    pub kernel: Option<Kernel>,
+}
+
+/// A limit held against what is asked, or none.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Which limit.
+    pub limit: Try,
+    /// What it does: of each recording, in their order, on each kernel.
+    pub runs: Vec<Vec<Run>>,
+    /// What is asked, held against each run.
+    pub held: Vec<Vec<Vec<Held>>>,
+}
+
+/// What was found for a kind of limit.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Of which kind.
+    pub kind: Kind,
+    /// The smallest that keeps what is asked.
+    pub smallest: Option<Probe>,
+    /// The next smaller one, which does not.
+    pub below: Option<Probe>,
+    /// The smallest whose ranges keep it, where these cannot be relied on.
+    pub risky: Option<Probe>,
+    /// Limits that keep it although a larger one does not.
+    pub uneven: Vec<Try>,
+    /// How many were tried.
+    pub tried: usize,
+    /// A kernel that does not have such limits; none is tried.
+    pub lacking: Option<Kernel>,
+}
+
+/// The answer.
+#[derive(Debug)]
+pub struct Advice {
+    /// What was asked, or what is usual.
+    pub goals: Vec<Goal>,
+    /// Nobody said what to ask.
+    pub is_usual: bool,
+    /// What recordings do not tell: then no limit is named.
+    pub lacks: Vec<Lack>,
+    /// Without a limit.
+    pub unlimited: Probe,
+    /// The limit that the service has.
+    pub current: Option<Probe>,
+    /// Each kind that was asked for.
+    pub found: Vec<Found>,
+    /// Which of these needs the fewest CPUs.
+    pub best: Option<usize>,
+    /// Kinds that nobody asked for.
+    pub others: Vec<Found>,
+}
+
+impl Advice {
+    /// The kind whose smallest limit is recommended.
+    pub fn recommended(&self) -> Option<&Found> {
+        self.best.and_then(|best| self.found.get(best))
+    }
+
+    /// Whether what is asked is kept where nothing is limited.
+    pub fn can_be_kept(&self) -> bool {
+        self.unlimited.is_kept()
+    }
+}
+
+impl Probe {
+    /// Whether everything asked is kept, and can be relied on.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept_by_its_ranges() && self.each().all(|(_, run, _)| run.prediction.predictable)
+    }
+
+    /// Whether everything asked is kept, if its ranges are right.
+    pub fn is_kept_by_its_ranges(&self) -> bool {
+        self.each().all(|(_, _, held)| held.iter().all(Held::is_kept))
+    }
+
+    /// Each run, with the place of its recording and what was held against it.
+    pub fn each(&self) -> impl Iterator<Item = (usize, &Run, &[Held])> {
+        let cases = self.runs.iter().zip(&self.held).enumerate();
+        cases.flat_map(|(case, (runs, held))| {
+            runs.iter().zip(held).map(move |(run, held)| (case, run, held.as_slice()))
+        })
+    }
+
+    /// What is furthest from being kept, or nearest to not being so: the place of its recording,
+    /// the run and the goal.
+    pub fn decides(&self) -> Option<(usize, &Run, Held)> {
+        let all = self
+            .each()
+            .flat_map(|(case, run, held)| held.iter().map(move |held| (case, run, *held)));
+        // A number that is too much is worse than one that cannot be relied on; of several the
+        // first.
+        let key = |(_, run, held): &(usize, &Run, Held)| {
+            (!held.is_kept(), !run.prediction.predictable, held.excess())
+        };
+        all.fold(None, |worst, item| match &worst {
+            Some(so_far) if key(so_far) >= key(&item) => worst,
+            _ => Some(item),
+        })
+    }
+}
+
+impl Kind {
+    /// The limit of this kind that gives so many thousandths of a CPU.
+    fn limit(&self, millicpus: u64) -> Option<Try> {
+        let quota_ns = millicpus.checked_mul(self.period_ns)? / 1_000;
+        let burst_ns = (quota_ns as f64 * self.burst_percent / 100.0).round() as u64;
+        // The kernel's files are in microseconds.
+        let in_us = |ns: u64| ns / 1_000 * 1_000;
+        Limit::new(Some(in_us(quota_ns)), self.period_ns, in_us(burst_ns)).ok().map(Try::of)
+    }
+
+    /// From the smallest quota that there is to all CPUs of a machine, in thousandths of one.
+    fn ladder(&self, cpus: u16) -> Vec<u64> {
+        let most = u64::from(cpus) * 1_000;
+        let next = |at: &u64| {
+            let step = (at / STEP_PART / STEP_MILLICPUS).max(1) * STEP_MILLICPUS;
+            (*at < most).then(|| most.min(at + step))
+        };
+        let all = std::iter::successors(Some(STEP_MILLICPUS.min(most)), next);
+        all.filter(|millicpus| millicpus * self.period_ns / 1_000 >= MIN_QUOTA_NS).collect()
+    }
+}
+
+/// How probes are made.
+struct Asking<'a> {
+    cases: &'a [Case],
+    question: &'a Question,
+    goals: &'a [Goal],
+    running: &'a Running,
+    watch: &'a dyn Watch,
+    unlimited: BTreeMap<(usize, String), Prediction>,
+}
+
+/// Answers the question.
+///
+/// # Errors
+/// A limit cannot be had, or a run fails.
+pub fn advise(
+    cases: &[Case],
+    question: &Question,
+    running: &Running,
+    watch: &dyn Watch,
+) -> Result<Advice, Error> {
+    let is_usual = question.goals.is_empty();
+    let goals = if is_usual { vec![USUAL] } else { question.goals.clone() };
+    let unlimited = BTreeMap::new();
+    let mut asking = Asking { cases, question, goals: &goals, running, watch, unlimited };
+    let none = Try::none();
+    let unlimited = asking.probes(&[&none], None)?.remove(0);
+    let mut lacks = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        let as_recorded = match &case.as_recorded {
+            None => unlimited.runs[at].clone(),
+            Some(replay) => {
+                replay.under(&[&none], &asking.kernels(case), question.seed, running, watch)?
+            }
+        };
+        lacks.extend(enough::lacks(case, &question.periods_ns, &as_recorded));
+    }
+    let current = match &question.current {
+        Some(current) => Some(asking.probes(&[current], None)?.remove(0)),
+        None => None,
+    };
+    let mut found = Vec::new();
+    if lacks.is_empty() && unlimited.is_kept() {
+        for &period_ns in &question.periods_ns {
+            for &burst_percent in &question.bursts_percent {
+                let kind = Kind { period_ns, burst_percent, kernel: None };
+                found.push(asking.search(kind, None)?);
+            }
+        }
+    }
+    let cpus = |found: &Found| found.smallest.as_ref().and_then(|probe| millicpus(&probe.limit));
+    let best = found.iter().enumerate().filter_map(|(at, found)| Some((cpus(found)?, at))).min();
+    let best = best.map(|(_, at)| at);
+    if best.is_none() {
+        lacks.extend(found.iter().filter_map(|found| enough::doubted(cases, found)));
+    }
+    let mut others = Vec::new();
+    if let Some(best) = best.map(|at| &found[at]).filter(|_| question.others) {
+        for kind in asking.other_kinds(best.kind) {
+            others.push(asking.search(kind, cpus(best))?);
+        }
+    }
+    drop(asking);
+    Ok(Advice { goals, is_usual, lacks, unlimited, current, found, best, others })
+}
+
+/// Thousandths of a CPU that a limit gives.
+pub fn millicpus(limit: &Try) -> Option<u64> {
+    limit.limit.millicpus()
+}
+
+impl Asking<'_> {
+    /// The kernels on which a recording is replayed.
+    fn kernels(&self, case: &Case) -> Vec<Kernel> {
+        match &self.question.kernels {
+            Some(kernels) => kernels.clone(),
+            None => case.replay.kernels().into_iter().take(1).collect(),
+        }
+    }
+
+    /// Limits held against what is asked, in their order, perhaps on another kernel.
+    fn probes(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
+        let mut probes: Vec<Probe> = limits
+            .iter()
+            .map(|&limit| Probe { limit: limit.clone(), runs: Vec::new(), held: Vec::new() })
+            .collect();
+        let none = Try::none();
+        for (at, case) in self.cases.iter().enumerate() {
+            let kernels = kernel.map_or_else(|| self.kernels(case), |kernel| vec![kernel]);
+            let (seed, running) = (self.question.seed, self.running);
+            let unknown = |kernel: &Kernel| {
+                let name = kernel.version.to_string();
+                !self.unlimited.contains_key(&(at, name))
+            };
+            let is_new = kernels.iter().any(unknown);
+            let mut asked = limits.to_vec();
+            if is_new && !asked.contains(&&none) {
+                asked.push(&none);
+            }
+            let runs = case.replay.under(&asked, &kernels, seed, running, self.watch)?;
+            for run in runs.iter().filter(|run| run.limit == none) {
+                let of = (at, run.outcome.kernel.clone());
+                self.unlimited.insert(of, run.prediction.clone());
+            }
+            for probe in &mut probes {
+                let own: Vec<Run> =
+                    runs.iter().filter(|run| run.limit == probe.limit).cloned().collect();
+                let held = own.iter().map(|run| self.held(at, run)).collect();
+                probe.runs.push(own);
+                probe.held.push(held);
+            }
+        }
+        Ok(probes)
+    }
+
+    fn held(&self, case: usize, run: &Run) -> Vec<Held> {
+        let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
+        let without = without.unwrap_or(&run.prediction);
+        self.goals.iter().map(|goal| goal.held(&run.prediction, without)).collect()
+    }
+
+    /// The smallest limit of a kind, from about so many thousandths of a CPU on.
+    fn search(&mut self, kind: Kind, start: Option<u64>) -> Result<Found, Error> {
+        let machines = self.cases.iter().map(|case| case.replay.summary().cpus);
+        let ladder = kind.ladder(machines.max().unwrap_or(1));
+        let used = self.cases.iter().map(|case| case.replay.mean_cpus() * self.question.load);
+        let used = start.unwrap_or_else(|| (used.fold(0.0, f64::max) * 1_000.0) as u64);
+        let start = ladder.iter().rposition(|millicpus| *millicpus <= used).unwrap_or(0);
+        let lacking = self.lacking(kind, ladder.get(start).copied());
+        let mut found = Found {
+            kind,
+            smallest: None,
+            below: None,
+            risky: None,
+            uneven: Vec::new(),
+            tried: 0,
+            lacking,
+        };
+        if lacking.is_some() {
+            return Ok(found);
+        }
+        let mut probes: BTreeMap<usize, Probe> = BTreeMap::new();
+        let by_ranges = smallest(ladder.len(), start, |at| {
+            self.probe(kind, &ladder, at, &mut probes)?;
+            Ok::<_, Error>(at.iter().map(|at| probes[at].is_kept_by_its_ranges()).collect())
+        })?;
+        let mut best = by_ranges.smallest;
+        if let Some(least) = best.filter(|at| !probes[at].is_kept()) {
+            let relied_on = smallest(ladder.len(), least, |at| {
+                self.probe(kind, &ladder, at, &mut probes)?;
+                Ok::<_, Error>(at.iter().map(|at| probes[at].is_kept()).collect())
+            })?;
+            best = relied_on.smallest;
+            found.risky = Some(probes[&least].clone());
+        }
+        let limit = |at: usize| Some(probes.get(&at)?.limit.clone());
+        found.uneven = by_ranges.uneven().into_iter().filter_map(limit).collect();
+        found.tried = probes.len();
+        found.below = best.and_then(|at| probes.remove(&at.checked_sub(1)?));
+        found.smallest = best.and_then(|at| probes.remove(&at));
+        Ok(found)
+    }
+
+    /// Makes those probes that have not been made.
+    fn probe(
+        &mut self,
+        kind: Kind,
+        ladder: &[u64],
+        at: &[usize],
+        probes: &mut BTreeMap<usize, Probe>,
+    ) -> Result<(), Error> {
+        let new: Vec<usize> = at.iter().copied().filter(|at| !probes.contains_key(at)).collect();
+        let limit = |at: &usize| kind.limit(ladder[*at]).unwrap_or_else(Try::none);
+        let limits: Vec<Try> = new.iter().map(limit).collect();
+        let asked: Vec<&Try> = limits.iter().collect();
+        let done = if new.is_empty() { Vec::new() } else { self.probes(&asked, kind.kernel)? };
+        probes.extend(new.into_iter().zip(done));
+        Ok(())
+    }
+
+    /// A kernel that does not have all of such a limit.
+    fn lacking(&self, kind: Kind, millicpus: Option<u64>) -> Option<Kernel> {
+        let limit = kind.limit(millicpus?)?;
+        let asked = self.cases.iter().flat_map(|case| self.kernels(case));
+        let all = kind.kernel.map_or_else(|| asked.collect(), |kernel| vec![kernel]);
+        all.into_iter().find(|kernel| limit.lacks(*kernel).is_ok_and(|lacks| !lacks.is_empty()))
+    }
+
+    /// What else may help, unless it is asked for anyway: burst, a fifth of the period, the newest
+    /// kernel.
+    fn other_kinds(&self, best: Kind) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        if self.question.bursts_percent == [0.0] {
+            kinds.push(Kind { burst_percent: 100.0, ..best });
+        }
+        if self.question.periods_ns == [DEFAULT_PERIOD_NS] {
+            kinds.push(Kind { period_ns: DEFAULT_PERIOD_NS / 5, ..best });
+        }
+        let newest = Kernel::newest();
+        let is_asked =
+            |case: &Case| self.kernels(case).iter().any(|own| own.version == newest.version);
+        if self.question.kernels.is_none() && !self.cases.iter().all(is_asked) {
+            kinds.push(Kind { kernel: Some(newest), ..best });
+        }
+        kinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind { period_ns: DEFAULT_PERIOD_NS, burst_percent: 0.0, kernel: None };
+
+    #[test]
+    fn steps_are_ten_thousandths_of_a_cpu_or_about_a_twentieth() {
+        let ladder = KIND.ladder(2);
+        assert_eq!(ladder[..3], [10, 20, 30]);
+        assert_eq!(ladder.last(), Some(&2_000));
+        for pair in ladder.windows(2) {
+            let step = pair[1] - pair[0];
+            assert!(step == 10 || step <= pair[0] / 20, "{pair:?}");
+        }
+        let short = Kind { period_ns: 10_000_000, ..KIND };
+        assert_eq!(short.ladder(1)[0], 100, "the kernel takes no less than 1 ms");
+        assert!(KIND.ladder(4096).len() < 300);
+    }
+
+    #[test]
+    fn a_limit_has_its_burst_in_per_cent_of_the_quota() {
+        let half = Kind { burst_percent: 50.0, ..KIND }.limit(330).unwrap();
+        assert_eq!((half.label.as_str(), millicpus(&half)), ("33/100+16.5", Some(330)));
+        assert!(KIND.limit(5).is_none());
+    }
+}

@@ -1,0 +1,233 @@
+//! The answer as docs/json.md describes it.
+
+use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
+use crate::predict::{Prediction, Ranged};
+use crate::what_if::Try;
+use cpumax_recording::Demand;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The answer to one question.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AdviceDocument<'a> {
+    /// What is asked.
+    asked: &'a [Goal],
+    /// Nobody said what to ask.
+    asked_is_usual: bool,
+    /// The limit that is recommended; null: none is.
+    recommended: Option<Named>,
+    /// The recording that decides: for it the next smaller limit fails.
+    decided_by: Option<&'a str>,
+    /// What recordings do not tell; then nothing is recommended.
+    lacks: &'a [Lack],
+    /// The limits that decide, each held against what is asked.
+    limits: Vec<Tried<'a>>,
+    /// What each kind of limit needs, those that were asked for first.
+    kinds: Vec<KindNeeds>,
+    /// What the service asks for, of each recording.
+    demand: Vec<Demanded<'a>>,
+}
+
+/// A limit.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Named {
+    /// What `cpu.max` holds.
+    cpu_max: String,
+    /// What `cpu.max.burst` holds, us.
+    burst_usec: u64,
+    /// Thousandths of a CPU, rounded up.
+    millicpus: Option<u64>,
+}
+
+/// What a limit is beside others.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    /// No limit.
+    None,
+    /// The one that is recommended.
+    Recommended,
+    /// The next smaller one, which fails.
+    Smaller,
+    /// The smallest by its ranges, which cannot be relied on.
+    Risky,
+    /// The one that the service has.
+    Current,
+}
+
+/// A limit held against what is asked.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Tried<'a> {
+    role: Role,
+    #[serde(flatten)]
+    limit: Named,
+    /// Whether it keeps everything.
+    kept: bool,
+    /// Each recording on each kernel.
+    runs: Vec<RunHeld<'a>>,
+}
+
+/// What a limit does to one recording on one kernel.
+#[derive(Debug, Serialize, JsonSchema)]
+struct RunHeld<'a> {
+    recording: &'a str,
+    kernel: &'a str,
+    prediction: &'a Prediction,
+    /// What is asked, in order.
+    held: Vec<Told>,
+}
+
+/// A goal held against a prediction.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Told {
+    /// What is measured for it.
+    measure: Measure,
+    /// What it may be at most, or at least for rates.
+    bound: f64,
+    /// What it is; null: it cannot be told, or has no end.
+    found: Option<Ranged<f64>>,
+    /// Whether the worse end of that keeps it.
+    kept: bool,
+}
+
+/// What a kind of limit needs.
+#[derive(Debug, Serialize, JsonSchema)]
+struct KindNeeds {
+    /// Length of a period, us.
+    period_usec: u64,
+    /// Burst, per cent of the quota.
+    burst_percent: f64,
+    /// The kernel, where it is not the one that was asked for.
+    kernel: Option<String>,
+    /// Whether it was asked for.
+    asked: bool,
+    /// The smallest that keeps what is asked.
+    smallest: Option<Named>,
+    /// Smaller ones that keep it although a larger one does not.
+    uneven: Vec<Named>,
+    /// How many limits were tried.
+    tried: usize,
+}
+
+/// What the threads of a recording ask for.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Demanded<'a> {
+    recording: &'a str,
+    /// Stretches as long as this, us.
+    period_usec: u64,
+    /// CPU time used in such a stretch, us: least, deciles, most.
+    usage_usec: Vec<u64>,
+    /// For how long one thread at least had work, and two, and so on, us.
+    at_once_usec: Vec<u64>,
+}
+
+impl From<&Try> for Named {
+    fn from(tried: &Try) -> Named {
+        Named {
+            cpu_max: tried.limit.to_string(),
+            burst_usec: tried.limit.burst_ns() / 1_000,
+            millicpus: tried.limit.millicpus(),
+        }
+    }
+}
+
+impl Advice {
+    /// As it is written as JSON.
+    pub fn document<'a>(&'a self, cases: &'a [Case]) -> AdviceDocument<'a> {
+        let best = self.recommended();
+        let smallest = best.and_then(|found| found.smallest.as_ref());
+        let below = best.and_then(|found| found.below.as_ref());
+        let told = [
+            (Role::None, Some(&self.unlimited)),
+            (Role::Recommended, smallest),
+            (Role::Smaller, below),
+            (Role::Risky, best.and_then(|found| found.risky.as_ref())),
+            (Role::Current, self.current.as_ref()),
+        ];
+        let told = told.into_iter().filter_map(|(role, probe)| Some((role, probe?)));
+        let asked = self.found.iter().map(|found| needs(found, true));
+        let others = self.others.iter().map(|found| needs(found, false));
+        AdviceDocument {
+            asked: &self.goals,
+            asked_is_usual: self.is_usual,
+            recommended: smallest.map(|probe| (&probe.limit).into()),
+            decided_by: below.and_then(Probe::decides).map(|(at, ..)| cases[at].name.as_str()),
+            lacks: &self.lacks,
+            limits: told.map(|(role, probe)| tried(role, probe, cases)).collect(),
+            kinds: asked.chain(others).collect(),
+            demand: cases.iter().flat_map(demanded).collect(),
+        }
+    }
+}
+
+fn tried<'a>(role: Role, probe: &'a Probe, cases: &'a [Case]) -> Tried<'a> {
+    let told = |held: &Held| Told {
+        measure: held.measure,
+        bound: held.bound,
+        found: held.found,
+        kept: held.is_kept(),
+    };
+    let runs = probe.each().map(|(at, run, held)| RunHeld {
+        recording: &cases[at].name,
+        kernel: &run.outcome.kernel,
+        prediction: &run.prediction,
+        held: held.iter().map(told).collect(),
+    });
+    Tried { role, limit: (&probe.limit).into(), kept: probe.is_kept(), runs: runs.collect() }
+}
+
+fn needs(found: &Found, asked: bool) -> KindNeeds {
+    KindNeeds {
+        period_usec: found.kind.period_ns / 1_000,
+        burst_percent: found.kind.burst_percent,
+        kernel: found.kind.kernel.map(|kernel| kernel.version.to_string()),
+        asked,
+        smallest: found.smallest.as_ref().map(|probe| (&probe.limit).into()),
+        uneven: found.uneven.iter().map(Into::into).collect(),
+        tried: found.tried,
+    }
+}
+
+fn demanded(case: &Case) -> impl Iterator<Item = Demanded<'_>> {
+    case.replay
+        .demands()
+        .iter()
+        .map(|(period_ns, demand)| demand_of(&case.name, *period_ns, demand))
+}
+
+fn demand_of<'a>(recording: &'a str, period_ns: u64, demand: &Demand) -> Demanded<'a> {
+    let windows = &demand.windows_ns;
+    let last = windows.len().saturating_sub(1);
+    let decile = |tenth: usize| Some(windows.get(last * tenth / 10)? / 1_000);
+    Demanded {
+        recording,
+        period_usec: period_ns / 1_000,
+        usage_usec: (0..=10).filter_map(decile).collect(),
+        at_once_usec: demand.at_once_ns.iter().map(|ns| ns / 1_000).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_document_lists_what_an_answer_tells() {
+        let schema = serde_json::to_value(schemars::schema_for!(AdviceDocument<'_>)).unwrap();
+        let told = schema["properties"].as_object().unwrap().keys().map(String::as_str);
+        let document = include_str!("../../../../docs/json.md");
+        let section = document.split("\n## Advice").nth(1).unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), told.collect());
+        for (_, inner) in schema["$defs"].as_object().unwrap() {
+            for name in inner["properties"].as_object().into_iter().flat_map(|all| all.keys()) {
+                let is_of_replays = document.contains(&format!("prediction.{name}"));
+                let is_told = section.contains(&format!("`{name}`"));
+                let is_ranged =
+                    ["value", "low", "high", "p50", "p90", "p99"].contains(&name.as_str());
+                assert!(is_of_replays || is_told || is_ranged, "{name}");
+            }
+        }
+    }
+}

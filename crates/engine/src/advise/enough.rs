@@ -1,0 +1,106 @@
+//! Whether a recording tells enough for a limit to be named, and what to record instead.
+
+use super::{Case, Found};
+use crate::predict::Unit;
+use crate::replay::{Replay, Run};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Fewer requests, or bursts, tell nothing of the slowest of a hundred.
+pub const LEAST_REQUESTS: usize = 100;
+/// Fewer periods in which the service did something tell nothing of a typical one.
+pub const LEAST_PERIODS: usize = 20;
+/// A machine whose CPUs are busier hides how much more its threads ask for.
+pub const MOST_BUSY: f64 = 0.95;
+
+/// Why no limit can be named from a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Lack {
+    /// The recording.
+    pub recording: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// What to record instead.
+    pub instead: &'static str,
+}
+
+/// What is lacking; `unlimited` is the replay of what was recorded, without a limit.
+pub(super) fn lacks(case: &Case, periods_ns: &[u64], unlimited: &[Run]) -> Vec<Lack> {
+    let replay = case.as_recorded.as_ref().unwrap_or(&case.replay);
+    let longest_ns = periods_ns.iter().copied().max().unwrap_or(1);
+    let mut lacks = of_recording(replay, longest_ns);
+    for run in unlimited {
+        let kernel = &run.outcome.kernel;
+        if let Some(why_not) = &run.prediction.why_not {
+            let why = format!("without a limit on {kernel} it is not predictable: {why_not}");
+            lacks.push((why, "what is said to be missing"));
+        }
+        let differs = replay.disagreements(&run.prediction);
+        if !differs.is_empty() {
+            let why = format!(
+                "without a limit the replay on {kernel} is not what was recorded ({})",
+                differs.join("; ")
+            );
+            lacks.push((why, "the service without a limit, with system calls"));
+        }
+    }
+    let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };
+    lacks.into_iter().map(lack).collect()
+}
+
+/// What limits do that would keep what is asked, and cannot be relied on.
+pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
+    let risky = found.risky.as_ref()?;
+    let (at, run, _) = risky.each().find(|(_, run, _)| !run.prediction.predictable)?;
+    let why_not = run.prediction.why_not.as_deref().unwrap_or_default();
+    Some(Lack {
+        recording: cases.get(at)?.name.clone(),
+        why: format!("{} would do, but cannot be relied on: {why_not}", risky.limit.label),
+        instead: "the service for longer, with system calls",
+    })
+}
+
+fn of_recording(replay: &Replay, longest_ns: u64) -> Vec<(String, &'static str)> {
+    const LONGER: &str = "for longer, while the service has its load";
+    let mut lacks = Vec::new();
+    let (answered, unit) = replay.answered();
+    let what = match unit {
+        Unit::Requests => "requests",
+        Unit::Bursts => "bursts of work",
+    };
+    if answered < LEAST_REQUESTS {
+        lacks.push((format!("it has {answered} {what} and {LEAST_REQUESTS} are needed"), LONGER));
+    }
+    let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());
+    let active = demand.unwrap_or_default().iter().filter(|ns| **ns > 0).count();
+    if active < LEAST_PERIODS {
+        let ms = longest_ns / 1_000_000;
+        lacks.push((
+            format!(
+                "the service was active in {active} periods of {ms} ms and {LEAST_PERIODS} are \
+                 needed"
+            ),
+            LONGER,
+        ));
+    }
+    let share = replay.machine_share();
+    if share > MOST_BUSY {
+        lacks.push((
+            format!(
+                "the machine's CPUs were {:.0} % busy, and what its threads would have asked for \
+                 beyond that is not in it",
+                share * 100.0
+            ),
+            "the service with less load, and tell how much more it is to have with --load, or on a \
+             larger machine",
+        ));
+    }
+    let waits = replay.waits();
+    if !waits.are_known() {
+        lacks.push((
+            format!("of {} of {} waits it is not known when they ended", waits.unknown, waits.all),
+            "wakeups as well (sched:sched_waking) and larger buffers, so that nothing is lost",
+        ));
+    }
+    lacks
+}

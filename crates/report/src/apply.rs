@@ -1,0 +1,193 @@
+//! A limit as the systems that set limits take it. None of them gets less than was found; what a
+//! system cannot express is told in a comment.
+
+use crate::escape;
+use cpumax_engine::Try;
+use std::fmt::Write;
+
+/// What sets the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// A strategic-merge patch of a Deployment or its like.
+    Kubernetes,
+    /// A drop-in of a unit.
+    Systemd,
+    /// `docker update`.
+    Docker,
+    /// The files of the group itself.
+    Cgroup,
+}
+
+impl System {
+    /// What they are called.
+    pub const NAMES: [&str; 4] = ["kubernetes", "systemd", "docker", "cgroup"];
+
+    /// The one that is called so.
+    pub fn of(name: &str) -> Option<System> {
+        let all = [System::Kubernetes, System::Systemd, System::Docker, System::Cgroup];
+        all.into_iter().find(|system| system.name() == name)
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        System::NAMES[self as usize]
+    }
+
+    /// Whether it can set a burst.
+    pub fn has_burst(self) -> bool {
+        self == System::Cgroup
+    }
+}
+
+/// What is to be applied; `why` is the sentence that names the limit, and `group` the recorded path
+/// of the service. `None`: there is no limit to apply, or the system has nothing like it.
+pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
+    let quota_us = limit.limit.quota_ns()? / 1_000;
+    let (period_us, burst_us) = (limit.limit.period_ns() / 1_000, limit.limit.burst_ns() / 1_000);
+    if burst_us > 0 && !system.has_burst() {
+        return None;
+    }
+    let mut out = String::new();
+    let mut say = |text: &str| {
+        for line in escape::lines(text).lines() {
+            let _ = writeln!(out, "# {line}");
+        }
+    };
+    say(why);
+    match system {
+        System::Kubernetes => {
+            let millicpus = limit.limit.millicpus()?;
+            say("Put the container's name in place of CONTAINER, then:");
+            say("  kubectl patch deployment NAME --type strategic --patch-file FILE");
+            say("Kubernetes takes whole thousandths of a CPU; parts of one are rounded up.");
+            say("It has no burst, and no period of a container's own: kubelet's");
+            let wants = "--cpu-cfs-quota-period is that of all containers of a node";
+            say(&if period_us == 100_000 {
+                format!("{wants}, 100ms unless set.")
+            } else {
+                format!("{wants}, and must be {period_us}us for this limit to do what is said.")
+            });
+            let _ = write!(
+                out,
+                "spec:\n  template:\n    spec:\n      containers:\n      - name: CONTAINER\n\
+                 \x20       resources:\n          limits:\n            cpu: {millicpus}m\n"
+            );
+        }
+        System::Systemd => {
+            let percent = limit.limit.percent()?;
+            say("A drop-in: SERVICE.service.d/cpu.conf beside the unit, or");
+            say("  systemctl edit SERVICE");
+            say("Whole per cent of a CPU; parts of one are rounded up. systemd sets no burst.");
+            let _ =
+                write!(out, "[Service]\nCPUQuota={percent}%\nCPUQuotaPeriodSec={period_us}us\n");
+        }
+        System::Docker => {
+            say("Put the container's name in place of CONTAINER. Nothing is rounded. docker sets");
+            say("no burst. A container that was started with --cpus must be started anew with");
+            say("these two options instead, as docker refuses to mix them.");
+            let _ = writeln!(
+                out,
+                "docker update --cpu-period {period_us} --cpu-quota {quota_us} CONTAINER"
+            );
+        }
+        System::Cgroup => {
+            say("As root. The path is that of the recorded machine. Nothing is rounded. The burst");
+            say("goes first to 0: the kernel refuses a quota below it.");
+            let quoted = quoted(group);
+            let _ = writeln!(out, "group=/sys/fs/cgroup{quoted}");
+            let _ = writeln!(out, "echo 0 > \"$group/cpu.max.burst\"");
+            let _ = writeln!(out, "echo '{quota_us} {period_us}' > \"$group/cpu.max\"");
+            if burst_us > 0 {
+                let _ = writeln!(out, "echo {burst_us} > \"$group/cpu.max.burst\"");
+            }
+        }
+    }
+    Some(out)
+}
+
+/// A path for a shell, whatever is in it; one with hidden characters is left to who applies it.
+fn quoted(path: &str) -> String {
+    if path.chars().any(escape::is_hidden) {
+        return "/GROUP".to_owned();
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-@:".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [System; 4] = [System::Kubernetes, System::Systemd, System::Docker, System::Cgroup];
+
+    fn text(system: System, limit: &str) -> String {
+        let limit = Try::parse(limit).unwrap();
+        applied(system, &limit, "Because.", "/a b'c").unwrap()
+    }
+
+    /// What is not a comment.
+    fn orders(system: System, limit: &str) -> String {
+        let text = text(system, limit);
+        text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn each_system_is_found_by_its_name() {
+        assert_eq!(System::NAMES.map(System::of), ALL.map(Some));
+        assert_eq!(System::of("podman"), None);
+    }
+
+    #[test]
+    fn each_system_gets_it_in_its_own_words() {
+        assert!(
+            orders(System::Kubernetes, "80000 100000").ends_with("limits:\n            cpu: 800m")
+        );
+        assert_eq!(
+            orders(System::Systemd, "80000 100000"),
+            "[Service]\nCPUQuota=80%\nCPUQuotaPeriodSec=100000us"
+        );
+        assert_eq!(
+            orders(System::Docker, "8000 10000"),
+            "docker update --cpu-period 10000 --cpu-quota 8000 CONTAINER"
+        );
+        assert_eq!(
+            orders(System::Cgroup, "80000 100000,cpu.max.burst=40000"),
+            "group=/sys/fs/cgroup'/a b'\\''c'\necho 0 > \"$group/cpu.max.burst\"\n\
+             echo '80000 100000' > \"$group/cpu.max\"\necho 40000 > \"$group/cpu.max.burst\""
+        );
+        for system in ALL {
+            assert!(text(system, "80000 100000").starts_with("# Because.\n"));
+        }
+    }
+
+    #[test]
+    fn nothing_is_rounded_down() {
+        assert!(orders(System::Kubernetes, "80001 100000").ends_with("cpu: 801m"));
+        assert!(orders(System::Systemd, "80001 100000").contains("CPUQuota=81%"));
+        for (quota_us, period_us) in [(1_000, 3_000), (33_333, 99_999), (1_000_000, 1_000_000)] {
+            let set = format!("{quota_us} {period_us}");
+            let milli = orders(System::Kubernetes, &set);
+            let milli = milli.rsplit(' ').next().unwrap().to_owned();
+            let percent = orders(System::Systemd, &set);
+            let percent = percent.split(['=', '\n']).nth(2).unwrap().to_owned();
+            for told in [milli, percent] {
+                let back = Try::parse(&format!("{told}/{period_us}us")).unwrap().limit;
+                assert!(back.quota_ns() >= Some(quota_us * 1_000), "{told} for {set}");
+                assert_eq!(back.period_ns(), period_us * 1_000);
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_no_burst_gets_no_limit_that_needs_one() {
+        let limit = Try::parse("80000 100000,cpu.max.burst=40000").unwrap();
+        for system in ALL {
+            assert_eq!(applied(system, &limit, "", "/a").is_some(), system.has_burst());
+        }
+        assert_eq!(applied(System::Docker, &Try::none(), "", "/a"), None);
+    }
+}
