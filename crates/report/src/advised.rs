@@ -339,7 +339,7 @@ fn kind(kind: &Kind, best: &Kind) -> String {
     if kind.period_ns != best.period_ns {
         differs.push(format!("periods of {}", duration(kind.period_ns)));
     }
-    if kind.burst_percent != best.burst_percent {
+    if kind.burst_percent.total_cmp(&best.burst_percent).is_ne() {
         differs.push(match kind.burst_percent {
             0.0 => "no burst".to_owned(),
             percent => format!("a burst of {percent} % of the quota"),

@@ -55,7 +55,7 @@ pub fn smallest<E>(
         at = match (low, high) {
             (Some(low), None) if low == last => return Ok(searched),
             (Some(low), None) => last.min(low + stride),
-            (None, Some(0)) => break,
+            (None, Some(0) | None) => break,
             (None, Some(high)) => high.saturating_sub(stride),
             (Some(low), Some(high)) if high - low > 1 => usize::midpoint(low, high),
             (_, Some(found)) => {
@@ -68,7 +68,6 @@ pub fn smallest<E>(
                 (low, high, stride) = (Some(worst), None, 1);
                 last.min(worst + 1)
             }
-            (None, None) => break,
         };
         stride *= 2;
         if low == Some(at) {
