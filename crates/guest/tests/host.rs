@@ -6,6 +6,7 @@ use cpumax_require::{Need, missing};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const BUFFERS: &str = "/sys/kernel/tracing/instances";
@@ -131,12 +132,16 @@ fn top() -> Option<&'static str> {
     tops.into_iter().find(|top| Path::new(&format!("{top}/cgroup.procs")).exists())
 }
 
+/// Tried once: tests that run side by side would find each other's group there.
 fn may_make_groups() -> bool {
-    let Some(top) = top() else { return false };
-    let probe = format!("{top}/cpumax-probe-{}", std::process::id());
-    let made = std::fs::create_dir(&probe).is_ok();
-    let _ = std::fs::remove_dir(&probe);
-    made
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let Some(top) = top() else { return false };
+        let probe = format!("{top}/cpumax-probe-{}", std::process::id());
+        let made = std::fs::create_dir(&probe).is_ok();
+        let _ = std::fs::remove_dir(&probe);
+        made
+    })
 }
 
 const LIMITED: &str = r#"
