@@ -88,8 +88,10 @@ impl Request {
         }
     }
 
-    /// A group that was recorded is limited where it is; other threads are put into one.
-    fn selection(&self, summary: &Summary) -> Selection {
+    /// A group that was recorded is limited where it is; other threads are put into one. Where
+    /// nothing is chosen, it is the group that used most.
+    fn selection(&self, summary: &Summary) -> Result<Selection, Error> {
+        let path = self.limited_group()?;
         let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));
         let closed = self.closed_loop.iter().map(|selector| (selector.clone(), Clock::Relative));
         let recorded = recorded::runtime_by_group(&summary.threads);
@@ -99,15 +101,67 @@ impl Request {
         };
         let limited = if is_recorded { Vec::new() } else { self.group.clone() };
         let in_pod = self.limits.iter().any(|limit| limit.pod.is_some());
-        Selection {
+        let group = if limited.is_empty() {
+            let chosen = path.or_else(|| self.group.first().map(ToString::to_string));
+            chosen.map_or_else(|| recorded::busiest_group(summary), Ok)?
+        } else {
+            if in_pod { CHOSEN_IN_POD } else { CHOSEN }.to_owned()
+        };
+        Ok(Selection {
             limited,
-            group: if in_pod { CHOSEN_IN_POD } else { CHOSEN }.to_owned(),
+            group,
             clocks: open.chain(closed).collect(),
             clients: None,
             skip_late: self.skip_late.clone(),
             skip_periodic: false,
             until_ns: None,
+        })
+    }
+
+    /// What this makes of the selected threads, and the group that is limited.
+    ///
+    /// # Errors
+    /// The patterns choose no thread.
+    fn seen(
+        &self,
+        name: &str,
+        recording: &Recording,
+        selection: &Selection,
+    ) -> Result<(GroupIx, Option<Service>), Error> {
+        match reading(name, recording, selection) {
+            Err(Error::NotInGroup { .. }) if !selection.limited.is_empty() => {
+                let patterns: Vec<String> = self.group.iter().map(ToString::to_string).collect();
+                Err(Error::NoThread { patterns: patterns.join(" ") })
+            }
+            seen => seen.map(|(_, group, service)| (group, service)),
         }
+    }
+
+    /// All ways to understand the recording, the most likely one first.
+    fn readings(
+        &self,
+        name: &str,
+        recording: &Recording,
+        selection: &Selection,
+        service: Option<&Service>,
+    ) -> Result<Vec<Reading>, Error> {
+        let loaded = |selection: &Selection| -> Result<Reading, Error> {
+            let (reading, ..) = reading(name, recording, selection)?;
+            match self.scale_load {
+                Some(factor) => reading.under(factor),
+                None => Ok(reading),
+            }
+        };
+        let mut readings = vec![loaded(selection)?];
+        if let Some(service) = service.filter(|service| !service.sure) {
+            let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
+            let selection = Selection { clients: Some(other), ..selection.clone() };
+            readings.push(Reading { doubt: OPEN_OR_CLOSED, ..loaded(&selection)? });
+        }
+        if selection.skip_late.is_empty() && recording.has_periodic(selection) {
+            readings.push(loaded(&Selection { skip_periodic: true, ..selection.clone() })?);
+        }
+        Ok(readings)
     }
 }
 
@@ -181,53 +235,22 @@ impl Replay {
     /// # Errors
     /// The request chooses nothing in this recording, or contradicts itself.
     pub fn new(name: &str, recording: &Recording, request: &Request) -> Result<Replay, Error> {
-        let path = request.limited_group()?;
         let summary = recording.summary();
         if summary.span_ns > MAX_DURATION_NS {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
-        let mut selection = request.selection(&summary);
-        let patterns: Vec<String> = request.group.iter().map(ToString::to_string).collect();
-        if selection.limited.is_empty() {
-            let chosen = path.or_else(|| patterns.first().cloned());
-            selection.group = chosen.map_or_else(|| recorded::busiest_group(&summary), Ok)?;
-        }
+        let mut selection = request.selection(&summary)?;
         let load = recording.load(&selection);
-        let seen = reading(name, recording, &selection);
-        let (_, group, service) = match seen {
-            Err(Error::NotInGroup { .. }) if !selection.limited.is_empty() => {
-                return Err(Error::NoThread { patterns: patterns.join(" ") });
-            }
-            seen => seen?,
-        };
+        let (group, service) = request.seen(name, recording, &selection)?;
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
         let window = request.window(requests.as_ref().unwrap_or(&load).window());
         selection.until_ns = Some(window.until_ns);
-        let loaded = |selection: &Selection| -> Result<Reading, Error> {
-            let (reading, ..) = reading(name, recording, selection)?;
-            match request.scale_load {
-                Some(factor) => reading.under(factor),
-                None => Ok(reading),
-            }
-        };
-        let first = loaded(&selection)?;
+        let readings = request.readings(name, recording, &selection, service.as_ref())?;
+        let workload = &readings[0].workload;
         if request.limits.iter().any(|limit| limit.pod.is_some()) {
-            change::above(&first.workload, group)?;
+            change::above(workload, group)?;
         }
-        let threads = recorded::tasks_in(&first.workload, group).len();
-        let mut readings = vec![first];
-        if let Some(service) = service.as_ref().filter(|service| !service.sure) {
-            let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
-            let selection = Selection { clients: Some(other), ..selection.clone() };
-            let other = loaded(&selection)?;
-            readings.push(Reading { doubt: OPEN_OR_CLOSED, ..other });
-        }
-        let waits = recording.waits(&selection);
-        let is_unheard = service.is_none() && recording.has_clients(&selection);
-        if selection.skip_late.is_empty() && recording.has_periodic(&selection) {
-            let selection = Selection { skip_periodic: true, ..selection };
-            readings.push(loaded(&selection)?);
-        }
+        let threads = recorded::tasks_in(workload, group).len();
         let used = load.within(window);
         let recorded_ns = used.cpu_ns.saturating_add(used.cost_ns);
         let with_cost = recorded_ns as f64 / used.cpu_ns.max(1) as f64;
@@ -255,9 +278,9 @@ impl Replay {
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
             work: request.work,
-            is_unheard,
+            is_unheard: service.is_none() && recording.has_clients(&selection),
             service,
-            waits,
+            waits: recording.waits(&selection),
         };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());

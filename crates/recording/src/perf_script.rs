@@ -89,7 +89,16 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     if !lines.has_switch {
         return Err(no_events(name, events, first_bad));
     }
-    let all = events + read + bad;
+    check_unreadable(name, bad, events + read + bad, first_bad)
+}
+
+/// Where too many lines cannot be read, nothing can be said.
+fn check_unreadable(
+    name: &str,
+    bad: u64,
+    all: u64,
+    first_bad: Option<(u64, String)>,
+) -> Result<(), Error> {
     if let Some((number, text)) = first_bad
         && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
     {
