@@ -231,7 +231,7 @@ pub fn advise(
                 replay.under(&[&none], &asking.kernels(case), question.seed, running, watch)?
             }
         };
-        lacks.extend(enough::lacks(case, &question.periods_ns, &as_recorded));
+        lacks.extend(enough::lacks(case, question, &as_recorded));
     }
     let current = match &question.current {
         Some(current) => Some(asking.probes(&[current], None)?.remove(0)),
@@ -245,6 +245,11 @@ pub fn advise(
                 found.push(asking.search(kind, None)?);
             }
         }
+    }
+    if let Some(kernel) = found.iter().find_map(|found| found.lacking)
+        && found.iter().all(|found| found.lacking.is_some())
+    {
+        return Err(Error::NoBurst { kernel: kernel.version.to_string() });
     }
     let cpus = |found: &Found| found.smallest.as_ref().and_then(|probe| millicpus(&probe.limit));
     let best = found.iter().enumerate().filter_map(|(at, found)| Some((cpus(found)?, at))).min();

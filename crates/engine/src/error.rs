@@ -99,6 +99,12 @@ pub enum Error {
         /// Path of the group.
         path: String,
     },
+    /// Every limit asked for has a burst, and the kernel does not know any.
+    #[error("Linux {kernel} has no burst: that came with 5.14")]
+    NoBurst {
+        /// Its version.
+        kernel: String,
+    },
     /// The root group has no files of limits.
     #[error("the root group cannot be limited: give another group, or threads to limit")]
     Root,

@@ -339,6 +339,12 @@ impl Replay {
         &self.workload().groups[self.group as usize].path
     }
 
+    /// The same where it was recorded; chosen threads are in one that there is in the model only.
+    pub fn recorded_path(&self) -> Option<&str> {
+        let groups = recorded::runtime_by_group(&self.summary.threads);
+        groups.contains_key(self.path()).then(|| self.path())
+    }
+
     /// How many threads are limited.
     pub fn threads(&self) -> usize {
         self.threads

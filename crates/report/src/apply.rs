@@ -95,7 +95,9 @@ pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<St
             say("goes first to 0: the kernel refuses a quota below it.");
             let quoted = quoted(group);
             let _ = writeln!(out, "group=/sys/fs/cgroup{quoted}");
-            let _ = writeln!(out, "echo 0 > \"$group/cpu.max.burst\"");
+            // Kernels before 5.14 have no such file.
+            let burst = "$group/cpu.max.burst";
+            let _ = writeln!(out, "[ ! -e \"{burst}\" ] || echo 0 > \"{burst}\"");
             let _ = writeln!(out, "echo '{quota_us} {period_us}' > \"$group/cpu.max\"");
             if burst_us > 0 {
                 let _ = writeln!(out, "echo {burst_us} > \"$group/cpu.max.burst\"");
@@ -156,7 +158,8 @@ mod tests {
         );
         assert_eq!(
             orders(System::Cgroup, "80000 100000,cpu.max.burst=40000"),
-            "group=/sys/fs/cgroup'/a b'\\''c'\necho 0 > \"$group/cpu.max.burst\"\n\
+            "group=/sys/fs/cgroup'/a b'\\''c'\n[ ! -e \"$group/cpu.max.burst\" ] || \
+             echo 0 > \"$group/cpu.max.burst\"\n\
              echo '80000 100000' > \"$group/cpu.max\"\necho 40000 > \"$group/cpu.max.burst\""
         );
         for system in ALL {

@@ -66,6 +66,12 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A part of all, in per cent, with or without the sign.
+pub fn share(text: &str) -> Result<f64, String> {
+    let percent = percent(text).ok().filter(|percent| *percent <= 100.0);
+    percent.ok_or_else(|| "give per cent from 0 to 100, such as 5%".to_owned())
+}
+
 /// Two factors around 1.
 pub fn work_range(text: &str) -> Result<WorkRange, String> {
     let takes = "give two factors around 1, such as 0.9..1.2";
@@ -121,6 +127,7 @@ mod tests {
     fn shares_are_in_per_cent_with_or_without_the_sign() {
         assert_eq!(percent("10%"), Ok(10.0));
         assert_eq!(percent("0.5"), Ok(0.5));
+        assert!(share("100%").is_ok() && share("100.1%").is_err());
         for text in ["", "%", "-1", "NaN", "10%%x", "1e9"] {
             assert!(percent(text).is_err(), "{text}");
         }

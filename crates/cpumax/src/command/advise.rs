@@ -1,7 +1,7 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
 use super::replay::{chosen, warn};
-use crate::args::values::{factor, percent, time};
+use crate::args::values::{factor, percent, share, time};
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use cpumax_engine::advise::{self, Advice, Case, Goal, Question};
-use cpumax_engine::{Replay, Request, Try, recorded};
+use cpumax_engine::{Replay, Request, Try};
 use cpumax_machine::kernel;
 use cpumax_report::{JsonArray, System, advice, advised, applied};
 use std::path::PathBuf;
@@ -56,10 +56,10 @@ pub struct AdviseArgs {
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
     slower_than: Option<f64>,
     /// No more of a hundred periods are throttled, e.g. 5%
-    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
     throttled: Option<f64>,
     /// So much of what is done in a second without a limit, e.g. 99%
-    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
     throughput: Option<f64>,
     /// With so many times the traffic: requests come, clients pause and clocks tick so much faster
     #[arg(long, help_heading = "What is asked", value_name = "FACTOR", value_parser = factor)]
@@ -69,7 +69,7 @@ pub struct AdviseArgs {
     #[arg(default_value = "100ms")]
     period: Vec<u64>,
     /// Bursts to try, in per cent of the quota, e.g. 0,50%,100%
-    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = percent)]
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = share)]
     #[arg(default_value = "0")]
     burst: Vec<f64>,
     /// The limit that the service has, to be told beside, e.g. 500m or '50000 100000'
@@ -118,10 +118,7 @@ fn system(args: &AdviseArgs) -> Option<System> {
 fn to_apply(answer: &Advice, cases: &[Case], system: System) -> anyhow::Result<String> {
     let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
     let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
-    let replay = &cases[0].replay;
-    // Chosen threads are in a group that there is in the model only.
-    let groups = recorded::runtime_by_group(&replay.summary().threads);
-    let group = if groups.contains_key(replay.path()) { replay.path() } else { "/GROUP" };
+    let group = cases[0].replay.recorded_path().unwrap_or("/GROUP");
     applied(system, &limit, &advice(answer, cases), group)
         .ok_or_else(|| anyhow!("this limit cannot be set there: give --burst 0"))
 }
@@ -151,9 +148,6 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
         && args.burst.iter().any(|percent| *percent > 0.0)
     {
         bail!("--burst: -o {} sets none; only -o cgroup does", system.name());
-    }
-    if let Some(percent) = args.burst.iter().find(|percent| **percent > 100.0) {
-        bail!("--burst {percent}: a kernel takes no burst above the quota, 100%");
     }
     for &period_ns in &args.period {
         Try::parse(&format!("max {}", period_ns / 1_000)).context("--period")?;

@@ -1,6 +1,6 @@
 //! Whether a recording tells enough for a limit to be named, and what to record instead.
 
-use super::{Case, Found};
+use super::{Case, Found, Question};
 use crate::predict::Unit;
 use crate::replay::{Replay, Run};
 use schemars::JsonSchema;
@@ -25,10 +25,10 @@ pub struct Lack {
 }
 
 /// What is lacking; `unlimited` is the replay of what was recorded, without a limit.
-pub(super) fn lacks(case: &Case, periods_ns: &[u64], unlimited: &[Run]) -> Vec<Lack> {
+pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.as_recorded.as_ref().unwrap_or(&case.replay);
-    let longest_ns = periods_ns.iter().copied().max().unwrap_or(1);
-    let mut lacks = of_recording(replay, longest_ns);
+    let longest_ns = question.periods_ns.iter().copied().max().unwrap_or(1);
+    let mut lacks = of_recording(replay, longest_ns, question.load);
     for run in unlimited {
         let kernel = &run.outcome.kernel;
         if let Some(why_not) = &run.prediction.why_not {
@@ -60,7 +60,7 @@ pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
     })
 }
 
-fn of_recording(replay: &Replay, longest_ns: u64) -> Vec<(String, &'static str)> {
+fn of_recording(replay: &Replay, longest_ns: u64, load: f64) -> Vec<(String, &'static str)> {
     const LONGER: &str = "for longer, while the service has its load";
     let mut lacks = Vec::new();
     let (answered, unit) = replay.answered();
@@ -73,12 +73,16 @@ fn of_recording(replay: &Replay, longest_ns: u64) -> Vec<(String, &'static str)>
     }
     let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());
     let active = demand.unwrap_or_default().iter().filter(|ns| **ns > 0).count();
-    if active < LEAST_PERIODS {
+    // More traffic is the same requests in less time.
+    let left = (active as f64 / load.max(1.0)) as usize;
+    if left < LEAST_PERIODS {
         let ms = longest_ns / 1_000_000;
+        let under =
+            if left < active { format!(", {left} under that load,") } else { String::new() };
         lacks.push((
             format!(
-                "the service was active in {active} periods of {ms} ms and {LEAST_PERIODS} are \
-                 needed"
+                "the service was active in {active} periods of {ms} ms{under} and {LEAST_PERIODS} \
+                 are needed"
             ),
             LONGER,
         ));
