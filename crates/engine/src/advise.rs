@@ -18,12 +18,13 @@ pub use search::{Searched, smallest};
 
 use crate::Error;
 use crate::predict::Prediction;
-use crate::replay::{Replay, Run};
+use crate::replay::{Replay, Request, Run};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::Running;
 use cpumax_limit::{DEFAULT_PERIOD_NS, Limit, MIN_QUOTA_NS};
 use cpumax_machine::kernel::Kernel;
+use cpumax_recording::Recording;
 use std::collections::BTreeMap;
 
 /// The smallest step from one limit to the next, thousandths of a CPU, and what part of the limit
@@ -39,8 +40,22 @@ pub struct Case {
     pub name: String,
     /// As it is to be replayed, perhaps with more traffic.
     pub replay: Replay,
-    /// As it was recorded, where more traffic is asked for.
+    /// As it was recorded, where other traffic or work is asked for.
     pub as_recorded: Option<Replay>,
+}
+
+impl Case {
+    /// A recording of that name, of which this is asked.
+    ///
+    /// # Errors
+    /// The same as of a replay.
+    pub fn new(name: String, recording: &Recording, request: &Request) -> Result<Case, Error> {
+        let as_it_was = Request { scale_load: None, scale_work: None, ..request.clone() };
+        let is_scaled = request.scale_load.is_some() || request.scale_work.is_some();
+        let replay = |request: &Request| Replay::new(&name, recording, request);
+        let as_recorded = is_scaled.then(|| replay(&as_it_was)).transpose()?;
+        Ok(Case { replay: replay(request)?, as_recorded, name })
+    }
 }
 
 /// What is asked.
@@ -126,10 +141,51 @@ pub struct Advice {
     pub others: Vec<Found>,
 }
 
+impl Question {
+    /// With each period and burst once.
+    ///
+    /// # Errors
+    /// The kernel takes no such limits, or something else is asked of the current one.
+    pub fn checked(mut self) -> Result<Question, Error> {
+        for &period_ns in &self.periods_ns {
+            if !period_ns.is_multiple_of(1_000) {
+                let what = format!("a period of {period_ns} ns: give whole microseconds");
+                return Err(Error::Question(what));
+            }
+            Limit::new(None, period_ns, 0).map_err(|error| Error::Question(error.to_string()))?;
+        }
+        if self.goals.contains(&Goal::Throughput(0.0)) {
+            let what = "a throughput of 0 % is kept by doing nothing: give more".to_owned();
+            return Err(Error::Question(what));
+        }
+        if let Some(current) = &self.current
+            && (current.weight.is_some() || current.pod.is_some() || current.group.is_some())
+        {
+            let what = "the current limit is quota, period and burst of the service itself: give \
+                        no group, pod or weight";
+            return Err(Error::Question(what.to_owned()));
+        }
+        self.periods_ns.sort_unstable();
+        self.periods_ns.reverse();
+        self.periods_ns.dedup();
+        self.bursts_percent.sort_by(f64::total_cmp);
+        self.bursts_percent.dedup();
+        Ok(self)
+    }
+}
+
 impl Advice {
     /// The kind whose smallest limit is recommended.
     pub fn recommended(&self) -> Option<&Found> {
         self.best.and_then(|best| self.found.get(best))
+    }
+
+    /// The smallest limit that keeps what is asked by its ranges, where these cannot be relied on.
+    pub fn risky(&self) -> Option<&Probe> {
+        match self.recommended() {
+            Some(found) => found.risky.as_ref(),
+            None => self.found.iter().find_map(|found| found.risky.as_ref()),
+        }
     }
 
     /// Whether what is asked is kept where nothing is limited.

@@ -99,6 +99,9 @@ pub enum Error {
         /// Path of the group.
         path: String,
     },
+    /// What is asked of a limit cannot be answered.
+    #[error("{0}")]
+    Question(String),
     /// Every limit asked for has a burst, and the kernel does not know any.
     #[error("Linux {kernel} has no burst: that came with 5.14")]
     NoBurst {

@@ -52,6 +52,16 @@ pub enum Unit {
     Bursts,
 }
 
+impl Unit {
+    /// As people call them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Requests => "requests",
+            Unit::Bursts => "bursts",
+        }
+    }
+}
+
 /// Three points of a distribution of times, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Latency {

@@ -262,6 +262,9 @@ impl Replay {
             Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
             None => (Unit::Bursts, used.bursts_ns),
         };
+        // With more traffic a period has what came in so many times its length.
+        let times = request.scale_load.unwrap_or(1.0);
+        let demand = |ns: &u64| (*ns, load.demand(window, (*ns as f64 * times) as u64));
         let mut replay = Replay {
             summary,
             limits: request.limits.clone(),
@@ -271,7 +274,7 @@ impl Replay {
             window,
             work_ns: used.cpu_ns,
             others,
-            demands: request.periods_ns.iter().map(|ns| (*ns, load.demand(window, *ns))).collect(),
+            demands: request.periods_ns.iter().map(demand).collect(),
             answered: latencies_ns.len(),
             unit,
             recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit),
@@ -371,7 +374,12 @@ impl Replay {
         (self.answered, self.unit)
     }
 
-    /// What the limited threads asked for in stretches as long as a period, of those periods that
+    /// So many times the traffic is replayed, where that was asked for.
+    pub fn scale_load(&self) -> Option<f64> {
+        self.load
+    }
+
+    /// What the limited threads ask for in stretches as long as a period, of those periods that
     /// the request names.
     pub fn demand(&self, period_ns: u64) -> Option<&Demand> {
         self.demands.iter().find(|(of_ns, _)| *of_ns == period_ns).map(|(_, demand)| demand)

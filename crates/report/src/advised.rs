@@ -10,7 +10,7 @@ use crate::units::{duration, percent};
 use cpumax_engine::advise::{
     Advice, Case, Found, Goal, Held, Kind, Lack, Measure, Probe, STEP_MILLICPUS, STEP_PART,
 };
-use cpumax_engine::predict::{Ranged, Unit};
+use cpumax_engine::predict::Ranged;
 use cpumax_engine::replay::Run;
 use cpumax_engine::{Replay, Try};
 use std::fmt::Write;
@@ -200,25 +200,21 @@ fn table(answer: &Advice, case: usize, replay: &Replay, page: Page) -> (String, 
     let found = answer.recommended();
     let recommended = found.and_then(|found| Some((found.smallest.as_ref()?, " advised")));
     let below = found.and_then(|found| Some((found.below.as_ref()?, " too small")));
-    let risky = found.and_then(|found| Some((found.risky.as_ref()?, " risky")));
+    let risky = answer.risky().map(|probe| (probe, " risky"));
     let current = answer.current.as_ref().map(|probe| (probe, " current"));
     let told = [Some((&answer.unlimited, "")), recommended, below, risky, current];
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<&Run> = Vec::new();
     for (probe, what) in told.into_iter().flatten() {
         for run in &probe.runs[case] {
             rows.extend(rows_of(replay, run, what, false));
-            runs.push(run.clone());
+            runs.push(run);
         }
     }
-    let unit = match recorded.latency_of {
-        Unit::Requests => "requests",
-        Unit::Bursts => "bursts",
-    };
-    let (mut text, ranges) = predicted(&rows, unit, page.text_width());
+    let (mut text, ranges) = predicted(&rows, recorded.latency_of.name(), page.text_width());
     if replay.is_unheard() {
         let _ = write!(text, "\n{}", page.wrapped(UNHEARD));
     }
-    for line in doubts(&runs) {
+    for line in doubts(runs) {
         let _ = write!(text, "\n{}", page.wrapped(&line));
     }
     (text, ranges)
@@ -231,7 +227,7 @@ fn what_decides(answer: &Advice) -> Vec<String> {
     if let Some(below) = found.and_then(|found| found.below.as_ref()) {
         lines.push(format!("{} does not keep it: {}.", named(&below.limit), fails(below)));
     }
-    if let Some(risky) = found.and_then(|found| found.risky.as_ref()) {
+    if let Some(risky) = answer.risky() {
         let values: Vec<String> = held_by(risky).iter().map(measured).collect();
         lines.push(format!(
             "By its ranges {} would do, {}, but they cannot be relied on.",
@@ -292,10 +288,14 @@ fn why(found: &Found, replay: &Replay) -> String {
     let point =
         |of: usize| windows.get((windows.len().saturating_sub(1)) * of / 100).copied().unwrap_or(0);
     let above = windows.iter().filter(|ns| **ns > quota_ns).count();
+    let what = match replay.scale_load() {
+        Some(_) => "of that load",
+        None => "of the recording",
+    };
     let side_by_side = often.min(usize::from(replay.summary().cpus));
     format!(
-        "Why it is throttled where it is: in {} of the recording the service uses {} in half of \
-         all cases, {} in 9 of 10 and {} at most; in {} of them it uses more than a quota of {}. \
+        "Why it is throttled where it is: in {} {what} the service uses {} in half of all cases, \
+          {} in 9 of 10 and {} at most; in {} of them it uses more than a quota of {}. \
          Up to {most} of its threads have work at the same time, {often} or more for {} of the \
          time in which any has; {side_by_side} side by side use such a quota up in {}.",
         duration(found.kind.period_ns),

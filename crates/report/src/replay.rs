@@ -7,7 +7,7 @@ use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
 use crate::recording::described;
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
-use cpumax_engine::predict::{Prediction, Unit};
+use cpumax_engine::predict::Prediction;
 use cpumax_engine::replay::Run;
 use cpumax_engine::{Replay, Try};
 use cpumax_machine::kernel::Kernel;
@@ -61,10 +61,7 @@ pub fn replayed(
     for run in runs {
         table.extend(rows_of(replay, run, "", threads));
     }
-    let unit = match recorded.latency_of {
-        Unit::Requests => "requests",
-        Unit::Bursts => "bursts",
-    };
+    let unit = recorded.latency_of.name();
     let (table, ranges) = predicted(&table, unit, page.text_width());
     let _ = writeln!(out, "{table}");
     if replay.is_unheard() {
@@ -98,7 +95,7 @@ pub(crate) fn limited(replay: &Replay) -> String {
 }
 
 /// Which limits nothing can be relied on of, and why; each once.
-pub(crate) fn doubts(runs: &[Run]) -> Vec<String> {
+pub(crate) fn doubts<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut told: Vec<&str> = Vec::new();
     for run in runs {

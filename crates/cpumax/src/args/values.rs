@@ -60,7 +60,8 @@ pub fn factor(text: &str) -> Result<f64, String> {
 
 /// A share in per cent, with or without the sign.
 pub fn percent(text: &str) -> Result<f64, String> {
-    match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
+    let text = text.trim();
+    match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
         Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
         _ => Err("give per cent from 0 to 1000, such as 10%".to_owned()),
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use cpumax_engine::advise::{self, Advice, Case, Goal, Question};
-use cpumax_engine::{Replay, Request, Try};
+use cpumax_engine::{Request, Try};
 use cpumax_machine::kernel;
 use cpumax_report::{JsonArray, System, advice, advised, applied};
 use std::path::PathBuf;
@@ -91,11 +91,14 @@ pub struct AdviseArgs {
 pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let question = question(args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    if !is_told && args.output.is_some() {
+        return Err(anyhow!("--json - and --output print in one place: give --json FILE").into());
+    }
     let cases = cases(args)?;
     let (running, watch) = (args.running.how(), Terminal::new());
     let answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
     drop(watch);
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write([answer.document(&cases)].into_iter()))?;
     let text = || advised(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
@@ -118,26 +121,22 @@ fn system(args: &AdviseArgs) -> Option<System> {
 fn to_apply(answer: &Advice, cases: &[Case], system: System) -> anyhow::Result<String> {
     let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
     let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
-    let group = cases[0].replay.recorded_path().unwrap_or("/GROUP");
+    let mut paths = cases.iter().map(|case| case.replay.recorded_path());
+    let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
+    let group = first.unwrap_or("/GROUP");
     applied(system, &limit, &advice(answer, cases), group)
         .ok_or_else(|| anyhow!("this limit cannot be set there: give --burst 0"))
 }
 
 fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
-    let request = Request { periods_ns: args.period.clone(), ..chosen(&args.choosing) };
+    let (periods_ns, scale_load) = (args.period.clone(), args.load);
+    let request = Request { periods_ns, scale_load, ..chosen(&args.choosing) };
     let mut cases = Vec::new();
     for path in &args.recordings {
         let recording = reading::read(path, &args.costs)?;
-        let name = reading::name(path);
-        let replay =
-            |request: &Request| Replay::new(&name, &recording, request).map_err(Failure::of);
-        let scaled = Request { scale_load: args.load, ..request.clone() };
-        let (replay, as_recorded) = match args.load {
-            Some(_) => (replay(&scaled)?, Some(replay(&request)?)),
-            None => (replay(&request)?, None),
-        };
-        warn(&replay.summary().defects);
-        cases.push(Case { name, replay, as_recorded });
+        let case = Case::new(reading::name(path), &recording, &request).map_err(Failure::of)?;
+        warn(&case.replay.summary().defects);
+        cases.push(case);
     }
     Ok(cases)
 }
@@ -149,9 +148,6 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
     {
         bail!("--burst: -o {} sets none; only -o cgroup does", system.name());
     }
-    for &period_ns in &args.period {
-        Try::parse(&format!("max {}", period_ns / 1_000)).context("--period")?;
-    }
     let current = args.current.as_deref().map(|limit| Try::parse(limit).context("--current"));
     let goals = [
         args.p50.map(Goal::P50),
@@ -160,7 +156,7 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
         args.throttled.map(Goal::Throttled),
         args.throughput.map(Goal::Throughput),
     ];
-    Ok(Question {
+    let question = Question {
         goals: goals.into_iter().flatten().collect(),
         kernels,
         periods_ns: args.period.clone(),
@@ -169,5 +165,6 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
         current: current.transpose()?,
         others: args.output.is_none(),
         seed: args.running.seed,
-    })
+    };
+    Ok(question.checked()?)
 }

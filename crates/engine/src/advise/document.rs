@@ -141,7 +141,7 @@ impl Advice {
             (Role::None, Some(&self.unlimited)),
             (Role::Recommended, smallest),
             (Role::Smaller, below),
-            (Role::Risky, best.and_then(|found| found.risky.as_ref())),
+            (Role::Risky, self.risky()),
             (Role::Current, self.current.as_ref()),
         ];
         let told = told.into_iter().filter_map(|(role, probe)| Some((role, probe?)));

@@ -1,7 +1,6 @@
 //! Whether a recording tells enough for a limit to be named, and what to record instead.
 
 use super::{Case, Found, Question};
-use crate::predict::Unit;
 use crate::replay::{Replay, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,8 +26,14 @@ pub struct Lack {
 /// What is lacking; `unlimited` is the replay of what was recorded, without a limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.as_recorded.as_ref().unwrap_or(&case.replay);
-    let longest_ns = question.periods_ns.iter().copied().max().unwrap_or(1);
-    let mut lacks = of_recording(replay, longest_ns, question.load);
+    let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };
+    if let Some(unknown) = replay.unknown_waits() {
+        let instead = "wakeups as well (sched:sched_waking) and larger buffers, so that nothing is \
+                       lost";
+        return vec![lack((unknown, instead))];
+    }
+    let mut lacks = of_recording(replay);
+    lacks.extend(too_few_periods(&case.replay, question));
     for run in unlimited {
         let kernel = &run.outcome.kernel;
         if let Some(why_not) = &run.prediction.why_not {
@@ -44,7 +49,6 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
             lacks.push((why, "the service without a limit, with system calls"));
         }
     }
-    let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };
     lacks.into_iter().map(lack).collect()
 }
 
@@ -60,32 +64,14 @@ pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
     })
 }
 
-fn of_recording(replay: &Replay, longest_ns: u64, load: f64) -> Vec<(String, &'static str)> {
-    const LONGER: &str = "for longer, while the service has its load";
+const LONGER: &str = "for longer, while the service has its load";
+
+fn of_recording(replay: &Replay) -> Vec<(String, &'static str)> {
     let mut lacks = Vec::new();
     let (answered, unit) = replay.answered();
-    let what = match unit {
-        Unit::Requests => "requests",
-        Unit::Bursts => "bursts of work",
-    };
+    let what = unit.name();
     if answered < LEAST_REQUESTS {
         lacks.push((format!("it has {answered} {what} and {LEAST_REQUESTS} are needed"), LONGER));
-    }
-    let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());
-    let active = demand.unwrap_or_default().iter().filter(|ns| **ns > 0).count();
-    // More traffic is the same requests in less time.
-    let left = (active as f64 / load.max(1.0)) as usize;
-    if left < LEAST_PERIODS {
-        let ms = longest_ns / 1_000_000;
-        let under =
-            if left < active { format!(", {left} under that load,") } else { String::new() };
-        lacks.push((
-            format!(
-                "the service was active in {active} periods of {ms} ms{under} and {LEAST_PERIODS} \
-                 are needed"
-            ),
-            LONGER,
-        ));
     }
     let share = replay.machine_share();
     if share > MOST_BUSY {
@@ -99,12 +85,21 @@ fn of_recording(replay: &Replay, longest_ns: u64, load: f64) -> Vec<(String, &'s
              larger machine",
         ));
     }
-    let waits = replay.waits();
-    if !waits.are_known() {
-        lacks.push((
-            format!("of {} of {} waits it is not known when they ended", waits.unknown, waits.all),
-            "wakeups as well (sched:sched_waking) and larger buffers, so that nothing is lost",
-        ));
-    }
     lacks
+}
+
+/// More traffic is the same requests in less time.
+fn too_few_periods(replay: &Replay, question: &Question) -> Option<(String, &'static str)> {
+    let longest_ns = question.periods_ns.iter().copied().max().unwrap_or(1);
+    let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());
+    let active = demand.unwrap_or_default().iter().filter(|ns| **ns > 0).count();
+    if active >= LEAST_PERIODS {
+        return None;
+    }
+    let ms = longest_ns / 1_000_000;
+    let load = if replay.scale_load().is_some() { " at that load" } else { "" };
+    let why = format!(
+        "the service was active in {active} periods of {ms} ms{load} and {LEAST_PERIODS} are needed"
+    );
+    Some((why, LONGER))
 }

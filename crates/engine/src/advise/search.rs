@@ -55,8 +55,8 @@ pub fn smallest<E>(
         at = match (low, high) {
             (Some(low), None) if low == last => return Ok(searched),
             (Some(low), None) => last.min(low + stride),
-            (None, Some(0) | None) => break,
-            (None, Some(high)) => high.saturating_sub(stride),
+            (None, None) => break,
+            (None, Some(high)) if high > 0 => high.saturating_sub(stride),
             (Some(low), Some(high)) if high - low > 1 => usize::midpoint(low, high),
             (_, Some(found)) => {
                 // What is next to it tells whether that is by chance.

@@ -2,7 +2,7 @@
 //! replays with one, and that has to be said first.
 
 use super::Replay;
-use crate::predict::{Prediction, Ranged, Unit};
+use crate::predict::{Prediction, Ranged};
 use cpumax_recording::Waits;
 
 /// A share by which CPUs may differ, and one by which times and rates may.
@@ -31,10 +31,7 @@ impl Replay {
         compare("CPUs", Some(self.mean_cpus()), value(unlimited.cpus), CPUS, 0.005);
         let (was, is) = (recorded.requests_per_second, unlimited.requests_per_second);
         compare("requests a second", value(was), value(is), TIMES, 0.0);
-        let unit = match self.unit {
-            Unit::Requests => "requests",
-            Unit::Bursts => "bursts",
-        };
+        let unit = self.unit.name();
         let (Some(was), Some(is)) = (recorded.request_latency_ns, unlimited.request_latency_ns)
         else {
             return lines;
@@ -57,7 +54,7 @@ impl Replay {
     }
 
     /// How many waits of the limited threads are not known, if they are too many to say anything.
-    pub(super) fn unknown_waits(&self) -> Option<String> {
+    pub(crate) fn unknown_waits(&self) -> Option<String> {
         let Waits { all, unknown, .. } = self.waits;
         (!self.waits.are_known()).then(|| {
             format!(

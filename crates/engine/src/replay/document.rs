@@ -140,7 +140,7 @@ impl Replay {
             prediction: self.recorded(),
             repairs: &self.summary.defects,
             event_cost: self.summary.event_cost,
-            waits: Waits::of(&self.summary.threads),
+            waits: self.waits,
             service: self.service.as_ref().map(Served::of),
             is_unheard: self.is_unheard,
             disagreements: unlimited.unwrap_or_default(),
