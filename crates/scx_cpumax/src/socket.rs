@@ -18,8 +18,11 @@ use crate::stats::{Answer, GroupStat, Request};
 /// Where it is unless said otherwise.
 pub const DEFAULT_PATH: &str = "/run/scx_cpumax.sock";
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// From when a client comes until it has its answer.
+/// From when a client comes until it has asked, and from then until it takes the next part of its
+/// answer.
 const CLIENT_TIME: Duration = Duration::from_millis(500);
+/// From when it comes until it has all of its answer, however large.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Most clients at a time; further ones wait until one of them is done.
 const CLIENTS_MAX: usize = 64;
 
@@ -34,6 +37,7 @@ pub struct Server {
 struct Client {
     stream: UnixStream,
     deadline: Instant,
+    last_deadline: Instant,
     request: Vec<u8>,
     /// What is still to be written of the answer, once there is one.
     reply: Option<Vec<u8>>,
@@ -65,8 +69,9 @@ impl Server {
             && let Ok((stream, _)) = self.listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
-                let deadline = Instant::now() + CLIENT_TIME;
-                self.clients.push(Client { stream, deadline, request: Vec::new(), reply: None });
+                let (request, now) = (Vec::new(), Instant::now());
+                let (deadline, last_deadline) = (now + CLIENT_TIME, now + ANSWER_TIME);
+                self.clients.push(Client { stream, deadline, last_deadline, request, reply: None });
             }
         }
         // A client that goes away or dawdles gets nothing; that is its own affair.
@@ -116,7 +121,10 @@ impl Client {
         while !reply.is_empty() {
             match self.stream.write(reply) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => drop(reply.drain(..written)),
+                Ok(written) => {
+                    reply.drain(..written);
+                    self.deadline = self.last_deadline.min(Instant::now() + CLIENT_TIME);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -219,6 +227,24 @@ mod tests {
         let (gone, sent) = served(&mut server, || dripping.join().unwrap());
         assert!(gone >= CLIENT_TIME && gone < CLIENT_TIME * 4 && sent > 3, "{gone:?} {sent}");
         assert!(server.clients.is_empty(), "the silent one is gone, too");
+    }
+
+    #[test]
+    fn an_answer_may_be_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let mut server = Server::listen(&path).unwrap();
+        let at = path.clone();
+        let client = thread::spawn(move || ask(&at, &Request::default()));
+        let begin = Instant::now();
+        while !client.is_finished() {
+            server.serve(|_| Answer::Error("x".repeat(8 << 20)));
+            // As rarely as the loader looks: longer than a client has to ask.
+            thread::sleep(CLIENT_TIME / 20);
+        }
+        let told = client.join().unwrap().unwrap_err().to_string();
+        assert_eq!(told.len(), 8 << 20, "{:?}", begin.elapsed());
+        assert!(begin.elapsed() > CLIENT_TIME, "it takes more than one deadline");
     }
 
     #[test]
