@@ -1,6 +1,7 @@
 //! What the `sched_ext` scheduler did to groups: in the form of `cpu.stat` for one group, as a
 //! table, and as `OpenMetrics` with the names that dashboards of containers already use.
 
+use crate::escape;
 use cpumax_engine::scheduler::GroupStat;
 use std::fmt::Write;
 
@@ -34,7 +35,7 @@ pub fn cpu_stat(group: &GroupStat) -> String {
             "task {} {} parked {} visits {} parks {} parked_usec {} boundary_usec {} \
              kernel_overrun_usec {}",
             task.tid,
-            task.comm,
+            escape::line(&task.comm),
             u64::from(task.parked),
             task.boundary_visits,
             task.parks,
@@ -64,7 +65,7 @@ pub fn groups_of_scheduler(groups: &[GroupStat]) -> String {
             group.debt_usec as f64 / 1000.0,
             group.kernel_overrun_usec as f64 / 1000.0,
             group.parks,
-            group.group,
+            escape::line(&group.group),
         );
     }
     text
@@ -187,9 +188,10 @@ pub fn openmetrics(groups: &[GroupStat]) -> String {
     text
 }
 
-/// A label's value.
+/// A label's value. What nobody sees is not shown either: a label has no other escapes.
 fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let hidden = |c: char| c != '\n' && escape::is_hidden(c);
+    text.replace(hidden, "\u{fffd}").replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -239,6 +241,19 @@ mod tests {
         let no_limit = "container_spec_cpu_quota{id=\"/free\"}";
         assert!(!text.contains(no_limit), "no limit is no quota: {text}");
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn names_are_shown_and_do_nothing() {
+        let mut hostile = group();
+        hostile.group = "/a\n\u{1b}[8mb".to_owned();
+        hostile.tasks[0].comm = "x\nnr_throttled 0".to_owned();
+        let text = cpu_stat(&hostile);
+        assert_eq!(text.lines().count(), cpu_stat(&group()).lines().count(), "{text}");
+        let text = groups_of_scheduler(&[hostile.clone()]);
+        assert!(text.lines().count() == 2 && !text.contains('\u{1b}'), "{text}");
+        let text = openmetrics(&[hostile]);
+        assert!(text.contains("id=\"/a\\n\u{fffd}[8mb\"") && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]
