@@ -16,6 +16,12 @@ pub use conditions::{Conditions, Preemption};
 pub use histogram::Histogram;
 pub use metric::{MetricError, stands_for};
 
+/// So many of a hundred are at most this, of values in ascending order. The rank is rounded up, so
+/// the median of two is the first; `None` where there are none.
+pub fn percentile<T>(sorted: &[T], percent: usize) -> Option<&T> {
+    sorted.get((sorted.len() * percent).div_ceil(100).max(1) - 1)
+}
+
 /// One run of one workload on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {

@@ -13,6 +13,7 @@ use cpumax_engine::advise::{
 use cpumax_engine::predict::Ranged;
 use cpumax_engine::replay::Run;
 use cpumax_engine::{Replay, Try};
+use cpumax_outcome::percentile;
 use std::fmt::Write;
 
 /// A number of threads at once counts where there were so many for this share of the time in which
@@ -285,8 +286,7 @@ fn why(found: &Found, replay: &Replay) -> String {
     let often = demand.at_once_ns.iter().filter(|ns| share(**ns) >= OFTEN).count().max(1);
     let most = demand.at_once_ns.len();
     let windows = &demand.windows_ns;
-    let point =
-        |of: usize| windows.get((windows.len().saturating_sub(1)) * of / 100).copied().unwrap_or(0);
+    let point = |percent| percentile(windows, percent).copied().unwrap_or(0);
     let above = windows.iter().filter(|ns| **ns > quota_ns).count();
     let what = match replay.scale_load() {
         Some(_) => "of that load",

@@ -6,6 +6,7 @@ use crate::style::{BAD, styled};
 use crate::table::list;
 use crate::units::{cpus, duration, percent};
 use cpumax_engine::recorded;
+use cpumax_outcome::percentile;
 use cpumax_recording::{EventCost, Loop, Recording, Request, Service, Summary, Waits};
 use std::fmt::Write;
 
@@ -83,7 +84,7 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
 fn served(name: &str, service: &Service) -> String {
     let mut took_ns: Vec<u64> = service.requests.iter().map(Request::took_ns).collect();
     took_ns.sort_unstable();
-    let point = |percent: usize| duration(took_ns[(took_ns.len() - 1) * percent / 100]);
+    let point = |percent| duration(percentile(&took_ns, percent).copied().unwrap_or(0));
     let evidence = &service.evidence;
     let clients = match service.clients {
         Loop::Open => "by plan (open loop)",

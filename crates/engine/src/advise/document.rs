@@ -3,6 +3,7 @@
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::predict::{Prediction, Ranged};
 use crate::what_if::Try;
+use cpumax_outcome::percentile;
 use cpumax_recording::Demand;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -197,8 +198,7 @@ fn demanded(case: &Case) -> impl Iterator<Item = Demanded<'_>> {
 
 fn demand_of<'a>(recording: &'a str, period_ns: u64, demand: &Demand) -> Demanded<'a> {
     let windows = &demand.windows_ns;
-    let last = windows.len().saturating_sub(1);
-    let decile = |tenth: usize| Some(windows.get(last * tenth / 10)? / 1_000);
+    let decile = |tenth: usize| Some(percentile(windows, tenth * 10)? / 1_000);
     Demanded {
         recording,
         period_usec: period_ns / 1_000,

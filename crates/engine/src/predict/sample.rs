@@ -2,6 +2,7 @@
 
 use super::Unit;
 use cpumax_machine::Watched;
+use cpumax_outcome::percentile;
 
 /// When the load was there, ns since the start.
 pub use cpumax_recording::Window;
@@ -61,19 +62,14 @@ fn of_requests(unit: Unit, answered: u64, length_ns: u64) -> Option<f64> {
 /// longest are the last to be.
 fn latency(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Option<[u64; 3]> {
     answered_ns.sort_unstable();
-    let longest_ns = *point(&answered_ns, 99).unwrap_or(&0);
+    let longest_ns = *percentile(&answered_ns, 99).unwrap_or(&0);
     let before = answered_ns.len();
     answered_ns.extend(under_way_ns.iter().filter(|ns| **ns > longest_ns));
     if answered_ns.len() > before {
         answered_ns.sort_unstable();
     }
-    let at = |percent| point(&answered_ns, percent).copied();
+    let at = |percent| percentile(&answered_ns, percent).copied();
     Some([at(50)?, at(90)?, at(99)?])
-}
-
-/// The rank is rounded up, so the median of two is the first.
-fn point(sorted: &[u64], percent: usize) -> Option<&u64> {
-    sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?)
 }
 
 #[cfg(test)]
