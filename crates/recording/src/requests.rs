@@ -12,6 +12,7 @@ use crate::recording::Recording;
 use crate::syscalls::Transfer;
 use crate::thread::{Io, Place, Step};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
@@ -89,13 +90,13 @@ impl Recording {
         names.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         names.truncate(SERVICES_MOST);
         let mut services: Vec<(String, Service)> = Vec::new();
+        let (ends, asked) = (Rc::new(Ends::of(self)), When::of(self));
         for (_, one) in names {
             let inside: Vec<bool> =
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
-            let known = Known::Recorded(Exchange::of(self, &inside));
-            let Known::Recorded(exchange) = &known else { continue };
+            let exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
             let served = exchange.served(self);
-            let service = Service::of(&known, &served, None);
+            let service = Service::of(&Known::Recorded(exchange), &served, None);
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
             }
@@ -147,7 +148,7 @@ impl Known {
 /// What is known of the connections of a group.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub ends: Ends,
+    pub ends: Rc<Ends>,
     /// In order of the connections, then of time.
     pub connections: Vec<Connection>,
 }
@@ -174,15 +175,18 @@ pub(crate) struct Asked {
 impl Exchange {
     /// `inside` tells which threads are in the group.
     pub fn of(recording: &Recording, inside: &[bool]) -> Exchange {
-        let ends = Ends::of(recording);
-        let asked = When::of(recording);
+        Exchange::at(recording, inside, Rc::new(Ends::of(recording)), &When::of(recording))
+    }
+
+    /// The same where the ends, and when threads asked, are known already.
+    fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
         let mut exchange = Exchange { connections: Vec::new(), ends };
         let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
         for end in 0..exchange.ends.ends.len() as EndIx {
             if !exchange.is_border(recording, inside, end) {
                 continue;
             }
-            let requests = exchange.requests(recording, &asked, end);
+            let requests = exchange.requests(recording, asked, end);
             if requests.is_empty() {
                 continue;
             }
