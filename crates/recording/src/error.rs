@@ -15,7 +15,7 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
-    /// It is neither of the two kinds of file.
+    /// It is of no form that is read.
     #[error(
         "{name}: {what}; a recording is a perf.data file (from `perf record` or `perf sched \
          record`) or the text that `perf script` prints of one"
@@ -68,7 +68,7 @@ pub enum Error {
     #[error(
         "{name}: {backwards} of {events} events are earlier than the one before them (by up to \
          {by_at_most_ns} ns): the clocks of the CPUs do not agree; record with `perf record -k \
-         CLOCK_MONOTONIC`, or sort the text by time"
+         CLOCK_MONOTONIC`, sort the text by time, or print times instead of differences"
     )]
     Misordered {
         /// The file.

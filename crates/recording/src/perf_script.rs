@@ -9,8 +9,10 @@ use crate::event::Note;
 use crate::event::{Machine, Sink};
 use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED};
 use crate::{Defect, refused};
+use std::fmt;
 use std::io::{self, BufRead};
 
+mod columns;
 mod content;
 mod line;
 
@@ -21,6 +23,9 @@ const LINES_WITHOUT_EVENT_MAX: u64 = 10_000;
 /// Beyond so many unreadable lines, one of so many may be unreadable.
 const UNREADABLE_FEW: u64 = 20;
 const LINES_PER_UNREADABLE: u64 = 20;
+/// What a line is made of.
+const NEEDED: &str = "each event needs thread with its id, CPU, time, event and content, as `perf \
+    script -F comm,pid,tid,cpu,time,event,trace` prints them";
 /// Longer lines are no events.
 const LINE_MAX_BYTES: usize = 1 << 14;
 
@@ -79,7 +84,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
             Line::Empty | Line::Unreadable => {
                 bad += 1;
                 sink.defect(Defect::UnreadableLine);
-                first_bad.get_or_insert_with(|| (number, start_of(&text)));
+                first_bad.get_or_insert_with(|| First::new(number, &text));
             }
         }
         if events == 0 && number - read > LINES_WITHOUT_EVENT_MAX {
@@ -93,31 +98,22 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
 }
 
 /// Where too many lines cannot be read, nothing can be said.
-fn check_unreadable(
-    name: &str,
-    bad: u64,
-    all: u64,
-    first_bad: Option<(u64, String)>,
-) -> Result<(), Error> {
-    if let Some((number, text)) = first_bad
+fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) -> Result<(), Error> {
+    if let Some(first) = first_bad
         && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
     {
-        let what = format!(
-            "{bad} of {all} lines cannot be read, the first is line {number}: `{text}`; each needs \
-             thread with its id, CPU, time, event and content, as `perf script -F \
-             comm,pid,tid,cpu,time,event,trace` prints them"
-        );
+        let what = format!("{bad} of {all} lines cannot be read: {first}; {NEEDED}");
         return Err(Error::Implausible { name: name.to_owned(), what });
     }
     Ok(())
 }
 
-fn no_events(name: &str, events: u64, first_bad: Option<(u64, String)>) -> Error {
+fn no_events(name: &str, events: u64, first_bad: Option<First>) -> Error {
     match (events, first_bad) {
-        (0, Some((number, text))) => Error::NotARecording {
-            name: name.to_owned(),
-            what: format!("line {number} is no event: `{text}`"),
-        },
+        (_, Some(first)) => {
+            let needed = if first.is_event() { format!("; {NEEDED}") } else { String::new() };
+            Error::NotARecording { name: name.to_owned(), what: format!("{first}{needed}") }
+        }
         (0, None) => {
             Error::NotARecording { name: name.to_owned(), what: "it holds no events".to_owned() }
         }
@@ -125,6 +121,30 @@ fn no_events(name: &str, events: u64, first_bad: Option<(u64, String)>) -> Error
             name: name.to_owned(),
             what: format!("it holds no sched_switch events; {RECORD_WITH}"),
         },
+    }
+}
+
+/// The first line that cannot be read.
+struct First {
+    number: u64,
+    text: String,
+    fault: String,
+}
+
+impl First {
+    fn new(number: u64, text: &str) -> Self {
+        First { number, text: start_of(text), fault: columns::fault(text) }
+    }
+
+    /// An event that lacks something.
+    fn is_event(&self) -> bool {
+        self.fault.contains("without its")
+    }
+}
+
+impl fmt::Display for First {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} {}: `{}`", self.number, self.fault, self.text)
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
         Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
         Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
         Tracepoint::SoftirqEnter => {
-            Kind::SoftirqEnter { vector: number(text.strip_prefix("vec=")?)? }
+            Kind::SoftirqEnter { vector: number(text.trim_start().strip_prefix("vec=")?)? }
         }
         Tracepoint::SoftirqExit => Kind::SoftirqExit,
         Tracepoint::SocketSent | Tracepoint::SocketReceived => socket(tracepoint, text)?,
@@ -40,10 +40,16 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number a text begins with.
-fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
-    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'-').count();
-    text[..digits].parse().ok()
+/// The number a text begins with: `120`, or `0x78` where fields are printed raw.
+fn number<T: TryFrom<i64>>(text: &str) -> Option<T> {
+    let number = if let Some(hex) = text.strip_prefix("0x") {
+        let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
+        u64::from_str_radix(&hex[..digits], 16).ok()? as i64
+    } else {
+        let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'-').count();
+        text[..digits].parse().ok()?
+    };
+    T::try_from(number).ok()
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
@@ -82,12 +88,10 @@ fn raw_switch(text: &str) -> Option<Kind<'_>> {
     let (prev_prio, state) = rest.split_once(" prev_state=")?;
     let (next_comm, rest) = next.split_once(" next_pid=")?;
     let (next_pid, next_prio) = rest.split_once(" next_prio=")?;
-    let named = |comm, tid, prio| {
-        Some(Named { comm, tid: raw_number(tid)? as i32, prio: raw_number(prio)? as i32 })
-    };
+    let named = |comm, tid, prio| Some(Named { comm, tid: number(tid)?, prio: number(prio)? });
     Some(Kind::Switch {
         prev: named(prev_comm, prev_pid, prev_prio)?,
-        left: tracepoint::left_by_number(raw_number(state)? as u64),
+        left: tracepoint::left_by_number(number::<i64>(state)? as u64),
         next: named(next_comm, next_pid, next_prio)?,
     })
 }
@@ -121,20 +125,7 @@ fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
 fn raw_field(text: &str, name: &str) -> Option<i64> {
     let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
     let word = text.split_whitespace().find(is_it)?;
-    let value = word.split_once('=')?.1.trim_end_matches(',');
-    match value.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok().map(|address| address as i64),
-        None => value.parse().ok(),
-    }
-}
-
-/// `120`, `0x78`, or one of them and more behind it.
-fn raw_number(text: &str) -> Option<i64> {
-    let text = text.trim().split(' ').next()?;
-    match text.strip_prefix("0x") {
-        Some(hex) => i64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
+    number(word.split_once('=')?.1)
 }
 
 /// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
@@ -170,12 +161,14 @@ fn runtime(text: &str) -> Option<Kind<'_>> {
     Some(Kind::Runtime { tid: number(pid)?, ns: number(ns)? })
 }
 
-/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)`: the arguments are hexadecimal.
+/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)`, the arguments hexadecimal; or the fields raw.
 fn sys_enter(text: &str) -> Option<Kind<'_>> {
-    let text = text.strip_prefix("NR ")?;
+    let Some(text) = text.strip_prefix("NR ") else {
+        return Some(Kind::SysEnter { number: raw_field(text, "id")?, args: raw_args(text)? });
+    };
     let mut args = [0; 6];
     if let Some((_, list)) = text.split_once('(') {
-        let list = list.trim_end_matches(')').split(',');
+        let list = list.split(')').next()?.split(',');
         for (arg, text) in args.iter_mut().zip(list) {
             *arg = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
         }
@@ -183,9 +176,25 @@ fn sys_enter(text: &str) -> Option<Kind<'_>> {
     Some(Kind::SysEnter { number: number(text)?, args })
 }
 
-/// `NR 0 = 8192`; 0 where it is printed otherwise.
+/// `args=ARRAY[01, 00, …]`, byte by byte as they lie in the memory of a little-endian machine; 0
+/// where they are not printed (`args=<INVALID-SIZE>`).
+fn raw_args(text: &str) -> Option<[u64; 6]> {
+    let mut args = [0; 6];
+    if let Some((_, list)) = text.split_once("args=ARRAY[") {
+        for (i, byte) in list.split(']').next()?.split(',').enumerate().take(48) {
+            args[i / 8] |= u64::from_str_radix(byte.trim(), 16).ok()? << (i % 8 * 8);
+        }
+    }
+    Some(args)
+}
+
+/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 where it is printed otherwise.
 fn sys_exit(text: &str) -> i64 {
-    text.split_once(" = ").and_then(|(_, result)| number(result)).unwrap_or(0)
+    match text.split_once(" = ") {
+        Some((_, result)) => number(result),
+        None => raw_field(text, "ret"),
+    }
+    .unwrap_or(0)
 }
 
 /// What follows `PERF_RECORD_`; `None` for records of no interest.
@@ -260,6 +269,43 @@ mod tests {
         };
         assert_eq!((number, args), (230, [1, 1, 0x7_ffd0, 0, 0, 0]));
         assert!(kind(Tracepoint::SysEnter, "NR x").is_none());
+        assert!(kind(Tracepoint::SysEnter, "NR 1 (1, 2) ffffffff81 [unknown]").is_some());
+    }
+
+    #[test]
+    fn reads_fields_printed_raw() {
+        let enter = |text| match kind(Tracepoint::SysEnter, text) {
+            Some(Kind::SysEnter { number, args }) => (number, args[0], args[1]),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(enter("id=0x21 (33) args=<INVALID-SIZE>"), (33, 0, 0));
+        let bytes = "id=12 args=ARRAY[01, 02, 00, 00, 00, 00, 00, 00, 3c]";
+        assert_eq!(enter(bytes), (12, 0x201, 0x3c));
+        for (text, want) in [
+            ("id=0x1 (1) ret=0xfffffffffffffff5 (-11)", -11),
+            ("id=1 ret=94027792629760", 94_027_792_629_760),
+            ("NR 1 = -2", -2),
+        ] {
+            let Some(Kind::SysExit { result }) = kind(Tracepoint::SysExit, text) else { panic!() };
+            assert_eq!(result, want, "{text}");
+        }
+        assert!(matches!(
+            kind(Tracepoint::Runtime, "comm=bash pid=0x4a70 (19056) runtime=0x9791e (620830)"),
+            Some(Kind::Runtime { tid: 19056, ns: 620_830 })
+        ));
+        assert!(matches!(
+            kind(
+                Tracepoint::Fork,
+                "parent_comm=a parent_pid=0x1 (1) child_comm=b child_pid=0x2 (2)"
+            ),
+            Some(Kind::Fork { child: 2, child_comm: "b" })
+        ));
+        let switch = "prev_comm=a prev_pid=0x4a70 (19056) prev_prio=0x78 (120) prev_state=0x1 (1) \
+                      next_comm=b next_pid=0x2f57 (12119) next_prio=0x78 (120)";
+        let Some(Kind::Switch { prev, left, next }) = kind(Tracepoint::Switch, switch) else {
+            panic!("no switch")
+        };
+        assert_eq!((prev.tid, left, next.tid), (19056, Left::Sleeping, 12119));
     }
 
     #[test]

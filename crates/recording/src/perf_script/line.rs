@@ -51,7 +51,7 @@ impl Lines {
                 None => Line::Empty,
             };
         }
-        if trimmed.is_empty() || is_frame(trimmed) || is_of_trace_cmd(trimmed) {
+        if trimmed.is_empty() || is_frame(trimmed) || is_of_a_tool(trimmed) {
             return Line::Empty;
         }
         if let Some(cpus) = trimmed.strip_prefix("cpus=") {
@@ -89,8 +89,8 @@ impl Lines {
             cpu: head.cpu,
             tid: head.tid,
             pid: head.pid,
-            // perf writes `:123` for a thread whose name it does not know.
-            comm: Some(head.comm).filter(|comm| !comm.is_empty() && !comm.starts_with(':')),
+            // perf writes `:123` for a thread whose name it does not know, the kernel `<...>`.
+            comm: Some(head.comm).filter(|c| !c.is_empty() && !c.starts_with(':') && *c != "<...>"),
             cgroup: None,
             context: head.context,
             kind,
@@ -124,9 +124,12 @@ fn lost_on(text: &str) -> Option<Note<'static>> {
     Some(Note::LostOn { cpu: cpu.parse().ok()?, events: events.unwrap_or(1) })
 }
 
-/// What `trace-cmd report` says before the events.
-fn is_of_trace_cmd(text: &str) -> bool {
-    text.starts_with("version = ") || (text.starts_with("CPU ") && text.ends_with(" is empty"))
+/// What `trace-cmd report`, `atrace` and `traceconv systrace` say before the events.
+fn is_of_a_tool(text: &str) -> bool {
+    text.starts_with("version = ")
+        || (text.starts_with("CPU ") && text.ends_with(" is empty"))
+        || text.starts_with("capturing trace...")
+        || text == "TRACE:"
 }
 
 /// A line of a call chain: an address and a symbol.
@@ -181,7 +184,8 @@ fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
 }
 
-/// `d.h2. 12.345678:` or only the time.
+/// `d.h2. 12.345678:` or only the time; instead of the flags, perf's column `misc` says with
+/// capital letters whose code it was.
 fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
@@ -194,13 +198,17 @@ fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
     // The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z
     // non-maskable.
-    let letter = first.chars().nth(2)?;
-    let context = Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) };
-    Some((Some(context), time(second)?, rest))
+    let context = match first.chars().nth(2) {
+        Some(letter) if !first.bytes().all(|b| b.is_ascii_uppercase()) => {
+            Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
+        }
+        _ => None,
+    };
+    Some((context, time(second)?, rest))
 }
 
 /// Seconds with up to nine decimals, and a colon.
-fn time(text: &str) -> Option<u64> {
+pub(super) fn time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -211,10 +219,13 @@ fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`; a number before it is the period. No name: an event that is not a
-/// tracepoint.
+/// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the event
+/// before. No name: an event that is not a tracepoint.
 fn name_and_content(text: &str) -> Option<(u64, Option<&str>, &str)> {
     let mut rest = text.trim_start();
+    if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {
+        rest = behind.trim_start();
+    }
     let mut period = 1;
     if let Some((first, behind)) = rest.split_once([' ', '\t'])
         && first.bytes().all(|b| b.is_ascii_digit())
@@ -255,13 +266,19 @@ mod tests {
             ("  :-1    -1 [001]  8.5: x", ":-1", None, -1),
             ("  my-prog-77  [001] d.h2.  8.5: x", "my-prog", None, 77),
             ("  <idle>-0  [001] d.s2.  8.5: x", "swapper", None, 0),
+            ("  my-prog-77  (   12) [001] d.h2.  8.5: x", "my-prog", Some(12), 77),
+            ("  my-prog-77  (-----) [001]  8.5: x", "my-prog", None, 77),
+            ("  perf 13 [001] K      8.5: x", "perf", None, 13),
+            ("  perf 13 [001] UKS    8.5: x", "perf", None, 13),
         ] {
             let (head, rest) = head(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((head.comm, head.pid, head.tid), (comm, pid, tid));
             assert_eq!((head.cpu, head.time_ns, rest), (1, 8_500_000_000, "x"));
         }
-        let (head, _) = head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
-        assert!(head.context.is_some_and(|c| c.hardirq && !c.softirq));
+        let (flags, _) = head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
+        assert!(flags.context.is_some_and(|c| c.hardirq && !c.softirq));
+        let (misc, _) = head("  perf 13 [001] KSH    8.5: x").unwrap();
+        assert!(misc.context.is_none());
     }
 
     #[test]
@@ -274,6 +291,11 @@ mod tests {
         assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, Left::Sleeping, 0));
         assert!(lines.has_switch);
         assert!(matches!(lines.read("# arch : x86_64"), Line::Header("arch", "x86_64")));
+        let since = "  <...>-7 [001] 8.500000011: (+3656)  sched_wakeup: comm=a pid=7 prio=120";
+        assert!(matches!(
+            lines.read(since),
+            Line::Event(event) if event.comm.is_none() && matches!(event.kind, Kind::Waking(_))
+        ));
         assert!(matches!(lines.read("  ffffffff81234567 schedule+0x12"), Line::Empty));
         assert!(matches!(lines.read("\t       0 [unknown] ([unknown])"), Line::Empty));
         assert!(matches!(lines.read("GET / HTTP/1.1"), Line::Unreadable));

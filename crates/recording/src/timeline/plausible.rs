@@ -33,7 +33,9 @@ impl Timeline {
         (other > FEW && other > all / 2).then(|| {
             format!(
                 "in {other} of {all} thread switches perf tells another thread than the event: it \
-                 was recorded in a container, whose ids are its own; record on the host"
+                 was recorded in a container, whose ids are its own (record on the host), or \
+                 printed with processes for threads (print it with `perf script -F \
+                 comm,pid,tid,cpu,time,event,trace`)"
             )
         })
     }
@@ -50,8 +52,7 @@ impl Timeline {
         let unreadable = self.defects.unreadable_records;
         if unreadable > FEW && unreadable > (self.events + unreadable) / RECORDS_PER_UNREADABLE {
             return Some(format!(
-                "{unreadable} of {} records cannot be read; events that are recorded as a group \
-                 (`:S`) are not read; {RECORD_WITH}",
+                "{unreadable} of {} records cannot be read; {RECORD_WITH}",
                 self.events + unreadable
             ));
         }

@@ -197,7 +197,10 @@ fn lines_without_the_thread() {
         let line = switch(i * 1000, 0, "worker/11", "S", "b/12");
         text += &line.replace("worker    11 [000]", "worker [000]");
     }
-    refused(&text, "59 of 60 lines cannot be read, the first is line 2: `worker [000] 0.001000: ");
+    refused(
+        &text,
+        "59 of 60 lines cannot be read: line 2 is an event without its thread's id: `worker [000] ",
+    );
 }
 
 #[test]

@@ -1,0 +1,134 @@
+//! Why a line is no event: the column it lacks, or the form of text it is of.
+
+use super::line::time;
+
+/// What to say of the first line that cannot be read.
+pub(super) fn fault(line: &str) -> String {
+    let text = line.trim_end();
+    if let Some(form) = form(text) {
+        return form.to_owned();
+    }
+    if text.starts_with(['{', '[']) {
+        return "is JSON, which is not read".to_owned();
+    }
+    let missing = missing(text);
+    if missing.is_empty() {
+        return "is no event".to_owned();
+    }
+    format!("is an event without {}", missing.join(" and "))
+}
+
+/// Texts of other tools, or of the same in another form.
+fn form(text: &str) -> Option<&'static str> {
+    let words: Vec<&str> = text.split_whitespace().take(64).collect();
+    if words.iter().any(|word| is_latency_column(word)) && !has_cpu(text) {
+        return Some(
+            "is in the latency format; print it without (`trace-cmd report` without -l, \
+             `echo 0 > options/latency-format`)",
+        );
+    }
+    if words.len() >= 4 && words[words.len() - 2] == "type:" {
+        return Some(
+            "is ftrace's text in numbers; print it with names (`echo 0` into options/raw, \
+             options/hex and options/bin)",
+        );
+    }
+    let has = |words: &[&str]| words.iter().all(|word| text.contains(word));
+    if text.starts_with("Samples ") && text.contains("callchains")
+        || has(&["task name", "wait time"])
+        || has(&["Task ", "| Switches |"])
+    {
+        return Some(
+            "is a table of `perf sched timehist` or `latency`, which leaves out who woke whom; \
+             feed perf.data itself",
+        );
+    }
+    if text.starts_with("Attaching ") && text.contains(" probe") {
+        return Some("is what bpftrace prints; record with `perf sched record` instead");
+    }
+    None
+}
+
+/// CPU and flags in one: `1d..2.`, `12d.h3`.
+fn is_latency_column(word: &str) -> bool {
+    let flags = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    flags.len() < word.len()
+        && (4..=8).contains(&flags.len())
+        && flags.starts_with(['.', 'd', 'D', 'X', 'b'])
+        && flags.bytes().all(|b| b == b'.' || b == b'#' || b.is_ascii_alphanumeric())
+        && flags.contains('.')
+}
+
+fn has_cpu(text: &str) -> bool {
+    text.match_indices('[').any(|(at, _)| {
+        let cpu = text[at + 1..].split(']').next().unwrap_or_default();
+        !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+/// The columns a line lacks that looks like an event otherwise.
+fn missing(text: &str) -> Vec<&'static str> {
+    const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
+    let words: Vec<&str> = text.split_whitespace().take(64).collect();
+    let name_at = words.iter().position(|word| is_name(word));
+    let has_content = FIELDS.iter().any(|field| text.contains(field)) || text.contains(" ==> ");
+    if name_at.is_none() && !has_content {
+        return Vec::new();
+    }
+    let time_at = words.iter().position(|word| time(word).is_some());
+    let head = &words[..time_at.or(name_at).unwrap_or(0)];
+    let is_id = |word: &&str| {
+        let id = word.rsplit(['-', '/']).next().unwrap_or_default();
+        !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit())
+    };
+    let checks = [
+        (head.iter().any(is_id), "its thread's id"),
+        (has_cpu(text), "its CPU"),
+        (time_at.is_some(), "its time"),
+        (name_at.is_some(), "its name"),
+        (has_content, "its content"),
+    ];
+    checks.iter().filter(|(there, _)| !there).map(|(_, what)| *what).collect()
+}
+
+/// `sched:sched_switch:` or, in the kernel's own text, `sched_switch:`.
+fn is_name(word: &str) -> bool {
+    const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
+    word.strip_suffix(':').is_some_and(|name| {
+        let name = name.rsplit(':').next().unwrap_or_default();
+        NAMES.iter().any(|known| name.starts_with(known))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fault;
+
+    #[test]
+    fn names_what_is_missing_or_what_it_is() {
+        let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
+                      next_pid=8 next_prio=120";
+        for (line, says) in [
+            (format!("swapper [000] 1.5: sched:sched_switch: {switch}"), "its thread's id"),
+            (format!("a 7 1.5: sched:sched_switch: {switch}"), "its CPU"),
+            (format!("a 7 [000] sched:sched_switch: {switch}"), "its time"),
+            (format!("a 7 [000] 1.5: {switch}"), "its name"),
+            ("a 7 [000] 1.5: sched:sched_switch:".to_owned(), "its content"),
+            (format!("sched:sched_switch: {switch}"), "its thread's id and its CPU and its time"),
+            (format!("  a-7   1d..2. 26574894846us : sched_switch: {switch}"), "latency"),
+            (format!(" a-7   0..... 26610.007696: sched_switch: {switch}"), "latency"),
+            ("19056 0 26574846010186 type: 442".to_owned(), "in numbers"),
+            ("Samples of sched_switch event do not have callchains.".to_owned(), "timehist"),
+            ("Attaching 3 probes...".to_owned(), "bpftrace"),
+            ("{\"traceEvents\":[".to_owned(), "JSON"),
+            ("GET / HTTP/1.1".to_owned(), "is no event"),
+        ] {
+            let fault = fault(&line);
+            assert!(fault.contains(says), "{line}: {fault}");
+        }
+        assert_eq!(
+            fault(&format!("a 7 1.5: sched_switch: {switch}")),
+            "is an event without its CPU"
+        );
+    }
+}
