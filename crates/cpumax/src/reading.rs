@@ -13,7 +13,7 @@ pub fn read(recording: &Path, costs: &Costs) -> anyhow::Result<Recording> {
     });
     let options = Options { event_cost };
     if is_stdin(recording) {
-        return Ok(Recording::read_text("standard input", io::stdin().lock(), options)?);
+        return Ok(Recording::read_pipe("standard input", io::stdin().lock(), options)?);
     }
     Ok(Recording::read(recording, options)?)
 }

@@ -165,8 +165,8 @@ fn ten_gigabytes_of_zeros() {
     let path = folder.path().join("zeros.toml");
     File::create(&path).unwrap().set_len(10 << 30).unwrap();
     assert!(refused(&["run", text(&path)]).contains("larger than"));
-    assert!(refused(&["replay", text(&path)]).contains("neither perf.data nor text"));
-    assert!(refused(&["inspect", text(&path)]).contains("neither perf.data nor text"));
+    assert!(refused(&["replay", text(&path)]).contains("of no form that is known"));
+    assert!(refused(&["inspect", text(&path)]).contains("of no form that is known"));
 }
 
 /// A recording that comes with the sources.

@@ -15,6 +15,7 @@ mod cost;
 mod defects;
 mod error;
 mod event;
+mod input;
 mod load;
 mod perf_data;
 mod perf_script;

@@ -17,6 +17,7 @@ mod bytes;
 mod format;
 mod guard;
 mod sample;
+mod spliced;
 
 use bytes::Bytes;
 use format::Formats;
@@ -27,8 +28,39 @@ const BUFFER_SIZE: usize = 1 << 18;
 /// In `misc` of a `LOST_SAMPLES` record: dropped on purpose, by a filter.
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
-/// Reads all of it into `sink`. `name` is for messages.
-pub(crate) fn read<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
+/// Reads all of it into `sink`, be it a file or what was written to a pipe. `name` is for messages.
+pub(crate) fn read<F: Read + Seek>(
+    name: &str,
+    mut file: F,
+    sink: &mut impl Sink,
+) -> Result<(), Error> {
+    let mut start = Vec::new();
+    rewind(name, &mut file)?;
+    (&mut file)
+        .take(16)
+        .read_to_end(&mut start)
+        .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    rewind(name, &mut file)?;
+    if !spliced::is_pipe(&start) {
+        return read_file(name, file, sink);
+    }
+    let (file, is_cut) = spliced::from_pipe(name, file)?;
+    if is_cut {
+        sink.defect(Defect::CutAtTheEnd);
+    }
+    read_file(name, file, sink)
+}
+
+/// Reads a directory of `perf record --threads`: its file `data` first, then those of the threads.
+pub(crate) fn read_threads<F: Read + Seek>(
+    name: &str,
+    files: Vec<F>,
+    sink: &mut impl Sink,
+) -> Result<(), Error> {
+    read_file(name, spliced::from_threads(name, files)?, sink)
+}
+
+fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
     sink.reader_holds(guard::look_through(name, &mut file)?);
     rewind(name, &mut file)?;
@@ -90,19 +122,24 @@ fn machine(perf_file: &PerfFile) -> Machine {
 
 /// The descriptions of those tracepoints that were recorded.
 fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
+    // Of a group (`{...}:S`) only the first is recorded, the others are counted.
+    let is_recorded = |attribute: &&AttributeDescription| {
+        !matches!(attribute.attributes().sampling_policy, SamplingPolicy::NoSampling)
+    };
     let recorded: Vec<u64> =
-        perf_file.event_attributes().iter().filter_map(tracepoint_id).collect();
+        perf_file.event_attributes().iter().filter(is_recorded).filter_map(tracepoint_id).collect();
     let Some(section) = perf_file.feature_section_data(Feature::TRACING_DATA) else {
         return Err(Error::Unsupported {
             name: name.to_owned(),
             what: format!("it holds no tracepoints; {RECORD_WITH}"),
         });
     };
-    let formats = Formats::parse(section, &recorded).map_err(|what| Error::Malformed {
+    let mut formats = Formats::parse(section, &recorded).map_err(|what| Error::Malformed {
         name: name.to_owned(),
         place: "descriptions of the tracepoints".to_owned(),
         what,
     })?;
+    formats.counts_lost = counts_lost(perf_file);
     if formats.has(Tracepoint::Switch) {
         return Ok(formats);
     }
@@ -110,6 +147,16 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
         name: name.to_owned(),
         what: format!("it holds no sched_switch events; {RECORD_WITH}"),
     })
+}
+
+/// Whether reads of counters tell lost events, which perf asks for all events or for none.
+fn counts_lost(perf_file: &PerfFile) -> bool {
+    const FORMAT_LOST: u64 = 1 << 4;
+    /// Behind the number and size of the descriptions, in the first of them.
+    const READ_FORMAT_AT: usize = 8 + 32;
+    let names = perf_file.feature_section_data(Feature::EVENT_DESC).unwrap_or_default();
+    let format = Bytes::new(names, perf_file.endian()).u64(READ_FORMAT_AT);
+    format.is_some_and(|format| format & FORMAT_LOST != 0)
 }
 
 /// Every switch must be there, not a sample of them.

@@ -1,15 +1,16 @@
-//! Finds out what kind of file it is, has it read, and keeps the result.
+//! Has a file read as what it is, and keeps the result.
 
 use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
-use crate::event::Machine;
+use crate::event::{Machine, Sink};
+use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::Timeline;
 use crate::{perf_data, perf_script};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
@@ -52,22 +53,40 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads a file of either kind.
+    /// Reads a file of any form that is known, or a directory of `perf record`.
     ///
     /// # Errors
     /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at
     /// all.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
         let name = cpumax_limit::shown(path);
-        let file = File::open(path).map_err(|e| io_error(&name, e))?;
-        let metadata = file.metadata().map_err(|e| io_error(&name, e))?;
+        let metadata = fs::metadata(path).map_err(|e| io_error(&name, e))?;
         if metadata.is_dir() {
-            return Err(not_a_recording(&name, "it is a directory"));
+            return Recording::read_directory(&name, path, options);
         }
+        let file = File::open(path).map_err(|e| io_error(&name, e))?;
         if metadata.is_file() {
             return Recording::read_seekable(&name, file, options);
         }
-        Recording::read_text(&name, BufReader::with_capacity(READ_SIZE, file), options)
+        Recording::read_pipe(&name, BufReader::with_capacity(READ_SIZE, file), options)
+    }
+
+    /// What `perf record --kcore` and `--threads` leave behind.
+    fn read_directory(name: &str, path: &Path, options: Options) -> Result<Recording, Error> {
+        let open = |file: &str| File::open(path.join(file));
+        let Ok(first) = open("data") else {
+            let is_ctf = path.join("metadata").is_file();
+            let what = if is_ctf { CTF } else { "it is a directory" };
+            return Err(not_a_recording(name, what));
+        };
+        let mut files = vec![first];
+        while let Ok(next) = open(&format!("data.{}", files.len() - 1)) {
+            files.push(next);
+        }
+        if files.len() == 1 {
+            return Recording::read_seekable(name, files.remove(0), options);
+        }
+        read_through(name, &mut Threads(files), options)
     }
 
     /// Reads what is in memory. `name` is for messages.
@@ -78,55 +97,36 @@ impl Recording {
         Recording::read_seekable(name, Cursor::new(data), options)
     }
 
-    /// Reads a file of either kind, already open. `name` is for messages.
+    /// Reads a file that is already open. `name` is for messages.
     ///
     /// # Errors
     /// As [`Recording::read`].
     pub fn read_seekable(
         name: &str,
-        mut file: impl Read + Seek,
+        file: impl Read + Seek,
         options: Options,
     ) -> Result<Recording, Error> {
-        let start = start_of(&mut file).map_err(|e| io_error(name, e))?;
-        file.seek(SeekFrom::Start(0)).map_err(|e| io_error(name, e))?;
-        let is_perf_data = perf_data::is_perf_data(&start);
-        if !is_perf_data {
-            check_text(name, &start)?;
+        let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
+        let form = source.form(name)?;
+        if source.is_packed() && form != Form::Text {
+            let held = Cursor::new(source.held(name)?);
+            return Recording::read_seekable(name, held, options);
         }
-        let cost = if let Some(cost) = options.event_cost {
-            cost
-        } else {
-            let cost = probe(name, &mut file, is_perf_data);
-            file.seek(SeekFrom::Start(0)).map_err(|e| io_error(name, e))?;
-            cost
-        };
-        if is_perf_data {
-            return assemble(name, cost, |sink| perf_data::read(name, file, sink));
-        }
-        let file = BufReader::with_capacity(READ_SIZE, file);
-        assemble(name, cost, |sink| perf_script::read(name, file, sink))
+        read_through(name, &mut Open { form, source }, options)
     }
 
-    /// Reads the output of `perf script`, for example from a pipe. `name` is for messages.
+    /// Reads what comes through a pipe: text as it comes, all else when it is complete. `name` is
+    /// for messages.
     ///
     /// # Errors
-    /// As [`Recording::read`]; perf.data is not read this way.
-    pub fn read_text(
-        name: &str,
-        mut file: impl BufRead,
-        options: Options,
-    ) -> Result<Recording, Error> {
+    /// As [`Recording::read`].
+    pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
+        let mut file = input::from_pipe(file).map_err(|e| io_error(name, e))?;
         let start = file.fill_buf().map_err(|e| io_error(name, e))?;
-        if perf_data::is_perf_data(start) {
-            return Err(Error::Unsupported {
-                name: name.to_owned(),
-                what:
-                    "perf.data cannot be read from a pipe; save it to a file, or pipe the output \
-                       of `perf script` in"
-                        .to_owned(),
-            });
+        if Form::of(name, &start[..start.len().min(START_SIZE)])? != Form::Text {
+            let held = Cursor::new(input::hold(name, file)?);
+            return Recording::read_seekable(name, held, options);
         }
-        check_text(name, &start[..start.len().min(START_SIZE)])?;
         let cost = options.event_cost.unwrap_or_default();
         assemble(name, cost, |sink| perf_script::read(name, file, sink))
     }
@@ -156,17 +156,50 @@ impl Recording {
     }
 }
 
-/// What recording an event cost. Whatever is wrong with the file is told when it is read.
-fn probe(name: &str, file: &mut (impl Read + Seek), is_perf_data: bool) -> EventCost {
-    let mut probe = Probe::new();
-    let read = || {
-        if is_perf_data {
-            perf_data::read(name, file, &mut probe)
-        } else {
-            perf_script::read(name, BufReader::with_capacity(READ_SIZE, file), &mut probe)
+/// What can be read more than once.
+trait Readable {
+    fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
+}
+
+struct Open<F> {
+    form: Form,
+    source: Source<F>,
+}
+
+impl<F: Read + Seek> Readable for Open<F> {
+    fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
+        match self.form {
+            Form::Text => {
+                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                perf_script::read(name, file, sink)
+            }
+            Form::PerfData => perf_data::read(name, &mut self.source.file, sink),
         }
-    };
-    match panic::catch_unwind(AssertUnwindSafe(read)) {
+    }
+}
+
+/// The files of `perf record --threads`.
+struct Threads(Vec<File>);
+
+impl Readable for Threads {
+    fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
+        perf_data::read_threads(name, self.0.iter_mut().collect(), sink)
+    }
+}
+
+fn read_through(
+    name: &str,
+    file: &mut impl Readable,
+    options: Options,
+) -> Result<Recording, Error> {
+    let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
+    assemble(name, cost, |sink| file.read(name, sink))
+}
+
+/// What recording an event cost. Whatever is wrong with the file is told when it is read.
+fn probe(name: &str, file: &mut impl Readable) -> EventCost {
+    let mut probe = Probe::new();
+    match panic::catch_unwind(AssertUnwindSafe(|| file.read(name, &mut probe))) {
         Ok(_) => probe.cost(),
         Err(_) => EventCost::default(),
     }
@@ -208,32 +241,4 @@ fn assemble(
         has_context: timeline.has_context,
         cost,
     })
-}
-
-fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut start = Vec::with_capacity(START_SIZE);
-    file.take(START_SIZE as u64).read_to_end(&mut start)?;
-    Ok(start)
-}
-
-/// Refuses what cannot be text, naming what it looks like.
-fn check_text(name: &str, start: &[u8]) -> Result<(), Error> {
-    let what = match start {
-        [] => "it is empty",
-        [0x1f, 0x8b, ..] => "it is compressed by gzip; unpack it first",
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed by zstd; unpack it first",
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => "it is compressed by xz; unpack it first",
-        [0x17, 0x08, 0x44, ..] => "it is a trace.dat file; print it with `trace-cmd report`",
-        _ if start.contains(&0) => "it is neither perf.data nor text",
-        _ => return Ok(()),
-    };
-    Err(not_a_recording(name, what))
-}
-
-fn not_a_recording(name: &str, what: &str) -> Error {
-    Error::NotARecording { name: name.to_owned(), what: what.to_owned() }
-}
-
-fn io_error(name: &str, source: io::Error) -> Error {
-    Error::Io { name: name.to_owned(), source }
 }

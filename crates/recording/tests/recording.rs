@@ -1,6 +1,7 @@
 //! Recordings from outside: what they become, and what is refused.
 
 mod behaviour {
+    mod forms;
     mod implausible;
     mod perf;
     mod refuses;

@@ -6,7 +6,7 @@ use cpumax_recording::{Options, Recording, Selection};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(recording) = Recording::read_text("fuzz", data, Options::default()) {
+    if let Ok(recording) = Recording::read_pipe("fuzz", data, Options::default()) {
         let _ = recording.summary();
         let _ = recording.services();
         let limited = vec!["*s*".parse().expect("a pattern")];

@@ -18,6 +18,8 @@ pub(super) struct Formats {
     by_id: Vec<Option<Format>>,
     /// Wakeups are taken from `sched_wakeup` only where there is no `sched_waking`.
     pub has_waking: bool,
+    /// Whether counts of groups of events have those of lost events beside them.
+    pub counts_lost: bool,
 }
 
 /// Where the fields of one kind of event are, in the order its reader wants them.
@@ -49,7 +51,7 @@ enum Place {
 impl Formats {
     /// Those of `recorded`; the error says what is wrong with the section.
     pub fn parse(section: &[u8], recorded: &[u64]) -> Result<Self, String> {
-        let mut formats = Formats { by_id: vec![None; IDS], has_waking: false };
+        let mut formats = Formats { by_id: vec![None; IDS], has_waking: false, counts_lost: false };
         Section::open(section)?.each_format(|text| formats.add(text, recorded))?;
         formats.has_waking = formats.has(Tracepoint::Waking);
         Ok(formats)

@@ -9,9 +9,8 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 const MAGIC_LITTLE: &[u8] = b"PERFILE2";
 const MAGIC_BIG: &[u8] = b"2ELIFREP";
-/// Size of the head of a file, and of what is sent through a pipe instead.
-const HEADER_SIZE: usize = 104;
-const PIPE_HEADER_SIZE: u64 = 16;
+/// Size of the head of a file.
+pub(super) const HEADER_SIZE: usize = 104;
 /// The smallest description of an event, and the largest that is believed.
 const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
 /// Bits of the sections wanted here.
@@ -19,7 +18,7 @@ const FEATURE_TRACING_DATA: u64 = 1 << 1;
 const FEATURE_EVENT_DESC: u64 = 1 << 12;
 /// Records that carry more than they say in their own size.
 const RECORD_AUXTRACE: u32 = 71;
-const RECORD_TRACING_DATA: u32 = 66;
+pub(super) const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_FINISHED_ROUND: u32 = 68;
 const RECORD_COMPRESSED: u32 = 81;
 const RECORD_COMPRESSED2: u32 = 83;
@@ -28,7 +27,7 @@ const RECORD_COMPRESSED2: u32 = 83;
 const RECORD_COST_BYTES: u64 = 160;
 const HELD_MAX_BYTES: u64 = 400 << 20;
 /// The sections behind the data are held as well: kernel symbols are most of them.
-const SECTIONS_MAX_BYTES: u64 = 64 << 20;
+pub(super) const SECTIONS_MAX_BYTES: u64 = 64 << 20;
 /// Names of events, and their numbers on each CPU.
 const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
 /// perf compresses no more than its buffer at once, by default 512 KiB.
@@ -116,14 +115,6 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             self.endian = Endianness::BigEndian;
         }
         let bytes = Bytes::new(&head, self.endian);
-        if bytes.u64(8) == Some(PIPE_HEADER_SIZE) {
-            return Err(Error::Unsupported {
-                name: self.name.to_owned(),
-                what: "it was written to a pipe (`perf record -o -`), a form that is not read; \
-                       record with -o FILE, or feed the output of `perf script -i FILE`"
-                    .to_owned(),
-            });
-        }
         if head.len() < HEADER_SIZE {
             return Err(self.cut(format!("{} bytes are less than a head", self.len)));
         }

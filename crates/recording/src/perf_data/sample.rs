@@ -4,7 +4,7 @@ use super::bytes::Bytes;
 use super::format::{Format, Formats};
 use crate::event::{Context, Event, Irq, Kind, MSG_PEEK, Named};
 use crate::tracepoint::Tracepoint;
-use linux_perf_event_reader::{RawEventRecord, SampleFormat};
+use linux_perf_event_reader::{RawEventRecord, ReadFormat, SampleFormat};
 use std::borrow::Cow;
 
 /// In `common_flags`: in a hard, in a soft interrupt.
@@ -38,8 +38,9 @@ struct Head {
 pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
-    let layout = record.parse_info.sample_format;
-    let (head, raw_at, raw_len) = head(bytes, layout)?;
+    let (head, raw_at, raw_len) = head(bytes, record.parse_info.sample_format, |at| {
+        counts_len(bytes, at, record.parse_info.read_format, formats.counts_lost)
+    })?;
     let raw = bytes.part(raw_at, raw_len)?;
     let format = if raw_len == 0 { None } else { formats.of(raw.u16(TYPE_AT)?) };
     Some(Sample {
@@ -54,7 +55,11 @@ pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Op
 }
 
 /// The fields before the raw data, and where that is.
-fn head(bytes: Bytes<'_>, layout: SampleFormat) -> Option<(Head, usize, usize)> {
+fn head(
+    bytes: Bytes<'_>,
+    layout: SampleFormat,
+    counts_len: impl Fn(usize) -> Option<usize>,
+) -> Option<(Head, usize, usize)> {
     let mut head = Head::default();
     let mut at = 0;
     let has = |flag| layout.contains(flag);
@@ -79,7 +84,7 @@ fn head(bytes: Bytes<'_>, layout: SampleFormat) -> Option<(Head, usize, usize)> 
     }
     at += if has(SampleFormat::PERIOD) { 8 } else { 0 };
     if has(SampleFormat::READ) {
-        return None;
+        at = at.checked_add(counts_len(at)?)?;
     }
     if has(SampleFormat::CALLCHAIN) {
         let frames = usize::try_from(bytes.u64(at)?).ok()?;
@@ -95,6 +100,19 @@ fn head(bytes: Bytes<'_>, layout: SampleFormat) -> Option<(Head, usize, usize)> 
     }
     let raw_len = bytes.u32(at)? as usize;
     Some((head, at + 4, raw_len))
+}
+
+/// How long the counts of a group of events are; `lost`: with those of lost events.
+fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Option<usize> {
+    let count = |flags: &[ReadFormat]| flags.iter().filter(|f| layout.contains(**f)).count();
+    let times = count(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);
+    let each = 1 + count(&[ReadFormat::ID]) + usize::from(lost);
+    let events = if layout.contains(ReadFormat::GROUP) {
+        1 + usize::try_from(bytes.u64(at)?).ok()?.checked_mul(each)?
+    } else {
+        each
+    };
+    events.checked_add(times)?.checked_mul(8)
 }
 
 impl Sample<'_> {

@@ -24,14 +24,29 @@ fn a_directory_and_a_missing_file() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
+const TIMEHIST: &str = "           time    cpu  task name                       wait time  sch delay   run time\n   \
+     26591.194802 [0000]  perf[19573]                         0.000      0.000      0.000\n";
+
 #[test]
-fn what_is_neither_perf_data_nor_text() {
+fn what_is_no_recording_is_named() {
     for (data, says) in [
         (&b""[..], "empty"),
-        (&[0; 4096][..], "neither perf.data nor text"),
-        (&b"\x1f\x8b\x08\x00"[..], "gzip"),
-        (&b"\x28\xb5\x2f\xfd"[..], "zstd"),
+        (&[0; 4096][..], "of no form that is known"),
+        (&b"PERFFILE\x68\0\0\0"[..], "version 1"),
         (&b"\x17\x08\x44tracing6\0"[..], "trace-cmd"),
+        (&b"\xc1\x1f\xfc\xc1\0\0\0\0"[..], "CTF"),
+        (&b"/* CTF 1.8 */\n"[..], "CTF"),
+        (&b"\x7fELF\x02\x01"[..], "ELF"),
+        (&b"\xd4\xc3\xb2\xa1\x02\0"[..], "pcap"),
+        (&b"SQLite format 3\0"[..], "SQLite"),
+        (&b"PK\x03\x04"[..], "zip"),
+        (&b"BZh91AY"[..], "bzip2"),
+        (&b"\x04\x22\x4d\x18"[..], "lz4"),
+        (&b"{\"linux-perf-json-version\": 1}"[..], "JSON"),
+        (&b"[\n  {\"ph\": \"X\"}]"[..], "JSON"),
+        (&b"<!DOCTYPE html>"[..], "HTML"),
+        (TIMEHIST.as_bytes(), "perf sched timehist"),
+        (&b"Attaching 3 probes...\n"[..], "bpftrace"),
         (&b"GET / HTTP/1.1\nHost: x\n"[..], "line 1 is no event: `GET / HTTP/1.1`"),
         (&b"\n\n# nothing\n"[..], "no events"),
     ] {
@@ -73,7 +88,7 @@ fn text_without_a_single_event_is_given_up_soon() {
     let line = b"the quick brown fox\n".repeat(12_000);
     let endless = Cursor::new(&line[..]).chain(std::io::repeat(b'x'));
     let endless = std::io::BufReader::new(endless);
-    let error = Recording::read_text("book", endless, Options::default()).unwrap_err();
+    let error = Recording::read_pipe("book", endless, Options::default()).unwrap_err();
     assert!(error.to_string().contains("line 1 is no event: `the quick brown fox`"), "{error}");
 }
 
@@ -97,15 +112,34 @@ fn a_cut_file_anywhere() {
 }
 
 #[test]
-fn perf_data_from_a_pipe() {
-    let mut pipe = b"PERFILE2".to_vec();
-    pipe.extend(16_u64.to_le_bytes());
-    pipe.extend([0; 64]);
-    let (error, text) = refuse("pipe", &pipe);
+fn a_directory_of_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("metadata"), "/* CTF 1.8 */").unwrap();
+    let error = Recording::read(folder.path(), Options::default()).unwrap_err();
+    assert!(error.to_string().contains("CTF"), "{error}");
+}
+
+#[test]
+fn a_packed_file_that_is_no_recording() {
+    let (_, text) = refuse("x", &zstd::encode_all(&b"GET / HTTP/1.1\n"[..], 1).unwrap());
+    assert!(text.contains("line 1 is no event"), "{text}");
+    let twice = zstd::encode_all(&zstd::encode_all(WEB, 1).unwrap()[..], 1).unwrap();
+    let (_, text) = refuse("x", &twice);
+    assert!(text.contains("compressed twice"), "{text}");
+    for start in [&b"\x1f\x8b\x08\x00"[..], b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0\0\0"] {
+        let (error, text) = refuse("x", start);
+        assert!(matches!(error, Error::Io { .. }), "{text}");
+    }
+}
+
+/// A few kilobytes that would be 300 MiB in memory.
+#[test]
+fn a_packed_file_that_grows_too_large() {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    std::io::copy(&mut WEB.chain(std::io::repeat(0).take(300 << 20)), &mut encoder).unwrap();
+    let (error, text) = refuse("bomb", &encoder.finish().unwrap());
     assert!(matches!(error, Error::Unsupported { .. }), "{text}");
-    assert!(text.contains("-o FILE"), "{text}");
-    let error = Recording::read_text("-", WEB, Options::default()).unwrap_err();
-    assert!(error.to_string().contains("save it to a file"), "{error}");
+    assert!(text.contains("more than 256 MiB"), "{text}");
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn recording() -> String {
 }
 
 fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
-    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = vec!["comm:srv".parse().unwrap()];
     let group = "/limited".to_owned();
     let selection = Selection { limited, group, clients, ..Selection::default() };
@@ -142,7 +142,7 @@ fn an_open_client_asks_at_its_times() {
 #[test]
 fn who_knows_how_a_client_asks_names_its_threads() {
     let recording =
-        Recording::read_text("test", recording().as_bytes(), Options::default()).unwrap();
+        Recording::read_pipe("test", recording().as_bytes(), Options::default()).unwrap();
     for (clock, clients) in [(Clock::Absolute, Loop::Open), (Clock::Relative, Loop::Closed)] {
         let selection = Selection {
             limited: vec!["comm:srv".parse().unwrap()],
@@ -254,7 +254,7 @@ fn what_is_not_known_of_waits_and_clients_is_told() {
     let selection =
         Selection { limited: vec!["comm:srv".parse().unwrap()], ..Selection::default() };
     let read =
-        |text: &str| Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+        |text: &str| Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let whole = read(&text);
     assert!(whole.waits(&selection).are_known() && whole.has_clients(&selection));
     let blind: String = text

@@ -1,0 +1,206 @@
+//! What a file is: its form and whether it is compressed as a whole, told by how it begins; and what
+//! is to be said of those that are not read.
+
+use crate::error::Error;
+use crate::perf_data::is_perf_data;
+use flate2::read::MultiGzDecoder;
+use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+/// So much of a file tells what it is, bytes.
+const START_BYTES: u64 = 4096;
+const READ_BYTES: usize = 1 << 18;
+/// Forms that are read here and there must lie in a file or in memory; what is compressed or comes
+/// through a pipe may be so large there.
+const HELD_MAX_BYTES: u64 = 256 << 20;
+/// What unpacking may take: xz says itself how much it needs, zstd as a power of two.
+const XZ_MAX_BYTES: u64 = 128 << 20;
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// A form that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Of `perf script`, `trace-cmd report`, ftrace or atrace.
+    Text,
+    PerfData,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    Plain,
+    Gzip,
+    Xz,
+    Zstd,
+}
+
+/// A file, read from its beginning as often as is needed.
+#[derive(Debug)]
+pub(crate) struct Source<F> {
+    pub file: F,
+    packing: Packing,
+}
+
+impl<F: Read + Seek> Source<F> {
+    pub fn new(mut file: F) -> io::Result<Self> {
+        file.seek(SeekFrom::Start(0))?;
+        let packing = Packing::of(&start_of(&mut file)?);
+        Ok(Source { file, packing })
+    }
+
+    /// From its beginning, unpacked.
+    pub fn open(&mut self) -> io::Result<Box<dyn BufRead + '_>> {
+        self.file.seek(SeekFrom::Start(0))?;
+        self.packing.unpacked(BufReader::with_capacity(READ_BYTES, &mut self.file))
+    }
+
+    pub fn is_packed(&self) -> bool {
+        self.packing != Packing::Plain
+    }
+
+    pub fn form(&mut self, name: &str) -> Result<Form, Error> {
+        let start = self.open().and_then(|mut file| start_of(&mut file));
+        Form::of(name, &start.map_err(|e| io_error(name, e))?)
+    }
+
+    /// All of it, unpacked.
+    pub fn held(&mut self, name: &str) -> Result<Vec<u8>, Error> {
+        let file = self.open().map_err(|e| io_error(name, e))?;
+        hold(name, file)
+    }
+}
+
+/// What comes through a pipe, unpacked.
+pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let packing = Packing::of(file.fill_buf()?);
+    packing.unpacked(file)
+}
+
+/// All of it in memory, or refused.
+pub(crate) fn hold(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
+    let mut held = Vec::new();
+    let read = file.take(HELD_MAX_BYTES + 1).read_to_end(&mut held);
+    if read.map_err(|e| io_error(name, e))? as u64 <= HELD_MAX_BYTES {
+        return Ok(held);
+    }
+    Err(Error::Unsupported {
+        name: name.to_owned(),
+        what: format!(
+            "more than {} MiB of this form must lie in a file that is not compressed",
+            HELD_MAX_BYTES >> 20
+        ),
+    })
+}
+
+impl Packing {
+    fn of(start: &[u8]) -> Self {
+        match start {
+            [0x1f, 0x8b, 8, ..] => Packing::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
+            _ => Packing::Plain,
+        }
+    }
+
+    fn unpacked<'a>(self, file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+        let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
+            Box::new(BufReader::with_capacity(READ_BYTES, file))
+        };
+        Ok(match self {
+            Packing::Plain => Box::new(file),
+            Packing::Gzip => buffered(Box::new(MultiGzDecoder::new(file))),
+            Packing::Xz => {
+                let stream = Stream::new_stream_decoder(XZ_MAX_BYTES, CONCATENATED)?;
+                buffered(Box::new(XzDecoder::new_stream(file, stream)))
+            }
+            Packing::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(file)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+                buffered(Box::new(decoder))
+            }
+        })
+    }
+}
+
+impl Form {
+    /// By the start of a file, unpacked; refused is what cannot be a recording, by its name.
+    pub fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
+        if is_perf_data(start) {
+            return Ok(Form::PerfData);
+        }
+        if let Some(what) = unreadable(start) {
+            return Err(not_a_recording(name, what));
+        }
+        if start.contains(&0) {
+            return Err(not_a_recording(name, "it is of no form that is known"));
+        }
+        Ok(Form::Text)
+    }
+}
+
+/// What a file is that is not read, and the way to something that is.
+fn unreadable(start: &[u8]) -> Option<&'static str> {
+    Some(match start {
+        [] => "it is empty",
+        [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..]
+        | [b'E', b'L', b'I', b'F', b'F', b'R', b'E', b'P', ..] => {
+            "it is a perf.data file of version 1 (Linux before 2.6.33); feed the output of `perf \
+             script -i FILE` of that perf"
+        }
+        [0x75, 0xd1, 0x1d, 0x57, ..]
+        | [0x57, 0x1d, 0xd1, 0x75, ..]
+        | [0xc1, 0x1f, 0xfc, 0xc1, ..]
+        | [0xc1, 0xfc, 0x1f, 0xc1, ..] => CTF,
+        [0x17, 0x08, 0x44, ..] => "it is a trace.dat file; print it with `trace-cmd report`",
+        _ if start.starts_with(b"/* CTF ") => CTF,
+        [0x7f, b'E', b'L', b'F', ..] => "it is a program (ELF), not a recording of one",
+        [0xd4, 0xc3, 0xb2, 0xa1, ..]
+        | [0xa1, 0xb2, 0xc3, 0xd4, ..]
+        | [0x4d, 0x3c, 0xb2, 0xa1, ..]
+        | [0x0a, 0x0d, 0x0d, 0x0a, ..] => "it holds packets of a network (pcap), not a scheduler's",
+        _ if start.starts_with(b"SQLite format 3") => {
+            "it is a database (SQLite); feed the trace that it was made of"
+        }
+        [b'P', b'K', 3, 4, ..] => "it is a zip archive; unpack it first",
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => "it is compressed by bzip2; unpack it first",
+        [0x04, 0x22, 0x4d, 0x18, ..] => "it is compressed by lz4; unpack it first",
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+            "it is compressed twice; unpack it first"
+        }
+        _ if has_json(start) => {
+            "it is JSON; feed the perf.data or trace that it was made of (Perfetto traces are read \
+             in their own form)"
+        }
+        _ if start.trim_ascii_start().starts_with(b"<") => {
+            "it is a web page (HTML); feed the trace in it, or that it was made of"
+        }
+        _ => return None,
+    })
+}
+
+pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf sched record -a \
+    --all-cgroups -- sleep 10` instead";
+
+fn has_json(start: &[u8]) -> bool {
+    let text = start.trim_ascii_start();
+    let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();
+    match text.first() {
+        Some(b'{') => matches!(behind, Some(b'"' | b'}')),
+        Some(b'[') => matches!(behind, Some(b'{' | b']')),
+        _ => false,
+    }
+}
+
+fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    file.take(START_BYTES).read_to_end(&mut start)?;
+    Ok(start)
+}
+
+pub(crate) fn not_a_recording(name: &str, what: &str) -> Error {
+    Error::NotARecording { name: name.to_owned(), what: what.to_owned() }
+}
+
+pub(crate) fn io_error(name: &str, source: io::Error) -> Error {
+    Error::Io { name: name.to_owned(), source }
+}

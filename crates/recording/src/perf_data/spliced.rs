@@ -1,0 +1,281 @@
+//! Files of perf that are laid out otherwise, put together to the one layout that is read: what was
+//! written to a pipe (`perf record -o -`), and the directories of `perf record --threads`. Parts of
+//! files stay where they are; only heads and tables are made anew.
+
+use super::bytes::Bytes;
+use super::guard::{HEADER_SIZE, RECORD_TRACING_DATA, SECTIONS_MAX_BYTES, is_perf_data};
+use crate::error::Error;
+use linux_perf_event_reader::Endianness;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// The head of what goes through a pipe.
+const PIPE_HEADER_SIZE: u64 = 16;
+const RECORD_HEADER_FEATURE: u32 = 80;
+const FEATURE_TRACING_DATA: u64 = 1;
+/// Bits there are for features.
+const FEATURES: u64 = 256;
+/// Descriptions stand together, so few parts are enough.
+const PARTS_MAX: usize = 4096;
+/// The size of the descriptions of events in files of today; none is read from there.
+const ATTR_SIZE: u64 = 128;
+
+/// Parts of files and of memory, one after the other, to be read as one file.
+#[derive(Debug)]
+pub(super) struct Spliced<F> {
+    files: Vec<F>,
+    parts: Vec<Part>,
+    at: u64,
+    len: u64,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Where it begins in the whole.
+    begin: u64,
+    len: u64,
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    Memory(Vec<u8>),
+    File { file: usize, offset: u64 },
+}
+
+impl<F: Read + Seek> Spliced<F> {
+    fn new(files: Vec<F>) -> Self {
+        Spliced { files, parts: Vec::new(), at: 0, len: 0 }
+    }
+
+    fn push(&mut self, from: From, len: u64) {
+        if len > 0 {
+            self.parts.push(Part { begin: self.len, len, from });
+            self.len += len;
+        }
+    }
+
+    fn push_memory(&mut self, bytes: Vec<u8>) {
+        let len = bytes.len() as u64;
+        self.push(From::Memory(bytes), len);
+    }
+}
+
+impl<F: Read + Seek> Read for Spliced<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let ix = self.parts.partition_point(|part| part.begin + part.len <= self.at);
+        let Some(part) = self.parts.get(ix) else { return Ok(0) };
+        let within = self.at - part.begin;
+        let most = usize::try_from(part.len - within).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..most];
+        let read = match &part.from {
+            From::Memory(bytes) => (&bytes[within as usize..]).read(buffer)?,
+            From::File { file, offset } => {
+                self.files[*file].seek(SeekFrom::Start(offset + within))?;
+                self.files[*file].read(buffer)?
+            }
+        };
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl<F: Read + Seek> Seek for Spliced<F> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}
+
+/// True if the file was written to a pipe.
+pub(super) fn is_pipe(start: &[u8]) -> bool {
+    let size = Bytes::new(start, endian(start)).u64(8);
+    is_perf_data(start) && size == Some(PIPE_HEADER_SIZE)
+}
+
+fn endian(start: &[u8]) -> Endianness {
+    if start.first() == Some(&b'2') { Endianness::BigEndian } else { Endianness::LittleEndian }
+}
+
+/// What was written to a pipe, laid out as a file: the descriptions that came as records become
+/// sections. With it, whether its end is missing.
+pub(super) fn from_pipe<F: Read + Seek>(
+    name: &str,
+    mut file: F,
+) -> Result<(Spliced<F>, bool), Error> {
+    let io = |source| Error::Io { name: name.to_owned(), source };
+    let mut walk = io::BufReader::with_capacity(1 << 16, &mut file);
+    let mut start = [0; PIPE_HEADER_SIZE as usize];
+    walk.read_exact(&mut start).map_err(io)?;
+    let endian = endian(&start);
+    let mut features: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let (mut at, mut held) = (PIPE_HEADER_SIZE, 0_u64);
+    let len = walk.seek(SeekFrom::End(0)).map_err(io)?;
+    walk.seek(SeekFrom::Start(at)).map_err(io)?;
+    let malformed = |at: u64, what: String| Error::Malformed {
+        name: name.to_owned(),
+        place: format!("byte {at}"),
+        what,
+    };
+    let mut is_cut = false;
+    while at < len {
+        let mut head = [0; 16];
+        let have = usize::try_from(len - at).unwrap_or(16).min(16);
+        walk.read_exact(&mut head[..have]).map_err(io)?;
+        if have < 8 {
+            is_cut = true;
+            break;
+        }
+        let bytes = Bytes::new(&head, endian);
+        let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
+        if size < 8 {
+            return Err(malformed(at, format!("a record of {size} bytes")));
+        }
+        // The descriptions of tracepoints follow their record, which says how long they are.
+        let behind = match (kind, bytes.u32(8)) {
+            (RECORD_TRACING_DATA, Some(behind)) => u64::from(behind),
+            _ => 0,
+        };
+        if at + size + behind > len {
+            is_cut = true;
+            break;
+        }
+        let section = match kind {
+            RECORD_TRACING_DATA => Some((FEATURE_TRACING_DATA, size, behind)),
+            RECORD_HEADER_FEATURE if size >= 16 => {
+                Some((bytes.u64(8).unwrap_or(FEATURES), 16, size - 16))
+            }
+            _ => None,
+        };
+        let next = at + size + behind;
+        if let Some((feature, head_len, body_len)) = section {
+            held += body_len;
+            if held > SECTIONS_MAX_BYTES {
+                let what = format!("descriptions of more than {SECTIONS_MAX_BYTES} bytes");
+                return Err(malformed(at, what));
+            }
+            walk.seek(SeekFrom::Start(at + head_len)).map_err(io)?;
+            let mut body = vec![0; body_len as usize];
+            walk.read_exact(&mut body).map_err(io)?;
+            if feature < FEATURES {
+                features.entry(feature).or_insert(body);
+            }
+        } else {
+            match ranges.last_mut() {
+                Some((_, end)) if *end == at => *end = next,
+                _ => ranges.push((at, next)),
+            }
+            walk.seek_relative((next - at) as i64 - have as i64).map_err(io)?;
+        }
+        if ranges.len() > PARTS_MAX {
+            let what = format!("descriptions in more than {PARTS_MAX} places");
+            return Err(malformed(at, what));
+        }
+        at = next;
+    }
+    Ok((laid_out(file, endian, &ranges, features), is_cut))
+}
+
+/// Head, records, table of sections, sections.
+fn laid_out<F: Read + Seek>(
+    file: F,
+    endian: Endianness,
+    ranges: &[(u64, u64)],
+    features: BTreeMap<u64, Vec<u8>>,
+) -> Spliced<F> {
+    let put = |bytes: &mut Vec<u8>, number: u64| match endian {
+        Endianness::LittleEndian => bytes.extend(number.to_le_bytes()),
+        Endianness::BigEndian => bytes.extend(number.to_be_bytes()),
+    };
+    let magic: &[u8; 8] = if endian == Endianness::BigEndian { b"2ELIFREP" } else { b"PERFILE2" };
+    let data_len: u64 = ranges.iter().map(|(begin, end)| end - begin).sum();
+    let mut bits = [0_u64; 4];
+    for feature in features.keys() {
+        bits[(feature / 64) as usize] |= 1 << (feature % 64);
+    }
+    let head_len = HEADER_SIZE as u64;
+    let mut head = magic.to_vec();
+    for number in [head_len, ATTR_SIZE, head_len, 0, head_len, data_len, 0, 0] {
+        put(&mut head, number);
+    }
+    for bits in bits {
+        put(&mut head, bits);
+    }
+    let mut spliced = Spliced::new(vec![file]);
+    spliced.push_memory(head);
+    for (begin, end) in ranges {
+        spliced.push(From::File { file: 0, offset: *begin }, end - begin);
+    }
+    let mut table = Vec::new();
+    let mut offset = head_len + data_len + 16 * features.len() as u64;
+    for body in features.values() {
+        put(&mut table, offset);
+        put(&mut table, body.len() as u64);
+        offset += body.len() as u64;
+    }
+    spliced.push_memory(table);
+    for body in features.into_values() {
+        spliced.push_memory(body);
+    }
+    spliced
+}
+
+/// The files of a directory, of which the first has the descriptions and the others hold records
+/// only, laid out as one.
+pub(super) fn from_threads<F: Read + Seek>(
+    name: &str,
+    mut files: Vec<F>,
+) -> Result<Spliced<F>, Error> {
+    let io = |source| Error::Io { name: name.to_owned(), source };
+    let cut = |what: String| Error::Cut { name: name.to_owned(), what };
+    let mut head = vec![0; HEADER_SIZE];
+    let lens: Vec<u64> = files
+        .iter_mut()
+        .map(|file| file.seek(SeekFrom::End(0)))
+        .collect::<Result<_, _>>()
+        .map_err(io)?;
+    let Some(first) = files.first_mut() else { return Ok(Spliced::new(files)) };
+    first.seek(SeekFrom::Start(0)).map_err(io)?;
+    first.read_exact(&mut head).map_err(io)?;
+    let endian = endian(&head);
+    let number = |bytes: &[u8], at: usize| Bytes::new(bytes, endian).u64(at).unwrap_or(0);
+    let (begin, size) = (number(&head, 40), number(&head, 48));
+    let sections: u32 = head[72..104].iter().map(|byte| byte.count_ones()).sum();
+    let table_len = 16 * u64::from(sections);
+    let end = begin.checked_add(size).filter(|end| *end <= lens[0] && begin >= 104);
+    let table_end = end.map(|end| end + table_len).filter(|end| *end <= lens[0]);
+    let (Some(end), Some(table_end)) = (end, table_end) else {
+        return Err(cut(format!("its data end beyond the file's {} bytes", lens[0])));
+    };
+    let mut table = vec![0; table_len as usize];
+    first.seek(SeekFrom::Start(end)).map_err(io)?;
+    first.read_exact(&mut table).map_err(io)?;
+    let grown: u64 = lens[1..].iter().fold(0, |sum: u64, len| sum.saturating_add(*len));
+    let later = |bytes: &mut [u8], at: usize| {
+        let number = number(bytes, at).saturating_add(grown);
+        let number = match endian {
+            Endianness::LittleEndian => number.to_le_bytes(),
+            Endianness::BigEndian => number.to_be_bytes(),
+        };
+        bytes[at..at + 8].copy_from_slice(&number);
+    };
+    later(&mut head, 48);
+    for section in 0..sections as usize {
+        later(&mut table, 16 * section);
+    }
+    let mut spliced = Spliced::new(files);
+    spliced.push_memory(head);
+    spliced.push(From::File { file: 0, offset: 104 }, end - 104);
+    for (file, len) in lens.iter().enumerate().skip(1) {
+        spliced.push(From::File { file, offset: 0 }, *len);
+    }
+    spliced.push_memory(table);
+    spliced.push(From::File { file: 0, offset: table_end }, lens[0] - table_end);
+    Ok(spliced)
+}

@@ -1,0 +1,125 @@
+//! The same load read from different forms is the same recording, as far as each form carries it.
+//!
+//! All files are of two threads that pass a byte to and fro, `ping` and `pong`. `pipe.perf.data.xz`
+//! is what `perf record -o -` wrote, `threads` what `perf record --threads` did, `group.perf.data.xz`
+//! has events as a group (`{...}:S`); the texts are those that `perf script --header --ns
+//! --show-task-events -F comm,pid,tid,cpu,time,event,trace` printed of the first two. Names of threads
+//! that have nothing to do with it are replaced by as many `x`.
+
+use cpumax_recording::{Options, Recording, Selection, Summary, ThreadSummary};
+use cpumax_workload::Workload;
+use std::io::{Cursor, Read, Write};
+use std::path::{Path, PathBuf};
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn read(name: &str) -> Recording {
+    Recording::read(&path(name), Options::default()).unwrap()
+}
+
+fn workload(recording: &Recording) -> Workload {
+    let selection = Selection { limited: vec!["p?ng".parse().unwrap()], ..Selection::default() };
+    recording.workload(&selection).unwrap().with_name("same", "").unwrap()
+}
+
+/// The threads of the load.
+fn ping_and_pong(summary: &Summary) -> Vec<&ThreadSummary> {
+    let mut threads: Vec<_> =
+        summary.threads.iter().filter(|t| t.comm == "ping" || t.comm == "pong").collect();
+    threads.sort_by_key(|thread| thread.tid);
+    threads
+}
+
+#[test]
+fn pipe_and_its_text() {
+    let (pipe, text) = (read("pipe.perf.data.xz"), read("pipe.txt.gz"));
+    assert_eq!(ping_and_pong(&pipe.summary()), ping_and_pong(&text.summary()));
+    assert_eq!(workload(&pipe), workload(&text));
+    assert!(pipe.summary().kernel.is_some() && pipe.summary().has_syscalls);
+}
+
+#[test]
+fn a_directory_of_threads_and_its_text() {
+    let (threads, text) = (read("threads"), read("threads.txt.gz"));
+    let (threads, text) = (threads.summary(), text.summary());
+    assert_eq!(ping_and_pong(&threads).len(), 2);
+    assert_eq!(ping_and_pong(&threads), ping_and_pong(&text));
+    assert_eq!((threads.events, threads.span_ns), (text.events, text.span_ns));
+    assert!(threads.has_context && !text.has_context, "flags are in perf.data only");
+}
+
+#[test]
+fn of_a_group_only_the_first_is_recorded() {
+    let summary = read("group.perf.data.xz").summary();
+    assert_eq!(ping_and_pong(&summary).len(), 2);
+    assert_eq!(summary.defects.unreadable_records, 0);
+}
+
+#[test]
+fn a_directory_of_kcore_is_the_recording_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("kcore_dir")).unwrap();
+    std::fs::copy(path("web.perf.data"), folder.path().join("data")).unwrap();
+    let recording = Recording::read(folder.path(), Options::default()).unwrap();
+    assert_eq!(recording.summary(), read("web.perf.data").summary());
+}
+
+fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn xz(data: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    liblzma::read::XzEncoder::new(data, 0).read_to_end(&mut packed).unwrap();
+    packed
+}
+
+#[test]
+fn compressed_as_a_whole_is_the_same() {
+    for name in ["web.perf.data", "web.txt"] {
+        let plain = std::fs::read(path(name)).unwrap();
+        let want = Recording::read_bytes("plain", &plain, Options::default()).unwrap().summary();
+        for packed in [gzip(&plain), xz(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
+            assert!(packed.len() < plain.len());
+            let recording = Recording::read_bytes("packed", &packed, Options::default()).unwrap();
+            assert_eq!(recording.summary(), want, "{name}");
+            let cut = &packed[..packed.len() / 2];
+            let error = Recording::read_bytes("cut", cut, Options::default());
+            assert!(error.is_err(), "half of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_may_carry_any_form() {
+    let options = Options { event_cost: Some(read("web.perf.data").summary().event_cost) };
+    let want = read("web.perf.data").summary();
+    let data = std::fs::read(path("web.perf.data")).unwrap();
+    for data in [gzip(&data), data] {
+        let pipe = std::io::BufReader::new(&data[..]);
+        assert_eq!(Recording::read_pipe("-", pipe, options).unwrap().summary(), want);
+    }
+}
+
+#[test]
+fn what_a_pipe_left_behind_may_end_anywhere() {
+    let mut pipe = Vec::new();
+    let packed = std::fs::File::open(path("pipe.perf.data.xz")).unwrap();
+    liblzma::read::XzDecoder::new(packed).read_to_end(&mut pipe).unwrap();
+    let whole = Recording::read_bytes("pipe", &pipe, Options::default()).unwrap().summary();
+    for len in (0..pipe.len()).step_by(4999) {
+        let cut = Cursor::new(&pipe[..len]);
+        if let Ok(cut) = Recording::read_seekable("cut", cut, Options::default()) {
+            let summary = cut.summary();
+            assert!(summary.events < whole.events && summary.defects.cut_at_the_end <= 1, "{len}");
+        }
+    }
+    let cut = &pipe[..pipe.len() - 5];
+    let cut = Recording::read_bytes("cut", cut, Options::default()).unwrap().summary();
+    // The last record only marks the end of a round.
+    assert_eq!((cut.events, cut.defects.cut_at_the_end), (whole.events, 1));
+}
