@@ -1,5 +1,5 @@
-//! What a file is: its form and whether it is compressed as a whole, told by how it begins; and what
-//! is to be said of those that are not read.
+//! What a file is: its form and whether it is compressed as a whole, told by how it begins; and
+//! what is to be said of those that are not read.
 
 use crate::error::Error;
 use crate::perf_data::is_perf_data;
@@ -178,8 +178,8 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf sched record -a \
-    --all-cgroups -- sleep 10` instead";
+pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf \
+    sched record -a --all-cgroups -- sleep 10` instead";
 
 fn has_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();

@@ -219,8 +219,8 @@ pub(super) fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the event
-/// before. No name: an event that is not a tracepoint.
+/// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the
+/// event before. No name: an event that is not a tracepoint.
 fn name_and_content(text: &str) -> Option<(u64, Option<&str>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {

@@ -1,10 +1,10 @@
 //! The same load read from different forms is the same recording, as far as each form carries it.
 //!
 //! All files are of two threads that pass a byte to and fro, `ping` and `pong`. `pipe.perf.data.xz`
-//! is what `perf record -o -` wrote, `threads` what `perf record --threads` did, `group.perf.data.xz`
-//! has events as a group (`{...}:S`); the texts are those that `perf script --header --ns
-//! --show-task-events -F comm,pid,tid,cpu,time,event,trace` printed of the first two. Names of threads
-//! that have nothing to do with it are replaced by as many `x`.
+//! is what `perf record -o -` wrote, `threads` what `perf record --threads` did; in
+//! `group.perf.data.xz` events are a group (`{...}:S`). The texts are those that `perf script
+//! --header --ns --show-task-events -F comm,pid,tid,cpu,time,event,trace` printed of the first two.
+//! Names of threads that have nothing to do with it are replaced by as many `x`.
 
 use cpumax_recording::{Options, Recording, Selection, Summary, ThreadSummary};
 use cpumax_workload::Workload;

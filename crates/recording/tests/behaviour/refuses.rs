@@ -24,8 +24,10 @@ fn a_directory_and_a_missing_file() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
-const TIMEHIST: &str = "           time    cpu  task name                       wait time  sch delay   run time\n   \
-     26591.194802 [0000]  perf[19573]                         0.000      0.000      0.000\n";
+const TIMEHIST: &str = concat!(
+    "           time    cpu  task name                       wait time  sch delay   run time\n",
+    "   26591.194802 [0000]  perf[19573]                         0.000      0.000      0.000\n",
+);
 
 #[test]
 fn what_is_no_recording_is_named() {
