@@ -43,6 +43,10 @@ pub struct Cell {
     /// was recorded.
     #[serde(default)]
     pub led: Option<LedCell>,
+    /// Of each outcome, the reference first, the numbers that mean nothing, because that world does
+    /// not measure them: paths, or their last parts.
+    #[serde(default)]
+    pub not_measured: Vec<Vec<String>>,
     /// Both outcomes, the reference first.
     pub outcomes: Vec<Outcome>,
     /// What happened when in both, the reference first, if that was asked for.
@@ -123,6 +127,7 @@ impl Cell {
             notes: Vec::new(),
             parted: None,
             led: None,
+            not_measured: Vec::new(),
             outcomes: Vec::new(),
             traces: Vec::new(),
         };
@@ -153,6 +158,7 @@ impl Cell {
         self.conditions = first.conditions;
         self.notes = first.notes.into_iter().chain(second.notes).collect();
         self.parted = second.parted;
+        self.not_measured = vec![first.not_measured, second.not_measured];
         self.outcomes = vec![first.outcome, second.outcome];
         self.traces = first.trace.into_iter().chain(second.trace).collect();
     }

@@ -1,22 +1,23 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
-mod examples;
-pub mod values;
-
-pub use values::Seeds;
-
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
-use cpumax_engine::predict::WorkRange;
-use cpumax_recording::Selector;
-use examples::{
-    COMPARE_EXAMPLES, EXAMPLES, LAB_EXAMPLES, LAB_RUN_EXAMPLES, REPLAY_EXAMPLES, RUN_EXAMPLES,
-    SEARCH_EXAMPLES, WEIGH_EXAMPLES,
+use cpumax_engine::given::{
+    Seeds, duration, event_cost, factor, file_to_put, ratio, run_time, seeds, selector, time,
+    work_range,
 };
+use cpumax_engine::predict::WorkRange;
+use cpumax_recording::{EventCost, Options, Selector};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{duration, event_cost, factor, file_to_put, ratio, seeds, selector, time, work_range};
+
+/// What stands below the options in the help of a command.
+macro_rules! help {
+    ($command:literal) => {
+        include_str!(concat!("../help/", $command, ".txt")).trim_ascii_end()
+    };
+}
 
 /// One kernel of each generation and the first of some that differ inside one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
@@ -34,7 +35,7 @@ const READING: &str = "Options for reading the recording";
 /// what each kernel would have done: CPU used, periods throttled, latencies, who stalled and for
 /// how long.
 #[derive(Debug, Parser)]
-#[command(name = "cpumax", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "cpumax", version, after_help = help!("cpumax"), max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -43,30 +44,33 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run scenarios and check what they must show
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = help!("run"))]
     Run(RunArgs),
     /// Replay a recording of a real service under limits: the what-if table
-    #[command(after_help = REPLAY_EXAMPLES)]
+    #[command(after_help = help!("replay"))]
     Replay(ReplayArgs),
     /// Find the smallest limit that keeps what is asked, and how sure that is
-    #[command(after_help = crate::command::advise::EXAMPLES)]
+    #[command(after_help = help!("advise"))]
     Advise(crate::command::advise::AdviseArgs),
     /// Tell what is in a recording: threads, groups, CPU use, what was lost
     Inspect(InspectArgs),
     /// Hold the model against real kernels, or one kernel against another
-    #[command(after_help = COMPARE_EXAMPLES)]
+    #[command(after_help = help!("compare"))]
     Compare(CompareArgs),
     /// Try random scenarios until two worlds differ, and make those small
-    #[command(after_help = SEARCH_EXAMPLES)]
+    #[command(after_help = help!("search"))]
     Search(SearchArgs),
     /// Weigh kernels against each other: use, stalls, latencies, the price of releases
-    #[command(after_help = WEIGH_EXAMPLES)]
+    #[command(after_help = help!("weigh"))]
     Weigh(WeighArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
         /// Print this scenario's file, a start for one of your own, or that of a random case, e.g.
         /// `case-1000340`
         name: Option<String>,
+        /// Print a JSON array instead of a table
+        #[arg(long, conflicts_with = "name")]
+        json: bool,
     },
     /// List the kernels that are modelled and what changed between them
     Kernels {
@@ -75,7 +79,7 @@ pub enum Command {
         json: bool,
     },
     /// Real kernels in virtual machines: fetch them, list them, run programs on them
-    #[command(subcommand, after_help = LAB_EXAMPLES)]
+    #[command(subcommand, after_help = help!("lab"))]
     Lab(LabCommand),
     /// Start the scheduler that enforces limits at the return to user mode (root)
     Sched(crate::command::sched::SchedArgs),
@@ -168,8 +172,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "GROUP:LIMIT")]
     pub set: Vec<String>,
     /// Simulate this long instead, e.g. 10s
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    pub duration: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
+    pub duration: Option<u64>,
     /// Write the events for the Perfetto UI; several runs write one file each, named by kernel
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
@@ -204,11 +208,14 @@ pub struct WeighArgs {
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Seeds>,
     /// Simulate this long instead, e.g. 10s
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    pub duration: Option<Duration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
+    pub duration: Option<u64>,
     /// Threads to use; results do not depend on it [default: one for each CPU]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// Write the weights as JSON; - for standard output, without the table
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
 }
 
 /// Where scenarios are run.
@@ -253,6 +260,18 @@ pub struct Costs {
     /// The same for each entry into and exit from a system call
     #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
     pub syscall_cost: Option<u32>,
+}
+
+impl Costs {
+    /// As the importer takes it.
+    pub fn options(&self) -> Options {
+        let told = self.syscall_cost.is_some() || self.event_cost.is_some();
+        let event_cost = told.then(|| EventCost {
+            syscall_ns: self.syscall_cost.unwrap_or(0),
+            other_ns: self.event_cost.unwrap_or(0),
+        });
+        Options { event_cost }
+    }
 }
 
 /// Which threads of a recording are limited, and how it is understood.
@@ -328,7 +347,7 @@ pub enum LabCommand {
     /// Get real kernels through apt and keep them in the user's cache
     Fetch(FetchArgs),
     /// Run a program of your own on a real kernel, in a virtual machine
-    #[command(after_help = LAB_RUN_EXAMPLES)]
+    #[command(after_help = help!("lab-run"))]
     Run(LabRunArgs),
     /// List the real kernels there are, and which of them are here
     List {

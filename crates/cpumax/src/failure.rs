@@ -76,12 +76,12 @@ impl Failure {
             Failure::Status(status) => ExitCode::from(*status),
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                output::say(format_args!("{error_label} {}", chain(error)));
+                output::say(format_args!("{error_label} {}", escape::chain(error.chain())));
                 ExitCode::from(2)
             }
             Failure::ModelFault(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                output::say(format_args!("{error_label} {}", chain(error)));
+                output::say(format_args!("{error_label} {}", escape::chain(error.chain())));
                 output::say(format_args!(
                     "This is a fault of cpumax itself; please report it with the command that \
                      showed it."
@@ -100,34 +100,4 @@ fn list(busy: &[(String, u64)]) -> String {
     let of = |(name, ns): &(String, u64)| format!("{name} ({})", duration(*ns));
     let busy: Vec<String> = busy.iter().map(of).collect();
     if busy.is_empty() { "none".to_owned() } else { busy.join(", ") }
-}
-
-/// An error and its causes on one line; a cause that the error before it has told already is left
-/// out.
-fn chain(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    escape::lines(&told).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use anyhow::anyhow;
-
-    #[test]
-    fn what_an_error_quotes_does_nothing() {
-        assert_eq!(chain(&anyhow!("a\u{1b}[2J\nb\u{202e}")), "a\\u{1b}[2J\nb\\u{202e}");
-    }
-
-    #[test]
-    fn causes_are_told_once() {
-        let error = anyhow!("no such file").context("a.toml: no such file").context("reading");
-        assert_eq!(chain(&error), "reading: a.toml: no such file");
-    }
 }

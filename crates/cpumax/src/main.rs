@@ -7,7 +7,6 @@ mod command;
 mod failure;
 mod interrupt;
 mod output;
-mod reading;
 mod runs;
 mod worlds;
 
@@ -44,7 +43,9 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Compare(args) => command::compare::compare(&args),
         args::Command::Weigh(args) => command::weigh::weigh(&args),
         args::Command::Search(args) => command::search::search(&args),
-        args::Command::Scenarios { name } => command::scenarios::scenarios(name.as_deref()),
+        args::Command::Scenarios { name, json } => {
+            command::scenarios::scenarios(name.as_deref(), json)
+        }
         args::Command::Kernels { json } => command::kernels::kernels(json),
         args::Command::Lab(command) => command::lab::lab(&command),
         args::Command::Sched(args) => command::sched::sched(&args),

@@ -100,9 +100,30 @@ fn a_scenario_that_does_not_ends_with_1_and_is_not_checked_when_changed() {
     let output = cpumax(&["run", text(&path), "--kernel", "6.18", "--json", "-"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("hog: FAIL"), "{output:?}");
+    let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = &runs[0]["expectations"][0];
+    let usage = runs[0]["groups"]["/g"]["usage_usec"].as_f64();
+    assert_eq!((expected["value"].as_f64(), &expected["passed"]), (usage, &Value::Bool(false)));
     let output = cpumax(&["run", text(&path), "--for", "100ms"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(stdout(&output).contains("not checked"), "{output:?}");
+    let set = ["run", text(&path), "-k", "6.18", "--set", "/g:500m", "--json", "-"];
+    let runs: Value = serde_json::from_slice(&cpumax(&set).stdout).unwrap();
+    assert_eq!(runs[0]["understood"][0], "/g:500m = 50000 100000");
+    assert_eq!(runs[0]["expectations"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn scenarios_and_weights_are_json_as_well() {
+    let output = cpumax(&["scenarios", "--json"]);
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let nested = listed.iter().find(|one| one["scenario"] == "nested").unwrap();
+    assert!(nested["expectations"].as_u64().unwrap() > 0 && nested["cpus"] == 1, "{nested}");
+    let weigh = ["weigh", "nested", "-k", "6.12,7.3", "--for", "300ms", "--json", "-"];
+    let weights: Vec<Value> = serde_json::from_slice(&cpumax(&weigh).stdout).unwrap();
+    let [old, new] = &weights[..] else { panic!("one for each kernel: {weights:?}") };
+    assert_eq!((&old["kernel"], &new["against"]), (&Value::from("6.12"), &Value::from("6.12")));
+    assert!(new["used"].as_f64().unwrap() > 0.0 && old.get("against").is_none(), "{new}");
 }
 
 #[test]

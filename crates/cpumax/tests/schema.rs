@@ -3,10 +3,12 @@
 
 use cpumax_compare::Cell;
 use cpumax_engine::advise::AdviceDocument;
+use cpumax_engine::builtin::Listed;
 use cpumax_engine::kernels::{Alike, Real};
 use cpumax_engine::recorded::Inspected;
 use cpumax_engine::replay::Document;
 use cpumax_engine::scheduler::GroupStat;
+use cpumax_engine::weigh::WeightDocument;
 use cpumax_engine::{ReportDocument, Study, scenario, world};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
@@ -32,6 +34,8 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("compare.json", &schema::<Cell>());
     assert_kept("kernels.json", &schema::<Alike>());
     assert_kept("lab-list.json", &schema::<Real>());
+    assert_kept("scenarios.json", &schema::<Listed>());
+    assert_kept("weigh.json", &schema::<WeightDocument<'_>>());
     assert_kept("stat.json", &schema::<GroupStat>());
     let inspected = serde_json::to_value(schema_for!(Inspected)).unwrap();
     assert_kept("inspect.json", &inspected);

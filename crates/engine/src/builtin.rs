@@ -1,6 +1,10 @@
 //! The scenarios that come with the program: every file of the folder `scenarios/`, embedded when
 //! it is built.
 
+use crate::error::Error;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// A scenario file that is part of the program.
 ///
 /// ```
@@ -15,6 +19,39 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
+}
+
+/// A built-in scenario as it is listed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Listed {
+    /// By which `cpumax run` finds it.
+    pub scenario: &'static str,
+    /// What it shows.
+    pub shows: String,
+    /// CPUs of its machine.
+    pub cpus: u16,
+    /// How long it runs, ns.
+    pub duration_ns: u64,
+    /// How many numbers it expects.
+    pub expectations: usize,
+}
+
+/// All of them as they are listed.
+///
+/// # Errors
+/// None: what is built in can be read.
+pub fn listed() -> Result<Vec<Listed>, Error> {
+    let listed = |built_in: &BuiltIn| {
+        let workload = cpumax_workload::parse(built_in.text, built_in.name)?;
+        Ok(Listed {
+            scenario: built_in.name,
+            shows: workload.shows.clone(),
+            cpus: workload.machine.cpus,
+            duration_ns: workload.duration_ns,
+            expectations: workload.expectations.len(),
+        })
+    };
+    ALL.iter().map(listed).collect()
 }
 
 /// In order of name.

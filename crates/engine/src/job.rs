@@ -1,7 +1,8 @@
 //! One run that is asked for, and what came of it.
 
+use crate::expect::{Measured, Verdict};
 use cpumax_limit::{Limit, Missing, Rules};
-use cpumax_machine::kernel::Kernel;
+use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_machine::{Watch, Watched};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Error, GroupIx, Workload};
@@ -238,17 +239,71 @@ pub struct ReportDocument<'a> {
     not_measured: &'a [String],
     /// Where the run is not quite what the scenario says, in words.
     notes: &'a [String],
+    /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
+    understood: &'a [String],
+    /// What the scenario expects of this run and could be checked.
+    expectations: Vec<Expected<'a>>,
+}
+
+/// What a scenario expects of a run, and what it shows.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Expected<'a> {
+    /// The number, by its path.
+    metric: &'a str,
+    /// The number of the same run that it is divided by.
+    per: Option<&'a str>,
+    /// The kernel whose number it is divided by.
+    over: Option<&'a str>,
+    /// The least that is expected.
+    min: Option<f64>,
+    /// The most that is expected.
+    max: Option<f64>,
+    /// Why.
+    why: &'a str,
+    /// What the run shows; null: nothing, such as 0 divided by 0.
+    value: Option<f64>,
+    /// Whether that lies within the bounds, as far as this world can be held to them.
+    passed: bool,
 }
 
 impl Report {
-    /// As it is written as JSON.
+    /// As it is written as JSON, where nothing is expected of it.
     pub fn document(&self) -> ReportDocument<'_> {
+        self.document_of(&[], &[], None)
+    }
+
+    /// As it is written as JSON, with what was made of limits and what came of expectations.
+    pub(crate) fn document_of<'a>(
+        &'a self,
+        understood: &'a [String],
+        verdicts: &'a [Verdict<'a>],
+        kernel: Option<Version>,
+    ) -> ReportDocument<'a> {
+        let expected = |verdict: &'a Verdict<'a>| {
+            let is_of_run = |measured: &&Measured| {
+                Some(measured.kernel) == kernel && measured.seed == self.outcome.seed
+            };
+            let Measured { value, passed, .. } = verdict.measured().iter().find(is_of_run)?;
+            let expectation = verdict.expectation();
+            Some(Expected {
+                metric: &expectation.metric,
+                per: expectation.per.as_deref(),
+                over: expectation.over.as_deref(),
+                min: expectation.min,
+                max: expectation.max,
+                why: &expectation.why,
+                value: value.is_finite().then_some(*value),
+                passed: *passed,
+            })
+        };
         ReportDocument {
             outcome: &self.outcome,
             kernel_release: self.kernel_release.as_deref(),
             requests_per_second: requests_per_second(&self.outcome),
             not_measured: &self.not_measured,
             notes: &self.notes,
+            understood,
+            expectations: verdicts.iter().filter_map(expected).collect(),
         }
     }
 

@@ -81,6 +81,7 @@ pub mod builtin;
 mod change;
 mod error;
 pub mod expect;
+pub mod given;
 mod job;
 pub mod kernels;
 pub mod predict;

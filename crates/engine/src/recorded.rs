@@ -1,11 +1,55 @@
 //! The group of a recording that is to be limited, and the kinds of its threads.
 
 use crate::Error;
-use cpumax_recording::{Evidence, Loop, Recording, Service, Summary, ThreadSummary, Waits};
+use crate::world::guarded;
+use cpumax_recording::Error as Unreadable;
+use cpumax_recording::{
+    Evidence, Loop, Options, Recording, Service, Summary, ThreadSummary, Waits,
+};
 use cpumax_workload::{GroupIx, TaskSpec, Workload};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+/// Reads a recording; `-` is standard input. The checks before it leave no known way for the crate
+/// that reads perf.data to panic; should there be another, the file is at fault.
+///
+/// # Errors
+/// It cannot be read, is no recording, or contradicts itself.
+pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
+    let name = name(path);
+    survived(&name, || {
+        if is_stdin(path) {
+            return Recording::read_pipe(&name, io::stdin().lock(), options);
+        }
+        Recording::read(path, options)
+    })
+}
+
+fn survived<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Error> {
+    let result = guarded(read).unwrap_or_else(|_| {
+        Err(Unreadable::Malformed {
+            name: name.to_owned(),
+            place: "somewhere".to_owned(),
+            what: "the file contradicts itself in a way its reader does not survive".to_owned(),
+        })
+    });
+    Ok(result?)
+}
+
+/// What the recording is called wherever it lies.
+pub fn name(path: &Path) -> String {
+    if is_stdin(path) {
+        return "standard input".to_owned();
+    }
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
 
 /// What is in a recording, as docs/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -159,6 +203,14 @@ fn kind(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_its_reader_does_not_survive_is_at_fault() {
+        let read = || Ok([1, 2][std::hint::black_box(2)]);
+        let told = survived("x.data", read).unwrap_err().to_string();
+        assert!(told.starts_with("x.data") && told.contains("contradicts itself"), "{told}");
+        assert!(matches!(survived("x.data", || Ok(3)), Ok(3)));
+    }
 
     #[test]
     fn threads_of_a_kind_differ_by_numbers_only() {

@@ -39,6 +39,16 @@ pub fn load(argument: &str) -> Result<Workload, Error> {
     Ok(workload)
 }
 
+/// The text of a built-in scenario, or of a random case.
+///
+/// # Errors
+/// There is none of this name.
+pub fn text(name: &str) -> Result<String, Error> {
+    let built_in = builtin::find(name).map(|built_in| built_in.text.to_owned());
+    let text = built_in.or_else(|| Some(cpumax_workload::print(&case(name)?)));
+    text.ok_or_else(|| not_built_in(name))
+}
+
 /// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or
 /// `case-1-of-2` for two CPUs.
 pub fn case(name: &str) -> Option<Workload> {

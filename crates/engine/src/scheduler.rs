@@ -7,9 +7,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// What the scheduler is called.
+pub const PROGRAM: &str = "scx_cpumax";
+
+/// Where the scheduler is: beside this program, or in `PATH`.
+pub fn program() -> Option<PathBuf> {
+    let beside = env::current_exe().ok().and_then(|me| Some(me.parent()?.to_owned()));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut all = beside.into_iter().chain(env::split_paths(&path)).map(|dir| dir.join(PROGRAM));
+    all.find(|program| program.is_file())
+}
 
 /// A longer answer is none.
 const ANSWER_MAX: u64 = 1 << 30;

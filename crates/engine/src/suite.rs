@@ -3,7 +3,7 @@
 use crate::change;
 use crate::error::Error;
 use crate::expect::{self, Done, Verdict};
-use crate::job::{Job, NamedKernel, Report};
+use crate::job::{Job, NamedKernel, Report, ReportDocument};
 use crate::study::Study;
 use crate::watch::Watch;
 use crate::world::World;
@@ -109,6 +109,8 @@ pub struct Ended<'a> {
     pub plan: &'a Plan,
     /// Its runs on the kernels that were asked for.
     pub reports: Vec<Report>,
+    /// The kernel of each of them.
+    pub kernels: Vec<Kernel>,
     /// What it expects, as far as that can be checked.
     pub verdicts: Vec<Verdict<'a>>,
     /// Runs that did not come to their end: of real kernels only.
@@ -121,6 +123,14 @@ impl Ended<'_> {
     /// Whether it shows all that it must.
     pub fn passed(&self) -> bool {
         self.verdicts.iter().all(Verdict::passed)
+    }
+
+    /// Its runs as they are written as JSON.
+    pub fn documents(&self) -> impl Iterator<Item = ReportDocument<'_>> {
+        let runs = self.reports.iter().zip(&self.kernels);
+        runs.map(|(report, kernel)| {
+            report.document_of(self.plan.understood(), &self.verdicts, Some(kernel.version))
+        })
     }
 
     /// What its workload has and a kernel does not: one sentence for each such kernel.
@@ -227,8 +237,8 @@ impl Suite {
         let verdicts = self.verdicts(plan, &told)?;
         let done = told.len();
         let asked = told.into_iter().filter(|(job, _)| self.is_asked(job));
-        let reports = asked.map(|(_, report)| report).collect();
-        Ok(Ended { plan, reports, verdicts, failed, done })
+        let (kernels, reports) = asked.map(|(job, report)| (job.kernel.kernel, report)).unzip();
+        Ok(Ended { plan, reports, kernels, verdicts, failed, done })
     }
 
     /// What the scenario expects, as far as it can be measured.

@@ -3,15 +3,18 @@
 use crate::builtin;
 use crate::error::Error;
 use crate::job::{Job, NamedKernel};
+use crate::recorded;
 use crate::replay::{Replay, Request};
 use crate::study::Study;
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
-use cpumax_machine::kernel::Kernel;
+use cpumax_machine::kernel::{self, Kernel};
 use cpumax_outcome::Outcome;
-use cpumax_recording::{Defects, Options, Recording};
+use cpumax_recording::{Defects, Options};
 use cpumax_workload::{Affinity, Class, GroupSpec, Op, Parts, Span, TaskSpec, Workload};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -52,8 +55,8 @@ pub fn scenario(name: &str, duration_ns: Option<u64>) -> Result<Arc<Workload>, E
 pub fn recording(path: &Path, limit: &Try) -> Result<(Arc<Workload>, Defects), Error> {
     let request = Request { limits: vec![limit.clone()], ..Request::default() };
     request.limited_group()?;
-    let recording = Recording::read(path, Options::default())?;
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let recording = recorded::read(path, Options::default())?;
+    let name = recorded::name(path);
     let replay = Replay::new(&name, &recording, &request)?;
     Ok((Arc::new(replay.limited(limit)?), replay.summary().defects.clone()))
 }
@@ -91,6 +94,59 @@ pub fn weigh(
     Ok(workloads.iter().map(of).collect())
 }
 
+/// The place of the kernel that the last one is held against: the named one, or the one before.
+///
+/// # Errors
+/// The name is of none that is weighed, or of several.
+pub fn base(against: Option<&str>, kernels: &[Kernel]) -> Result<usize, Error> {
+    let Some(name) = against else { return Ok(kernels.len().saturating_sub(2)) };
+    let asked = kernel::parse_kernels(name)?;
+    let is_asked = |k: &Kernel| asked.len() == 1 && k.version == asked[0].version;
+    kernels.iter().position(is_asked).ok_or_else(|| {
+        let weighed: Vec<String> = kernels.iter().map(|k| k.version.to_string()).collect();
+        let (name, weighed) = (cpumax_limit::one_line(name), weighed.join(","));
+        Error::Question(format!("{name} is not one of the kernels that are weighed: {weighed}"))
+    })
+}
+
+/// What a kernel did with one workload, as docs/json.md describes it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WeightDocument<'a> {
+    /// The workload.
+    scenario: &'a str,
+    /// The kernel.
+    kernel: String,
+    /// The kernel that it is held against; not there but for the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
+    #[serde(flatten)]
+    weight: &'a Weight,
+    /// In what it is worse than the kernel it is held against.
+    worse: Vec<Worse>,
+}
+
+/// All weights as they are written as JSON: for each workload the kernels in order. `base` is the
+/// place of the kernel that the last one is held against.
+pub fn documents<'a>(
+    workloads: &'a [Arc<Workload>],
+    kernels: &'a [Kernel],
+    base: usize,
+    weights: &'a [Vec<Weight>],
+) -> impl Iterator<Item = WeightDocument<'a>> {
+    workloads.iter().zip(weights).flat_map(move |(workload, of_kernels)| {
+        of_kernels.iter().zip(kernels).enumerate().map(move |(at, (weight, kernel))| {
+            let is_held = at + 1 == kernels.len() && at != base;
+            WeightDocument {
+                scenario: &workload.name,
+                kernel: kernel.version.to_string(),
+                against: is_held.then(|| kernels[base].version.to_string()),
+                weight,
+                worse: if is_held { weight.worse_than(&of_kernels[base]) } else { Vec::new() },
+            }
+        })
+    })
+}
+
 /// Whether a workload is a recording; of those periods begin at random, where use is not counted
 /// from.
 fn is_recorded(workload: &Workload) -> bool {
@@ -113,7 +169,7 @@ fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
 }
 
 /// What a kernel did with one workload, over all seeds: means, but the longest are of all.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Weight {
     /// CPUs used by limited groups.
     pub used: f64,
@@ -208,7 +264,7 @@ impl Weight {
 }
 
 /// One number in which a kernel is worse than another.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Worse {
     /// Which number.
     pub what: &'static str,
@@ -221,7 +277,8 @@ pub struct Worse {
 }
 
 /// What a number counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Nanoseconds.
     Ns,

@@ -11,7 +11,6 @@ use crate::{perf_data, perf_script};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
 /// So much of a file tells what it is, bytes.
@@ -199,10 +198,8 @@ fn read_through(
 /// What recording an event cost. Whatever is wrong with the file is told when it is read.
 fn probe(name: &str, file: &mut impl Readable) -> EventCost {
     let mut probe = Probe::new();
-    match panic::catch_unwind(AssertUnwindSafe(|| file.read(name, &mut probe))) {
-        Ok(_) => probe.cost(),
-        Err(_) => EventCost::default(),
-    }
+    let _ = file.read(name, &mut probe);
+    probe.cost()
 }
 
 fn assemble(
@@ -211,16 +208,7 @@ fn assemble(
     read: impl FnOnce(&mut Timeline) -> Result<(), Error>,
 ) -> Result<Recording, Error> {
     let mut timeline = Timeline::new(cost);
-    // The guards before it leave no known way for the perf.data crate to panic; should there be
-    // another, the file is at fault and not the caller.
-    let result = panic::catch_unwind(AssertUnwindSafe(|| read(&mut timeline)));
-    result.unwrap_or_else(|_| {
-        Err(Error::Malformed {
-            name: name.to_owned(),
-            place: "somewhere".to_owned(),
-            what: "the file contradicts itself in a way its reader does not survive".to_owned(),
-        })
-    })?;
+    read(&mut timeline)?;
     timeline.finish().map_err(|what| Error::Implausible { name: name.to_owned(), what })?;
     Ok(Recording {
         name: name.to_owned(),

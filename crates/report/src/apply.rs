@@ -1,8 +1,10 @@
 //! A limit as the systems that set limits take it. None of them gets less than was found; what a
 //! system cannot express is told in a comment.
 
+use crate::advised::advice;
 use crate::escape;
 use cpumax_engine::Try;
+use cpumax_engine::advise::{Advice, Case};
 use std::fmt::Write;
 
 /// What sets the limit.
@@ -37,6 +39,16 @@ impl System {
     pub fn has_burst(self) -> bool {
         self == System::Cgroup
     }
+}
+
+/// The recommended limit, for what sets it; where recordings do not name one group, `/GROUP` stands
+/// for it. `None`: the system has nothing like it.
+pub fn to_apply(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
+    let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
+    let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
+    let mut paths = cases.iter().map(|case| case.replay.recorded_path());
+    let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
+    applied(system, &limit, &advice(answer, cases), first.unwrap_or("/GROUP"))
 }
 
 /// What is to be applied; `why` is the sentence that names the limit, and `group` the recorded path

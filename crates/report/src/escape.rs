@@ -5,6 +5,7 @@
 use cpumax_limit::escaped;
 use serde_json::ser::{CompactFormatter, Formatter};
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
@@ -34,6 +35,20 @@ pub fn styled_lines(text: &str) -> Cow<'_, str> {
         out.push_str(&lines(part));
     }
     Cow::Owned(out)
+}
+
+/// An error and its causes on one line; a cause that the error before it has told already is left
+/// out.
+pub fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> String {
+    let mut told = String::new();
+    for error in errors.map(ToString::to_string) {
+        if told.is_empty() {
+            told = error;
+        } else if !told.ends_with(&error) {
+            told = format!("{told}: {error}");
+        }
+    }
+    lines(&told).into_owned()
 }
 
 /// For a text in Markdown, also in a cell of a table.
@@ -152,6 +167,18 @@ mod tests {
             let text = format!("a\u{1b}{hostile}");
             assert!(!styled_lines(&text).contains('\u{1b}'), "{hostile:?}");
         }
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let told = |texts: &[&str]| {
+            let errors: Vec<std::io::Error> =
+                texts.iter().map(|text| std::io::Error::other(*text)).collect();
+            chain(errors.iter().map(|error| error as &(dyn Error + 'static)))
+        };
+        let twice = told(&["reading", "a.toml: no such file", "no such file"]);
+        assert_eq!(twice, "reading: a.toml: no such file");
+        assert_eq!(told(&["a\u{1b}[2J\nb\u{202e}"]), "a\\u{1b}[2J\nb\\u{202e}");
     }
 
     #[test]

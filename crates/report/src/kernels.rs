@@ -1,9 +1,17 @@
-//! Kernels: which versions of the model behave alike, and which real ones there are.
+//! What there is: scenarios that are built in, versions of the model that behave alike, real
+//! kernels.
 
 use crate::page::Page;
 use crate::style::{DIM, styled};
 use crate::table::list;
+use cpumax_engine::builtin::Listed;
 use cpumax_engine::kernels::{Alike, Here, Real};
+
+/// The built-in scenarios.
+pub fn scenarios(all: Vec<Listed>, page: Page) -> String {
+    let row = |Listed { scenario, shows, .. }| vec![scenario.to_owned(), shows];
+    list(&["scenario", "shows"], all.into_iter().map(row), page.width())
+}
 
 /// Which versions behave alike, and what changed between them.
 pub fn generations(all: Vec<Alike>, page: Page) -> String {

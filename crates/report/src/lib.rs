@@ -29,13 +29,13 @@ mod verdict;
 mod weighed;
 
 pub use advised::{advice, advised};
-pub use apply::{System, applied};
+pub use apply::{System, applied, to_apply};
 pub use chrome::ChromeTrace;
 pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
 pub use json::JsonArray;
-pub use kernels::{generations, real_kernels};
+pub use kernels::{generations, real_kernels, scenarios};
 pub use matrix::{markdown, matrix, svg};
 pub use page::Page;
 pub use recording::{described, inspected};

@@ -1,38 +1,19 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
 use super::replay::{chosen, warn};
-use crate::args::values::{factor, percent, share, time};
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
-use crate::reading;
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
-use cpumax_engine::advise::{self, Advice, Case, Goal, Question};
-use cpumax_engine::{Request, Try};
+use cpumax_engine::advise::{self, Case, Goal, Question};
+use cpumax_engine::given::{factor, percent, share, time};
+use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{JsonArray, System, advice, advised, applied};
+use cpumax_report::{JsonArray, System, advised, to_apply};
 use std::path::PathBuf;
-
-pub const EXAMPLES: &str = "\
-Examples:
-  perf sched record -a --all-cgroups -- sleep 30       (while the service has its load)
-  cpumax advise perf.data                              (99 of 100 requests hardly slower)
-  cpumax advise perf.data --p99 50ms                   (at most 50 ms, whatever it is without)
-  cpumax advise perf.data --p99 50ms --load 1.5        (and with half as much traffic again)
-  cpumax advise perf.data --throttled 5% --throughput 99%
-  cpumax advise perf.data --p99 50ms --period 100ms,20ms,10ms --burst 0,50%,100%
-  cpumax advise perf.data --current 500m               (is what it has now enough?)
-  cpumax advise monday.data friday.data                (one limit for both)
-  cpumax advise perf.data -o kubernetes > limit.yaml   (also systemd, docker, cgroup)
-
-The end of each range that is worse must keep what is asked, not the middle. docs/advise.md tells \
-how a limit is found and when none is named.
-
-Exit status: 0 when a limit is recommended, 1 when no limit keeps what is asked, 2 when the input \
-was wrong, 3 when the recording does not tell enough, 130 when interrupted.";
 
 /// No limit keeps what is asked.
 const NOTHING: u8 = 1;
@@ -103,7 +84,9 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let text = || advised(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
         _ if !is_told => {}
-        (Some(system), Some(_)) => output::print(&to_apply(&answer, &cases, system)?)?,
+        (Some(system), Some(_)) => {
+            output::print(&to_apply(&answer, &cases, system).ok_or_else(no_burst)?)?;
+        }
         (Some(_), None) => output::tell(&text())?,
         (None, _) => output::print(&text())?,
     }
@@ -113,19 +96,12 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     Err(Failure::Status(if answer.lacks.is_empty() { NOTHING } else { THIN }))
 }
 
-fn system(args: &AdviseArgs) -> Option<System> {
-    args.output.as_deref().and_then(System::of)
+fn no_burst() -> anyhow::Error {
+    anyhow!("this limit cannot be set there: give --burst 0")
 }
 
-/// The limit for what sets it.
-fn to_apply(answer: &Advice, cases: &[Case], system: System) -> anyhow::Result<String> {
-    let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
-    let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
-    let mut paths = cases.iter().map(|case| case.replay.recorded_path());
-    let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
-    let group = first.unwrap_or("/GROUP");
-    applied(system, &limit, &advice(answer, cases), group)
-        .ok_or_else(|| anyhow!("this limit cannot be set there: give --burst 0"))
+fn system(args: &AdviseArgs) -> Option<System> {
+    args.output.as_deref().and_then(System::of)
 }
 
 fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
@@ -133,8 +109,8 @@ fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
     let request = Request { periods_ns, scale_load, ..chosen(&args.choosing) };
     let mut cases = Vec::new();
     for path in &args.recordings {
-        let recording = reading::read(path, &args.costs)?;
-        let case = Case::new(reading::name(path), &recording, &request).map_err(Failure::of)?;
+        let recording = recorded::read(path, args.costs.options()).map_err(Failure::of)?;
+        let case = Case::new(recorded::name(path), &recording, &request).map_err(Failure::of)?;
         warn(&case.replay.summary().defects);
         cases.push(case);
     }

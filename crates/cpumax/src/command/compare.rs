@@ -1,7 +1,7 @@
 //! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario
 //! by scenario.
 
-use crate::args::{CompareArgs, Seeds, WorldName};
+use crate::args::{CompareArgs, WorldName};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use cpumax_compare::comparison::Progress;
 use cpumax_compare::matrix::Noisy;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
+use cpumax_engine::given::Seeds;
 use cpumax_engine::{builtin, scenario};
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
 use cpumax_workload::{Workload, random};

@@ -3,12 +3,12 @@
 use crate::args::InspectArgs;
 use crate::failure::Failure;
 use crate::output;
-use crate::reading;
-use cpumax_engine::recorded::Inspected;
+use cpumax_engine::recorded::{self, Inspected};
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let recording = reading::read(&args.reading.recording, &args.reading.costs)?;
-    let name = reading::name(&args.reading.recording);
+    let recording = recorded::read(&args.reading.recording, args.reading.costs.options())
+        .map_err(Failure::of)?;
+    let name = recorded::name(&args.reading.recording);
     if args.json {
         return output::print_json(&Inspected::new(&name, &recording));
     }

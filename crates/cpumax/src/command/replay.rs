@@ -4,11 +4,10 @@
 use crate::args::{Choosing, ReplayArgs};
 use crate::failure::Failure;
 use crate::output;
-use crate::reading;
 use crate::runs::Terminal;
 use anyhow::Context;
 use cpumax_engine::replay::Run;
-use cpumax_engine::{Replay, Request, Try};
+use cpumax_engine::{Replay, Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
 use cpumax_report::{JsonArray, ResultFile, escape, replayed};
@@ -18,8 +17,9 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let request = request(args)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let recording = reading::read(&args.reading.recording, &args.reading.costs)?;
-    let replay = Replay::new(&reading::name(&args.reading.recording), &recording, &request);
+    let recording = recorded::read(&args.reading.recording, args.reading.costs.options())
+        .map_err(Failure::of)?;
+    let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
     // What runs is made of it and takes as much memory again.
     drop(recording);
@@ -41,7 +41,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(documents()))?;
     if is_told {
-        let (name, page) = (reading::name(&args.reading.recording), output::page());
+        let (name, page) = (recorded::name(&args.reading.recording), output::page());
         let threads = args.threads;
         output::print(&replayed(&name, &replay, &kernels, &runs, threads, page))?;
     }

@@ -2,7 +2,6 @@
 //! whether it is what must come of it. Real kernels are held to what a scenario expects as far as
 //! it can be measured there; `cpumax compare` holds them against the model.
 
-use crate::args::values::duration_ns;
 use crate::args::{RunArgs, RunOn, VmMode};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -11,7 +10,7 @@ use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use cpumax_engine::suite::{Ended, Failed, Plan, Suite};
 use cpumax_engine::{
-    Error, Job, Machines, Model, NamedKernel, Report, ThisHost, World, builtin, kernels, scenario,
+    Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
 };
 use cpumax_report::{JsonArray, TraceFiles, escape};
 use std::ops::RangeInclusive;
@@ -43,7 +42,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Result<(), Failure> {
     let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
     if let Some(json) = json {
-        json.write(ended.iter().flat_map(|one| &one.reports).map(Report::document))?;
+        json.write(ended.iter().flat_map(Ended::documents))?;
     }
     let page = output::page();
     if tables {
@@ -125,8 +124,8 @@ fn plan(name: &str, args: &RunArgs) -> Result<Plan, Failure> {
             plan.with_limit(set).with_context(|| format!("--set '{}'", escape::line(set)));
         plan = changed.context(name)?;
     }
-    if let Some(duration) = args.duration {
-        plan = plan.with_duration(duration_ns(duration)?)?;
+    if let Some(duration_ns) = args.duration {
+        plan = plan.with_duration(duration_ns)?;
     }
     Ok(plan)
 }

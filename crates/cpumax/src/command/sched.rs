@@ -4,14 +4,11 @@
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use clap::Args;
+use cpumax_engine::scheduler::{self, PROGRAM};
 use cpumax_report::escape;
-use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::Command;
-
-const PROGRAM: &str = "scx_cpumax";
 
 #[derive(Debug, Args)]
 pub struct SchedArgs {
@@ -22,7 +19,7 @@ pub struct SchedArgs {
 
 /// Does not return if the scheduler can be started.
 pub fn sched(args: &SchedArgs) -> Result<(), Failure> {
-    let program = find().with_context(|| {
+    let program = scheduler::program().with_context(|| {
         format!(
             "{PROGRAM} is neither beside cpumax nor in PATH: build it with `cargo build --release \
              -p {PROGRAM}`"
@@ -30,15 +27,4 @@ pub fn sched(args: &SchedArgs) -> Result<(), Failure> {
     })?;
     let error = Command::new(&program).args(&args.args).exec();
     Err(anyhow!(error).context(escape::path(&program)).into())
-}
-
-/// Beside this program, or in `PATH`.
-fn find() -> Option<PathBuf> {
-    let beside = env::current_exe().ok().and_then(|me| Some(me.parent()?.to_owned()));
-    let path = env::var_os("PATH").unwrap_or_default();
-    beside
-        .into_iter()
-        .chain(env::split_paths(&path))
-        .map(|dir| dir.join(PROGRAM))
-        .find(|program| program.is_file())
 }

@@ -1,17 +1,17 @@
 //! `cpumax search`: small random scenarios in two worlds, until some are found on which the two
 //! differ.
 
-use crate::args::{SearchArgs, WorldName};
+use crate::args::SearchArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
 use crate::worlds;
 use anyhow::{Context, anyhow};
+use cpumax_compare::found::{self, Asked};
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Log, Plan, level_of_both, search as run,
 };
-use cpumax_compare::{Model, World, comparison, found};
-use cpumax_engine::NamedKernel;
+use cpumax_compare::{Model, World, comparison};
 use cpumax_report::{ResultFile, escape};
 use indicatif::ProgressBar;
 use std::fmt::Write;
@@ -36,23 +36,15 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     let how = worlds::how(args.on, false, args.jobs, None);
     let both = comparison::worlds(&asked, against.as_ref(), how);
     let [mut reference, mut other] = both.map_err(worlds::failure)?;
-    let search = format!(
-        "cpumax {} search --on {} --kernel {} --against {} --seed {} --beyond {}",
-        env!("CARGO_PKG_VERSION"),
-        args.on,
-        asked.name,
-        other.label(),
-        args.seed,
-        args.beyond
-    );
+    let asked_for = Asked::new(&asked, against.as_ref(), how.real, args.seed, &plan);
     let mut log = match &args.log {
-        Some(path) => Log::open(path, &search).map_err(worlds::failure)?,
+        Some(path) => Log::open(path, &asked_for.name(&*other)).map_err(worlds::failure)?,
         None => Log::none(),
     };
     fs::create_dir_all(&args.keep)
         .with_context(|| format!("cannot make {}", escape::path(&args.keep)))?;
     let _watched = interrupt::Watched::begin();
-    let mut telling = Telling::new(args, &asked, against.as_ref());
+    let mut telling = Telling::new(args, asked_for);
     let real = against.as_ref().filter(|_| how.real);
     let mut models =
         real.map(|against| [&asked, against].map(|asked| Model::new(asked.kernel, how.stop)));
@@ -75,25 +67,17 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
 /// What is told while it goes on, and counted for the end.
 struct Telling<'a> {
     args: &'a SearchArgs,
-    /// The kernels, as options.
-    kernels: String,
+    asked: Asked,
     bar: ProgressBar,
     counts: Counts,
     kept: Vec<PathBuf>,
 }
 
 impl<'a> Telling<'a> {
-    fn new(
-        args: &'a SearchArgs,
-        asked: &NamedKernel,
-        against: Option<&NamedKernel>,
-    ) -> Telling<'a> {
-        let against = against.map_or(String::new(), |other| format!(" --against {}", other.name));
-        let on = if args.on == WorldName::Vm { "" } else { " --on model" };
-        let kernels = format!("--kernel {}{against}{on}", asked.name);
+    fn new(args: &'a SearchArgs, asked: Asked) -> Telling<'a> {
         let style = output::bar_style("{bar:40} {pos} of {len} cases{msg}{left}");
         let bar = ProgressBar::new(args.cases).with_style(style);
-        Telling { args, kernels, bar, counts: Counts::default(), kept: Vec::new() }
+        Telling { args, asked, bar, counts: Counts::default(), kept: Vec::new() }
     }
 
     fn event(&mut self, event: &Event<'_>) -> Result<(), cpumax_compare::Error> {
@@ -114,8 +98,8 @@ impl<'a> Telling<'a> {
 
     fn found(&mut self, found: &Found) -> Result<(), cpumax_compare::Error> {
         let path = self.args.keep.join(found::file_name(found));
-        let again = self.again(&path, found.case);
-        write(&path, &found::text(found, &self.command(), &again))?;
+        let again = self.asked.again(&path, found.case);
+        write(&path, &found::text(found, &self.asked.command(), &again))?;
         let worst = found.cell.worst();
         let what = worst.map_or(String::new(), |worst| {
             format!("{} {}, {:.1} times the tolerance", worst.of, worst.field, worst.ratio)
@@ -127,18 +111,6 @@ impl<'a> Telling<'a> {
         });
         self.kept.push(path);
         Ok(())
-    }
-
-    /// What finds it.
-    fn command(&self) -> String {
-        let SearchArgs { seed, beyond, limits_only, .. } = self.args;
-        let limits_only = if *limits_only { " --limits-only" } else { "" };
-        format!("cpumax search {} --seed {seed} --beyond {beyond}{limits_only}", self.kernels)
-    }
-
-    /// What shows it again: what is drawn is drawn by the number of the case.
-    fn again(&self, path: &Path, case: u64) -> String {
-        format!("cpumax compare {} {} --seed {case}", path.display(), self.kernels)
     }
 
     fn summary(&self) -> Result<(), Failure> {

@@ -2,37 +2,35 @@
 //! last kernel of the list does worse than the one it is held against.
 
 use crate::args::WeighArgs;
-use crate::args::values::duration_ns;
 use crate::command::replay;
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::anyhow;
 use cpumax_engine::{Running, scenario, weigh as engine};
-use cpumax_machine::kernel::{self, Kernel};
+use cpumax_machine::kernel;
+use cpumax_report::JsonArray;
 use cpumax_workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
 
 pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     let kernels = kernel::parse_kernels(&args.kernel)?;
-    let base = base(args, &kernels)?;
+    let base = engine::base(args.against.as_deref(), &kernels);
+    let base = base.map_err(|error| anyhow!(error).context("--against"))?;
+    let json = args.json.as_deref().map(JsonArray::create).transpose()?;
     let workloads = workloads(args)?;
     let seeds = args.seeds.map_or(1..=3, |seeds| seeds.first..=seeds.last);
     let running = Running { threads: args.jobs.map(usize::from), ..Running::default() };
     let weights = engine::weigh(&workloads, &kernels, &seeds, running, &Terminal::new());
     let weights = weights.map_err(Failure::of)?;
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    let documents = engine::documents(&workloads, &kernels, base, &weights);
+    json.map_or(Ok(()), |json| json.write(documents))?;
+    if !is_told {
+        return Ok(());
+    }
     output::print(&cpumax_report::weighed(&workloads, &kernels, base, &weights, output::page()))
-}
-
-/// Which of the kernels the last one is held against.
-fn base(args: &WeighArgs, kernels: &[Kernel]) -> anyhow::Result<usize> {
-    let Some(name) = &args.against else { return Ok(kernels.len().saturating_sub(2)) };
-    let asked = kernel::parse_kernels(name)?;
-    let is_asked = |k: &Kernel| asked.len() == 1 && k.version == asked[0].version;
-    kernels.iter().position(is_asked).ok_or_else(|| {
-        anyhow!("--against {name} is not one of the kernels that are weighed: {}", args.kernel)
-    })
 }
 
 fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {
@@ -48,8 +46,7 @@ fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {
         if is_recording(&name) {
             return recording(name, args);
         }
-        let duration_ns = args.duration.map(duration_ns).transpose()?;
-        engine::scenario(name, duration_ns).map_err(Failure::of)
+        engine::scenario(name, args.duration).map_err(Failure::of)
     };
     names.into_iter().map(of).collect()
 }

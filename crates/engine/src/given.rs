@@ -1,22 +1,29 @@
-//! What is behind the values of options: texts that are numbers, times, files.
+//! Texts that people give for numbers, shares, times and ranges, and what is said of others: a
+//! message that ends with what would be accepted.
 
-use anyhow::bail;
-use cpumax_engine::predict::WorkRange;
+use crate::predict::WorkRange;
 use cpumax_recording::Selector;
 use cpumax_workload::bounds::MAX_DURATION_NS;
+use humantime::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// From the first to the last, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seeds {
+    /// The first.
     pub first: u64,
+    /// The last.
     pub last: u64,
 }
 
 /// More than anyone waits for; keeps a slip of the hand from filling memory.
 const SEEDS_MAX: u64 = 100_000;
 
+/// `A..B`, both included.
+///
+/// # Errors
+/// What it is instead, and what would be accepted; so for all below.
 pub fn seeds(text: &str) -> Result<Seeds, String> {
     let takes = "give two numbers such as 1..20";
     let (first, last) = text.split_once("..").ok_or(takes)?;
@@ -30,6 +37,10 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
+/// `HERE:THERE`, a file of this machine and an absolute path in another.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
     match text.rsplit_once(':') {
         Some((host, guest)) if !host.is_empty() && guest.starts_with('/') && guest.len() > 1 => {
@@ -43,6 +54,9 @@ pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
 }
 
 /// A finite number from 1.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
@@ -51,6 +65,9 @@ pub fn ratio(text: &str) -> Result<f64, String> {
 }
 
 /// How many times as much: a hundredth to a hundred times.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn factor(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(factor) if (0.01..=100.0).contains(&factor) => Ok(factor),
@@ -59,6 +76,9 @@ pub fn factor(text: &str) -> Result<f64, String> {
 }
 
 /// A share in per cent, with or without the sign.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn percent(text: &str) -> Result<f64, String> {
     let text = text.trim();
     match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
@@ -68,12 +88,18 @@ pub fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A part of all, in per cent, with or without the sign.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn share(text: &str) -> Result<f64, String> {
     let percent = percent(text).ok().filter(|percent| *percent <= 100.0);
     percent.ok_or_else(|| "give per cent from 0 to 100, such as 5%".to_owned())
 }
 
 /// Two factors around 1.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn work_range(text: &str) -> Result<WorkRange, String> {
     let takes = "give two factors around 1, such as 0.9..1.2";
     let (low, high) = text.split_once("..").ok_or(takes)?;
@@ -82,15 +108,25 @@ pub fn work_range(text: &str) -> Result<WorkRange, String> {
 }
 
 /// A time in ns.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn time(text: &str) -> Result<u64, String> {
     u64::try_from(duration(text)?.as_nanos()).map_err(|_| "no recording is as long".to_owned())
 }
 
+/// Threads of a recording.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn selector(text: &str) -> Result<Selector, String> {
     text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
 }
 
 /// A cost in ns, less than a second.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn event_cost(text: &str) -> Result<u32, String> {
     match duration(text)?.as_nanos() {
         ns @ ..1_000_000_000 => Ok(ns as u32),
@@ -98,16 +134,22 @@ pub fn event_cost(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A length of time, such as `10s`.
+///
+/// # Errors
+/// As [`seeds`].
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
+    parse_duration(text).map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
 }
 
 /// How long runs take instead, ns.
-pub fn duration_ns(duration: Duration) -> anyhow::Result<u64> {
-    match u64::try_from(duration.as_nanos()) {
+///
+/// # Errors
+/// As [`seeds`].
+pub fn run_time(text: &str) -> Result<u64, String> {
+    match u64::try_from(duration(text)?.as_nanos()) {
         Ok(ns @ 1..=MAX_DURATION_NS) => Ok(ns),
-        _ => bail!("--for takes more than nothing and at most a day"),
+        _ => Err("give more than nothing and at most a day".to_owned()),
     }
 }
 
