@@ -17,8 +17,8 @@ pub enum Error {
     },
     /// It is of no form that is read.
     #[error(
-        "{name}: {what}; a recording is a perf.data file (from `perf record` or `perf sched \
-         record`) or the text that `perf script` prints of one"
+        "{name}: {what}; perf.data, Perfetto traces and text of `perf script`, `trace-cmd report`, \
+         ftrace or atrace are read; `perf sched record -a --all-cgroups -- sleep 10` records"
     )]
     NotARecording {
         /// The file.

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::perf_data::is_perf_data;
+use crate::perfetto::is_perfetto;
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
@@ -24,6 +25,7 @@ pub(crate) enum Form {
     /// Of `perf script`, `trace-cmd report`, ftrace or atrace.
     Text,
     PerfData,
+    Perfetto,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +125,14 @@ impl Packing {
 }
 
 impl Form {
+    /// Its reader goes back and forth, so it must not be compressed as a whole.
+    pub fn is_read_here_and_there(self) -> bool {
+        match self {
+            Form::Text | Form::Perfetto => false,
+            Form::PerfData => true,
+        }
+    }
+
     /// By the start of a file, unpacked; refused is what cannot be a recording, by its name.
     pub fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
         if is_perf_data(start) {
@@ -130,6 +140,9 @@ impl Form {
         }
         if let Some(what) = unreadable(start) {
             return Err(not_a_recording(name, what));
+        }
+        if is_perfetto(start) {
+            return Ok(Form::Perfetto);
         }
         if start.contains(&0) {
             return Err(not_a_recording(name, "it is of no form that is known"));

@@ -19,6 +19,7 @@ mod input;
 mod load;
 mod perf_data;
 mod perf_script;
+mod perfetto;
 mod recording;
 mod requests;
 mod selector;

@@ -7,7 +7,7 @@ use crate::event::{Machine, Sink};
 use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::Timeline;
-use crate::{perf_data, perf_script};
+use crate::{perf_data, perf_script, perfetto};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
@@ -107,7 +107,7 @@ impl Recording {
     ) -> Result<Recording, Error> {
         let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
         let form = source.form(name)?;
-        if source.is_packed() && form != Form::Text {
+        if source.is_packed() && form.is_read_here_and_there() {
             let held = Cursor::new(source.held(name)?);
             return Recording::read_seekable(name, held, options);
         }
@@ -172,6 +172,7 @@ impl<F: Read + Seek> Readable for Open<F> {
                 let file = self.source.open().map_err(|e| io_error(name, e))?;
                 perf_script::read(name, file, sink)
             }
+            Form::Perfetto => perfetto::read(name, &mut self.source, sink),
             Form::PerfData => perf_data::read(name, &mut self.source.file, sink),
         }
     }

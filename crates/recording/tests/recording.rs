@@ -4,6 +4,7 @@ mod behaviour {
     mod forms;
     mod implausible;
     mod perf;
+    mod perfetto;
     mod refuses;
     mod requests;
     mod robust;

@@ -11,7 +11,7 @@ use cpumax_workload::Workload;
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
-fn path(name: &str) -> PathBuf {
+pub(super) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
@@ -19,13 +19,13 @@ fn read(name: &str) -> Recording {
     Recording::read(&path(name), Options::default()).unwrap()
 }
 
-fn workload(recording: &Recording) -> Workload {
+pub(super) fn workload(recording: &Recording) -> Workload {
     let selection = Selection { limited: vec!["p?ng".parse().unwrap()], ..Selection::default() };
     recording.workload(&selection).unwrap().with_name("same", "").unwrap()
 }
 
 /// The threads of the load.
-fn ping_and_pong(summary: &Summary) -> Vec<&ThreadSummary> {
+pub(super) fn ping_and_pong(summary: &Summary) -> Vec<&ThreadSummary> {
     let mut threads: Vec<_> =
         summary.threads.iter().filter(|t| t.comm == "ping" || t.comm == "pong").collect();
     threads.sort_by_key(|thread| thread.tid);

@@ -1,0 +1,364 @@
+//! Perfetto traces, as `traced_probes`, scxtop and systing write them: packets one after the other,
+//! of which bundles of ftrace events, the process tree and what is said of the machine and of
+//! losses are read.
+//!
+//! Bundles are of one CPU each and come as they were read, so events of the whole machine are not
+//! in order. The file is gone through twice: first to see how early the events of each stretch
+//! begin, then to hand on events as soon as no later stretch can have an earlier one. What is held
+//! is what lies between. Times are all of one clock (`ftrace_clock`, by default that of boot), so
+//! none is converted. Left out: everything but the scheduler, and machines other than the first.
+
+use crate::error::Error;
+use crate::event::{Event, Kind, Machine, Named, Note, Sink};
+use crate::input::{Source, io_error};
+use crate::tracepoint::Tracepoint;
+use crate::{Defect, refused};
+use std::collections::{BTreeSet, BinaryHeap, binary_heap::PeekMut};
+use std::io::{Read, Seek};
+
+mod bundle;
+mod event;
+mod packets;
+mod tree;
+mod wire;
+
+use bundle::{Bundle, Item};
+use event::Described;
+use packets::End;
+pub(crate) use packets::is_perfetto;
+use wire::fields;
+
+/// Stretches of the file whose earliest event is noted.
+const STRETCH_BYTES: usize = 1 << 16;
+/// What may be held to put events in order.
+const HELD_MAX_BYTES: u64 = 256 << 20;
+/// Writers of packets that are remembered.
+const SEQUENCES_MAX: usize = 1 << 12;
+/// No machine has CPUs of higher numbers.
+const CPUS_MAX: usize = 4096;
+
+const RECORD_WITH: &str = "record with the data source linux.ftrace and the events \
+    sched/sched_switch, sched/sched_waking, sched/sched_wakeup_new, sched/sched_process_fork, \
+    sched/sched_stat_runtime";
+
+/// Fields of a packet.
+const FTRACE_EVENTS: u32 = 1;
+const PROCESS_TREE: u32 = 2;
+const SEQUENCE: u32 = 10;
+const FTRACE_STATS: u32 = 34;
+const TRACE_STATS: u32 = 35;
+const DROPPED: u32 = 42;
+const SYSTEM_INFO: u32 = 45;
+const CPU_INFO: u32 = 67;
+const MACHINE_ID: u32 = 98;
+
+/// Reads all of it into `sink`. `name` is for messages.
+pub(crate) fn read<F: Read + Seek>(
+    name: &str,
+    source: &mut Source<F>,
+    sink: &mut impl Sink,
+) -> Result<(), Error> {
+    let mut look = Look::default();
+    let file = source.open().map_err(|e| io_error(name, e))?;
+    let end = packets::each(name, file, |packet| {
+        look.packet(packet, sink);
+        Ok(())
+    })?;
+    if end == End::Cut {
+        sink.defect(Defect::CutAtTheEnd);
+    }
+    if !look.has_switch {
+        let what = format!("it holds no thread switches; {RECORD_WITH}");
+        return Err(Error::Unsupported { name: name.to_owned(), what });
+    }
+    sink.machine(std::mem::take(&mut look.machine));
+    look.losses(sink);
+    let mut order = Order::new(name, look, sink);
+    let file = source.open().map_err(|e| io_error(name, e))?;
+    packets::each(name, file, |packet| order.packet(packet))?;
+    order.emit_before(u64::MAX)
+}
+
+/// Which stretch a packet is in.
+#[derive(Debug, Default)]
+struct Stretch {
+    index: usize,
+    bytes: usize,
+}
+
+impl Stretch {
+    /// True: the stretch ends with this packet.
+    fn pass(&mut self, packet: &[u8]) -> bool {
+        self.bytes += packet.len();
+        if self.bytes < STRETCH_BYTES {
+            return false;
+        }
+        (self.bytes, self.index) = (0, self.index + 1);
+        true
+    }
+}
+
+/// Packets of this machine, not of its guests.
+fn is_of_another_machine(packet: &[u8]) -> bool {
+    fields(packet).any(|(number, value)| number == MACHINE_ID && value.number() != 0)
+}
+
+/// What is seen the first time.
+#[derive(Debug, Default)]
+struct Look {
+    stretch: Stretch,
+    /// The time of the earliest event of each stretch, of this one and all later ones when done.
+    earliest_ns: Vec<u64>,
+    machine: Machine,
+    described: Described,
+    has_switch: bool,
+    has_waking: bool,
+    sequences: BTreeSet<u64>,
+    dropped_packets: u64,
+    overruns: tree::Overruns,
+    is_overwritten: bool,
+}
+
+impl Look {
+    fn packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
+        let mut earliest_ns = u64::MAX;
+        if !is_of_another_machine(packet) {
+            let (mut has_bundle, mut dropped, mut sequence) = (false, false, 0);
+            for (number, value) in fields(packet) {
+                match number {
+                    FTRACE_EVENTS => {
+                        has_bundle = true;
+                        earliest_ns = earliest_ns.min(self.bundle(value.bytes()));
+                    }
+                    PROCESS_TREE => tree::processes(value.bytes(), sink),
+                    SEQUENCE => sequence = value.number(),
+                    DROPPED => dropped = value.number() != 0,
+                    FTRACE_STATS => self.overruns.add(value.bytes()),
+                    TRACE_STATS => self.is_overwritten |= tree::is_overwritten(value.bytes()),
+                    SYSTEM_INFO => tree::system(value.bytes(), &mut self.machine),
+                    CPU_INFO => tree::cpus(value.bytes(), &mut self.machine),
+                    _ => {}
+                }
+            }
+            if has_bundle {
+                let is_first = !self.sequences.contains(&sequence);
+                self.dropped_packets += u64::from(dropped && !is_first);
+                if self.sequences.len() < SEQUENCES_MAX {
+                    self.sequences.insert(sequence);
+                }
+            }
+        }
+        let index = self.stretch.index;
+        self.earliest_ns.resize(index + 1, u64::MAX);
+        self.earliest_ns[index] = self.earliest_ns[index].min(earliest_ns);
+        self.stretch.pass(packet);
+    }
+
+    /// When its first event is.
+    fn bundle(&mut self, bytes: &[u8]) -> u64 {
+        bundle::describe(bytes, &mut self.described);
+        let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
+        let first_ns = bundle.next_ns().unwrap_or(u64::MAX);
+        while !(self.has_switch && self.has_waking)
+            && let Some(item) = bundle.item(&self.described)
+        {
+            let tracepoint = match item {
+                Item::Switch { .. } => Tracepoint::Switch,
+                Item::Waking { .. } => Tracepoint::Waking,
+                Item::Event(event) => event.tracepoint,
+            };
+            self.has_switch |= tracepoint == Tracepoint::Switch;
+            self.has_waking |= tracepoint == Tracepoint::Waking;
+            bundle.advance();
+        }
+        first_ns
+    }
+
+    fn losses(&self, sink: &mut impl Sink) {
+        if self.is_overwritten {
+            sink.note(&Note::Overwritten { events: 0 });
+        }
+        if self.dropped_packets > 0 {
+            sink.note(&Note::Lost { events: self.dropped_packets, by_the_kernel: false });
+        }
+        let events = self.overruns.lost();
+        if events > 0 {
+            sink.note(&Note::Lost { events, by_the_kernel: true });
+        }
+    }
+}
+
+/// The thread that is on a CPU, as far as the trace tells.
+#[derive(Debug, Clone)]
+struct Current {
+    tid: i32,
+    prio: i32,
+    comm: String,
+}
+
+impl Current {
+    fn unknown() -> Self {
+        Current { tid: -1, prio: 0, comm: String::new() }
+    }
+}
+
+/// Hands on events in order of time.
+struct Order<'a, S> {
+    name: &'a str,
+    sink: &'a mut S,
+    described: Described,
+    has_waking: bool,
+    stretch: Stretch,
+    earliest_ns: Vec<u64>,
+    bundles: u64,
+    pending: BinaryHeap<Bundle>,
+    pending_bytes: u64,
+    cpus: Vec<Current>,
+}
+
+impl<'a, S: Sink> Order<'a, S> {
+    fn new(name: &'a str, look: Look, sink: &'a mut S) -> Self {
+        let mut earliest_ns = look.earliest_ns;
+        for at in (1..earliest_ns.len()).rev() {
+            earliest_ns[at - 1] = earliest_ns[at - 1].min(earliest_ns[at]);
+        }
+        Order {
+            name,
+            sink,
+            described: look.described,
+            has_waking: look.has_waking,
+            stretch: Stretch::default(),
+            earliest_ns,
+            bundles: 0,
+            pending: BinaryHeap::new(),
+            pending_bytes: 0,
+            cpus: Vec::new(),
+        }
+    }
+
+    fn packet(&mut self, packet: &[u8]) -> Result<(), Error> {
+        if !is_of_another_machine(packet) {
+            let bundles = fields(packet).filter(|(number, _)| *number == FTRACE_EVENTS);
+            for (_, value) in bundles {
+                self.bundle(value.bytes())?;
+            }
+        }
+        if self.stretch.pass(packet) {
+            let later_ns = self.earliest_ns.get(self.stretch.index).copied();
+            self.emit_before(later_ns.unwrap_or(u64::MAX))?;
+        }
+        Ok(())
+    }
+
+    fn bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.bundles += 1;
+        match Bundle::new(bytes.to_vec(), self.bundles) {
+            Err(wire::Broken) => self.sink.defect(Defect::UnreadableRecord),
+            Ok(None) => {}
+            Ok(Some(bundle)) => {
+                self.pending_bytes += bundle.bytes() + size_of::<Bundle>() as u64;
+                self.pending.push(bundle);
+            }
+        }
+        if self.pending_bytes > HELD_MAX_BYTES {
+            let what = format!(
+                "its events are out of order over more than {} MiB; record with a shorter \
+                 drain_period_ms",
+                HELD_MAX_BYTES >> 20
+            );
+            return Err(Error::Unsupported { name: self.name.to_owned(), what });
+        }
+        self.sink.reader_holds(self.pending_bytes);
+        Ok(())
+    }
+
+    /// Hands on what is before that time, or all.
+    fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
+        while let Some(mut bundle) = self.pending.peek_mut() {
+            let Some(now_ns) = bundle.next_ns() else {
+                self.pending_bytes -= bundle.bytes() + size_of::<Bundle>() as u64;
+                PeekMut::pop(bundle);
+                continue;
+            };
+            if now_ns >= end_ns && end_ns != u64::MAX {
+                return Ok(());
+            }
+            let cpu = bundle.cpu;
+            if self.cpus.len() <= cpu as usize && (cpu as usize) < CPUS_MAX {
+                self.cpus.resize(cpu as usize + 1, Current::unknown());
+            }
+            let mut beyond = Current::unknown();
+            let current = self.cpus.get_mut(cpu as usize).unwrap_or(&mut beyond);
+            if std::mem::take(&mut bundle.lost) {
+                *current = Current::unknown();
+                self.sink.note(&Note::LostOn { cpu, events: 1 });
+            }
+            if let Some(item) = bundle.item(&self.described) {
+                emit(&item, now_ns, cpu, self.has_waking, current, self.sink)
+                    .map_err(|e| refused(self.name, e))?;
+            }
+            bundle.advance();
+        }
+        Ok(())
+    }
+}
+
+/// Hands on one event of a CPU.
+fn emit(
+    item: &Item<'_>,
+    time_ns: u64,
+    cpu: u32,
+    has_waking: bool,
+    current: &mut Current,
+    sink: &mut impl Sink,
+) -> Result<(), crate::event::Enough> {
+    let mut event = Event {
+        time_ns,
+        cpu,
+        tid: -1,
+        pid: None,
+        comm: None,
+        cgroup: None,
+        context: None,
+        kind: Kind::Other,
+    };
+    let next = match *item {
+        Item::Event(of) => {
+            (event.tid, event.context) = (of.tid, of.context);
+            let is_second = of.tracepoint == Tracepoint::Wakeup && has_waking;
+            event.kind = if is_second { Kind::Other } else { of.kind };
+            if let Some((tid, comm)) = of.renamed
+                && tid == of.tid
+                && !comm.is_empty()
+            {
+                event.comm = Some(comm);
+                if tid == current.tid {
+                    comm.clone_into(&mut current.comm);
+                }
+            }
+            match of.kind {
+                Kind::Switch { next, .. } => Some(next),
+                _ => None,
+            }
+        }
+        Item::Switch { left, next } => {
+            event.tid = current.tid;
+            let next = Named { tid: next.tid, comm: next.comm, prio: next.prio };
+            let prev = Named { tid: current.tid, comm: &current.comm, prio: current.prio };
+            event.kind = Kind::Switch { prev, left, next };
+            Some(next)
+        }
+        Item::Waking { wakee, context } => {
+            (event.tid, event.context) = (current.tid, context);
+            let wakee = Named { tid: wakee.tid, comm: wakee.comm, prio: wakee.prio };
+            event.kind = Kind::Waking(wakee);
+            None
+        }
+    };
+    let result = sink.event(&event);
+    if let Some(next) = next {
+        (current.tid, current.prio) = (next.tid, next.prio);
+        next.comm.clone_into(&mut current.comm);
+    }
+    result
+}

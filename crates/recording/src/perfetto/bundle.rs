@@ -1,0 +1,284 @@
+//! The events of one CPU that were read at once (`FtraceEventBundle`), in order of time: those that
+//! have a message of their own, and beside them switches and wakeups as columns of numbers
+//! (`CompactSched`).
+
+use super::event::{Described, FtraceEvent, context, event, time_ns};
+use super::wire::{Broken, Value, field, fields, varint};
+use crate::event::{Context, Left};
+use crate::tracepoint::left_by_number;
+use std::cmp::Ordering;
+
+/// Names in the table of a bundle; those beyond are unknown.
+const NAMES_MAX: usize = 1 << 16;
+
+/// A bundle and how far it has been read.
+#[derive(Debug)]
+pub(super) struct Bundle {
+    bytes: Vec<u8>,
+    pub cpu: u32,
+    /// Events of this CPU were lost before these.
+    pub lost: bool,
+    /// Bundles of the same time are taken in the order of the file.
+    order: u64,
+    /// Where the next event of its own is looked for.
+    at: usize,
+    compact: Compact,
+    waking: Option<Waking>,
+    plain: Option<Plain>,
+    switch: Option<Switch>,
+}
+
+/// An event with a message of its own: when, and where it is.
+#[derive(Debug, Clone, Copy)]
+struct Plain {
+    time_ns: u64,
+    part: Part,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Switch {
+    time_ns: u64,
+    prev_state: u64,
+    next: Row,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waking {
+    time_ns: u64,
+    wakee: Row,
+    common_flags: Option<u64>,
+}
+
+/// A thread as a row of the columns has it.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    tid: i32,
+    prio: i32,
+    name: Part,
+}
+
+/// A part of the bundle's bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    begin: usize,
+    end: usize,
+}
+
+/// The columns, and how far they have been read.
+#[derive(Debug, Default)]
+struct Compact {
+    names: Vec<Part>,
+    switch_ns: u64,
+    waking_ns: u64,
+    /// By the numbers of their fields.
+    columns: [Part; 13],
+}
+
+/// A thread that gets on a CPU or is woken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Thread<'a> {
+    pub tid: i32,
+    pub prio: i32,
+    pub comm: &'a str,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Item<'a> {
+    Event(FtraceEvent<'a>),
+    /// Whom it takes the CPU from is not told.
+    Switch {
+        left: Left,
+        next: Thread<'a>,
+    },
+    Waking {
+        wakee: Thread<'a>,
+        context: Option<Context>,
+    },
+}
+
+impl Bundle {
+    /// `None`: it holds no event.
+    pub fn new(bytes: Vec<u8>, order: u64) -> Result<Option<Self>, Broken> {
+        let mut bundle = Bundle {
+            bytes,
+            cpu: 0,
+            lost: false,
+            order,
+            at: 0,
+            compact: Compact::default(),
+            waking: None,
+            plain: None,
+            switch: None,
+        };
+        let mut at = 0;
+        while let Some((number, value)) = field(&bundle.bytes, &mut at)? {
+            match (number, value) {
+                (1, Value::Number(cpu)) => bundle.cpu = u32::try_from(cpu).unwrap_or(u32::MAX),
+                (3, Value::Number(lost)) => bundle.lost = lost != 0,
+                (4, Value::Bytes(compact)) => {
+                    bundle.compact = Compact::new(&bundle.bytes, at - compact.len(), at)?;
+                }
+                _ => {}
+            }
+        }
+        bundle.next_waking();
+        bundle.next_plain();
+        bundle.next_switch();
+        let has_event =
+            bundle.waking.is_some() || bundle.plain.is_some() || bundle.switch.is_some();
+        Ok(has_event.then_some(bundle))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// When the next event is; `None` after the last.
+    pub fn next_ns(&self) -> Option<u64> {
+        let waking = self.waking.map(|waking| waking.time_ns);
+        let plain = self.plain.map(|plain| plain.time_ns);
+        let switch = self.switch.map(|switch| switch.time_ns);
+        [waking, plain, switch].into_iter().flatten().min()
+    }
+
+    /// The next event.
+    pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
+        let now_ns = self.next_ns()?;
+        if let Some(waking) = self.waking.filter(|waking| waking.time_ns == now_ns) {
+            return Some(Item::Waking {
+                wakee: self.thread(waking.wakee),
+                context: waking.common_flags.map(context),
+            });
+        }
+        if let Some(plain) = self.plain.filter(|plain| plain.time_ns == now_ns) {
+            return Some(Item::Event(event(self.part(plain.part), described)));
+        }
+        let switch = self.switch?;
+        Some(Item::Switch {
+            left: left_by_number(switch.prev_state),
+            next: self.thread(switch.next),
+        })
+    }
+
+    /// Goes on to the one after it.
+    pub fn advance(&mut self) {
+        let now_ns = self.next_ns();
+        if self.waking.map(|waking| waking.time_ns) == now_ns {
+            self.next_waking();
+        } else if self.plain.map(|plain| plain.time_ns) == now_ns {
+            self.next_plain();
+        } else {
+            self.next_switch();
+        }
+    }
+
+    fn thread(&self, row: Row) -> Thread<'_> {
+        let comm = Value::Bytes(self.part(row.name)).text();
+        Thread { tid: row.tid, prio: row.prio, comm }
+    }
+
+    fn part(&self, part: Part) -> &[u8] {
+        self.bytes.get(part.begin..part.end).unwrap_or_default()
+    }
+
+    fn next_plain(&mut self) {
+        self.plain = None;
+        while let Ok(Some((number, value))) = field(&self.bytes, &mut self.at) {
+            if let (2, Value::Bytes(event)) = (number, value) {
+                let part = Part { begin: self.at - event.len(), end: self.at };
+                self.plain = Some(Plain { time_ns: time_ns(event), part });
+                return;
+            }
+        }
+    }
+
+    fn next_switch(&mut self) {
+        let (bytes, compact) = (&self.bytes, &mut self.compact);
+        self.switch = (|| {
+            let later_ns = compact.next(bytes, 1)?;
+            compact.switch_ns = compact.switch_ns.wrapping_add(later_ns);
+            Some(Switch {
+                time_ns: compact.switch_ns,
+                prev_state: compact.next(bytes, 2)?,
+                next: compact.row(bytes, [3, 4, 6])?,
+            })
+        })();
+    }
+
+    fn next_waking(&mut self) {
+        let (bytes, compact) = (&self.bytes, &mut self.compact);
+        self.waking = (|| {
+            let later_ns = compact.next(bytes, 7)?;
+            compact.waking_ns = compact.waking_ns.wrapping_add(later_ns);
+            Some(Waking {
+                time_ns: compact.waking_ns,
+                wakee: compact.row(bytes, [8, 10, 11])?,
+                common_flags: compact.next(bytes, 12),
+            })
+        })();
+    }
+}
+
+impl Compact {
+    /// It lies between the two places of the bundle.
+    fn new(bytes: &[u8], begin: usize, end: usize) -> Result<Self, Broken> {
+        let mut compact = Compact::default();
+        let mut at = begin;
+        let within = bytes.get(..end).ok_or(Broken)?;
+        while let Some((number, value)) = field(within, &mut at)? {
+            let Value::Bytes(value) = value else { continue };
+            let part = Part { begin: at - value.len(), end: at };
+            if number == 5 {
+                if compact.names.len() < NAMES_MAX {
+                    compact.names.push(part);
+                }
+            } else if let Some(column) = compact.columns.get_mut(number as usize) {
+                *column = part;
+            }
+        }
+        Ok(compact)
+    }
+
+    /// The next number of a column.
+    fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
+        let column = &mut self.columns[column];
+        varint(bytes.get(..column.end)?, &mut column.begin).ok()
+    }
+
+    fn row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
+        let tid = self.next(bytes, tid)? as i32;
+        let prio = self.next(bytes, prio)? as i32;
+        let name = usize::try_from(self.next(bytes, name)?).ok()?;
+        Some(Row { tid, prio, name: self.names.get(name).copied().unwrap_or_default() })
+    }
+}
+
+/// The one whose next event is first is greatest, as a heap has it.
+impl Ord for Bundle {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.next_ns(), other.order).cmp(&(self.next_ns(), self.order))
+    }
+}
+
+impl PartialOrd for Bundle {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Bundle {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Bundle {}
+
+/// The descriptions of events that a bundle brings along.
+pub(super) fn describe(bundle: &[u8], described: &mut Described) {
+    for (number, value) in fields(bundle) {
+        if number == 11 {
+            described.add(value.bytes());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a trace says beside its events: processes and their threads, the machine, what was lost.
+
+use super::wire::fields;
+use crate::event::{Machine, Note, Sink};
+use std::collections::BTreeMap;
+
+/// `ProcessTree`.
+pub(super) fn processes(tree: &[u8], sink: &mut impl Sink) {
+    for (number, value) in fields(tree) {
+        match number {
+            1 => process(value.bytes(), sink),
+            2 => thread(value.bytes(), sink),
+            _ => {}
+        }
+    }
+}
+
+fn process(process: &[u8], sink: &mut impl Sink) {
+    let (mut pid, mut parent_pid, mut command) = (0, 0, "");
+    for (number, value) in fields(process) {
+        match number {
+            1 => pid = value.i32(),
+            2 => parent_pid = value.i32(),
+            3 if command.is_empty() => command = value.text(),
+            _ => {}
+        }
+    }
+    sink.note(&Note::Task { pid, tid: pid, parent_pid });
+    // The command may be a path; events tell the name as the kernel has it.
+    let comm = command.rsplit('/').next().unwrap_or_default();
+    if !comm.is_empty() {
+        sink.note(&Note::Comm { pid, tid: pid, comm });
+    }
+}
+
+fn thread(thread: &[u8], sink: &mut impl Sink) {
+    let (mut tid, mut pid, mut comm) = (0, 0, "");
+    for (number, value) in fields(thread) {
+        match number {
+            1 => tid = value.i32(),
+            2 => comm = value.text(),
+            3 => pid = value.i32(),
+            _ => {}
+        }
+    }
+    // Who started the process is told with the process.
+    if pid != tid {
+        sink.note(&Note::Task { pid, tid, parent_pid: pid });
+    }
+    if !comm.is_empty() {
+        sink.note(&Note::Comm { pid, tid, comm });
+    }
+}
+
+/// `SystemInfo`.
+pub(super) fn system(info: &[u8], machine: &mut Machine) {
+    for (number, value) in fields(info) {
+        match number {
+            1 => {
+                for (number, value) in fields(value.bytes()) {
+                    match number {
+                        3 => machine.kernel = Some(value.text().to_owned()),
+                        4 => machine.arch = Some(value.text().to_owned()),
+                        _ => {}
+                    }
+                }
+            }
+            8 => machine.cpus = u32::try_from(value.number()).ok().filter(|cpus| *cpus > 0),
+            _ => {}
+        }
+    }
+}
+
+/// `CpuInfo`: one entry for each CPU.
+pub(super) fn cpus(info: &[u8], machine: &mut Machine) {
+    let cpus = fields(info).filter(|(number, _)| *number == 1).count();
+    machine.cpus = machine.cpus.or(u32::try_from(cpus).ok().filter(|cpus| *cpus > 0));
+}
+
+/// True if the buffer of the whole trace ran over (`TraceStats`).
+pub(super) fn is_overwritten(stats: &[u8]) -> bool {
+    let buffers = fields(stats).filter(|(number, _)| *number == 1);
+    let mut counts = buffers.flat_map(|(_, buffer)| fields(buffer.bytes()));
+    counts.any(|(number, value)| number == 3 && value.number() > 0)
+}
+
+/// Events for which the kernel's buffers had no room, by CPU: at the beginning and at the end
+/// (`FtraceStats`).
+#[derive(Debug, Default)]
+pub(super) struct Overruns(BTreeMap<u32, (u64, u64)>);
+
+impl Overruns {
+    pub fn add(&mut self, stats: &[u8]) {
+        const AT_THE_START: u64 = 1;
+        let is_start = fields(stats).any(|(n, value)| n == 1 && value.number() == AT_THE_START);
+        for (_, cpu) in fields(stats).filter(|(number, _)| *number == 2) {
+            let (mut number, mut lost) = (0, 0_u64);
+            for (field, value) in fields(cpu.bytes()) {
+                match field {
+                    1 => number = value.number(),
+                    3 | 4 | 8 => lost = lost.saturating_add(value.number()),
+                    _ => {}
+                }
+            }
+            let Ok(number) = u32::try_from(number) else { continue };
+            if number < super::CPUS_MAX as u32 {
+                let cpu = self.0.entry(number).or_default();
+                if is_start {
+                    cpu.0 = lost;
+                } else {
+                    cpu.1 = lost;
+                }
+            }
+        }
+    }
+
+    pub fn lost(&self) -> u64 {
+        let lost = self.0.values().map(|(start, end)| end.saturating_sub(*start));
+        lost.fold(0, u64::saturating_add)
+    }
+}
