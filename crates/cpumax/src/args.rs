@@ -52,6 +52,9 @@ pub enum Command {
     /// Find the smallest limit that keeps what is asked, and how sure that is
     #[command(after_help = help!("advise"))]
     Advise(crate::command::advise::AdviseArgs),
+    /// Tell whether what was predicted of a limit came true once it is in force
+    #[command(after_help = help!("verify"))]
+    Verify(crate::command::verify::VerifyArgs),
     /// Tell what is in a recording: threads, groups, CPU use, what was lost
     Inspect(InspectArgs),
     /// Hold the model against real kernels, or one kernel against another

@@ -12,4 +12,5 @@ pub mod sched;
 pub mod search;
 pub mod shell;
 pub mod stat;
+pub mod verify;
 pub mod weigh;

@@ -34,6 +34,14 @@ impl Terminal {
         Terminal::tracing(TraceFiles::default(), false)
     }
 
+    /// Of waiting for so long.
+    pub fn waiting(length: Duration) -> Terminal {
+        let terminal = Terminal::new();
+        terminal.bar.set_style(output::bar_style("{bar:40} {percent:>3}% of the time{left}"));
+        terminal.bar.set_length(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        terminal
+    }
+
     /// Of runs whose events go into these files, if anywhere.
     pub fn tracing(traces: TraceFiles, real: bool) -> Terminal {
         Terminal {

@@ -8,6 +8,7 @@ use cpumax_engine::kernels::{Alike, Real};
 use cpumax_engine::recorded::Inspected;
 use cpumax_engine::replay::Document;
 use cpumax_engine::scheduler::GroupStat;
+use cpumax_engine::verify::Verified;
 use cpumax_engine::weigh::WeightDocument;
 use cpumax_engine::{ReportDocument, Study, scenario, world};
 use schemars::{JsonSchema, schema_for};
@@ -36,6 +37,7 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("lab-list.json", &schema::<Real>());
     assert_kept("scenarios.json", &schema::<Listed>());
     assert_kept("weigh.json", &schema::<WeightDocument<'_>>());
+    assert_kept("verify.json", &schema::<Verified>());
     assert_kept("stat.json", &schema::<GroupStat>());
     let inspected = serde_json::to_value(schema_for!(Inspected)).unwrap();
     assert_kept("inspect.json", &inspected);

@@ -139,6 +139,8 @@ pub struct Advice {
     pub best: Option<usize>,
     /// Kinds that nobody asked for.
     pub others: Vec<Found>,
+    /// So many times the recorded traffic.
+    pub load: f64,
 }
 
 impl Question {
@@ -320,7 +322,8 @@ pub fn advise(
         }
     }
     drop(asking);
-    Ok(Advice { goals, is_usual, lacks, unlimited, current, found, best, others })
+    let load = question.load;
+    Ok(Advice { goals, is_usual, lacks, unlimited, current, found, best, others, load })
 }
 
 /// Thousandths of a CPU that a limit gives.

@@ -142,6 +142,16 @@ pub enum Error {
         /// How many CPUs it has.
         cpus: u16,
     },
+    /// What is to be a study that was saved as JSON, and is none.
+    #[error(
+        "{path}: {what}; give a file that `cpumax replay --json` or `cpumax advise --json` wrote"
+    )]
+    Saved {
+        /// Which file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A file that cannot be read.
     #[error("{path}: {source}")]
     File {

@@ -18,10 +18,10 @@ pub(crate) use range::predict;
 pub(crate) use sample::Sample;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a limit does to a service.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// CPUs that the limited group keeps busy in its active window.
     pub cpus: Option<Ranged<f64>>,
@@ -42,7 +42,7 @@ pub struct Prediction {
 }
 
 /// What a load is counted in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// From when a request is due or sent to its answer.
@@ -63,7 +63,7 @@ impl Unit {
 }
 
 /// Three points of a distribution of times, ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Median.
     pub p50: Ranged<u64>,

@@ -11,7 +11,7 @@ use crate::{Error, change, recorded};
 use crate::job::WhatIf;
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
-use cpumax_outcome::Outcome;
+use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{
     Clock, Demand, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
 };
@@ -25,6 +25,7 @@ mod cells;
 mod document;
 
 pub use document::Document;
+pub(crate) use document::Recorded;
 
 const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
 they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \
@@ -485,6 +486,11 @@ impl Run {
     /// Whether the load was over by the end of the run.
     pub fn is_done(&self) -> bool {
         self.lasts || self.takes_ns().is_some()
+    }
+
+    /// Latencies of the limited group.
+    pub fn latencies(&self) -> Option<&Histogram> {
+        self.outcome.groups.get(&self.group).map(|group| &group.latency_histogram_ns)
     }
 
     /// CPUs that so much CPU time, us, kept busy while the load was there.

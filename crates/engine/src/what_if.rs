@@ -186,6 +186,11 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
+/// `50/100+20`: what tables call a limit and a weight.
+pub(crate) fn label_of(limit: Limit, weight: Option<u32>) -> String {
+    label(&Share { limit, weight })
+}
+
 fn label(share: &Share) -> String {
     let Share { limit, weight } = share;
     let burst =

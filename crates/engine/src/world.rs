@@ -5,6 +5,7 @@ mod machines;
 mod model;
 
 pub use host::ThisHost;
+pub(crate) use host::release;
 pub use machines::{Machines, kernel_arguments, side_by_side};
 pub use model::{Model, Running, guarded};
 

@@ -26,6 +26,7 @@ mod table;
 mod trace_files;
 mod units;
 mod verdict;
+mod verified;
 mod weighed;
 
 pub use advised::{advice, advised};
@@ -46,4 +47,5 @@ pub use table::{Quota, groups, list, tasks};
 pub use trace_files::{SameFile, TraceFiles};
 pub use units::{cpus, duration, percent};
 pub use verdict::verdict;
+pub use verified::verified;
 pub use weighed::weighed;

@@ -99,7 +99,7 @@ fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) 
 }
 
 /// `49.7 (42..57)`; a number alone where its range is no wider than it is exact.
-fn ranged(number: Ranged, ranges: Ranges) -> String {
+pub(crate) fn ranged(number: Ranged, ranges: Ranges) -> String {
     let value = digits(number.value, 3);
     let (low, high) = (digits(number.low, 2), digits(number.high, 2));
     match ranges {

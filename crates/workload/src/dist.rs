@@ -31,6 +31,8 @@ pub enum Domain {
     Machine = 5,
     /// Generation of random workloads.
     Workload = 6,
+    /// Stretches of time whose counters are drawn again; index: what is drawn for.
+    Counters = 7,
 }
 
 /// A stream of random numbers that belongs to one entity. Small, no heap, cheap to clone.

@@ -2,8 +2,9 @@
 
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::predict::{Prediction, Ranged};
+use crate::replay::Recorded;
 use crate::what_if::Try;
-use cpumax_outcome::percentile;
+use cpumax_outcome::{Histogram, percentile};
 use cpumax_recording::Demand;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +28,10 @@ pub struct AdviceDocument<'a> {
     kinds: Vec<KindNeeds>,
     /// What the service asks for, of each recording.
     demand: Vec<Demanded<'a>>,
+    /// So many times the recorded traffic.
+    load: f64,
+    /// The recordings, told as in replays.
+    recordings: Vec<Recorded<'a>>,
 }
 
 /// A limit.
@@ -76,6 +81,8 @@ struct RunHeld<'a> {
     prediction: &'a Prediction,
     /// What is asked, in order.
     held: Vec<Told>,
+    /// Latencies of the limited group as a histogram, for plots.
+    latency_histogram_ns: Option<&'a Histogram>,
 }
 
 /// A goal held against a prediction.
@@ -145,6 +152,7 @@ impl Advice {
             (Role::Risky, self.risky()),
             (Role::Current, self.current.as_ref()),
         ];
+        let recordings = cases.iter().zip(&self.unlimited.runs);
         let told = told.into_iter().filter_map(|(role, probe)| Some((role, probe?)));
         let asked = self.found.iter().map(|found| needs(found, true));
         let others = self.others.iter().map(|found| needs(found, false));
@@ -157,6 +165,10 @@ impl Advice {
             limits: told.map(|(role, probe)| tried(role, probe, cases)).collect(),
             kinds: asked.chain(others).collect(),
             demand: cases.iter().flat_map(demanded).collect(),
+            load: self.load,
+            recordings: recordings
+                .map(|(case, runs)| case.replay.recorded_document(&[], runs))
+                .collect(),
         }
     }
 }
@@ -173,6 +185,7 @@ fn tried<'a>(role: Role, probe: &'a Probe, cases: &'a [Case]) -> Tried<'a> {
         kernel: &run.outcome.kernel,
         prediction: &run.prediction,
         held: held.iter().map(told).collect(),
+        latency_histogram_ns: run.latencies(),
     });
     Tried { role, limit: (&probe.limit).into(), kept: probe.is_kept(), runs: runs.collect() }
 }
@@ -220,7 +233,11 @@ mod tests {
         let section = document.split("\n## Advice").nth(1).unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         assert_eq!(rows.collect::<BTreeSet<_>>(), told.collect());
-        for (_, inner) in schema["$defs"].as_object().unwrap() {
+        let of_replays = serde_json::to_value(schemars::schema_for!(Recorded<'_>)).unwrap();
+        let is_own = |(name, _): &(&String, &serde_json::Value)| {
+            *name != "Recorded" && of_replays["$defs"].get(name.as_str()).is_none()
+        };
+        for (_, inner) in schema["$defs"].as_object().unwrap().iter().filter(is_own) {
             for name in inner["properties"].as_object().into_iter().flat_map(|all| all.keys()) {
                 let is_of_replays = document.contains(&format!("prediction.{name}"));
                 let is_told = section.contains(&format!("`{name}`"));

@@ -2,10 +2,10 @@
 
 use crate::predict::{Prediction, Ranged};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What is asked of a limit. The end of the range that is worse must keep it, not the middle.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
     /// Half of the requests take no longer, ns.
@@ -38,7 +38,7 @@ pub struct Held {
 }
 
 /// What a goal is about; times are ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Median latency.

@@ -2,10 +2,10 @@
 
 use super::{Latency, Prediction, Sample, Unit};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A number and how far it may be off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranged<T> {
     /// The most likely one.
     pub value: T,

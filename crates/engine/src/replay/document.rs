@@ -120,6 +120,11 @@ impl From<Window> for Span {
 impl Replay {
     /// What was recorded, as it is written as JSON before the runs on these kernels.
     pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Document<'_> {
+        Document::Recording(Box::new(self.recorded_document(kernels, runs)))
+    }
+
+    /// What was recorded, as it is written as JSON; the first run is without a limit.
+    pub(crate) fn recorded_document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded<'_> {
         let none = Try::none();
         let unlimited = runs.first().map(|run| self.disagreements(&run.prediction));
         let not_tried = self.not_tried(kernels).into_iter();
@@ -128,7 +133,7 @@ impl Replay {
             kernel: kernel.version.to_string(),
             why: why.to_string(),
         });
-        Document::Recording(Box::new(Recorded {
+        Recorded {
             group: self.path(),
             cpu_max: none.limit.to_string(),
             burst_usec: none.limit.burst_ns() / 1000,
@@ -145,7 +150,7 @@ impl Replay {
             is_unheard: self.is_unheard,
             disagreements: unlimited.unwrap_or_default(),
             not_tried: not_tried.collect(),
-        }))
+        }
     }
 }
 

@@ -44,7 +44,8 @@ impl ThisHost {
     }
 }
 
-fn release() -> Result<String, Error> {
+/// The kernel that runs here, as it calls itself.
+pub(crate) fn release() -> Result<String, Error> {
     let path = "/proc/sys/kernel/osrelease";
     let text = fs::read_to_string(path);
     let text = text.map_err(|source| Error::File { path: path.to_owned(), source })?;

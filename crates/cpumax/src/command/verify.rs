@@ -1,0 +1,78 @@
+//! `cpumax verify`: whether what was predicted of a limit came true once it is in force.
+
+use crate::failure::Failure;
+use crate::output;
+use crate::runs::Terminal;
+use clap::{Args, ValueHint};
+use cpumax_engine::counters::{self, Group, Observed};
+use cpumax_engine::given::duration;
+use cpumax_engine::saved::Saved;
+use cpumax_engine::verify;
+use cpumax_report::JsonArray;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// What `cpumax replay --json` or `cpumax advise --json` wrote
+    #[arg(value_name = "STUDY", value_hint = ValueHint::FilePath)]
+    study: PathBuf,
+    #[command(flatten)]
+    counting: Counting,
+    /// The kernel of the study that counts [default: the one that behaves like the running one]
+    #[arg(short, long, value_name = "KERNEL")]
+    kernel: Option<String>,
+    /// Seed of the intervals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the result as JSON; - for standard output, without the table
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+}
+
+/// Where counters come from.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct Counting {
+    /// The group with the limit: its folder, or its path below the root of the hierarchy
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    cgroup: Option<PathBuf>,
+    /// Two or more scrapes of cadvisor's metrics instead, in order of time
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with = "cgroup")]
+    openmetrics: Vec<PathBuf>,
+    /// The container: a label that it has, such as pod=web-1
+    #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
+    label: Vec<String>,
+    /// Watch for so long; of scrapes without times, how far apart they are [default: 60s]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    length: Option<Duration>,
+}
+
+impl Counting {
+    /// Watches the group, or reads the scrapes.
+    pub fn observed(&self) -> Result<Observed, Failure> {
+        let Some(path) = &self.cgroup else {
+            let scrapes = counters::scrapes(&self.openmetrics, &self.label, self.length);
+            return scrapes.map_err(Failure::of);
+        };
+        let length = self.length.unwrap_or(Duration::from_secs(60));
+        let watch = Terminal::waiting(length);
+        Group::open(path)
+            .and_then(|group| counters::observe(&group, length, counters::every(length), &watch))
+            .map_err(Failure::of)
+    }
+}
+
+pub fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let saved = Saved::read(&args.study).map_err(Failure::of)?;
+    let json = args.json.as_deref().map(JsonArray::create).transpose()?;
+    let observed = args.counting.observed()?;
+    let verified = verify::verify(&saved, &observed, args.kernel.as_deref(), args.seed);
+    let verified = verified.map_err(Failure::of)?;
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    json.map_or(Ok(()), |json| json.write(std::iter::once(&verified)))?;
+    if is_told {
+        output::print(&cpumax_report::verified(&verified, output::page()))?;
+    }
+    if verified.passed() { Ok(()) } else { Err(Failure::Unexpected) }
+}

@@ -1,0 +1,164 @@
+//! `cpumax verify`: predictions held against real groups, against folders that look like one, and
+//! against scrapes.
+
+use cpumax_require::{Need, found};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn cpumax(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+    command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
+}
+
+/// A study of one limit, on each generation, in which the group is throttled so often.
+fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
+    let ranged = |[value, low, high]: [f64; 3]| json!({"value": value, "low": low, "high": high});
+    let run = |kernel: &str| {
+        json!({
+            "group": "/g", "cpu_max": "20000 100000", "burst_usec": 0, "scenario": "hog.data",
+            "world": "model", "kernel": kernel, "seed": 1, "groups": {},
+            "prediction": {
+                "cpus": ranged([0.2, 0.18, 0.23]), "throttled_percent": ranged(throttled),
+                "requests_per_second": null, "request_latency_ns": null, "latency_of": "bursts",
+                "work_takes_ns": {"value": 1, "low": 1, "high": 2}, "predictable": true,
+                "why_not": null
+            }
+        })
+    };
+    let all = json!(["4.19", "5.4", "6.1", "6.18", "7.2", "7.3"].map(run));
+    let path = folder.join("study.json");
+    fs::write(&path, all.to_string()).unwrap();
+    path
+}
+
+/// A group with that limit, in which a thread is busy; gone at the end.
+struct Busy {
+    folders: Vec<PathBuf>,
+    hog: Child,
+}
+
+impl Busy {
+    fn start() -> Result<Busy, String> {
+        let root = Path::new("/sys/fs/cgroup");
+        let name = format!("cpumax-verify-test-{}", std::process::id());
+        let is_v2 = root.join("cgroup.controllers").exists();
+        let roots: &[&str] = if is_v2 { &[""] } else { &["cpu", "cpuacct"] };
+        let folders: Vec<PathBuf> = roots.iter().map(|one| root.join(one).join(&name)).collect();
+        for folder in &folders {
+            let made = fs::create_dir(folder);
+            made.map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let hog = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let busy = Busy { folders, hog };
+        for folder in &busy.folders {
+            fs::write(folder.join("cgroup.procs"), busy.hog.id().to_string())
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let limit = if is_v2 { ("cpu.max", "20000 100000") } else { ("cpu.cfs_quota_us", "20000") };
+        fs::write(busy.folders[0].join(limit.0), limit.1).map_err(|error| error.to_string())?;
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.hog.kill();
+        let _ = self.hog.wait();
+        for folder in &self.folders {
+            // Who was in it is gone a little later.
+            for _ in 0..50 {
+                if fs::remove_dir(folder).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_busy_thread_in_a_real_group_is_throttled_as_predicted() {
+    let Some(busy) = found(Need::Cgroup, Busy::start()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let group = busy.folders[0].to_str().unwrap();
+    let verify = |throttled| {
+        let study = study(folder.path(), throttled);
+        let study = study.to_str().unwrap();
+        let output = cpumax(&["verify", study, "--cgroup", group, "--for", "4s", "--json", "-"]);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), told[0].clone())
+    };
+    let (status, told) = verify([98.0, 90.0, 100.0]);
+    assert_eq!(status, Some(0), "{told}");
+    let numbers = told["numbers"].as_array().unwrap();
+    assert_eq!(numbers[0]["what"], "cpus");
+    let used = numbers[0]["measured"]["value"].as_f64().unwrap();
+    assert!((0.17..0.24).contains(&used), "{told}");
+    let (status, told) = verify([1.0, 0.0, 5.0]);
+    assert_eq!(status, Some(1), "{told}");
+    assert_eq!(told["numbers"][1]["came_true"], false);
+}
+
+#[test]
+fn what_cannot_be_verified_ends_with_2_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = study(folder.path(), [98.0, 90.0, 100.0]);
+    let group = folder.path().join("group");
+    fs::create_dir(&group).unwrap();
+    let told = |arguments: &[&str]| {
+        let mut all = vec!["verify", study.to_str().unwrap()];
+        all.extend(arguments);
+        let output = cpumax(&all);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let group_name = group.to_str().unwrap();
+    let watch = ["--cgroup", group_name, "--for", "200ms"];
+    assert!(told(&watch).contains("cpu.max"), "{}", told(&watch));
+    fs::write(group.join("cpu.max"), "30000 100000\n").unwrap();
+    fs::write(group.join("cpu.stat"), "usage_usec 5\nnr_periods 9\nnr_throttled 3\n").unwrap();
+    assert!(told(&watch).contains("30000 100000"), "{}", told(&watch));
+    fs::write(group.join("cpu.max"), "20000 100000\n").unwrap();
+    assert!(told(&watch).contains("only 0 periods"), "{}", told(&watch));
+    assert!(told(&["--cgroup", "/no/such/group"]).contains("no such group"));
+    assert!(told(&[]).contains("--cgroup"));
+}
+
+#[test]
+fn scrapes_are_held_against_the_study_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = study(folder.path(), [98.0, 90.0, 100.0]);
+    let scrape = |name: &str, at: u64, usage: f64, periods: u64, throttled: u64| {
+        let labels = r#"{container="app",pod="web-1"}"#;
+        let text = format!(
+            "container_cpu_usage_seconds_total{labels} {usage} {at}\n\
+             container_cpu_cfs_periods_total{labels} {periods} {at}\n\
+             container_cpu_cfs_throttled_periods_total{labels} {throttled} {at}\n\
+             container_spec_cpu_quota{labels} 20000 {at}\n\
+             container_spec_cpu_period{labels} 100000 {at}\n"
+        );
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let first = scrape("1.txt", 1_700_000_000_000, 1.0, 100, 50);
+    let good = scrape("2.txt", 1_700_000_060_000, 13.0, 700, 640);
+    let bad = scrape("3.txt", 1_700_000_060_000, 13.0, 700, 50);
+    let verify = |second: &str, kernel: &[&str]| {
+        let mut arguments = vec!["verify", study.to_str().unwrap()];
+        arguments.extend(["--openmetrics", &first, second, "--label", "pod=web-1"]);
+        arguments.extend(kernel);
+        cpumax(&arguments)
+    };
+    let output = verify(&good, &["--kernel", "6.18"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.starts_with("What was predicted of 20000 100000 came true."), "{told}");
+    assert_eq!(verify(&bad, &["--kernel", "6.18"]).status.code(), Some(1));
+    let several = verify(&good, &[]);
+    let told = String::from_utf8(several.stderr).unwrap();
+    assert!(several.status.code() == Some(2) && told.contains("--kernel"), "{told}");
+}

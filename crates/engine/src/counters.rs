@@ -1,0 +1,171 @@
+//! The counters of a group that runs on this machine, or that a scrape of its metrics tells, read
+//! over some time: what a limit really does.
+//!
+//! Answers to `cpu_cfs_stat_show()` and `cpu_extra_stat_show()` of the kernel: `nr_periods` counts
+//! periods while the group has something to run, `nr_throttled` those of them that ended with the
+//! group throttled. What `throttled_usec` sums up differs between versions, so that nothing is
+//! concluded from it.
+
+mod bootstrap;
+mod group;
+mod scrape;
+
+pub use bootstrap::{Interval, interval};
+pub use group::Group;
+pub use scrape::scrapes;
+
+use crate::error::Error;
+use crate::watch::Watch;
+use cpumax_limit::{CpuStat, Limit};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Counters at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// When, ns since the first moment.
+    pub at_ns: u64,
+    /// CPU time used by the group and all below it, ns, where it is told.
+    pub usage_ns: Option<u64>,
+    /// Counters of its limit.
+    pub stat: CpuStat,
+    /// For how long a task waited for a CPU, ns, where the kernel counts that (PSI).
+    pub waited_ns: Option<u64>,
+}
+
+/// What is known of a group over some time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// What it is called.
+    pub name: String,
+    /// Its limit at the end.
+    pub limit: Limit,
+    /// The kernel that runs, as it calls itself; `None`: it is not told.
+    pub kernel: Option<String>,
+    /// The counters, in order of time; two at least.
+    pub moments: Vec<Moment>,
+}
+
+/// What went by between two moments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// How long it is, ns.
+    pub length_ns: u64,
+    /// CPU time used, ns.
+    pub usage_ns: Option<u64>,
+    /// Periods.
+    pub nr_periods: u64,
+    /// Of these, throttled.
+    pub nr_throttled: u64,
+    /// Periods in which a burst was used.
+    pub nr_bursts: u64,
+    /// Time throttled, summed over CPUs, ns.
+    pub throttled_ns: u64,
+    /// For how long a task waited for a CPU, ns.
+    pub waited_ns: Option<u64>,
+}
+
+impl Moment {
+    /// What went by until a later one. Counts of periods are 32 bits wide and go on from 0.
+    pub fn until(&self, later: &Moment) -> Stretch {
+        let both = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
+        let count = |a: u32, b: u32| u64::from(b.wrapping_sub(a));
+        let (a, b) = (&self.stat, &later.stat);
+        Stretch {
+            length_ns: later.at_ns.saturating_sub(self.at_ns),
+            usage_ns: both(self.usage_ns, later.usage_ns),
+            nr_periods: count(a.nr_periods, b.nr_periods),
+            nr_throttled: count(a.nr_throttled, b.nr_throttled),
+            nr_bursts: count(a.nr_bursts, b.nr_bursts),
+            throttled_ns: b.throttled_ns.saturating_sub(a.throttled_ns),
+            waited_ns: both(self.waited_ns, later.waited_ns),
+        }
+    }
+}
+
+impl Observed {
+    /// All of it.
+    pub fn whole(&self) -> Stretch {
+        self.moments[0].until(&self.moments[self.moments.len() - 1])
+    }
+
+    /// From each moment to the next.
+    pub fn stretches(&self) -> Vec<Stretch> {
+        self.moments.windows(2).map(|pair| pair[0].until(&pair[1])).collect()
+    }
+}
+
+/// How often counters are read that are watched for so long.
+pub fn every(length: Duration) -> Duration {
+    const READINGS: u32 = 60;
+    const LEAST: Duration = Duration::from_millis(100);
+    (length / READINGS).max(LEAST)
+}
+
+/// Reads a group's counters for so long, again after each `every`.
+///
+/// # Errors
+/// A file cannot be read, or it was stopped.
+pub fn observe(
+    group: &Group,
+    length: Duration,
+    every: Duration,
+    watch: &dyn Watch,
+) -> Result<Observed, Error> {
+    let started = Instant::now();
+    let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let mut moments = vec![group.moment(0)?];
+    let mut due = every;
+    loop {
+        let next = due.min(length);
+        sleep_until(started + next, watch)?;
+        moments.push(group.moment(ns(started.elapsed()))?);
+        if next >= length {
+            break;
+        }
+        // What could not be read in time is not made up for.
+        while due <= started.elapsed() {
+            due += every;
+        }
+    }
+    Ok(Observed {
+        name: group.name(),
+        limit: group.limit()?,
+        kernel: Some(crate::world::release()?),
+        moments,
+    })
+}
+
+/// How long at a time nobody is asked whether to stop.
+const NAP: Duration = Duration::from_millis(100);
+
+fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
+    loop {
+        if watch.stopped() {
+            return Err(Error::Interrupted);
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let nap = left.min(NAP);
+        thread::sleep(nap);
+        watch.advanced(u64::try_from(nap.as_nanos()).unwrap_or(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_periods_go_on_from_0() {
+        let stat =
+            |nr_periods, nr_throttled| CpuStat { nr_periods, nr_throttled, ..CpuStat::default() };
+        let at = |at_ns, stat| Moment { at_ns, usage_ns: Some(at_ns), stat, waited_ns: None };
+        let (first, last) = (at(0, stat(u32::MAX, 5)), at(10, stat(9, 8)));
+        let stretch = first.until(&last);
+        assert_eq!((stretch.nr_periods, stretch.nr_throttled), (10, 3));
+        assert_eq!((stretch.usage_ns, stretch.waited_ns), (Some(10), None));
+    }
+}

@@ -1,0 +1,437 @@
+//! Whether what was predicted of a limit came true, number by number, once it is in force.
+//!
+//! Counters tell how much CPU was used and how many periods were throttled, and no latency. A
+//! number came true where its predicted range and the interval of what was measured have something
+//! in common.
+
+use crate::advise::{Goal, Measure};
+use crate::counters::{Interval, Observed, Stretch, interval};
+use crate::error::Error;
+use crate::predict::{Prediction, Ranged};
+use crate::saved::{Run, Saved};
+use cpumax_machine::kernel::{self, Kernel, Version};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Fewer periods tell nothing of how many are throttled.
+pub const LEAST_PERIODS: u64 = 20;
+/// A counter is read a little before or after its time: a share by which each may be off.
+const READ_LATE: f64 = 0.005;
+
+/// What came of a prediction.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Verified {
+    /// The group, or the container.
+    pub group: String,
+    /// What its `cpu.max` holds.
+    pub cpu_max: String,
+    /// What its `cpu.max.burst` holds, us.
+    pub burst_usec: u64,
+    /// The kernel that runs, as it calls itself; null: it is not told.
+    pub kernel: Option<String>,
+    /// The kernel that was predicted for.
+    pub predicted_for: String,
+    /// The recording that it was predicted from.
+    pub recording: String,
+    /// For how long it was watched, ns.
+    pub watched_ns: u64,
+    /// Periods that passed while it had something to run.
+    pub nr_periods: u64,
+    /// What was predicted and measured.
+    pub numbers: Vec<Number>,
+    /// What was predicted and counters do not tell.
+    pub not_told: Vec<String>,
+    /// What else was measured: it is not predicted, or means another thing on each kernel.
+    pub beside: Vec<Beside>,
+    /// What is to be noted, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A number that was predicted and measured.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Number {
+    /// Which.
+    pub what: What,
+    /// What was predicted.
+    pub predicted: Option<Ranged<f64>>,
+    /// At most, where that was asked.
+    pub at_most: Option<f64>,
+    /// What was measured, between the ends of its 95 % interval.
+    pub measured: Ranged<f64>,
+    /// Whether it came true.
+    pub came_true: bool,
+}
+
+/// What counters tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// CPUs kept busy.
+    Cpus,
+    /// Throttled periods of a hundred.
+    ThrottledPercent,
+}
+
+/// Another number.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Beside {
+    /// Which, in words.
+    pub what: &'static str,
+    /// How much.
+    pub value: f64,
+    /// What it means on the kernel that runs.
+    pub means: &'static str,
+}
+
+impl Verified {
+    /// Whether all that could be measured came true.
+    pub fn passed(&self) -> bool {
+        self.numbers.iter().all(|number| number.came_true)
+    }
+}
+
+/// Holds what was observed against what was predicted of the limit that is in force. Of several
+/// kernels in the study the one that behaves like the running one counts, or the named one.
+///
+/// # Errors
+/// Nothing was predicted of that limit or that kernel, or too little went by to tell.
+pub fn verify(
+    saved: &Saved,
+    observed: &Observed,
+    kernel: Option<&str>,
+    seed: u64,
+) -> Result<Verified, Error> {
+    let runs = of_limit(saved, observed)?;
+    let running = observed.kernel.as_deref().and_then(modelled);
+    let run = of_kernel(&runs, running, kernel)?;
+    let whole = observed.whole();
+    if whole.nr_periods < LEAST_PERIODS {
+        return Err(Error::Question(format!(
+            "{}: only {} periods passed while it had something to run, and {LEAST_PERIODS} are \
+             needed: watch for longer, while the service has its load",
+            observed.name, whole.nr_periods
+        )));
+    }
+    let numbers = numbers(run, &observed.stretches(), seed);
+    Ok(Verified {
+        group: observed.name.clone(),
+        cpu_max: observed.limit.to_string(),
+        burst_usec: observed.limit.burst_ns() / 1_000,
+        kernel: observed.kernel.clone(),
+        predicted_for: run.kernel.clone(),
+        recording: run.recording.clone(),
+        watched_ns: whole.length_ns,
+        nr_periods: whole.nr_periods,
+        notes: notes(run, &numbers, saved, observed),
+        not_told: not_told(run),
+        beside: beside(&whole, running),
+        numbers,
+    })
+}
+
+/// What was predicted of the limit that is in force.
+fn of_limit<'a>(saved: &'a Saved, observed: &Observed) -> Result<Vec<&'a Run>, Error> {
+    let of = |run: &&Run| run.limit.limit == observed.limit && run.limit.pod.is_none();
+    let runs: Vec<&Run> = saved.runs.iter().filter(of).collect();
+    if observed.limit.quota_ns().is_none() {
+        let what = "it has no limit, so that no period is throttled: apply one first";
+        return Err(Error::Question(format!("{}: {what}", observed.name)));
+    }
+    if runs.is_empty() {
+        let limits: BTreeSet<String> =
+            saved.runs.iter().map(|run| with_burst(&run.limit.limit)).collect();
+        let limits: Vec<String> = limits.into_iter().collect();
+        return Err(Error::Question(format!(
+            "{} has the limit {}, and the study predicts {}: apply one of these, or replay with \
+             this one",
+            observed.name,
+            with_burst(&observed.limit),
+            limits.join(", ")
+        )));
+    }
+    Ok(runs)
+}
+
+fn with_burst(limit: &cpumax_limit::Limit) -> String {
+    let burst_us = limit.burst_ns() / 1_000;
+    if burst_us > 0 { format!("{limit} with a burst of {burst_us}") } else { limit.to_string() }
+}
+
+/// Of these the one whose kernel is named, or behaves like the one that runs.
+fn of_kernel<'a>(
+    runs: &[&'a Run],
+    running: Option<Kernel>,
+    named: Option<&str>,
+) -> Result<&'a Run, Error> {
+    let kernels = || {
+        let names: BTreeSet<&str> = runs.iter().map(|run| run.kernel.as_str()).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    if let Some(named) = named {
+        let run = runs.iter().find(|run| run.kernel == named);
+        return run.copied().ok_or_else(|| {
+            let named = cpumax_limit::one_line(named);
+            Error::Question(format!("the study has no {named}, but {}", kernels()))
+        });
+    }
+    let alone = runs.iter().all(|run| run.kernel == runs[0].kernel);
+    let Some(running) = running else {
+        let what = "the kernel that runs is not known, and the study has several";
+        let several = || Error::Question(format!("{what} ({}): name one by --kernel", kernels()));
+        return alone.then_some(runs[0]).ok_or_else(several);
+    };
+    let modelled = |run: &&&Run| kernel::parse_kernels(&run.kernel).ok()?.first().copied();
+    let same = runs
+        .iter()
+        .find(|run| modelled(run).is_some_and(|kernel| kernel.version == running.version));
+    let alike = || {
+        runs.iter()
+            .find(|run| modelled(run).is_some_and(|kernel| kernel.generation == running.generation))
+    };
+    same.or_else(alike).copied().ok_or_else(|| {
+        Error::Question(format!(
+            "this kernel behaves like {} ({}), and the study predicts for {}: make it again with \
+             --kernel {}, or name one of these by --kernel",
+            running.version,
+            running.generation,
+            kernels(),
+            running.version
+        ))
+    })
+}
+
+/// What the model takes the running kernel for.
+fn modelled(release: &str) -> Option<Kernel> {
+    let version: Version = release.parse().ok()?;
+    Some(Kernel::of(version).unwrap_or_else(|_| Kernel::newest()))
+}
+
+fn numbers(run: &Run, stretches: &[Stretch], seed: u64) -> Vec<Number> {
+    let Prediction { cpus, throttled_percent, .. } = &run.prediction;
+    let used: Option<Vec<(f64, f64)>> = stretches
+        .iter()
+        .map(|stretch| Some((stretch.usage_ns? as f64, stretch.length_ns as f64)))
+        .collect();
+    let throttled: Vec<(f64, f64)> = stretches
+        .iter()
+        .map(|stretch| (stretch.nr_throttled as f64 * 100.0, stretch.nr_periods as f64))
+        .collect();
+    let periods: f64 = throttled.iter().map(|(_, periods)| periods).sum();
+    let mut numbers = Vec::new();
+    if let Some(measured) = used.and_then(|used| interval(&used, seed)) {
+        numbers.push(Number::of(What::Cpus, *cpus, None, measured, 0.0));
+    }
+    if let Some(measured) = interval(&throttled, seed) {
+        let asked = run.held.iter().find(|held| held.measure == Measure::ThrottledPercent);
+        let at_most = asked.map(|held| held.bound);
+        // A period may end just before or after it is read.
+        let one = 100.0 / periods.max(1.0);
+        let what = What::ThrottledPercent;
+        numbers.push(Number::of(what, *throttled_percent, at_most, measured, one));
+    }
+    numbers
+}
+
+impl Number {
+    fn of(
+        what: What,
+        predicted: Option<Ranged<f64>>,
+        at_most: Option<f64>,
+        measured: Interval,
+        slack: f64,
+    ) -> Number {
+        let Interval { value, low, high } = measured;
+        let slack = slack + READ_LATE * value.abs();
+        let in_range = predicted
+            .is_none_or(|predicted| low - slack <= predicted.high && high + slack >= predicted.low);
+        let kept = at_most.is_none_or(|at_most| value <= at_most + slack);
+        let measured = Ranged { value, low, high };
+        Number { what, predicted, at_most, measured, came_true: in_range && kept }
+    }
+}
+
+fn not_told(run: &Run) -> Vec<String> {
+    let Prediction { request_latency_ns, requests_per_second, work_takes_ns, .. } = &run.prediction;
+    let unit = run.prediction.latency_of.name();
+    let mut all = Vec::new();
+    if request_latency_ns.is_some() {
+        all.push(format!("p50, p90 and p99 of {unit}"));
+    }
+    if requests_per_second.is_some() {
+        all.push("requests answered a second".to_owned());
+    }
+    if work_takes_ns.is_some() {
+        all.push("how long the work takes".to_owned());
+    }
+    all
+}
+
+/// What the counters of each generation mean: see docs/verify.md.
+fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
+    let seconds = whole.length_ns.max(1) as f64 / 1e9;
+    let since = |major, minor| running.is_some_and(|k| k.version >= Version { major, minor });
+    let throttled_means = match running {
+        None => "summed over CPUs; what it counts depends on the kernel",
+        Some(_) if since(6, 18) => {
+            "summed over CPUs, from the moment the first thread there is stopped"
+        }
+        Some(_) if since(6, 6) => "summed over CPUs, while something is queued there",
+        Some(_) => "summed over CPUs, from throttling to release, whether or not anything waits",
+    };
+    let mut all = vec![Beside {
+        what: "time throttled in a second, s",
+        value: whole.throttled_ns as f64 / 1e9 / seconds,
+        means: throttled_means,
+    }];
+    if whole.nr_bursts > 0 {
+        all.push(Beside {
+            what: "periods with a burst, %",
+            value: whole.nr_bursts as f64 * 100.0 / whole.nr_periods.max(1) as f64,
+            means: "of those that passed while it had something to run",
+        });
+    }
+    if let Some(waited_ns) = whole.waited_ns {
+        all.push(Beside {
+            what: "time in which a thread waited for a CPU, %",
+            value: waited_ns as f64 * 100.0 / whole.length_ns.max(1) as f64,
+            means: "PSI: it does not tell whether for the limit or for others",
+        });
+    }
+    all
+}
+
+fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
+    let mut notes = Vec::new();
+    let cpus = numbers.iter().find(|number| number.what == What::Cpus);
+    let off = cpus.and_then(|number| Some((number.measured, number.predicted?)));
+    match (off, cpus) {
+        (Some((measured, predicted)), _) if measured.high < predicted.low => notes.push(
+            "The service used less than was predicted: it had less to do than in the recording, \
+             so that fewer periods are throttled than at that load."
+                .to_owned(),
+        ),
+        (Some((measured, predicted)), _) if measured.low > predicted.high => notes.push(
+            "The service used more than was predicted: it had more to do than in the recording, \
+             or its work costs more on this machine; `--load` and `--scale-work` predict that."
+                .to_owned(),
+        ),
+        (_, None) => notes.push(
+            "How much CPU was used is not told there, so that nothing says whether the load is \
+             that of the recording."
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if !run.prediction.predictable {
+        let why = run.prediction.why_not.as_deref().unwrap_or("its range is not known");
+        notes.push(format!("This prediction was said not to be reliable: {why}."));
+    }
+    let asked_of_latency =
+        |goal: &Goal| matches!(goal, Goal::P50(_) | Goal::P99(_) | Goal::Slower(_));
+    if saved.advice.as_ref().is_some_and(|advice| advice.asked.iter().any(asked_of_latency)) {
+        notes.push(
+            "What was asked of latencies is not verified by this: measure them at the service."
+                .to_owned(),
+        );
+    }
+    let version = observed.kernel.as_deref().and_then(modelled).map(|kernel| kernel.version);
+    if let Some(version) = version.filter(|version| version.to_string() != run.kernel) {
+        notes.push(format!(
+            "It was predicted for {}, and runs on {version}, which behaves alike or was said to.",
+            run.kernel
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Moment;
+    use cpumax_limit::{CpuStat, Limit};
+
+    fn study(kernels: &[&str]) -> Saved {
+        let ranged = |value: f64, low: f64, high: f64| Ranged { value, low, high };
+        let run = |kernel: &&str| {
+            serde_json::json!({
+                "group": "/web", "cpu_max": "50000 100000", "burst_usec": 0,
+                "scenario": "web.data", "world": "model", "kernel": kernel, "seed": 1,
+                "groups": {},
+                "prediction": {
+                    "cpus": ranged(0.5, 0.45, 0.51), "throttled_percent": ranged(60.0, 50.0, 70.0),
+                    "requests_per_second": ranged(90.0, 80.0, 99.0), "request_latency_ns": null,
+                    "latency_of": "requests", "work_takes_ns": null, "predictable": true,
+                    "why_not": null
+                }
+            })
+        };
+        let all: Vec<_> = kernels.iter().map(run).collect();
+        Saved::parse("x", &serde_json::to_string(&all).unwrap()).unwrap()
+    }
+
+    /// A minute, a reading each second, in each of which so many of ten periods are throttled.
+    fn observed(throttled: [u32; 2], cpus: f64, kernel: Option<&str>) -> Observed {
+        let mut stat = CpuStat::default();
+        let mut moments = Vec::new();
+        for second in 0..=60_u64 {
+            let usage_ns = Some((second as f64 * 1e9 * cpus) as u64);
+            moments.push(Moment { at_ns: second * 1_000_000_000, usage_ns, stat, waited_ns: None });
+            stat.nr_periods += 10;
+            stat.nr_throttled += throttled[second as usize % 2];
+        }
+        let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
+        let kernel = kernel.map(str::to_owned);
+        Observed { name: "/web".to_owned(), limit, kernel, moments }
+    }
+
+    #[test]
+    fn what_lies_in_the_range_came_true_and_what_does_not_did_not() {
+        let saved = study(&["6.18"]);
+        let told = |throttled, cpus| {
+            let observed = observed(throttled, cpus, Some("6.18.44-fc"));
+            let verified = verify(&saved, &observed, None, 1).unwrap();
+            let [used, periods] = &verified.numbers[..] else { panic!("{verified:?}") };
+            assert_eq!(verified.not_told, ["requests answered a second"]);
+            (used.came_true, periods.came_true, verified.passed(), verified.notes.len())
+        };
+        assert_eq!(told([6, 6], 0.5), (true, true, true, 0));
+        // Between 30 and 80: 55 % in all.
+        assert_eq!(told([3, 8], 0.5), (true, true, true, 0));
+        assert_eq!(told([9, 9], 0.5), (true, false, false, 0));
+        let (used, periods, passed, notes) = told([1, 1], 0.2);
+        assert_eq!((used, periods, passed, notes), (false, false, false, 1));
+    }
+
+    #[test]
+    fn the_prediction_is_that_of_a_kernel_that_behaves_like_the_running_one() {
+        let of = |kernels: &[&str], release: Option<&str>, named: Option<&str>| {
+            let observed = observed([6, 6], 0.5, release);
+            let verified = verify(&study(kernels), &observed, named, 1);
+            verified.map(|verified| verified.predicted_for).map_err(|error| error.to_string())
+        };
+        let told = |text: &str| Ok(text.to_owned());
+        assert_eq!(of(&["5.4", "6.18", "7.3"], Some("7.3.4"), None), told("7.3"));
+        assert_eq!(of(&["5.4", "6.18"], Some("6.19.1"), None), told("6.18"));
+        assert_eq!(of(&["5.4", "6.18"], Some("6.19.1"), Some("5.4")), told("5.4"));
+        assert_eq!(of(&["5.4"], None, None), told("5.4"));
+        assert!(of(&["5.4", "6.18"], None, None).unwrap_err().contains("5.4, 6.18"));
+        let error = of(&["5.4"], Some("6.18.1"), None).unwrap_err();
+        assert!(error.contains("--kernel 6.18") && error.contains("predicts for 5.4"), "{error}");
+    }
+
+    #[test]
+    fn another_limit_or_too_little_time_is_no_answer() {
+        let saved = study(&["6.18"]);
+        let mut other = observed([6, 6], 0.5, None);
+        other.limit = Limit::new(Some(40_000_000), 100_000_000, 0).unwrap();
+        let told = verify(&saved, &other, None, 1).unwrap_err().to_string();
+        assert!(told.contains("40000 100000") && told.contains("50000 100000"), "{told}");
+        other.limit = Limit::UNLIMITED;
+        assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("no limit"));
+        let mut short = observed([6, 6], 0.5, None);
+        short.moments.truncate(2);
+        let told = verify(&saved, &short, None, 1).unwrap_err().to_string();
+        assert!(told.contains("only 10 periods"), "{told}");
+    }
+}

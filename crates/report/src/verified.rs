@@ -1,0 +1,113 @@
+//! Whether what was predicted came true: in a sentence, number by number, and what else is known.
+
+use crate::escape::line;
+use crate::page::Page;
+use crate::predicted::{Ranges, ranged};
+use crate::style::{BOLD, DIM, styled};
+use crate::table::list;
+use crate::units::duration;
+use cpumax_engine::verify::{Number, Verified, What};
+use std::fmt::Write;
+
+/// All of it.
+pub fn verified(verified: &Verified, page: Page) -> String {
+    let Verified { group, cpu_max, burst_usec, recording, predicted_for, .. } = verified;
+    let burst = if *burst_usec > 0 { format!(", burst {burst_usec}") } else { String::new() };
+    let mut out = String::new();
+    let sentence = format!(
+        "What was predicted of {cpu_max}{burst} {}.",
+        if verified.passed() { "came true" } else { "did not come true" }
+    );
+    let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&sentence)));
+    let kernel = verified
+        .kernel
+        .as_deref()
+        .map_or("a kernel that is not told".to_owned(), |k| format!("Linux {}", line(k)));
+    let watched = format!(
+        "{}: watched for {}, {} periods, on {kernel}; predicted for {} from {}.",
+        line(group),
+        duration(verified.watched_ns),
+        verified.nr_periods,
+        line(predicted_for),
+        line(recording)
+    );
+    let _ = writeln!(out, "{}\n", page.wrapped(&watched));
+    let header = ["", "predicted", "asked", "measured", "came true"];
+    let rows = verified.numbers.iter().map(row);
+    let _ = writeln!(out, "{}", list(&header, rows, page.width()));
+    for beside in &verified.beside {
+        let text = format!("{}: {:.3}, {}.", beside.what, beside.value, beside.means);
+        let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
+    for note in &verified.notes {
+        let _ = writeln!(out, "{}", page.wrapped(&line(note)));
+    }
+    if !verified.not_told.is_empty() {
+        let told = format!("Counters do not tell {}.", verified.not_told.join(", "));
+        let _ = writeln!(out, "{}", page.wrapped(&told));
+    }
+    let legend = "In brackets: how far a number may be off; of a measured one its 95 % interval. A \
+                  number came true where the two have something in common.";
+    let _ = writeln!(out, "{}", styled(DIM, page.wrapped(legend)));
+    out
+}
+
+fn row(number: &Number) -> Vec<String> {
+    let shown = |number| ranged(number, Ranges::Beside);
+    let name = match number.what {
+        What::Cpus => "CPUs",
+        What::ThrottledPercent => "throttled periods, %",
+    };
+    vec![
+        name.to_owned(),
+        number.predicted.map_or("-".to_owned(), shown),
+        number.at_most.map_or("-".to_owned(), |most| format!("at most {most}")),
+        shown(number.measured),
+        if number.came_true { "yes" } else { "no" }.to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_engine::predict::Ranged;
+
+    #[test]
+    fn each_number_says_whether_it_came_true() {
+        let ranged = |value: f64, low: f64, high: f64| Ranged { value, low, high };
+        let number = |what, value: f64, came_true| Number {
+            what,
+            predicted: Some(ranged(value, value - 1.0, value + 1.0)),
+            at_most: None,
+            measured: ranged(value, value, value),
+            came_true,
+        };
+        let told = Verified {
+            group: "/web\u{1b}[2J".to_owned(),
+            cpu_max: "50000 100000".to_owned(),
+            burst_usec: 0,
+            kernel: None,
+            predicted_for: "6.18".to_owned(),
+            recording: "web".to_owned(),
+            watched_ns: 60_000_000_000,
+            nr_periods: 600,
+            numbers: vec![
+                number(What::Cpus, 2.0, true),
+                number(What::ThrottledPercent, 9.0, false),
+            ],
+            not_told: vec!["p99".to_owned()],
+            beside: Vec::new(),
+            notes: Vec::new(),
+        };
+        let text = verified(&told, Page::of(Some(80)));
+        let text = anstream::adapter::strip_str(&text).to_string();
+        assert!(
+            text.starts_with("What was predicted of 50000 100000 did not come true."),
+            "{text}"
+        );
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row("CPUs").ends_with("yes") && row("throttled").ends_with("no"), "{text}");
+        assert!(text.contains("Counters do not tell p99.") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
