@@ -246,7 +246,8 @@ pub enum VmMode {
 /// How a recording is read.
 #[derive(Debug, Args)]
 pub struct Reading {
-    /// perf.data of `perf sched record`, or text of `perf script` (- for standard input)
+    /// perf.data, trace.dat, a Perfetto trace, or text of `perf script`, `trace-cmd report` or
+    /// ftrace (- for standard input)
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     pub recording: PathBuf,
     #[command(flatten)]

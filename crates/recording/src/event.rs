@@ -1,8 +1,9 @@
 //! The events a recording consists of, whatever file they were read from.
 //!
-//! Both readers (`perf_data`, `perf_script`) translate into these and hand them, in the order of
-//! the file, to the [`Sink`] that assembles threads from them (`timeline`). Strings are borrowed:
-//! an event lives no longer than the record it was read from.
+//! The readers (`perf_data`, `perf_script`, `perfetto`, `trace_dat`) translate into these and hand
+//! them, in order of time as far as the file has it, to the [`Sink`] that assembles threads from
+//! them (`timeline`). Strings are borrowed: an event lives no longer than the record it was read
+//! from.
 
 /// One event: when, where, in whose context, what.
 #[derive(Debug, Clone, Copy)]

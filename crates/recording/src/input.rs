@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::perf_data::is_perf_data;
 use crate::perfetto::is_perfetto;
+use crate::trace_dat::is_trace_dat;
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
@@ -26,6 +27,7 @@ pub(crate) enum Form {
     Text,
     PerfData,
     Perfetto,
+    TraceDat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl Form {
     pub fn is_read_here_and_there(self) -> bool {
         match self {
             Form::Text | Form::Perfetto => false,
-            Form::PerfData => true,
+            Form::PerfData | Form::TraceDat => true,
         }
     }
 
@@ -137,6 +139,9 @@ impl Form {
     pub fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
         if is_perf_data(start) {
             return Ok(Form::PerfData);
+        }
+        if is_trace_dat(start) {
+            return Ok(Form::TraceDat);
         }
         if let Some(what) = unreadable(start) {
             return Err(not_a_recording(name, what));
@@ -164,7 +169,6 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
         | [0x57, 0x1d, 0xd1, 0x75, ..]
         | [0xc1, 0x1f, 0xfc, 0xc1, ..]
         | [0xc1, 0xfc, 0x1f, 0xc1, ..] => CTF,
-        [0x17, 0x08, 0x44, ..] => "it is a trace.dat file; print it with `trace-cmd report`",
         _ if start.starts_with(b"/* CTF ") => CTF,
         [0x7f, b'E', b'L', b'F', ..] => "it is a program (ELF), not a recording of one",
         [0xd4, 0xc3, 0xb2, 0xa1, ..]

@@ -1,7 +1,7 @@
 //! Scheduler recordings of real machines, read into workloads.
 //!
-//! A recording is a perf.data file with scheduler tracepoints, or the text that `perf script`
-//! prints of one. It is read in three steps: a reader turns the file into events
+//! A recording is a file of perf, trace-cmd or Perfetto with scheduler tracepoints, or the text
+//! that is printed of one. It is read in three steps: a reader turns the file into events
 //! ([`Recording::read`] finds out which reader), the timeline assembles from them what each thread
 //! executed and what it waited for, and [`Recording::workload`] turns threads into programs. Time
 //! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
@@ -20,6 +20,7 @@ mod load;
 mod perf_data;
 mod perf_script;
 mod perfetto;
+mod raw;
 mod recording;
 mod requests;
 mod selector;
@@ -28,6 +29,7 @@ mod summary;
 mod syscalls;
 mod thread;
 mod timeline;
+mod trace_dat;
 mod tracepoint;
 
 pub use build::{Clock, Selection};

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::event::{Machine, Note, Sink};
+use crate::raw::{Bytes, Formats, Walk, WalkError};
 use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED, Tracepoint};
 use crate::{Defect, refused};
 use linux_perf_data::{AttributeDescription, Feature, PerfFile, PerfFileReader, PerfFileRecord};
@@ -13,14 +14,10 @@ use linux_perf_event_reader::{PerfEventType, RawEventRecord, RecordType, Samplin
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::num::NonZeroU64;
 
-mod bytes;
-mod format;
 mod guard;
 mod sample;
 mod spliced;
 
-use bytes::Bytes;
-use format::Formats;
 pub(crate) use guard::is_perf_data;
 
 /// Reads this much of the file at once, bytes.
@@ -134,11 +131,23 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
             what: format!("it holds no tracepoints; {RECORD_WITH}"),
         });
     };
-    let mut formats = Formats::parse(section, &recorded).map_err(|what| Error::Malformed {
-        name: name.to_owned(),
-        place: "descriptions of the tracepoints".to_owned(),
-        what,
+    let mut formats = Formats::new();
+    let mut walk = Walk::new(section, perf_file.endian());
+    let mut read = || {
+        walk.open()?;
+        walk.headers()?;
+        walk.own_formats()?;
+        walk.each_format(|text| formats.add(text, |id| recorded.contains(&u64::from(id))))
+    };
+    read().map_err(|error| match error {
+        WalkError::Io(source) => Error::Io { name: name.to_owned(), source },
+        WalkError::Wrong(what) => Error::Malformed {
+            name: name.to_owned(),
+            place: "descriptions of the tracepoints".to_owned(),
+            what,
+        },
     })?;
+    formats.has_waking = formats.has(Tracepoint::Waking);
     formats.counts_lost = counts_lost(perf_file);
     if formats.has(Tracepoint::Switch) {
         return Ok(formats);

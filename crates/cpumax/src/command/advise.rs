@@ -22,7 +22,7 @@ const THIN: u8 = 3;
 
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// perf.data of `perf sched record`, or text of `perf script` (- for standard input); of
+    /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; of
     /// several, such as different hours or replicas, the limit is one for all
     #[arg(required = true, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     recordings: Vec<PathBuf>,

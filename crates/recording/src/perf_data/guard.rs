@@ -1,8 +1,8 @@
 //! Looks through a perf.data file before it is read, so that no size in it can make the reader
 //! allocate more than the file is worth, and so that a cut file is called cut.
 
-use super::bytes::Bytes;
 use crate::error::Error;
+use crate::raw::Bytes;
 use linux_perf_event_reader::Endianness;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};

@@ -1,18 +1,9 @@
 //! One sample of a tracepoint: its head by the sample format, its content by the tracepoint's own.
 
-use super::bytes::Bytes;
-use super::format::{Format, Formats};
-use crate::event::{Context, Event, Irq, Kind, MSG_PEEK, Named};
-use crate::tracepoint::Tracepoint;
+use crate::event::{Event, Kind};
+use crate::raw::{Bytes, Format, Formats, TYPE_AT, context};
 use linux_perf_event_reader::{RawEventRecord, ReadFormat, SampleFormat};
 use std::borrow::Cow;
-
-/// In `common_flags`: in a hard, in a soft interrupt.
-const FLAG_HARDIRQ: u8 = 0x08;
-const FLAG_SOFTIRQ: u8 = 0x10;
-/// Where `common_type` and `common_flags` are, in every kernel since 2.6.31.
-const TYPE_AT: usize = 0;
-const FLAGS_AT: usize = 2;
 
 /// A sample whose head has been read.
 pub(super) struct Sample<'a> {
@@ -122,9 +113,8 @@ impl Sample<'_> {
         let raw = bytes.part(self.raw_at, self.raw_len).unwrap_or(bytes);
         let kind = match self.format {
             None => Kind::Other,
-            Some(format) => self.kind(format, raw).unwrap_or(Kind::Other),
+            Some(format) => format.kind(raw, self.has_waking).unwrap_or(Kind::Other),
         };
-        let flags = raw.u8(FLAGS_AT).filter(|_| self.raw_len > FLAGS_AT);
         f(&Event {
             time_ns: self.head.time_ns,
             cpu: self.head.cpu,
@@ -132,60 +122,8 @@ impl Sample<'_> {
             pid: self.head.pid.filter(|pid| *pid > 0),
             comm: None,
             cgroup: self.head.cgroup,
-            context: flags.map(|flags| Context {
-                hardirq: flags & FLAG_HARDIRQ != 0,
-                softirq: flags & FLAG_SOFTIRQ != 0,
-            }),
+            context: context(raw).filter(|_| self.raw_len > 0),
             kind,
-        })
-    }
-
-    fn kind<'a>(&self, format: &Format, raw: Bytes<'a>) -> Option<Kind<'a>> {
-        let number = |i: usize| format.fields.get(i)?.number(raw);
-        let text = |i: usize| format.fields.get(i)?.text(raw);
-        let named = |comm: usize, pid: usize, prio: usize| {
-            Some(Named { comm: text(comm)?, tid: number(pid)? as i32, prio: number(prio)? as i32 })
-        };
-        Some(match format.tracepoint {
-            Tracepoint::Switch => Kind::Switch {
-                prev: named(0, 1, 2)?,
-                left: format.left(number(3)? as u64),
-                next: named(4, 5, 6)?,
-            },
-            Tracepoint::Wakeup if self.has_waking => Kind::Other,
-            Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?),
-            Tracepoint::WakeupNew => Kind::WakeupNew(named(0, 1, 2)?),
-            Tracepoint::Fork => Kind::Fork { child_comm: text(0)?, child: number(1)? as i32 },
-            Tracepoint::Runtime => Kind::Runtime { tid: number(0)? as i32, ns: number(1)? as u64 },
-            Tracepoint::SysEnter => {
-                let args = format.fields.get(1)?;
-                let mut values = [0; 6];
-                for (i, value) in values.iter_mut().enumerate() {
-                    *value = args.element(raw, i)?;
-                }
-                Kind::SysEnter { number: number(0)?, args: values }
-            }
-            Tracepoint::SysExit => Kind::SysExit { result: number(0)? },
-            Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
-            Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
-            Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
-            Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
-            Tracepoint::SoftirqEnter => Kind::SoftirqEnter { vector: number(0)? as u32 },
-            Tracepoint::SoftirqExit => Kind::SoftirqExit,
-            Tracepoint::SocketSent => {
-                Kind::SocketSent { socket: number(0)? as u64, result: number(1)? }
-            }
-            Tracepoint::SocketReceived if number(2)? & MSG_PEEK != 0 => Kind::Other,
-            Tracepoint::SocketReceived => {
-                Kind::SocketReceived { socket: number(0)? as u64, result: number(1)? }
-            }
-            Tracepoint::DataReady => Kind::DataReady { socket: number(0)? as u64 },
-            Tracepoint::SocketState => Kind::SocketState {
-                socket: number(0)? as u64,
-                from: number(1)? as u32,
-                to: number(2)? as u32,
-            },
-            Tracepoint::Other => Kind::Other,
         })
     }
 }

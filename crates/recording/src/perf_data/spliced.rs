@@ -2,9 +2,9 @@
 //! written to a pipe (`perf record -o -`), and the directories of `perf record --threads`. Parts of
 //! files stay where they are; only heads and tables are made anew.
 
-use super::bytes::Bytes;
 use super::guard::{HEADER_SIZE, RECORD_TRACING_DATA, SECTIONS_MAX_BYTES, is_perf_data};
 use crate::error::Error;
+use crate::raw::Bytes;
 use linux_perf_event_reader::Endianness;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};

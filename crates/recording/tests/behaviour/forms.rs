@@ -4,7 +4,10 @@
 //! is what `perf record -o -` wrote, `threads` what `perf record --threads` did; in
 //! `group.perf.data.xz` events are a group (`{...}:S`). The texts are those that `perf script
 //! --header --ns --show-task-events -F comm,pid,tid,cpu,time,event,trace` printed of the first two.
-//! Names of threads that have nothing to do with it are replaced by as many `x`.
+//! `ping.v6.dat.xz` is what `trace-cmd record --file-version 6` wrote, the files of version 7 what
+//! `trace-cmd convert` made of it, `ping.report` and `ping.report-R` are `trace-cmd report -t` and
+//! `-R -t` of it. Names of threads that have nothing to do with it are replaced by as many `x`, and
+//! the symbols of the kernel by empty lines.
 
 use cpumax_recording::{Options, Recording, Selection, Summary, ThreadSummary};
 use cpumax_workload::Workload;
@@ -55,6 +58,38 @@ fn of_a_group_only_the_first_is_recorded() {
     let summary = read("group.perf.data.xz").summary();
     assert_eq!(ping_and_pong(&summary).len(), 2);
     assert_eq!(summary.defects.unreadable_records, 0);
+}
+
+#[test]
+fn trace_dat_of_either_version_and_its_texts() {
+    let first = read("ping.v6.dat.xz");
+    let summary = first.summary();
+    assert_eq!(ping_and_pong(&summary).len(), 2);
+    assert!(summary.has_syscalls && summary.has_runtime && summary.has_context);
+    assert_eq!((summary.cpus, summary.kernel.is_some()), (2, true));
+    for name in ["ping.v7.dat.xz", "ping.v7-zstd.dat"] {
+        let other = read(name);
+        assert_eq!(other.summary(), summary, "{name}");
+        assert_eq!(workload(&other), workload(&first), "{name}");
+    }
+    for name in ["ping.report.txt.gz", "ping.report-R.txt.gz"] {
+        let text = read(name).summary();
+        assert_eq!(text.threads, summary.threads, "{name}");
+        assert_eq!((text.events, text.span_ns), (summary.events, summary.span_ns), "{name}");
+    }
+    assert_eq!(workload(&read("ping.report.txt.gz")), workload(&first));
+}
+
+#[test]
+fn trace_dat_may_end_anywhere() {
+    let whole = std::fs::read(path("ping.v7-zstd.dat")).unwrap();
+    for len in (0..whole.len()).step_by(61) {
+        match Recording::read_bytes("cut", &whole[..len], Options::default()) {
+            Err(error) => assert!(error.to_string().starts_with("cut: "), "{len}: {error}"),
+            // Only descriptions of sections are missing.
+            Ok(recording) => assert_eq!(recording.summary(), read("ping.v6.dat.xz").summary()),
+        }
+    }
 }
 
 #[test]

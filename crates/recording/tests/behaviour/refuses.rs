@@ -35,7 +35,6 @@ fn what_is_no_recording_is_named() {
         (&b""[..], "empty"),
         (&[0; 4096][..], "of no form that is known"),
         (&b"PERFFILE\x68\0\0\0"[..], "version 1"),
-        (&b"\x17\x08\x44tracing6\0"[..], "trace-cmd"),
         (&b"\xc1\x1f\xfc\xc1\0\0\0\0"[..], "CTF"),
         (&b"/* CTF 1.8 */\n"[..], "CTF"),
         (&b"\x7fELF\x02\x01"[..], "ELF"),

@@ -1,20 +1,16 @@
-//! The descriptions of tracepoints that perf stores in its file: where each field of an event is.
-//!
-//! The section begins as a trace.dat file does: magic, version, byte order, sizes, header page,
-//! header event, the tracer's own events, then for each system (`sched`, `irq`, …) the `format`
-//! files of its events. Offsets and state letters differ between kernels, so none is assumed.
+//! The kernel's descriptions of tracepoints (the `format` files of tracefs): where each field of an
+//! event is. Offsets and state letters differ between kernels, so none is assumed.
 
 use super::bytes::Bytes;
 use crate::event::Left;
 use crate::tracepoint::{self, Tracepoint};
-use linux_perf_event_reader::Endianness;
 
-const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// Tracepoint numbers are 16 bits wide.
 const IDS: usize = 1 << 16;
 
 /// What is needed of the descriptions, by the number of the tracepoint.
-pub(super) struct Formats {
+#[derive(Debug)]
+pub(crate) struct Formats {
     by_id: Vec<Option<Format>>,
     /// Wakeups are taken from `sched_wakeup` only where there is no `sched_waking`.
     pub has_waking: bool,
@@ -24,7 +20,7 @@ pub(super) struct Formats {
 
 /// Where the fields of one kind of event are, in the order its reader wants them.
 #[derive(Debug, Clone)]
-pub(super) struct Format {
+pub(crate) struct Format {
     pub tracepoint: Tracepoint,
     pub fields: Vec<Field>,
     /// Of `prev_state`: bit, meaning.
@@ -32,7 +28,7 @@ pub(super) struct Format {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field {
+pub(crate) struct Field {
     offset: usize,
     size: usize,
     signed: bool,
@@ -49,12 +45,8 @@ enum Place {
 }
 
 impl Formats {
-    /// Those of `recorded`; the error says what is wrong with the section.
-    pub fn parse(section: &[u8], recorded: &[u64]) -> Result<Self, String> {
-        let mut formats = Formats { by_id: vec![None; IDS], has_waking: false, counts_lost: false };
-        Section::open(section)?.each_format(|text| formats.add(text, recorded))?;
-        formats.has_waking = formats.has(Tracepoint::Waking);
-        Ok(formats)
+    pub fn new() -> Self {
+        Formats { by_id: vec![None; IDS], has_waking: false, counts_lost: false }
     }
 
     pub fn has(&self, tracepoint: Tracepoint) -> bool {
@@ -65,14 +57,14 @@ impl Formats {
         self.by_id[usize::from(id)].as_ref()
     }
 
-    fn add(&mut self, text: &str, recorded: &[u64]) -> Result<(), String> {
+    /// Takes a description, if its event is `wanted` by its number.
+    pub fn add(&mut self, text: &str, wanted: impl Fn(u16) -> bool) -> Result<(), String> {
         let Some((id, name)) = id_and_name(text) else {
             return Err("a description without name or ID".to_owned());
         };
-        if !recorded.contains(&u64::from(id)) {
-            return Ok(());
+        if wanted(id) {
+            self.by_id[usize::from(id)] = Some(Format::parse(name, text)?);
         }
-        self.by_id[usize::from(id)] = Some(Format::parse(name, text)?);
         Ok(())
     }
 }
@@ -208,84 +200,6 @@ fn states(text: &str) -> Vec<(u64, Left)> {
         Some((bit, tracepoint::left(letter)))
     });
     pairs.filter(|(_, left)| *left != Left::Runnable).collect()
-}
-
-/// A walk through the section.
-struct Section<'a> {
-    data: &'a [u8],
-    at: usize,
-    endian: Endianness,
-}
-
-impl<'a> Section<'a> {
-    fn open(data: &'a [u8]) -> Result<Self, String> {
-        let mut section = Section { data, at: 0, endian: Endianness::LittleEndian };
-        if section.take(MAGIC.len())? != MAGIC {
-            return Err("the section does not begin as it should".to_owned());
-        }
-        section.string()?; // version
-        if section.take(1)?[0] != 0 {
-            section.endian = Endianness::BigEndian;
-        }
-        section.take(5)?; // size of a long, of a page
-        section.expect("header_page")?;
-        section.sized()?;
-        section.expect("header_event")?;
-        section.sized()?;
-        Ok(section)
-    }
-
-    /// Calls `f` with each description.
-    fn each_format(&mut self, mut f: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
-        for _ in 0..self.count()? {
-            self.sized()?; // the tracer's own events
-        }
-        for _ in 0..self.count()? {
-            self.string()?; // name of the system
-            for _ in 0..self.count()? {
-                let text = self.sized()?;
-                f(&String::from_utf8_lossy(text))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
-        let end = self.at.checked_add(len);
-        let taken = end.and_then(|end| self.data.get(self.at..end));
-        let taken = taken
-            .ok_or_else(|| format!("ends at byte {}, before it is complete", self.data.len()))?;
-        self.at += len;
-        Ok(taken)
-    }
-
-    fn string(&mut self) -> Result<&'a [u8], String> {
-        let rest = &self.data[self.at..];
-        let len = memchr::memchr(0, rest).ok_or("a string does not end")?;
-        self.at += len + 1;
-        Ok(&rest[..len])
-    }
-
-    fn expect(&mut self, what: &str) -> Result<(), String> {
-        if self.string()? == what.as_bytes() {
-            return Ok(());
-        }
-        Err(format!("no {what} before byte {}", self.at))
-    }
-
-    fn count(&mut self) -> Result<u32, String> {
-        let endian = self.endian;
-        let bytes = Bytes::new(self.take(4)?, endian);
-        Ok(bytes.u32(0).unwrap_or(0))
-    }
-
-    /// Bytes that are preceded by their number.
-    fn sized(&mut self) -> Result<&'a [u8], String> {
-        let endian = self.endian;
-        let bytes = Bytes::new(self.take(8)?, endian);
-        let size = bytes.u64(0).unwrap_or(0);
-        self.take(usize::try_from(size).map_err(|_| format!("a size of {size} bytes"))?)
-    }
 }
 
 #[cfg(test)]

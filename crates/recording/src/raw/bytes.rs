@@ -3,7 +3,7 @@
 use linux_perf_event_reader::Endianness;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bytes<'a> {
+pub(crate) struct Bytes<'a> {
     data: &'a [u8],
     little: bool,
 }

@@ -1,0 +1,159 @@
+//! What stands before the events: descriptions, options, and where the buffer of each CPU is.
+
+use super::chunks::Algorithm;
+use super::options::{self, Options};
+use crate::raw::{Formats, Walk, WalkError};
+use crate::tracepoint::Tracepoint;
+use linux_perf_event_reader::Endianness;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+/// Buffers of CPUs that are believed.
+pub(super) const CPUS_MAX: u32 = 4096;
+/// Pages of the ring buffer are at least a page of memory, and with large ones at most this.
+const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
+const OPTIONS_TAG: &[u8] = b"options  \0";
+const FLYRECORD_TAG: &[u8] = b"flyrecord\0";
+const LATENCY_TAG: &[u8] = b"latency  \0";
+
+/// The pages of a CPU's buffer, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Buffer {
+    pub cpu: u32,
+    pub offset: u64,
+    pub len: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Head {
+    pub endian: Endianness,
+    pub page_bytes: u32,
+    /// Where in a page the first event is.
+    pub data_at: usize,
+    pub formats: Formats,
+    pub options: Options,
+    pub buffers: Vec<Buffer>,
+    /// How the buffers are compressed.
+    pub packed: Option<Algorithm>,
+}
+
+impl Head {
+    pub fn read<F: Read + Seek>(file: &mut F) -> Result<Head, WalkError> {
+        file.seek(SeekFrom::Start(0)).map_err(WalkError::Io)?;
+        let mut walk = Walk::new(BufReader::new(&mut *file), Endianness::LittleEndian);
+        let (version, page_bytes) = walk.open()?;
+        let mut head = Head {
+            endian: walk.endian,
+            page_bytes,
+            data_at: 0,
+            formats: Formats::new(),
+            options: Options::default(),
+            buffers: Vec::new(),
+            packed: None,
+        };
+        match version.as_str() {
+            "6" => {
+                head.version_6(&mut walk)?;
+                head.instances_6(file)?;
+            }
+            "7" => {
+                let (compression, first) = (walk.string()?, {
+                    walk.string()?; // its version
+                    walk.u64()?
+                });
+                head.version_7(file, &compression, first)?;
+            }
+            other => {
+                let what = format!(
+                    "it is of version {other}; versions 6 and 7 are read, and text of `trace-cmd \
+                     report`"
+                );
+                return Err(WalkError::Wrong(what));
+            }
+        }
+        if !PAGE_BYTES.contains(&head.page_bytes) {
+            return Err(WalkError::Wrong(format!("pages of {} bytes", head.page_bytes)));
+        }
+        Ok(head)
+    }
+
+    /// All parts one after the other.
+    fn version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
+        self.page_header(&walk.headers()?)?;
+        walk.own_formats()?;
+        walk.each_format(|text| add(&mut self.formats, text))?;
+        for _ in ["symbols", "formats of printk"] {
+            let len = walk.u32()?;
+            walk.skip(u64::from(len))?;
+        }
+        let names = walk.u64()?;
+        walk.skip(names)?;
+        let cpus = walk.u32()?;
+        if cpus > CPUS_MAX {
+            return Err(WalkError::Wrong(format!("{cpus} CPUs; at most {CPUS_MAX} are read")));
+        }
+        let mut tag = walk.take(10)?;
+        if tag == OPTIONS_TAG {
+            loop {
+                let id = walk.u16()?;
+                if id == options::DONE {
+                    break;
+                }
+                let len = walk.u32()?;
+                let data = options::data(walk, len)?;
+                self.options.add(id, &data, self.endian);
+            }
+            tag = walk.take(10)?;
+        }
+        self.buffers = match tag.as_slice() {
+            FLYRECORD_TAG => buffers(walk, cpus)?,
+            LATENCY_TAG => return Err(latency()),
+            _ => return Err(WalkError::Wrong(format!("no buffers before byte {}", walk.at))),
+        };
+        Ok(())
+    }
+
+    /// If nothing is in the buffers of the top instance, those of the first that has events.
+    fn instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
+        for offset in std::mem::take(&mut self.options.instances) {
+            if self.buffers.iter().any(|buffer| buffer.len > 0) {
+                return Ok(());
+            }
+            file.seek(SeekFrom::Start(offset)).map_err(WalkError::Io)?;
+            let mut walk = Walk::new(BufReader::new(&mut *file), self.endian);
+            if walk.take(10)? != FLYRECORD_TAG {
+                return Err(WalkError::Wrong(format!("no buffers at byte {offset}")));
+            }
+            self.buffers = buffers(&mut walk, self.buffers.len() as u32)?;
+        }
+        Ok(())
+    }
+
+    /// `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`
+    pub(super) fn page_header(&mut self, text: &str) -> Result<(), WalkError> {
+        let data = text.lines().find(|line| line.contains(" data;"));
+        let offset = data.and_then(|line| {
+            let (_, offset) = line.split_once("offset:")?;
+            offset.split(';').next()?.trim().parse::<usize>().ok()
+        });
+        let wrong = || "it does not say where in a page the events are".to_owned();
+        self.data_at = offset.filter(|at| [12, 16].contains(at)).ok_or_else(wrong)?;
+        Ok(())
+    }
+}
+
+/// Takes a description if its event tells something here.
+pub(super) fn add(formats: &mut Formats, text: &str) -> Result<(), String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("name:")).unwrap_or_default();
+    let is_wanted = Tracepoint::named(name.trim()) != Tracepoint::Other;
+    formats.add(text, |_| is_wanted)
+}
+
+pub(super) fn latency() -> WalkError {
+    let what = "it holds the text of a latency tracer, not events; record with `trace-cmd record \
+                -e sched`";
+    WalkError::Wrong(what.to_owned())
+}
+
+fn buffers(walk: &mut Walk<impl std::io::BufRead>, cpus: u32) -> Result<Vec<Buffer>, WalkError> {
+    (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
+}
