@@ -51,7 +51,7 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Find the smallest limit that keeps what is asked, and how sure that is
     #[command(after_help = help!("advise"))]
-    Advise(crate::command::advise::AdviseArgs),
+    Advise(Box<crate::command::advise::AdviseArgs>),
     /// Tell whether what was predicted of a limit came true once it is in force
     #[command(after_help = help!("verify"))]
     Verify(crate::command::verify::VerifyArgs),

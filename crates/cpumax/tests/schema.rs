@@ -4,6 +4,7 @@
 use cpumax_compare::Cell;
 use cpumax_engine::advise::AdviceDocument;
 use cpumax_engine::builtin::Listed;
+use cpumax_engine::counted::Counted;
 use cpumax_engine::kernels::{Alike, Real};
 use cpumax_engine::recorded::Inspected;
 use cpumax_engine::replay::Document;
@@ -38,6 +39,7 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("scenarios.json", &schema::<Listed>());
     assert_kept("weigh.json", &schema::<WeightDocument<'_>>());
     assert_kept("verify.json", &schema::<Verified>());
+    assert_kept("counted.json", &schema::<Counted>());
     assert_kept("stat.json", &schema::<GroupStat>());
     let inspected = serde_json::to_value(schema_for!(Inspected)).unwrap();
     assert_kept("inspect.json", &inspected);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 fn cpumax(arguments: &[&str]) -> Output {
@@ -34,6 +35,8 @@ fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
     path
 }
 
+static MADE: AtomicU32 = AtomicU32::new(0);
+
 /// A group with that limit, in which a thread is busy; gone at the end.
 struct Busy {
     folders: Vec<PathBuf>,
@@ -43,7 +46,8 @@ struct Busy {
 impl Busy {
     fn start() -> Result<Busy, String> {
         let root = Path::new("/sys/fs/cgroup");
-        let name = format!("cpumax-verify-test-{}", std::process::id());
+        let (pid, nr) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = format!("cpumax-verify-test-{pid}-{nr}");
         let is_v2 = root.join("cgroup.controllers").exists();
         let roots: &[&str] = if is_v2 { &[""] } else { &["cpu", "cpuacct"] };
         let folders: Vec<PathBuf> = roots.iter().map(|one| root.join(one).join(&name)).collect();
@@ -161,4 +165,25 @@ fn scrapes_are_held_against_the_study_as_well() {
     let several = verify(&good, &[]);
     let told = String::from_utf8(several.stderr).unwrap();
     assert!(several.status.code() == Some(2) && told.contains("--kernel"), "{told}");
+}
+
+#[test]
+fn counters_alone_tell_use_and_bounds_and_no_latency() {
+    let Some(busy) = found(Need::Cgroup, Busy::start()) else { return };
+    let group = busy.folders[0].to_str().unwrap();
+    let advise = |more: &[&str]| {
+        let mut arguments = vec!["advise", "--stat", group, "--for", "3s", "--json", "-"];
+        arguments.extend(more);
+        let output = cpumax(&arguments);
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), told[0].clone())
+    };
+    let (status, told) = advise(&["--p99", "50ms", "--throttled", "5%"]);
+    assert_eq!((status, &told["not_told"][0]), (Some(3), &json!("--p99")), "{told}");
+    let used = told["cpus"]["value"].as_f64().unwrap();
+    assert!((0.17..0.24).contains(&used) && told["enough"].is_null(), "{told}");
+    assert!(told["throttled_percent"]["value"].as_f64().unwrap() > 80.0, "{told}");
+    let limits = told["limits"].as_array().unwrap();
+    assert_eq!(limits[0]["too_small"], true, "{told}");
+    assert_eq!(advise(&[]).0, Some(0));
 }

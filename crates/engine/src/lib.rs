@@ -79,6 +79,7 @@
 pub mod advise;
 pub mod builtin;
 mod change;
+pub mod counted;
 pub mod counters;
 mod error;
 pub mod expect;

@@ -7,6 +7,7 @@
 mod advised;
 mod apply;
 mod chrome;
+mod counted;
 mod document;
 pub mod escape;
 mod file;
@@ -32,6 +33,7 @@ mod weighed;
 pub use advised::{advice, advised};
 pub use apply::{System, applied, to_apply};
 pub use chrome::ChromeTrace;
+pub use counted::counted;
 pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;

@@ -1,6 +1,7 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
 use super::replay::{chosen, warn};
+use super::verify::watched;
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
@@ -9,11 +10,14 @@ use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use cpumax_engine::advise::{self, Case, Goal, Question};
-use cpumax_engine::given::{factor, percent, share, time};
+use cpumax_engine::counted::{self, Asked};
+use cpumax_engine::counters;
+use cpumax_engine::given::{duration, factor, percent, share, time};
 use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_report::{JsonArray, System, advised, to_apply};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// No limit keeps what is asked.
 const NOTHING: u8 = 1;
@@ -24,7 +28,8 @@ const THIN: u8 = 3;
 pub struct AdviseArgs {
     /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; of
     /// several, such as different hours or replicas, the limit is one for all
-    #[arg(required = true, value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present_any = ["stat", "openmetrics"])]
     recordings: Vec<PathBuf>,
     /// Half of the requests take no longer, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
@@ -67,9 +72,67 @@ pub struct AdviseArgs {
     running: Running,
     #[command(flatten)]
     costs: Costs,
+    #[command(flatten)]
+    alone: Alone,
+}
+
+/// Counters alone, in place of a recording: usage and throttled periods, never latencies.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "From counters alone")]
+struct Alone {
+    /// A running group: its folder, or its path below the root of the hierarchy
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    #[arg(conflicts_with = "recordings")]
+    stat: Option<PathBuf>,
+    /// Two or more scrapes of cadvisor's metrics, in order of time
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["stat", "recordings"])]
+    openmetrics: Vec<PathBuf>,
+    /// The container: a label that it has, such as pod=web-1
+    #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
+    label: Vec<String>,
+    /// Count for so long; of scrapes without times, how far apart they are [default: 60s]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    length: Option<Duration>,
+    /// Read the group again after this long, at least twice in a period
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
+    every: Duration,
+}
+
+/// What counters alone tell of limits; what else is asked is told to need a recording.
+fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
+    let Alone { stat, openmetrics, label, length, every } = &args.alone;
+    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
+    let slower = args.slower_than.map(|_| "--slower-than");
+    let others = [p50, p99, slower, args.throughput.map(|_| "--throughput")];
+    let not_told: Vec<String> = others.into_iter().flatten().map(str::to_owned).collect();
+    let (throttled, seed) = (args.throttled, args.running.seed);
+    let asked = Asked {
+        period_ns: args.period.first().copied().unwrap_or(cpumax_engine::limit::DEFAULT_PERIOD_NS),
+        throttled,
+        current: question(args)?.current.map(|current| current.limit),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        not_told,
+        seed,
+    };
+    let observed = match stat {
+        Some(path) => watched(path, length.unwrap_or(Duration::from_secs(60)), *every)?,
+        None => counters::scrapes(openmetrics, label, *length).map_err(Failure::of)?,
+    };
+    let told = counted::counted(&observed, &asked).map_err(Failure::of)?;
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    json.map_or(Ok(()), |json| json.write(std::iter::once(&told)))?;
+    if is_told {
+        output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
+    }
+    let is_answered = told.not_told.is_empty() && (throttled.is_none() || told.enough.is_some());
+    if is_answered { Ok(()) } else { Err(Failure::Status(THIN)) }
 }
 
 pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
+    if args.recordings.is_empty() {
+        return from_counters(args);
+    }
     let question = question(args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());

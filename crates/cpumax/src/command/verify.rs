@@ -9,7 +9,7 @@ use cpumax_engine::given::duration;
 use cpumax_engine::saved::Saved;
 use cpumax_engine::verify;
 use cpumax_report::JsonArray;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -56,11 +56,15 @@ impl Counting {
             return scrapes.map_err(Failure::of);
         };
         let length = self.length.unwrap_or(Duration::from_secs(60));
-        let watch = Terminal::waiting(length);
-        Group::open(path)
-            .and_then(|group| counters::observe(&group, length, counters::every(length), &watch))
-            .map_err(Failure::of)
+        watched(path, length, counters::every(length))
     }
+}
+
+/// Watches a group for so long.
+pub fn watched(path: &Path, length: Duration, every: Duration) -> Result<Observed, Failure> {
+    let watch = Terminal::waiting(length);
+    let group = Group::open(path).map_err(Failure::of)?;
+    counters::observe(&group, length, every, &watch).map_err(Failure::of)
 }
 
 pub fn verify(args: &VerifyArgs) -> Result<(), Failure> {

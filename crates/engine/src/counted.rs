@@ -1,0 +1,355 @@
+//! What can be said of limits from counters alone, without a recording: usage and throttled
+//! periods, never a latency.
+//!
+//! What a group used in a stretch as long as a period is what it asked for, as long as it is not
+//! throttled. A limit that gives less than the mean is too small whatever else holds. How many
+//! periods another limit would throttle lies between two bounds: work that does not fit is gone
+//! with its period (clients that wait ask less), or all of it comes on top of the next one
+//! (arrivals do not slow down) and each CPU strands a slice. Both are taken at the phase of periods
+//! that is best, and worst, for them.
+
+use crate::counters::{Interval, Observed, Stretch, interval};
+use crate::error::Error;
+use crate::predict::Ranged;
+use cpumax_limit::Limit;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Runtime that a CPU takes from the pool at once, and may keep without using it (kernel:
+/// `sched_cfs_bandwidth_slice_us`), ns.
+const SLICE_NS: f64 = 5e6;
+/// A reading of usage misses what ran since the last tick, ns.
+const READ_OFF_NS: f64 = 4e6;
+/// Fewer stretches as long as a period tell nothing of how many would be throttled.
+pub const LEAST_PERIODS: usize = 20;
+/// Readings in a period that tell how much was used in it.
+const READINGS_MIN: f64 = 2.0;
+/// Beside the limit that is asked of, so many limits are told.
+const LADDER: [f64; 8] = [0.9, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0];
+
+/// What counters tell.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Counted {
+    /// The group, or the container.
+    pub group: String,
+    /// What its `cpu.max` holds.
+    pub cpu_max: String,
+    /// For how long it was watched, ns.
+    pub watched_ns: u64,
+    /// How often it was read.
+    pub readings: usize,
+    /// Mean of the CPUs it kept busy.
+    pub cpus: Ranged<f64>,
+    /// Periods of a hundred that were throttled under the limit that it has, where it has one.
+    pub throttled_percent: Option<Ranged<f64>>,
+    /// CPU time used in a stretch as long as a period, us: least, deciles, most; empty where
+    /// readings are too far apart.
+    pub usage_usec: Vec<u64>,
+    /// Limits, and what can be said of each.
+    pub limits: Vec<Judged>,
+    /// The smallest limit that surely keeps `--throttled`, where that is asked and there is one.
+    pub enough: Option<u64>,
+    /// What was asked and counters do not tell.
+    pub not_told: Vec<String>,
+    /// What is to be noted, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// A limit and what can be said of it.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Judged {
+    /// What `cpu.max` would hold.
+    pub cpu_max: String,
+    /// Thousandths of a CPU.
+    pub millicpus: u64,
+    /// It gives less than is used on average: the service falls behind, or its clients ask less.
+    pub too_small: bool,
+    /// The least and the most periods of a hundred that it would throttle, from the lower end of
+    /// one 95 % interval to the upper end of the other; null where readings are too far apart.
+    pub throttled_percent: Option<Bounds>,
+}
+
+/// Between these it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Bounds {
+    /// At least.
+    pub least: f64,
+    /// At most.
+    pub most: f64,
+}
+
+/// What is asked of counters.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Length of a period, ns.
+    pub period_ns: u64,
+    /// No more periods of a hundred are throttled.
+    pub throttled: Option<f64>,
+    /// A limit to be told beside.
+    pub current: Option<Limit>,
+    /// CPUs that it may run on at once.
+    pub cpus: usize,
+    /// What was asked that counters do not tell.
+    pub not_told: Vec<String>,
+    /// Seed of the intervals.
+    pub seed: u64,
+}
+
+/// Answers from what was observed.
+///
+/// # Errors
+/// Usage is not told, or too little went by.
+pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
+    let stretches = observed.stretches();
+    let used: Option<Vec<(f64, f64)>> = stretches
+        .iter()
+        .map(|stretch| Some((stretch.usage_ns? as f64, stretch.length_ns as f64)))
+        .collect();
+    let nothing = |what: &str| Error::Question(format!("{}: {what}", observed.name));
+    let used = used.ok_or_else(|| nothing("CPU time is not told there"))?;
+    let cpus = interval(&used, asked.seed).ok_or_else(|| nothing("no time passed"))?;
+    let periods = Periods::of(&used, asked.period_ns);
+    let whole = observed.whole();
+    let limited = observed.limit.quota_ns().is_some();
+    let throttled =
+        |stretch: &Stretch| (stretch.nr_throttled as f64 * 100.0, stretch.nr_periods as f64);
+    let throttled: Vec<(f64, f64)> = stretches.iter().map(throttled).collect();
+    let throttled = interval(&throttled, asked.seed).filter(|_| limited);
+    let mut limits: Vec<Limit> = LADDER
+        .iter()
+        .filter_map(|times| limit((cpus.value * times * 1e3).round() as u64, asked.period_ns))
+        .chain(asked.current)
+        .collect();
+    limits.sort_by_key(Limit::millicpus);
+    limits.dedup();
+    let judge = |limit: Limit| judged(limit, &cpus, periods.as_ref(), asked);
+    let is_censored = whole.nr_throttled > 0 && limited;
+    let enough = asked.throttled.filter(|_| !is_censored);
+    Ok(Counted {
+        group: observed.name.clone(),
+        cpu_max: observed.limit.to_string(),
+        watched_ns: whole.length_ns,
+        readings: observed.moments.len(),
+        cpus: ranged(cpus),
+        throttled_percent: throttled.map(ranged),
+        usage_usec: periods.as_ref().map(Periods::deciles).unwrap_or_default(),
+        limits: limits.into_iter().filter_map(judge).collect(),
+        enough: enough.and_then(|most| enough_for(most, &cpus, periods.as_ref()?, asked)),
+        not_told: asked.not_told.clone(),
+        notes: notes(is_censored, periods.is_some(), asked),
+    })
+}
+
+fn ranged(interval: Interval) -> Ranged<f64> {
+    Ranged { value: interval.value, low: interval.low, high: interval.high }
+}
+
+fn limit(millicpus: u64, period_ns: u64) -> Option<Limit> {
+    Limit::new(Some(millicpus.checked_mul(period_ns)? / 1_000 / 1_000 * 1_000), period_ns, 0).ok()
+}
+
+fn judged(
+    limit: Limit,
+    cpus: &Interval,
+    periods: Option<&Periods>,
+    asked: &Asked,
+) -> Option<Judged> {
+    let share = limit.quota_ns()? as f64 / limit.period_ns() as f64;
+    let bounds = periods.filter(|_| limit.period_ns() == asked.period_ns);
+    Some(Judged {
+        cpu_max: limit.to_string(),
+        millicpus: limit.millicpus()?,
+        too_small: share < cpus.low,
+        throttled_percent: bounds.and_then(|periods| periods.bounds(limit.quota_ns()?, asked)),
+    })
+}
+
+/// Thousandths of a CPU of the smallest limit that throttles no more periods at most.
+fn enough_for(most: f64, cpus: &Interval, periods: &Periods, asked: &Asked) -> Option<u64> {
+    const STEP: u64 = 50;
+    let first = (cpus.value * 1e3 / STEP as f64).ceil() as u64 * STEP;
+    let all = (first.max(STEP)..=asked.cpus as u64 * 1_000).step_by(STEP as usize);
+    let mut all = all.filter_map(|millicpus| limit(millicpus, asked.period_ns));
+    let keeps = |limit: &Limit| {
+        let bounds = limit.quota_ns().and_then(|quota_ns| periods.bounds(quota_ns, asked));
+        bounds.is_some_and(|bounds| bounds.most <= most)
+    };
+    all.find(keeps).and_then(|limit| limit.millicpus())
+}
+
+fn notes(is_censored: bool, has_periods: bool, asked: &Asked) -> Vec<String> {
+    let mut notes = Vec::new();
+    if is_censored {
+        notes.push(
+            "The group was throttled: it asks for more than it used, so that all bounds are too \
+             low, and no limit is named. Take the limit off for a while, or record."
+                .to_owned(),
+        );
+    }
+    if !has_periods {
+        notes.push(format!(
+            "Readings are too far apart, or too few, to tell what is used in a period of {} ms: \
+             only limits below the mean are ruled out. Read the group itself with --stat.",
+            asked.period_ns as f64 / 1e6
+        ));
+    }
+    notes
+}
+
+/// Usage in stretches as long as a period, at several phases.
+struct Periods {
+    phases: Vec<Vec<f64>>,
+}
+
+impl Periods {
+    /// Of usage and length of stretches, ns; `None` where these are longer than half a period, or
+    /// periods are few.
+    fn of(used: &[(f64, f64)], period_ns: u64) -> Option<Periods> {
+        const PHASES: u32 = 4;
+        let period_ns = period_ns as f64;
+        let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
+        let is_close = length_ns / used.len().max(1) as f64 * READINGS_MIN <= period_ns;
+        if !is_close || length_ns < period_ns * LEAST_PERIODS as f64 {
+            return None;
+        }
+        let phase =
+            |at: u32| in_periods(used, period_ns, period_ns * f64::from(at) / f64::from(PHASES));
+        Some(Periods { phases: (0..PHASES).map(phase).collect() })
+    }
+
+    fn deciles(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.phases[0].iter().map(|ns| (ns / 1e3) as u64).collect();
+        all.sort_unstable();
+        let decile = |tenth: usize| cpumax_outcome::percentile(&all, tenth * 10).copied();
+        (0..=10).filter_map(decile).collect()
+    }
+
+    /// How many periods of a hundred a quota throttles, at least and at most.
+    fn bounds(&self, quota_ns: u64, asked: &Asked) -> Option<Bounds> {
+        let quota_ns = quota_ns as f64;
+        let stranded_ns = SLICE_NS * (asked.cpus.saturating_sub(1)) as f64 + READ_OFF_NS;
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        for usage in &self.phases {
+            let share = |throttled: &mut dyn FnMut(f64) -> bool| {
+                let each =
+                    usage.iter().map(|ns| (f64::from(u8::from(throttled(*ns))) * 100.0, 1.0));
+                interval(&each.collect::<Vec<_>>(), asked.seed)
+            };
+            let low = share(&mut |ns| ns > quota_ns + READ_OFF_NS)?;
+            let mut late_ns = 0.0_f64;
+            let high = share(&mut |ns| {
+                let wanted = late_ns + ns;
+                late_ns = (wanted - quota_ns).max(0.0);
+                wanted > quota_ns - stranded_ns.min(quota_ns / 2.0)
+            })?;
+            (least, most) = (least.min(low.low), most.max(high.high));
+        }
+        Some(Bounds { least, most })
+    }
+}
+
+/// Usage spread evenly over each stretch, summed up in periods from `first_ns` on; the last one, if
+/// it is not whole, is left out.
+fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
+    let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
+    let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;
+    let mut periods = vec![0.0; count];
+    let mut at_ns = -first_ns;
+    for &(usage, length) in used {
+        let end_ns = at_ns + length;
+        let mut from_ns = at_ns.max(0.0);
+        while from_ns < end_ns {
+            let period = (from_ns / period_ns) as usize;
+            let until_ns = end_ns.min((period + 1) as f64 * period_ns);
+            let Some(slot) = periods.get_mut(period) else { break };
+            *slot += usage * (until_ns - from_ns) / length.max(1.0);
+            if until_ns <= from_ns {
+                break;
+            }
+            from_ns = until_ns;
+        }
+        at_ns = end_ns;
+    }
+    periods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Moment;
+    use cpumax_limit::CpuStat;
+
+    /// So much CPU time in each 10 ms, over and over, for six seconds.
+    fn observed(pattern_ms: &[u64], limit: Limit, throttled: u32) -> Observed {
+        let mut moments = Vec::new();
+        let mut usage_ns = 0;
+        let mut stat = CpuStat::default();
+        for at in 0..=600_u64 {
+            moments.push(Moment {
+                at_ns: at * 10_000_000,
+                usage_ns: Some(usage_ns),
+                stat,
+                waited_ns: None,
+            });
+            usage_ns += pattern_ms[at as usize % pattern_ms.len()] * 1_000_000;
+            stat.nr_periods = (at / 10) as u32;
+            stat.nr_throttled = throttled.min(stat.nr_periods);
+        }
+        Observed { name: "/g".to_owned(), limit, kernel: None, moments }
+    }
+
+    fn asked() -> Asked {
+        Asked {
+            period_ns: 100_000_000,
+            throttled: Some(5.0),
+            current: None,
+            cpus: 2,
+            not_told: Vec::new(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn an_even_load_is_throttled_below_what_it_uses_and_not_well_above() {
+        let told = counted(&observed(&[5], Limit::UNLIMITED, 0), &asked()).unwrap();
+        assert!((told.cpus.value - 0.5).abs() < 1e-9, "{told:?}");
+        assert_eq!(told.usage_usec.first(), Some(&50_000));
+        let of = |millicpus| {
+            let judged = told.limits.iter().find(|judged| judged.millicpus == millicpus).unwrap();
+            let bounds = judged.throttled_percent.unwrap();
+            (judged.too_small, bounds.least, bounds.most)
+        };
+        assert_eq!(of(450), (true, 100.0 * f64::from(u8::from(50.0 > 45.0 + 4.0)), 100.0));
+        assert_eq!(of(750), (false, 0.0, 0.0));
+        // A slice may be stranded on the other CPU, and a reading is off by a tick.
+        assert_eq!(told.enough, Some(600));
+        assert!(told.notes.is_empty(), "{told:?}");
+    }
+
+    #[test]
+    fn bounds_of_bursts_hold_what_a_fluid_does() {
+        // 80 ms of work every 200 ms: half of the periods want 80 ms, or two of them 40.
+        let pattern: Vec<u64> = (0..20).map(|at| if at < 8 { 10 } else { 0 }).collect();
+        let told = counted(&observed(&pattern, Limit::UNLIMITED, 0), &asked()).unwrap();
+        let judged = told.limits.iter().find(|judged| judged.millicpus == 600).unwrap();
+        let bounds = judged.throttled_percent.unwrap();
+        assert!(!judged.too_small && bounds.least < 30.0 && bounds.most >= 50.0, "{bounds:?}");
+    }
+
+    #[test]
+    fn a_group_that_is_throttled_asks_for_more_than_it_uses() {
+        let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
+        let told = counted(&observed(&[5], limit, 30), &asked()).unwrap();
+        assert!(told.throttled_percent.is_some_and(|share| share.value > 40.0), "{told:?}");
+        assert!(told.enough.is_none() && told.notes[0].contains("too low"), "{told:?}");
+    }
+
+    #[test]
+    fn readings_far_apart_rule_out_only_what_is_below_the_mean() {
+        let mut rare = observed(&[5], Limit::UNLIMITED, 0);
+        rare.moments = rare.moments.into_iter().step_by(100).collect();
+        let told = counted(&rare, &asked()).unwrap();
+        assert!(told.limits.iter().all(|judged| judged.throttled_percent.is_none()));
+        assert!(told.limits[0].too_small && told.notes[0].contains("--stat"), "{told:?}");
+    }
+}

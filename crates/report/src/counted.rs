@@ -1,0 +1,79 @@
+//! What can be said of limits from counters alone.
+
+use crate::escape::line;
+use crate::page::Page;
+use crate::predicted::{Ranges, ranged};
+use crate::style::{BOLD, DIM, styled};
+use crate::table::list;
+use crate::units::duration;
+use cpumax_engine::counted::{Counted, Judged};
+use std::fmt::Write;
+
+/// All of it; `throttled` is what was asked.
+pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
+    let mut out = String::new();
+    let used = ranged(told.cpus, Ranges::Beside);
+    let first = match (throttled, told.enough) {
+        (Some(most), Some(millicpus)) => {
+            format!(
+                "{millicpus}m throttles at most {most} % of periods at the load that was counted."
+            )
+        }
+        (Some(most), None) => {
+            format!("Counters name no limit that surely throttles at most {most} % of periods.")
+        }
+        _ => format!("{} uses {used} CPUs: a limit below that is too small.", line(&told.group)),
+    };
+    let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&first)));
+    let watched = format!(
+        "{}: {} readings in {}, {used} CPUs, cpu.max {}.",
+        line(&told.group),
+        told.readings,
+        duration(told.watched_ns),
+        told.cpu_max
+    );
+    let _ = writeln!(out, "{}", page.wrapped(&watched));
+    if let Some(share) = told.throttled_percent {
+        let share = ranged(share, Ranges::Beside);
+        let _ = writeln!(out, "Of a hundred periods {share} were throttled.");
+    }
+    if let [least, .., most] = told.usage_usec.as_slice() {
+        let ms = |us: u64| us as f64 / 1e3;
+        let (half, nine) = (told.usage_usec[5], told.usage_usec[9]);
+        let text = format!(
+            "In a period it uses {:.1} ms at least, {:.1} ms in half of all cases, {:.1} ms in 9 \
+             of 10 and {:.1} ms at most.",
+            ms(*least),
+            ms(half),
+            ms(nine),
+            ms(*most)
+        );
+        let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
+    let header = ["limit", "cpu.max", "throttled periods, %", ""];
+    let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
+    for note in &told.notes {
+        let _ = writeln!(out, "{}", page.wrapped(note));
+    }
+    if !told.not_told.is_empty() {
+        let text = format!(
+            "{} cannot be told from this: record the service, `cpumax advise RECORDING`.",
+            told.not_told.join(", ")
+        );
+        let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
+    let legend = "In brackets 95 % intervals; throttled periods lie between the two numbers if the \
+                  load stays as it is.";
+    let _ = writeln!(out, "{}", styled(DIM, page.wrapped(legend)));
+    out
+}
+
+fn row(judged: &Judged) -> Vec<String> {
+    let bounds = judged.throttled_percent;
+    vec![
+        format!("{}m", judged.millicpus),
+        judged.cpu_max.clone(),
+        bounds.map_or("-".to_owned(), |b| format!("{:.0} to {:.0}", b.least, b.most)),
+        if judged.too_small { "too small" } else { "" }.to_owned(),
+    ]
+}
