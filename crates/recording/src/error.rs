@@ -17,9 +17,9 @@ pub enum Error {
     },
     /// It is of no form that is read.
     #[error(
-        "{name}: {what}; perf.data, trace.dat, Perfetto traces and text of `perf script`, \
-         `trace-cmd report`, ftrace or atrace are read; `perf sched record -a --all-cgroups -- \
-         sleep 10` records"
+        "{name}: {what}; perf.data, trace.dat, Perfetto traces, JSON of wprof and text of `perf \
+         script`, `trace-cmd report`, ftrace or atrace are read; `perf sched record -a \
+         --all-cgroups -- sleep 10` records"
     )]
     NotARecording {
         /// The file.

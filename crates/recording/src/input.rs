@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::perf_data::is_perf_data;
 use crate::perfetto::is_perfetto;
 use crate::trace_dat::is_trace_dat;
+use crate::wprof::is_wprof;
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
@@ -28,6 +29,7 @@ pub(crate) enum Form {
     PerfData,
     Perfetto,
     TraceDat,
+    Wprof,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +132,7 @@ impl Form {
     /// Its reader goes back and forth, so it must not be compressed as a whole.
     pub fn is_read_here_and_there(self) -> bool {
         match self {
-            Form::Text | Form::Perfetto => false,
+            Form::Text | Form::Perfetto | Form::Wprof => false,
             Form::PerfData | Form::TraceDat => true,
         }
     }
@@ -142,6 +144,9 @@ impl Form {
         }
         if is_trace_dat(start) {
             return Ok(Form::TraceDat);
+        }
+        if is_wprof(start) {
+            return Ok(Form::Wprof);
         }
         if let Some(what) = unreadable(start) {
             return Err(not_a_recording(name, what));

@@ -16,6 +16,7 @@ mod defects;
 mod error;
 mod event;
 mod input;
+mod lines;
 mod load;
 mod perf_data;
 mod perf_script;
@@ -31,6 +32,7 @@ mod thread;
 mod timeline;
 mod trace_dat;
 mod tracepoint;
+mod wprof;
 
 pub use build::{Clock, Selection};
 pub use cost::EventCost;

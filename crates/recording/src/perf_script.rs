@@ -7,10 +7,11 @@
 use crate::error::Error;
 use crate::event::Note;
 use crate::event::{Machine, Sink};
+use crate::lines::{End, next_line};
 use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED};
 use crate::{Defect, refused};
 use std::fmt;
-use std::io::{self, BufRead};
+use std::io::BufRead;
 
 mod columns;
 mod content;
@@ -26,8 +27,6 @@ const LINES_PER_UNREADABLE: u64 = 20;
 /// What a line is made of.
 const NEEDED: &str = "each event needs thread with its id, CPU, time, event and content, as `perf \
     script -F comm,pid,tid,cpu,time,event,trace` prints them";
-/// Longer lines are no events.
-const LINE_MAX_BYTES: usize = 1 << 14;
 
 /// Reads all of it into `sink`. `name` is for messages.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
@@ -164,44 +163,5 @@ fn header(machine: Option<&mut Machine>, key: &str, value: &str) {
         "nrcpus online" => machine.cpus = value.parse().ok(),
         "cmdline" => machine.command = Some(value),
         _ => {}
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Newline,
-    /// The last line, without a newline.
-    OfFile,
-    /// There is no further line.
-    Nothing,
-    /// Only the start of it is in the buffer.
-    TooLong,
-}
-
-/// Reads a line without its newline into `buffer`, skipping what is too long of it.
-fn next_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<End> {
-    buffer.clear();
-    let mut too_long = false;
-    loop {
-        let chunk = match file.fill_buf() {
-            Ok(chunk) => chunk,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        };
-        if chunk.is_empty() {
-            return Ok(if buffer.is_empty() && !too_long { End::Nothing } else { End::OfFile });
-        }
-        let newline = memchr::memchr(b'\n', chunk);
-        let part = &chunk[..newline.unwrap_or(chunk.len())];
-        if buffer.len() + part.len() > LINE_MAX_BYTES {
-            too_long = true;
-        } else {
-            buffer.extend_from_slice(part);
-        }
-        let used = newline.map_or(chunk.len(), |at| at + 1);
-        file.consume(used);
-        if newline.is_some() {
-            return Ok(if too_long { End::TooLong } else { End::Newline });
-        }
     }
 }

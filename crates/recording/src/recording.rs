@@ -7,7 +7,7 @@ use crate::event::{Machine, Sink};
 use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::Timeline;
-use crate::{perf_data, perf_script, perfetto, trace_dat};
+use crate::{perf_data, perf_script, perfetto, trace_dat, wprof};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
@@ -171,6 +171,10 @@ impl<F: Read + Seek> Readable for Open<F> {
             Form::Text => {
                 let file = self.source.open().map_err(|e| io_error(name, e))?;
                 perf_script::read(name, file, sink)
+            }
+            Form::Wprof => {
+                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                wprof::read(name, file, sink)
             }
             Form::Perfetto => perfetto::read(name, &mut self.source, sink),
             Form::TraceDat => trace_dat::read(name, &mut self.source.file, sink),

@@ -10,4 +10,5 @@ mod behaviour {
     mod robust;
     mod same_either_way;
     mod text;
+    mod wprof;
 }

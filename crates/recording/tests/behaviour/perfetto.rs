@@ -55,12 +55,12 @@ fn message() -> Message {
 }
 
 /// A line of the text.
-struct Line {
-    time_ns: u64,
-    cpu: u64,
-    tid: u64,
-    name: String,
-    content: String,
+pub(super) struct Line {
+    pub time_ns: u64,
+    pub cpu: u64,
+    pub tid: u64,
+    pub name: String,
+    pub content: String,
 }
 
 impl Line {
@@ -70,17 +70,17 @@ impl Line {
         rest.split(' ').next().unwrap()
     }
 
-    fn number(&self, key: &str) -> u64 {
+    pub fn number(&self, key: &str) -> u64 {
         self.word(key).parse::<i64>().unwrap() as u64
     }
 
     /// A name, which may hold spaces, ends where the next key begins.
-    fn text(&self, key: &str, next: &str) -> &[u8] {
+    pub fn text(&self, key: &str, next: &str) -> &[u8] {
         let rest = self.content.split_once(key).unwrap().1;
         rest.split_once(next).unwrap().0.as_bytes()
     }
 
-    fn state(&self) -> u64 {
+    pub fn state(&self) -> u64 {
         match self.word("prev_state=") {
             "R" => 0,
             "R+" => 0x100,
@@ -170,7 +170,7 @@ fn text() -> String {
 }
 
 /// The events of the text; what perf tells of new names are events of the kernel here.
-fn lines() -> Vec<Line> {
+pub(super) fn lines() -> Vec<Line> {
     let text = text();
     let is_other = |line: &&str| line.starts_with('#') || line.contains("PERF_RECORD");
     let is_event = |line: &&str| !is_other(line) || line.contains("RECORD_COMM");

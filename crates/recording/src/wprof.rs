@@ -1,0 +1,218 @@
+//! What `wprof -J` writes: a line of JSON for each event, after one that tells of the session and
+//! those with call stacks. Its own `--json-schema` describes them; versions 3 are read.
+//!
+//! Switches, wakeups, forks and names are taken. A wakeup by the idle task is one by an interrupt:
+//! that is how wprof tells them. Priorities stand with switches only, so a thread that is woken has
+//! the one it had last.
+
+use crate::error::Error;
+use crate::event::{Context, Event, Kind, Left, Machine, Named, Note, Sink};
+use crate::input::io_error;
+use crate::lines::{End, next_line};
+use crate::{Defect, refused};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+/// Beyond so many unreadable lines, one of so many may be unreadable.
+const UNREADABLE_FEW: u64 = 20;
+const LINES_PER_UNREADABLE: u64 = 20;
+/// nice 0
+const PRIO_DEFAULT: i32 = 120;
+/// Times are seconds since the session began; none lasts for years.
+const SECONDS_MAX: f64 = 1e8;
+
+/// True if the file begins with wprof's line about the session.
+pub(crate) fn is_wprof(start: &[u8]) -> bool {
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let has = |word: &[u8]| line.windows(word.len()).any(|part| part == word);
+    line.starts_with(b"{") && has(b"\"version\"") && has(b"\"timer_freq_hz\"")
+}
+
+#[derive(Debug, Deserialize)]
+struct Session<'a> {
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(default)]
+    stack_cnt: u64,
+}
+
+/// An event, with what is of use of it.
+#[derive(Debug, Deserialize)]
+struct Line<'a> {
+    ts: f64,
+    #[serde(borrow)]
+    t: Cow<'a, str>,
+    #[serde(default)]
+    cpu: u32,
+    #[serde(borrow, default)]
+    task: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    prev: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    next: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    waker: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    wakee: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    child: Option<Task<'a>>,
+    #[serde(borrow, default)]
+    prev_state: Option<Cow<'a, str>>,
+    #[serde(default)]
+    prev_prio: Option<i32>,
+    #[serde(default)]
+    next_prio: Option<i32>,
+}
+
+/// A thread; idle ones have no `tid`.
+#[derive(Debug, Deserialize)]
+struct Task<'a> {
+    #[serde(default)]
+    tid: i32,
+    pid: i32,
+    #[serde(borrow)]
+    comm: Cow<'a, str>,
+}
+
+/// Reads all of it into `sink`. `name` is for messages.
+pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
+    let mut buffer = Vec::new();
+    let mut next = |buffer: &mut Vec<u8>| {
+        let end = next_line(&mut file, buffer);
+        end.map_err(|e| io_error(name, e))
+    };
+    next(&mut buffer)?;
+    let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| Error::Malformed {
+        name: name.to_owned(),
+        place: "line 1".to_owned(),
+        what: format!("it is not what wprof says of a session: {e}"),
+    })?;
+    if session.version.split('.').next() != Some("3") {
+        let what = format!(
+            "it is of version {} of wprof's JSON; versions 3 are read",
+            cpumax_limit::one_line(&session.version)
+        );
+        return Err(Error::Unsupported { name: name.to_owned(), what });
+    }
+    let stacks = session.stack_cnt;
+    sink.machine(Machine::default());
+    let (mut number, mut events, mut bad) = (1_u64, 0_u64, 0_u64);
+    let mut first_bad = None;
+    let mut prios = BTreeMap::new();
+    loop {
+        let end = next(&mut buffer)?;
+        number += 1;
+        if end == End::Nothing {
+            break;
+        }
+        if number - 1 <= stacks {
+            continue;
+        }
+        let line = serde_json::from_slice::<Line<'_>>(&buffer);
+        let read = line.ok().filter(|_| end != End::TooLong);
+        match read.map(|line| hand_on(&line, &mut prios, sink)) {
+            Some(Ok(true)) => events += 1,
+            Some(Err(enough)) => return Err(refused(name, enough)),
+            None | Some(Ok(false)) if end == End::OfFile => sink.defect(Defect::CutAtTheEnd),
+            None | Some(Ok(false)) => {
+                bad += 1;
+                sink.defect(Defect::UnreadableLine);
+                first_bad.get_or_insert(number);
+            }
+        }
+    }
+    match first_bad {
+        Some(line) if bad > UNREADABLE_FEW.max((events + bad) / LINES_PER_UNREADABLE) => {
+            let all = events + bad;
+            let what = format!("{bad} of {all} lines are no events of wprof, the first is {line}");
+            Err(Error::Implausible { name: name.to_owned(), what })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Hands on one event; false: it is not what it should be.
+fn hand_on(
+    line: &Line<'_>,
+    prios: &mut BTreeMap<i32, i32>,
+    sink: &mut impl Sink,
+) -> Result<bool, crate::event::Enough> {
+    if !(0.0..SECONDS_MAX).contains(&line.ts) {
+        return Ok(false);
+    }
+    let mut event = Event {
+        time_ns: (line.ts * 1e9).round() as u64,
+        cpu: line.cpu,
+        tid: -1,
+        pid: None,
+        comm: None,
+        cgroup: None,
+        context: None,
+        kind: Kind::Other,
+    };
+    let mut of = line.task.as_ref();
+    match (line.t.as_ref(), &line.prev, &line.next, &line.wakee) {
+        ("switch", Some(prev), Some(next), _) => {
+            let (prev_prio, next_prio) = (line.prev_prio, line.next_prio);
+            for (task, prio) in [(prev, prev_prio), (next, next_prio)] {
+                prios.insert(task.tid, prio.unwrap_or(PRIO_DEFAULT));
+            }
+            event.kind = Kind::Switch {
+                prev: prev.named(prios),
+                left: left(line.prev_state.as_deref().unwrap_or_default()),
+                next: next.named(prios),
+            };
+            of = Some(prev);
+        }
+        (kind @ ("waking" | "wakeup_new"), _, _, Some(wakee)) => {
+            let named = wakee.named(prios);
+            let is_new = kind == "wakeup_new";
+            event.kind = if is_new { Kind::WakeupNew(named) } else { Kind::Waking(named) };
+            of = line.waker.as_ref().filter(|waker| waker.tid > 0);
+            event.context = Some(Context { hardirq: of.is_none(), softirq: false });
+        }
+        ("fork", ..) => {
+            let Some(child) = &line.child else { return Ok(false) };
+            event.kind = Kind::Fork { child: child.tid, child_comm: &child.comm };
+        }
+        ("switch" | "waking" | "wakeup_new", ..) => return Ok(false),
+        // Interrupts are told when they end, in the name of whoever they interrupted.
+        ("hardirq" | "softirq" | "ipi", ..) => of = None,
+        ("task_rename" | "exec" | "timer", ..) => {}
+        // Others may be told later, and elsewhere.
+        _ => return Ok(true),
+    }
+    if let Some(of) = of {
+        event.tid = of.tid;
+        event.pid = Some(of.pid).filter(|pid| *pid > 0);
+        event.comm = Some(of.comm.as_ref()).filter(|_| of.tid > 0);
+    }
+    sink.event(&event)?;
+    if let (Kind::Fork { child: tid, .. }, Some(child), Some(parent)) =
+        (event.kind, &line.child, of)
+    {
+        sink.note(&Note::Task { pid: child.pid, tid, parent_pid: parent.pid });
+    }
+    Ok(true)
+}
+
+impl Task<'_> {
+    fn named(&self, prios: &BTreeMap<i32, i32>) -> Named<'_> {
+        let prio = prios.get(&self.tid).copied().unwrap_or(PRIO_DEFAULT);
+        Named { tid: self.tid, comm: &self.comm, prio }
+    }
+}
+
+/// What wprof's words for states mean.
+fn left(state: &str) -> Left {
+    match state {
+        "interruptible_sleep" | "parked" | "freezable" => Left::Sleeping,
+        "uninterruptible_sleep" | "killable_sleep" | "rtlock_wait" | "frozen" => Left::Blocked,
+        "idle" => Left::Idle,
+        "stopped" | "traced" => Left::Stopped,
+        "exit_dead" | "exit_zombie" | "exit_trace" | "task_dead" => Left::Dead,
+        _ => Left::Runnable,
+    }
+}
