@@ -9,6 +9,8 @@ use crate::wprof::is_wprof;
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 /// So much of a file tells what it is, bytes.
@@ -21,14 +23,20 @@ const HELD_MAX_BYTES: u64 = 256 << 20;
 const XZ_MAX_BYTES: u64 = 128 << 20;
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// A form that is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+/// A form of recording that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Form {
     /// Of `perf script`, `trace-cmd report`, ftrace or atrace.
     Text,
+    /// From `perf record`, be it a file, a directory or what went through a pipe.
     PerfData,
+    /// A trace of Perfetto.
     Perfetto,
+    /// From trace-cmd.
     TraceDat,
+    /// JSON of wprof.
     Wprof,
 }
 
@@ -130,7 +138,7 @@ impl Packing {
 
 impl Form {
     /// Its reader goes back and forth, so it must not be compressed as a whole.
-    pub fn is_read_here_and_there(self) -> bool {
+    pub(crate) fn is_read_here_and_there(self) -> bool {
         match self {
             Form::Text | Form::Perfetto | Form::Wprof => false,
             Form::PerfData | Form::TraceDat => true,
@@ -138,7 +146,7 @@ impl Form {
     }
 
     /// By the start of a file, unpacked; refused is what cannot be a recording, by its name.
-    pub fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
+    pub(crate) fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
         if is_perf_data(start) {
             return Ok(Form::PerfData);
         }

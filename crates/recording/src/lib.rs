@@ -38,6 +38,7 @@ pub use build::{Clock, Selection};
 pub use cost::EventCost;
 pub use defects::Defects;
 pub use error::Error;
+pub use input::Form;
 pub use load::{Demand, Load, Use, Window};
 pub use recording::{Options, Recording};
 pub use requests::evidence::{Evidence, Loop};

@@ -29,6 +29,7 @@ pub struct Options {
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub(crate) name: String,
+    pub(crate) form: Form,
     pub(crate) threads: Vec<Thread>,
     pub(crate) edges: Vec<Edge>,
     /// The process that started a process, where perf tells.
@@ -127,7 +128,7 @@ impl Recording {
             return Recording::read_seekable(name, held, options);
         }
         let cost = options.event_cost.unwrap_or_default();
-        assemble(name, cost, |sink| perf_script::read(name, file, sink))
+        assemble(name, Form::Text, cost, |sink| perf_script::read(name, file, sink))
     }
 
     /// Length of the recording, first event to last, ns.
@@ -157,6 +158,7 @@ impl Recording {
 
 /// What can be read more than once.
 trait Readable {
+    fn form(&self) -> Form;
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
@@ -166,6 +168,10 @@ struct Open<F> {
 }
 
 impl<F: Read + Seek> Readable for Open<F> {
+    fn form(&self) -> Form {
+        self.form
+    }
+
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
         match self.form {
             Form::Text => {
@@ -187,6 +193,10 @@ impl<F: Read + Seek> Readable for Open<F> {
 struct Threads(Vec<File>);
 
 impl Readable for Threads {
+    fn form(&self) -> Form {
+        Form::PerfData
+    }
+
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
         perf_data::read_threads(name, self.0.iter_mut().collect(), sink)
     }
@@ -198,7 +208,7 @@ fn read_through(
     options: Options,
 ) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
-    assemble(name, cost, |sink| file.read(name, sink))
+    assemble(name, file.form(), cost, |sink| file.read(name, sink))
 }
 
 /// What recording an event cost. Whatever is wrong with the file is told when it is read.
@@ -210,6 +220,7 @@ fn probe(name: &str, file: &mut impl Readable) -> EventCost {
 
 fn assemble(
     name: &str,
+    form: Form,
     cost: EventCost,
     read: impl FnOnce(&mut Timeline) -> Result<(), Error>,
 ) -> Result<Recording, Error> {
@@ -218,6 +229,7 @@ fn assemble(
     timeline.finish().map_err(|what| Error::Implausible { name: name.to_owned(), what })?;
     Ok(Recording {
         name: name.to_owned(),
+        form,
         cpus_seen: timeline.cpus_seen(),
         parent_pids: timeline.parent_pids,
         threads: timeline.threads,

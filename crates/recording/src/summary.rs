@@ -2,6 +2,7 @@
 
 use crate::cost::EventCost;
 use crate::defects::Defects;
+use crate::input::Form;
 use crate::recording::Recording;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,6 +11,8 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Summary {
+    /// What kind of file it was.
+    pub form: Form,
     /// First event to last, ns.
     pub span_ns: u64,
     /// Number of events.
@@ -36,6 +39,8 @@ pub struct Summary {
     pub recorder_ns: u64,
     /// The threads that ran, most CPU time first.
     pub threads: Vec<ThreadSummary>,
+    /// Whether the file tells the processes of threads.
+    pub has_processes: bool,
     /// Whether the file tells the control groups of threads, be it only the root group.
     pub has_groups: bool,
     /// What was repaired.
@@ -125,6 +130,7 @@ impl Recording {
         let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
         let charged_ns = sum(self.threads.iter().map(|thread| thread.runtime_ns));
         Summary {
+            form: self.form,
             span_ns: self.span_ns(),
             events: self.events,
             kernel: self.machine.kernel.clone(),
@@ -137,6 +143,7 @@ impl Recording {
             runtime_ns: sum(threads.iter().map(|thread| thread.runtime_ns)),
             uncharged_ns: wall_ns.saturating_sub(charged_ns),
             recorder_ns: sum(perf.map(|thread| thread.runtime_ns)),
+            has_processes: threads.iter().any(|thread| thread.pid.is_some()),
             threads,
             has_groups: !self.groups.is_empty(),
             defects: self.defects.clone(),

@@ -7,7 +7,7 @@ use crate::table::list;
 use crate::units::{cpus, duration, percent};
 use cpumax_engine::recorded;
 use cpumax_outcome::percentile;
-use cpumax_recording::{EventCost, Loop, Recording, Request, Service, Summary, Waits};
+use cpumax_recording::{EventCost, Form, Loop, Recording, Request, Service, Summary, Waits};
 use std::fmt::Write;
 
 /// What kind of recording it is, in some lines; `name` is what it is called.
@@ -58,6 +58,9 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
         busy(summary.uncharged_ns)
     );
     let _ = writeln!(out, "{}\n", page.wrapped(&uses));
+    for lack in lacks(&summary) {
+        let _ = writeln!(out, "{}\n", page.wrapped(lack));
+    }
     out.push_str(&groups(&summary, top, page));
     out.push_str(&threads(&summary, top, page));
     for (name, service) in recording.services() {
@@ -78,6 +81,35 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
         writeln!(out, "{}\n{}", styled(BAD, "What was wrong:"), summary.defects)
     };
     out
+}
+
+/// What the recording does not tell, and what that costs.
+fn lacks(summary: &Summary) -> Vec<&'static str> {
+    let context = match summary.form {
+        Form::Text => {
+            "Wakeups by interrupts are not told from those by threads: a timer that fires while a \
+             thread runs looks like that thread's doing. perf.data and trace.dat tell them, and \
+             text with events of interrupts and timers (irq:softirq_entry and the like)."
+        }
+        _ => {
+            "Wakeups by interrupts are not told from those by threads: a timer that fires while a \
+             thread runs looks like that thread's doing."
+        }
+    };
+    let lacks = [
+        (
+            summary.has_runtime,
+            "No CPU time was recorded as the kernel charged it (sched_stat_runtime): interrupts \
+             and time taken by others count as the threads' own.",
+        ),
+        (summary.has_context, context),
+        (
+            summary.has_processes,
+            "Processes of threads are not told: pid:N chooses a thread and those that it \
+             started, names and groups choose others.",
+        ),
+    ];
+    lacks.into_iter().filter(|(told, _)| !told).map(|(_, lack)| lack).collect()
 }
 
 /// What requests the threads of this name served, and how those who asked ask.
@@ -154,5 +186,40 @@ fn more(all: usize, shown: usize, what: &str) -> String {
     match all.saturating_sub(shown) {
         0 => String::new(),
         more => format!("and {more} more {what}: see --top\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lacks;
+    use cpumax_recording::{Options, Recording};
+
+    #[test]
+    fn what_a_form_does_not_tell_is_told() {
+        let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
+                      next_pid=8 next_prio=120";
+        let ran = "comm=b pid=8 runtime=500 [ns]";
+        for (lines, want) in [
+            (format!(" a 7 [000] 1.5: sched:sched_switch: {switch}\n"), 3),
+            (
+                format!(
+                    " a 7/7 [000] 1.5: sched:sched_switch: {switch}\n \
+                     b 7/8 [000] 1.6: sched:sched_stat_runtime: {ran}\n"
+                ),
+                1,
+            ),
+            (
+                format!(
+                    " a-7 (  7) [000] d..2. 1.5: sched_switch: {switch}\n \
+                     b-8 (  7) [000] d..2. 1.6: sched_stat_runtime: {ran}\n"
+                ),
+                0,
+            ),
+        ] {
+            let options = Options::default();
+            let recording = Recording::read_bytes("text", lines.as_bytes(), options).unwrap();
+            let lacks = lacks(&recording.summary());
+            assert_eq!(lacks.len(), want, "{lines}{lacks:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! `-R -t` of it. Names of threads that have nothing to do with it are replaced by as many `x`, and
 //! the symbols of the kernel by empty lines.
 
-use cpumax_recording::{Options, Recording, Selection, Summary, ThreadSummary};
+use cpumax_recording::{Form, Options, Recording, Selection, Summary, ThreadSummary};
 use cpumax_workload::Workload;
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
@@ -70,6 +70,7 @@ fn trace_dat_of_either_version_and_its_texts() {
     for name in ["ping.v7.dat.xz", "ping.v7-zstd.dat"] {
         let other = read(name);
         assert_eq!(other.summary(), summary, "{name}");
+        assert_eq!((summary.form, summary.has_processes), (Form::TraceDat, false), "{name}");
         assert_eq!(workload(&other), workload(&first), "{name}");
     }
     for name in ["ping.report.txt.gz", "ping.report-R.txt.gz"] {

@@ -115,7 +115,7 @@ fn the_same_load() {
         // Charges are told by the text only, and the first of a new program is partly of the old.
         assert!(json.2.abs_diff(text.2) * 10 < text.2, "{json:?} {text:?}");
     }
-    assert!(json.has_context && !json.has_runtime && !json.has_syscalls);
+    assert!(json.has_context && json.has_processes && !json.has_runtime && !json.has_syscalls);
     let packed = zstd::encode_all(whole().as_bytes(), 1).unwrap();
     assert_eq!(Recording::read_bytes("packed", &packed, FREE).unwrap().summary(), json);
 }
