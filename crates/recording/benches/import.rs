@@ -1,15 +1,22 @@
-//! How long a million events take, from either kind of file, and how long the workload takes that
+//! How long a million events take, from each kind of file, and how long the workload takes that
 //! comes of them.
 //!
-//! The files are the small recording of the tests, again and again, each time later.
+//! The files are small recordings of the tests, again and again, each time later.
 
 use cpumax_recording::{Options, Recording, Selection};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use std::fmt::Write as _;
+use std::io::Read;
+
+#[path = "../tests/support/perfetto.rs"]
+#[allow(dead_code, reason = "the tests need more of it")]
+mod encode;
 
 const WEB: &[u8] = include_bytes!("../tests/data/web.perf.data");
 const TEXT: &str = include_str!("../tests/data/web.txt");
+const PIPE_TEXT: &[u8] = include_bytes!("../tests/data/pipe.txt.gz");
+const DAT: &[u8] = include_bytes!("../tests/data/ping.v6.dat.xz");
 
 const EVENTS: u64 = 1_000_000;
 /// Events in the small recording.
@@ -30,6 +37,24 @@ fn perf_data(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 10)]
 fn perf_script(bencher: Bencher<'_, '_>) {
     let file = million_of_text();
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| read(&file));
+}
+
+#[divan::bench(sample_count = 10)]
+fn perfetto(bencher: Bencher<'_, '_>) {
+    let file = million_of_perfetto(encode::plain);
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| read(&file));
+}
+
+#[divan::bench(sample_count = 10)]
+fn perfetto_compact(bencher: Bencher<'_, '_>) {
+    let file = million_of_perfetto(encode::compact);
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| read(&file));
+}
+
+#[divan::bench(sample_count = 10)]
+fn trace_dat(bencher: Bencher<'_, '_>) {
+    let file = million_of_trace_dat();
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| read(&file));
 }
 
@@ -67,6 +92,48 @@ fn million_of_text() -> Vec<u8> {
         }
     }
     text.into_bytes()
+}
+
+fn million_of_perfetto(make: impl Fn(u64, &[&encode::Line]) -> encode::Message) -> Vec<u8> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(PIPE_TEXT).read_to_string(&mut text).unwrap();
+    let mut lines = encode::lines(&text);
+    let mut file = encode::trace(&encode::about(&text));
+    for _ in 0..=EVENTS / lines.len() as u64 {
+        file.extend(encode::trace(&encode::bundles(&lines, 500, &make)));
+        for line in &mut lines {
+            line.time_ns += ONCE_NS;
+        }
+    }
+    file
+}
+
+/// The pages of each CPU are repeated; their times stand at their beginning.
+fn million_of_trace_dat() -> Vec<u8> {
+    const PAGE_BYTES: usize = 4096;
+    const EVENTS_IN_DAT: u64 = 444;
+    let mut dat = Vec::new();
+    liblzma::read::XzDecoder::new(DAT).read_to_end(&mut dat).unwrap();
+    let tag = b"flyrecord\0";
+    let table = dat.windows(tag.len()).position(|part| part == tag).unwrap() + tag.len();
+    let first = number(&dat, table) as usize;
+    let mut file = dat[..first].to_vec();
+    for cpu in 0..2 {
+        let entry = table + 16 * cpu;
+        let (begin, len) = (number(&dat, entry) as usize, number(&dat, entry + 8) as usize);
+        let at = file.len();
+        for turn in 0..=EVENTS / EVENTS_IN_DAT {
+            for page in dat[begin..begin + len].chunks(PAGE_BYTES) {
+                let later_ns = number(page, 0) + turn * ONCE_NS;
+                file.extend(later_ns.to_le_bytes());
+                file.extend(&page[8..]);
+            }
+        }
+        let grown = (file.len() - at) as u64;
+        file[entry..entry + 8].copy_from_slice(&(at as u64).to_le_bytes());
+        file[entry + 8..entry + 16].copy_from_slice(&grown.to_le_bytes());
+    }
+    file
 }
 
 fn number(data: &[u8], at: usize) -> u64 {

@@ -256,7 +256,7 @@ impl<'a, S: Sink> Order<'a, S> {
             Err(wire::Broken) => self.sink.defect(Defect::UnreadableRecord),
             Ok(None) => {}
             Ok(Some(bundle)) => {
-                self.pending_bytes += bundle.bytes() + size_of::<Bundle>() as u64;
+                self.pending_bytes += bundle.bytes();
                 self.pending.push(bundle);
             }
         }
@@ -276,7 +276,7 @@ impl<'a, S: Sink> Order<'a, S> {
     fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
         while let Some(mut bundle) = self.pending.peek_mut() {
             let Some(now_ns) = bundle.next_ns() else {
-                self.pending_bytes -= bundle.bytes() + size_of::<Bundle>() as u64;
+                self.pending_bytes -= bundle.bytes();
                 PeekMut::pop(bundle);
                 continue;
             };

@@ -109,10 +109,9 @@ impl Recording {
         let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
         let form = source.form(name)?;
         if source.is_packed() && form.is_read_here_and_there() {
-            let held = Cursor::new(source.held(name)?);
-            return Recording::read_seekable(name, held, options);
+            return read_held(name, form, source.held(name)?, options);
         }
-        read_through(name, &mut Open { form, source }, options)
+        read_through(name, &mut Open { form, source, held_bytes: 0 }, options)
     }
 
     /// Reads what comes through a pipe: text as it comes, all else when it is complete. `name` is
@@ -123,9 +122,9 @@ impl Recording {
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
         let mut file = input::from_pipe(file).map_err(|e| io_error(name, e))?;
         let start = file.fill_buf().map_err(|e| io_error(name, e))?;
-        if Form::of(name, &start[..start.len().min(START_SIZE)])? != Form::Text {
-            let held = Cursor::new(input::hold(name, file)?);
-            return Recording::read_seekable(name, held, options);
+        let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
+        if form != Form::Text {
+            return read_held(name, form, input::hold(name, file)?, options);
         }
         let cost = options.event_cost.unwrap_or_default();
         assemble(name, Form::Text, cost, |sink| perf_script::read(name, file, sink))
@@ -159,17 +158,29 @@ impl Recording {
 /// What can be read more than once.
 trait Readable {
     fn form(&self) -> Form;
+
+    /// What of it is in memory.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
 struct Open<F> {
     form: Form,
     source: Source<F>,
+    /// What of it is in memory.
+    held_bytes: u64,
 }
 
 impl<F: Read + Seek> Readable for Open<F> {
     fn form(&self) -> Form {
         self.form
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
@@ -202,13 +213,23 @@ impl Readable for Threads {
     }
 }
 
+/// Reads what is in memory for no other reason than to be read.
+fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
+    let held_bytes = held.len() as u64;
+    let source = Source::new(Cursor::new(held)).map_err(|e| io_error(name, e))?;
+    read_through(name, &mut Open { form, source, held_bytes }, options)
+}
+
 fn read_through(
     name: &str,
     file: &mut impl Readable,
     options: Options,
 ) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
-    assemble(name, file.form(), cost, |sink| file.read(name, sink))
+    assemble(name, file.form(), cost, |sink| {
+        sink.file_bytes = file.held_bytes();
+        file.read(name, sink)
+    })
 }
 
 /// What recording an event cost. Whatever is wrong with the file is told when it is read.

@@ -72,6 +72,8 @@ pub(crate) struct Timeline {
     switches: u64,
     /// What the reader holds to put events in order, bytes.
     reader_bytes: u64,
+    /// What of the file is in memory.
+    pub file_bytes: u64,
     /// Of the paths of all groups, and of how many parts they are.
     path_bytes: usize,
     group_levels: u64,

@@ -12,3 +12,7 @@ mod behaviour {
     mod text;
     mod wprof;
 }
+
+mod support {
+    pub mod perfetto;
+}

@@ -129,8 +129,10 @@ impl Bundle {
         Ok(has_event.then_some(bundle))
     }
 
+    /// What it takes in memory.
     pub fn bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        let names = self.compact.names.len() * size_of::<Part>();
+        (self.bytes.len() + names + size_of::<Bundle>()) as u64
     }
 
     /// When the next event is; `None` after the last.

@@ -11,6 +11,8 @@ const FLAG_HARDIRQ: u64 = 0x08;
 const FLAG_SOFTIRQ: u64 = 0x10;
 /// Numbers of fields beyond this are of events described in the trace itself.
 const DESCRIBED_FROM: u32 = 1 << 16;
+/// Descriptions that are believed.
+const DESCRIBED_MAX: usize = 1 << 10;
 
 pub(super) fn context(common_flags: u64) -> Context {
     Context { hardirq: common_flags & FLAG_HARDIRQ != 0, softirq: common_flags & FLAG_SOFTIRQ != 0 }
@@ -43,12 +45,13 @@ impl Described {
         for (number, value) in fields(message) {
             match number {
                 1 => tracepoint = Tracepoint::named(value.text()),
-                2 => named.extend(described_field(value.bytes())),
+                2 if named.len() < WANTED.len() => named.extend(described_field(value.bytes())),
                 _ => {}
             }
         }
         let id = u32::try_from(id).unwrap_or(0);
-        if id >= DESCRIBED_FROM && tracepoint != Tracepoint::Other {
+        let is_of_use = id >= DESCRIBED_FROM && tracepoint != Tracepoint::Other;
+        if is_of_use && self.0.len() < DESCRIBED_MAX {
             self.0.insert(id, Description { tracepoint, fields: named });
         }
     }

@@ -5,9 +5,6 @@ use super::bytes::Bytes;
 use crate::event::Left;
 use crate::tracepoint::{self, Tracepoint};
 
-/// Tracepoint numbers are 16 bits wide.
-const IDS: usize = 1 << 16;
-
 /// What is needed of the descriptions, by the number of the tracepoint.
 #[derive(Debug)]
 pub(crate) struct Formats {
@@ -46,7 +43,7 @@ enum Place {
 
 impl Formats {
     pub fn new() -> Self {
-        Formats { by_id: vec![None; IDS], has_waking: false, counts_lost: false }
+        Formats { by_id: Vec::new(), has_waking: false, counts_lost: false }
     }
 
     pub fn has(&self, tracepoint: Tracepoint) -> bool {
@@ -54,7 +51,7 @@ impl Formats {
     }
 
     pub fn of(&self, id: u16) -> Option<&Format> {
-        self.by_id[usize::from(id)].as_ref()
+        self.by_id.get(usize::from(id))?.as_ref()
     }
 
     /// Takes a description, if its event is `wanted` by its number.
@@ -63,7 +60,9 @@ impl Formats {
             return Err("a description without name or ID".to_owned());
         };
         if wanted(id) {
-            self.by_id[usize::from(id)] = Some(Format::parse(name, text)?);
+            let ix = usize::from(id);
+            self.by_id.resize(self.by_id.len().max(ix + 1), None);
+            self.by_id[ix] = Some(Format::parse(name, text)?);
         }
         Ok(())
     }

@@ -56,6 +56,7 @@ impl Timeline {
         let [threads, edges, ios] =
             [self.threads.len(), self.edges.len(), self.ios.len()].map(|all| all as u64);
         let kept_bytes = self.reader_bytes
+            + self.file_bytes
             + threads * size_of::<Thread>() as u64
             + steps_bytes
             + waits * size_of::<Wait>() as u64

@@ -64,8 +64,9 @@ impl Head {
             }
             other => {
                 let what = format!(
-                    "it is of version {other}; versions 6 and 7 are read, and text of `trace-cmd \
-                     report`"
+                    "it is of version {}; versions 6 and 7 are read, and text of `trace-cmd \
+                     report`",
+                    cpumax_limit::one_line(other)
                 );
                 return Err(WalkError::Wrong(what));
             }

@@ -2,7 +2,8 @@
 //! as it is told there.
 
 use super::forms::path;
-use super::perfetto::{Line, lines};
+use super::perfetto::printed;
+use crate::support::perfetto::{Line, lines};
 use cpumax_recording::{Error, EventCost, Options, Recording, Summary};
 
 const FREE: Options = Options { event_cost: Some(EventCost { syscall_ns: 0, other_ns: 0 }) };
@@ -69,7 +70,7 @@ const HEAD: &str = r#"{"version":"3.1","dur":1.0,"timer_freq_hz":0,"stacks":[],"
 "#;
 
 fn whole() -> String {
-    let lines = lines();
+    let lines = lines(&printed());
     let first_ns = lines[0].time_ns;
     let mut inside = [false; 2];
     let mut json_lines = HEAD.to_owned();
