@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint fmt bench peers \
+.PHONY: help guest install kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
 	recordings proof deps
 
 help: ## List what can be made
@@ -88,6 +88,12 @@ scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's s
 scx-test: deps ## Run every check of the scheduler on every kernel in the cache (see docs/scx.md)
 	$(CARGO) build -p cpumax
 	CPUMAX_SCX_SET=all $(CARGO) test -p scx_cpumax
+
+# Where there is no npm nothing is installed, and tests say what is missing.
+browser: ## Install what the test of reports needs to drive Chromium, below target/
+	@mkdir -p target/browser && cp crates/cpumax/tests/browser/package.json target/browser/
+	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
+		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
 fmt: deps ## Format all sources
 	$(CARGO) fmt --all

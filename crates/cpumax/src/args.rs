@@ -52,6 +52,9 @@ pub enum Command {
     /// Find the smallest limit that keeps what is asked, and how sure that is
     #[command(after_help = help!("advise"))]
     Advise(Box<crate::command::advise::AdviseArgs>),
+    /// Write studies as one HTML file: the answer, plots, the table, what is doubtful
+    #[command(after_help = help!("report"))]
+    Report(crate::command::report::ReportArgs),
     /// Tell whether what was predicted of a limit came true once it is in force
     #[command(after_help = help!("verify"))]
     Verify(crate::command::verify::VerifyArgs),
@@ -329,6 +332,9 @@ pub struct ReplayArgs {
     /// So many times the traffic: requests come, clients pause and clocks tick so much faster
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_load: Option<f64>,
+    /// Write the table as CSV, a line for each limit on each kernel
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,

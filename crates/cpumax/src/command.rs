@@ -6,6 +6,7 @@ pub mod inspect;
 pub mod kernels;
 pub mod lab;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod scenarios;
 pub mod sched;

@@ -39,6 +39,7 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Run(args) => command::run::run(&args),
         args::Command::Replay(args) => command::replay::replay(&args),
         args::Command::Advise(args) => command::advise::advise(&args),
+        args::Command::Report(args) => command::report::report(&args),
         args::Command::Verify(args) => command::verify::verify(&args),
         args::Command::Inspect(args) => command::inspect::inspect(&args),
         args::Command::Compare(args) => command::compare::compare(&args),

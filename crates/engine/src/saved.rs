@@ -4,9 +4,15 @@
 use crate::advise::{Goal, Measure};
 use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
+use crate::recorded;
+use crate::replay::{self, Replay, Request};
+use crate::watch::Watch;
+use crate::world::Running;
 use cpumax_limit::{Limit, Rules, shown};
+use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Histogram;
-use serde::Deserialize;
+use cpumax_recording::{Defects, Options};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -180,13 +186,47 @@ impl Saved {
         let wrong = |what: String| Error::Saved { path: name.to_owned(), what };
         let items: Vec<Value> =
             serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        Saved::from_items(items).map_err(wrong)
+    }
+
+    /// What is about to be written: the same as is read again.
+    ///
+    /// # Errors
+    /// It is no study.
+    pub fn of(documents: impl Iterator<Item = impl Serialize>) -> Result<Saved, Error> {
+        let wrong = |what: String| Error::Saved { path: "the study".to_owned(), what };
+        let items: Result<Vec<Value>, _> = documents.map(serde_json::to_value).collect();
+        Saved::from_items(items.map_err(|error| wrong(error.to_string()))?).map_err(wrong)
+    }
+
+    /// A recording replayed under limits, on these kernels or the usual ones, as if it had been
+    /// saved; and what was repaired.
+    ///
+    /// # Errors
+    /// As of a replay.
+    pub fn of_recording(
+        path: &Path,
+        options: Options,
+        request: &Request,
+        kernels: Option<Vec<Kernel>>,
+        watch: &dyn Watch,
+    ) -> Result<(Saved, Defects), Error> {
+        let recording = recorded::read(path, options)?;
+        let replay = Replay::new(&recorded::name(path), &recording, request)?;
+        let kernels = kernels.unwrap_or_else(|| replay.kernels());
+        let runs = replay.runs(&kernels, 1, &Running::default(), watch)?;
+        let first = std::iter::once(replay.document(&kernels, &runs));
+        let saved = Saved::of(first.chain(runs.iter().map(replay::Run::document)))?;
+        Ok((saved, replay.summary().defects.clone()))
+    }
+
+    fn from_items(items: Vec<Value>) -> Result<Saved, String> {
         let mut saved = Saved { recordings: Vec::new(), runs: Vec::new(), advice: None };
         for (at, item) in items.into_iter().enumerate() {
-            let place = |what: String| wrong(format!("object {}: {what}", at + 1));
-            saved.take(item).map_err(place)?;
+            saved.take(item).map_err(|what| format!("object {}: {what}", at + 1))?;
         }
         if saved.runs.is_empty() && saved.advice.is_none() {
-            return Err(wrong("it has no predictions".to_owned()));
+            return Err("it has no predictions".to_owned());
         }
         Ok(saved)
     }
@@ -337,8 +377,7 @@ struct HeldText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Replay, Request, Running, Try, kernel, recorded, replay};
-    use cpumax_recording::Options;
+    use crate::{Try, kernel};
 
     #[test]
     fn what_a_replay_writes_is_read_again() {

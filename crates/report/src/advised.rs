@@ -134,7 +134,7 @@ fn goals(probe: &Probe) -> String {
     all.join(" and ")
 }
 
-fn asked(held: &Held) -> String {
+pub(crate) fn asked(held: &Held) -> String {
     let bound = number(held.measure, held.bound);
     let what = name(held.measure);
     match held.goal {
@@ -161,7 +161,7 @@ fn is_relative(held: &Held) -> bool {
 }
 
 /// `31ms to 44ms`.
-fn range(held: &Held) -> String {
+pub(crate) fn range(held: &Held) -> String {
     let Some(Ranged { low, high, .. }) = held.found else {
         return "nothing that can be told".to_owned();
     };
@@ -170,13 +170,13 @@ fn range(held: &Held) -> String {
 }
 
 /// `p99 31ms to 44ms (asked: 50ms at most)`.
-fn measured(held: &Held) -> String {
+pub(crate) fn measured(held: &Held) -> String {
     let end = if held.measure == Measure::RequestsPerSecond { "least" } else { "most" };
     let bound = number(held.measure, held.bound);
     format!("{} {} (asked: {bound} at {end})", name(held.measure), range(held))
 }
 
-fn number(measure: Measure, value: f64) -> String {
+pub(crate) fn number(measure: Measure, value: f64) -> String {
     match measure {
         Measure::P50Ns | Measure::P99Ns | Measure::WorkTakesNs => duration(value as u64),
         Measure::ThrottledPercent => percent(value / 100.0),

@@ -19,10 +19,12 @@ pub enum Need {
     Perf,
     /// Mounting: file systems, and namespaces that have mounts of their own.
     Mount,
+    /// Chromium, Node.js, and the packages that `make browser` installs.
+    Browser,
 }
 
 impl Need {
-    const ALL: [Need; 4] = [Need::Vm, Need::Cgroup, Need::Perf, Need::Mount];
+    const ALL: [Need; 5] = [Need::Vm, Need::Cgroup, Need::Perf, Need::Mount, Need::Browser];
 
     /// Its word in the variable.
     fn word(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Need {
             Need::Cgroup => "cgroup",
             Need::Perf => "perf",
             Need::Mount => "mount",
+            Need::Browser => "browser",
         }
     }
 }
@@ -118,14 +121,14 @@ mod tests {
         for need in Need::ALL {
             assert_eq!(parse(need.word()), Ok(vec![need]));
         }
-        assert_eq!(parse("vm,cgroup,perf,mount"), Ok(Need::ALL.to_vec()));
+        assert_eq!(parse("vm,cgroup,perf,mount,browser"), Ok(Need::ALL.to_vec()));
         assert_eq!(parse(" "), Ok(vec![]));
     }
 
     #[test]
     fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
-        let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, mount, with \
-                     commas between";
+        let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, mount, \
+                     browser, with commas between";
         assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
     }

@@ -1,7 +1,7 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
 use super::replay::{chosen, warn};
-use super::verify::watched;
+use super::verify::Counting;
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
@@ -11,11 +11,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use cpumax_engine::advise::{self, Case, Goal, Question};
 use cpumax_engine::counted::{self, Asked};
-use cpumax_engine::counters;
 use cpumax_engine::given::{duration, factor, percent, share, time};
+use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{JsonArray, System, advised, to_apply};
+use cpumax_report::{JsonArray, ResultFile, System, advised, csv, to_apply};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct AdviseArgs {
     /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; of
     /// several, such as different hours or replicas, the limit is one for all
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present_any = ["stat", "openmetrics"])]
+    #[arg(required_unless_present_any = ["stat", "openmetrics"], conflicts_with = "openmetrics")]
     recordings: Vec<PathBuf>,
     /// Half of the requests take no longer, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
@@ -66,6 +66,9 @@ pub struct AdviseArgs {
     #[arg(short, long, value_name = "SYSTEM")]
     #[arg(value_parser = PossibleValuesParser::new(System::NAMES))]
     output: Option<String>,
+    /// Write the limits that decide as CSV, a line for each recording and kernel
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    csv: Option<PathBuf>,
     #[command(flatten)]
     choosing: Choosing,
     #[command(flatten)]
@@ -82,17 +85,10 @@ pub struct AdviseArgs {
 struct Alone {
     /// A running group: its folder, or its path below the root of the hierarchy
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    #[arg(conflicts_with = "recordings")]
+    #[arg(conflicts_with_all = ["recordings", "openmetrics"])]
     stat: Option<PathBuf>,
-    /// Two or more scrapes of cadvisor's metrics, in order of time
-    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["stat", "recordings"])]
-    openmetrics: Vec<PathBuf>,
-    /// The container: a label that it has, such as pod=web-1
-    #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
-    label: Vec<String>,
-    /// Count for so long; of scrapes without times, how far apart they are [default: 60s]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    length: Option<Duration>,
+    #[command(flatten)]
+    counting: Counting,
     /// Read the group again after this long, at least twice in a period
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
     every: Duration,
@@ -100,7 +96,7 @@ struct Alone {
 
 /// What counters alone tell of limits; what else is asked is told to need a recording.
 fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
-    let Alone { stat, openmetrics, label, length, every } = &args.alone;
+    let Alone { stat, counting, every } = &args.alone;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
     let slower = args.slower_than.map(|_| "--slower-than");
@@ -115,10 +111,7 @@ fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
         not_told,
         seed,
     };
-    let observed = match stat {
-        Some(path) => watched(path, length.unwrap_or(Duration::from_secs(60)), *every)?,
-        None => counters::scrapes(openmetrics, label, *length).map_err(Failure::of)?,
-    };
+    let observed = counting.observed(stat.as_deref(), Some(*every))?;
     let told = counted::counted(&observed, &asked).map_err(Failure::of)?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(std::iter::once(&told)))?;
@@ -144,6 +137,10 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
     drop(watch);
     json.map_or(Ok(()), |json| json.write([answer.document(&cases)].into_iter()))?;
+    if let Some(path) = &args.csv {
+        let saved = Saved::of([answer.document(&cases)].into_iter()).map_err(Failure::of)?;
+        ResultFile::create(path)?.write_text(&csv(&saved))?;
+    }
     let text = || advised(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
         _ if !is_told => {}

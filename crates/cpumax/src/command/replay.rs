@@ -7,10 +7,11 @@ use crate::output;
 use crate::runs::Terminal;
 use anyhow::Context;
 use cpumax_engine::replay::Run;
+use cpumax_engine::saved::Saved;
 use cpumax_engine::{Replay, Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
-use cpumax_report::{JsonArray, ResultFile, escape, replayed};
+use cpumax_report::{JsonArray, ResultFile, csv, escape, replayed};
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let asked = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
@@ -40,6 +41,10 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         || std::iter::once(replay.document(&kernels, &runs)).chain(runs.iter().map(Run::document));
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(documents()))?;
+    if let Some(path) = &args.csv {
+        ResultFile::create(path)?
+            .write_text(&csv(&Saved::of(documents()).map_err(Failure::of)?))?;
+    }
     if is_told {
         let (name, page) = (recorded::name(&args.reading.recording), output::page());
         let threads = args.threads;

@@ -17,6 +17,10 @@ pub struct VerifyArgs {
     /// What `cpumax replay --json` or `cpumax advise --json` wrote
     #[arg(value_name = "STUDY", value_hint = ValueHint::FilePath)]
     study: PathBuf,
+    /// The group with the limit: its folder, or its path below the root of the hierarchy
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    #[arg(required_unless_present = "openmetrics", conflicts_with = "openmetrics")]
+    cgroup: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
     /// The kernel of the study that counts [default: the one that behaves like the running one]
@@ -30,47 +34,42 @@ pub struct VerifyArgs {
     json: Option<PathBuf>,
 }
 
-/// Where counters come from.
+/// Counters that were scraped, or of how long.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
 pub struct Counting {
-    /// The group with the limit: its folder, or its path below the root of the hierarchy
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    cgroup: Option<PathBuf>,
-    /// Two or more scrapes of cadvisor's metrics instead, in order of time
-    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with = "cgroup")]
+    /// Two or more scrapes of cadvisor's metrics instead of a group, in order of time
+    #[arg(long, value_name = "FILE", num_args = 2.., value_hint = ValueHint::FilePath)]
     openmetrics: Vec<PathBuf>,
     /// The container: a label that it has, such as pod=web-1
     #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
     label: Vec<String>,
-    /// Watch for so long; of scrapes without times, how far apart they are [default: 60s]
+    /// Count for so long; of scrapes without times, how far apart they are [default: 60s]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     length: Option<Duration>,
 }
 
 impl Counting {
     /// Watches the group, or reads the scrapes.
-    pub fn observed(&self) -> Result<Observed, Failure> {
-        let Some(path) = &self.cgroup else {
+    pub fn observed(
+        &self,
+        group: Option<&Path>,
+        every: Option<Duration>,
+    ) -> Result<Observed, Failure> {
+        let Some(path) = group else {
             let scrapes = counters::scrapes(&self.openmetrics, &self.label, self.length);
             return scrapes.map_err(Failure::of);
         };
         let length = self.length.unwrap_or(Duration::from_secs(60));
-        watched(path, length, counters::every(length))
+        let (every, watch) = (every.unwrap_or(counters::every(length)), Terminal::waiting(length));
+        let group = Group::open(path).map_err(Failure::of)?;
+        counters::observe(&group, length, every, &watch).map_err(Failure::of)
     }
-}
-
-/// Watches a group for so long.
-pub fn watched(path: &Path, length: Duration, every: Duration) -> Result<Observed, Failure> {
-    let watch = Terminal::waiting(length);
-    let group = Group::open(path).map_err(Failure::of)?;
-    counters::observe(&group, length, every, &watch).map_err(Failure::of)
 }
 
 pub fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let saved = Saved::read(&args.study).map_err(Failure::of)?;
     let json = args.json.as_deref().map(JsonArray::create).transpose()?;
-    let observed = args.counting.observed()?;
+    let observed = args.counting.observed(args.cgroup.as_deref(), None)?;
     let verified = verify::verify(&saved, &observed, args.kernel.as_deref(), args.seed);
     let verified = verified.map_err(Failure::of)?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());

@@ -1,0 +1,56 @@
+//! `cpumax report`: studies as one HTML file that needs no network.
+
+use super::replay::{chosen, limit, warn};
+use crate::args::{Choosing, Costs};
+use crate::failure::Failure;
+use crate::runs::Terminal;
+use clap::{Args, ValueHint};
+use cpumax_engine::saved::Saved;
+use cpumax_engine::{Request, recorded};
+use cpumax_machine::kernel;
+use cpumax_report::{Named, ResultFile, html};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// What `cpumax replay --json` or `cpumax advise --json` wrote, or recordings; several are
+    /// shown one below the other
+    #[arg(required = true, value_name = "STUDY|RECORDING", value_hint = ValueHint::FilePath)]
+    inputs: Vec<PathBuf>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(default_value = "report.html")]
+    output: PathBuf,
+    /// Of recordings, a limit to try, as in replay [default: a ladder around what was used]
+    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    set: Vec<String>,
+    /// Of recordings, the kernels [default: the one that was recorded, and the newest]
+    #[arg(short, long, value_name = "LIST")]
+    kernel: Option<String>,
+    #[command(flatten)]
+    choosing: Choosing,
+    #[command(flatten)]
+    costs: Costs,
+}
+
+pub fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let file = ResultFile::create(&args.output)?;
+    let named =
+        |path: &PathBuf| Ok(Named { name: recorded::name(path), study: study(path, args)? });
+    let studies = args.inputs.iter().map(named).collect::<Result<Vec<_>, Failure>>()?;
+    Ok(file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?)
+}
+
+fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        return Saved::read(path).map_err(Failure::of);
+    }
+    let limits = args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?;
+    let request = Request { limits, ..chosen(&args.choosing) };
+    let kernels = args.kernel.as_deref().map(kernel::parse_kernels).transpose()?;
+    let (options, watch) = (args.costs.options(), Terminal::new());
+    let (study, defects) =
+        Saved::of_recording(path, options, &request, kernels, &watch).map_err(Failure::of)?;
+    warn(&defects);
+    Ok(study)
+}

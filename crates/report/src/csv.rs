@@ -1,0 +1,83 @@
+//! A study as CSV (RFC 4180): a line for each limit on each kernel, each number with its range.
+
+use cpumax_engine::predict::Ranged;
+use cpumax_engine::saved::{Run, Saved};
+use std::fmt::Write;
+
+const TEXTS: [&str; 8] =
+    ["recording", "role", "kernel", "cpu_max", "burst_usec", "weight", "pod", "predictable"];
+const NUMBERS: [&str; 7] = [
+    "cpus",
+    "throttled_percent",
+    "requests_per_second",
+    "p50_ns",
+    "p90_ns",
+    "p99_ns",
+    "work_takes_ns",
+];
+
+/// All of it, with a head.
+pub fn csv(saved: &Saved) -> String {
+    let mut head: Vec<String> = TEXTS.iter().map(|&name| name.to_owned()).collect();
+    for name in NUMBERS {
+        head.extend([name.to_owned(), format!("{name}_low"), format!("{name}_high")]);
+    }
+    let mut out = head.join(",") + "\r\n";
+    for run in &saved.runs {
+        let _ = write!(out, "{}\r\n", line(run).join(","));
+    }
+    out
+}
+
+fn line(run: &Run) -> Vec<String> {
+    let prediction = &run.prediction;
+    let limit = &run.limit;
+    let mut cells = vec![
+        quoted(&run.recording),
+        quoted(run.role.as_deref().unwrap_or_default()),
+        quoted(&run.kernel),
+        limit.limit.to_string(),
+        (limit.limit.burst_ns() / 1_000).to_string(),
+        limit.weight.map(|weight| weight.to_string()).unwrap_or_default(),
+        limit.pod.map(|pod| pod.to_string()).unwrap_or_default(),
+        prediction.predictable.to_string(),
+    ];
+    let latency = prediction.request_latency_ns;
+    cells.extend(three(prediction.cpus));
+    cells.extend(three(prediction.throttled_percent));
+    cells.extend(three(prediction.requests_per_second));
+    for point in [latency.map(|l| l.p50), latency.map(|l| l.p90), latency.map(|l| l.p99)] {
+        cells.extend(three(point));
+    }
+    cells.extend(three(prediction.work_takes_ns));
+    cells
+}
+
+fn three<T: ToString>(number: Option<Ranged<T>>) -> [String; 3] {
+    number.map_or_else(Default::default, |Ranged { value, low, high }| {
+        [value.to_string(), low.to_string(), high.to_string()]
+    })
+}
+
+/// A text that may have anything in it; one that a spreadsheet would take for a formula is none.
+fn quoted(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = if is_formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) || is_formula {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_cell_and_no_formula() {
+        assert_eq!(quoted("web.data"), "web.data");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "\"'=1+1\"");
+    }
+}

@@ -1,0 +1,309 @@
+//! What a study says in sentences, from what was saved of it.
+
+use super::Named;
+use crate::advised::{asked, measured};
+use crate::escape::line;
+use crate::predicted::{Ranges, ranged};
+use crate::replay::{UNHEARD, row};
+use crate::units::{cpus, duration};
+use cpumax_engine::advise::{Goal, Held, USUAL};
+use cpumax_engine::saved::{Recorded, Run, Saved};
+use std::fmt::Write;
+
+/// What the page is of.
+pub(super) fn title(studies: &[Named]) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for named in studies {
+        for name in recordings(&named.study) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    format!("What a CPU limit does to {}", names.join(" and "))
+}
+
+fn recordings(study: &Saved) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for run in &study.runs {
+        if !names.contains(&run.recording) {
+            names.push(run.recording.clone());
+        }
+    }
+    names
+}
+
+/// Thousandths of a CPU that a limit gives.
+pub(super) fn millicpus(run: &Run) -> Option<u64> {
+    run.limit.limit.millicpus()
+}
+
+/// All of a limit but how many CPUs it gives; `None`: there is none.
+pub(super) fn kind(run: &Run) -> Option<String> {
+    let limit = run.limit.limit;
+    let quota_ns = limit.quota_ns()?;
+    let mut kind = format!("periods of {}", duration(limit.period_ns()));
+    if limit.burst_ns() > 0 {
+        let percent = limit.burst_ns() as f64 * 100.0 / quota_ns as f64;
+        let _ = write!(kind, ", burst {percent:.0} %");
+    }
+    if let Some(weight) = run.limit.weight {
+        let _ = write!(kind, ", weight {weight}");
+    }
+    if let Some(pod) = run.limit.pod {
+        let _ = write!(kind, ", in {pod}");
+    }
+    Some(kind)
+}
+
+/// What tables call the limit.
+pub(super) fn label(run: &Run) -> String {
+    run.limit.label()
+}
+
+/// What a limit is beside others, behind its name.
+pub(super) fn role(role: Option<&str>) -> &'static str {
+    match role {
+        Some("recommended") => " advised",
+        Some("smaller") => " too small",
+        Some("risky") => " risky",
+        Some("current") => " current",
+        _ => "",
+    }
+}
+
+/// The answer in a sentence or two.
+pub(super) fn answer(study: &Saved) -> String {
+    let Some(advice) = &study.advice else { return of_replay(study) };
+    if !advice.lacks.is_empty() {
+        return "No limit is recommended: what was recorded does not tell enough.".to_owned();
+    }
+    let role =
+        |role: &'static str| study.runs.iter().filter(move |run| run.role.as_deref() == Some(role));
+    let worst = |runs: &mut dyn Iterator<Item = &Run>| {
+        let mut worst: Vec<Held> = Vec::new();
+        for run in runs {
+            for (at, (held, goal)) in run.held.iter().zip(&advice.asked).enumerate() {
+                let held = Held {
+                    goal: *goal,
+                    measure: held.measure,
+                    bound: held.bound,
+                    found: held.found,
+                };
+                match worst.get_mut(at) {
+                    Some(before) if before.excess() < held.excess() => *before = held,
+                    Some(_) => {}
+                    None => worst.push(held),
+                }
+            }
+        }
+        worst
+    };
+    let goals = |all: &[Held]| all.iter().map(asked).collect::<Vec<_>>().join(" and ");
+    let Some(limit) = advice.recommended else {
+        let without = worst(&mut role("none"));
+        let told: Vec<String> = without.iter().map(measured).collect();
+        return format!("No limit keeps {}. Without one: {}.", goals(&without), told.join(", "));
+    };
+    let found = worst(&mut role("recommended"));
+    let mut kernels: Vec<&str> = role("recommended").map(|run| run.kernel.as_str()).collect();
+    kernels.dedup();
+    let told: Vec<String> = found.iter().map(measured).collect();
+    let millicpus = limit.millicpus().map_or(String::new(), |m| format!("{m}m, "));
+    let burst = match limit.burst_ns() {
+        0 => String::new(),
+        ns => format!(" with a burst of {}", ns / 1_000),
+    };
+    format!(
+        "{millicpus}cpu.max {limit}{burst}, keeps {} on {}: {}.",
+        goals(&found),
+        kernels.join(", "),
+        told.join(", ")
+    )
+}
+
+/// The smallest limit of a replay under which hardly anybody notices, if there is one.
+fn of_replay(study: &Saved) -> String {
+    let unlimited = |run: &Run| {
+        let is_base = |other: &&Run| {
+            kind(other).is_none() && other.kernel == run.kernel && other.recording == run.recording
+        };
+        study.runs.iter().find(is_base)
+    };
+    let keeps = |run: &Run| {
+        let base = unlimited(run)?;
+        Some(USUAL.held(&run.prediction, &base.prediction).is_kept() && run.prediction.predictable)
+    };
+    let mut limits: Vec<(u64, String)> = study
+        .runs
+        .iter()
+        .filter_map(|run| Some((millicpus(run)?, run.limit.limit.to_string())))
+        .collect();
+    limits.sort();
+    limits.dedup();
+    let of = |limit: &str| {
+        let limit = limit.to_owned();
+        study.runs.iter().filter(move |run| run.limit.limit.to_string() == limit)
+    };
+    let smallest = limits.iter().find(|(_, limit)| of(limit).all(|run| keeps(run) == Some(true)));
+    let Goal::Slower(more) = USUAL else { return String::new() };
+    if let Some((millicpus, limit)) = smallest {
+        return format!(
+            "{millicpus}m (cpu.max {limit}) is the smallest limit of those that were tried under \
+             which the slowest of a hundred are at most {more} % slower, on each kernel."
+        );
+    }
+    let Some((_, largest)) = limits.last() else { return "No limit was tried.".to_owned() };
+    let p99 = |run: &Run| {
+        let numbers = row("", "", &run.prediction);
+        numbers.latency_ms[1].map_or("-".to_owned(), |n| ranged(n, Ranges::Beside))
+    };
+    let told = of(largest).next().map_or(String::new(), |run| {
+        let without = unlimited(run)
+            .map_or(String::new(), |base| format!(", and without a limit {} ms", p99(base)));
+        format!(" Under {largest} p99 is {} ms on {}{without}.", p99(run), run.kernel)
+    });
+    format!(
+        "No limit that was tried surely keeps the slowest of a hundred at most {more} % slower \
+         than without one.{told}"
+    )
+}
+
+/// Why no limit is named, and what to record instead.
+pub(super) fn lacks(study: &Saved) -> Vec<String> {
+    let lacks = study.advice.iter().flat_map(|advice| &advice.lacks);
+    lacks
+        .map(|lack| format!("{}: {}. Record {}.", lack.recording, lack.why, lack.instead))
+        .collect()
+}
+
+/// What was recorded.
+pub(super) fn recorded(study: &Saved) -> Vec<String> {
+    let told = |recorded: &Recorded| {
+        let Recorded { name, group, kernel, simulated_ns, window, prediction, .. } = recorded;
+        let used =
+            prediction.cpus.map_or(String::new(), |n| format!(" and used {} CPUs", cpus(n.value)));
+        format!(
+            "{name}: {} on Linux {}; limited was {group}, which had its load from {} to {}{used}.",
+            duration(*simulated_ns),
+            kernel.as_deref().unwrap_or("of an unknown version"),
+            duration(window.from_ns),
+            duration(window.until_ns)
+        )
+    };
+    study.recordings.iter().map(told).collect()
+}
+
+/// What nothing can be relied on of, and why; each once.
+pub(super) fn doubts(study: &Saved) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut add = |line: String| {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for recorded in &study.recordings {
+        for disagreement in &recorded.disagreements {
+            add(format!("Without a limit the replay is not what was recorded: {disagreement}."));
+        }
+        let repaired: Vec<String> = recorded
+            .repairs
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+            .collect();
+        if !repaired.is_empty() {
+            add(format!("{}: repaired were {}.", recorded.name, repaired.join(", ")));
+        }
+        if recorded.is_unheard {
+            add(UNHEARD.to_owned());
+        }
+        for not in &recorded.not_tried {
+            add(format!("{} is not tried on {}: {}.", not.limit, not.kernel, not.why));
+        }
+    }
+    for run in &study.runs {
+        if let Some(why) = &run.prediction.why_not {
+            add(format!("{} on {} is not predictable: {why}.", label(run), run.kernel));
+        }
+    }
+    lines
+}
+
+/// The commands that make the study again, as far as it says how it was made.
+pub(super) fn commands(study: &Saved) -> Vec<String> {
+    let names: Vec<String> = recordings(study).iter().map(|name| quoted(name)).collect();
+    let mut kernels: Vec<&str> = Vec::new();
+    for run in &study.runs {
+        if !kernels.contains(&run.kernel.as_str()) {
+            kernels.push(&run.kernel);
+        }
+    }
+    let kernels = kernels.join(",");
+    let command = if let Some(advice) = &study.advice {
+        let goals = advice.asked.iter().map(option).collect::<Vec<_>>().join(" ");
+        let load = if (advice.load - 1.0).abs() < 1e-9 {
+            String::new()
+        } else {
+            format!(" --load {}", advice.load)
+        };
+        format!("cpumax advise {} {goals}{load}", names.join(" "))
+    } else {
+        let mut sets: Vec<String> = Vec::new();
+        for run in study.runs.iter().filter(|run| kind(run).is_some()) {
+            let set = setting(run);
+            if !sets.contains(&set) {
+                sets.push(set);
+            }
+        }
+        let sets: Vec<String> = sets.iter().map(|set| format!("--set {}", quoted(set))).collect();
+        format!("cpumax replay {} {}", names.join(" "), sets.join(" "))
+    };
+    let command = format!("{command} --kernel {kernels} --json study.json");
+    vec![command, "cpumax report study.json -o report.html".to_owned()]
+}
+
+fn option(goal: &Goal) -> String {
+    match goal {
+        Goal::P50(ns) => format!("--p50 {}", time(*ns)),
+        Goal::P99(ns) => format!("--p99 {}", time(*ns)),
+        Goal::Slower(percent) => format!("--slower-than {percent}%"),
+        Goal::Throttled(percent) => format!("--throttled {percent}%"),
+        Goal::Throughput(percent) => format!("--throughput {percent}%"),
+    }
+}
+
+/// A time as options take it, exactly.
+fn time(ns: u64) -> String {
+    match ns {
+        _ if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        _ if ns.is_multiple_of(1_000) => format!("{}us", ns / 1_000),
+        _ => format!("{ns}ns"),
+    }
+}
+
+fn setting(run: &Run) -> String {
+    let limit = run.limit.limit;
+    let mut all = vec![format!("cpu.max={limit}")];
+    if limit.burst_ns() > 0 {
+        all.push(format!("cpu.max.burst={}", limit.burst_ns() / 1_000));
+    }
+    if let Some(weight) = run.limit.weight {
+        all.push(format!("cpu.weight={weight}"));
+    }
+    if let Some(pod) = run.limit.pod {
+        all.push(format!("pod:cpu.max={pod}"));
+    }
+    all.join(",")
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+,:=".contains(c);
+    let word = line(word);
+    if word.chars().all(is_plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
