@@ -201,7 +201,8 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
             "it is JSON; feed the perf.data or trace that it was made of (Perfetto traces are read \
              in their own form)"
         }
-        _ if start.trim_ascii_start().starts_with(b"<") => {
+        // Lines of the idle task begin with `<idle>-0`.
+        _ if has_html(start) => {
             "it is a web page (HTML); feed the trace in it, or that it was made of"
         }
         _ => return None,
@@ -219,6 +220,11 @@ fn has_json(start: &[u8]) -> bool {
         Some(b'[') => matches!(behind, Some(b'{' | b']')),
         _ => false,
     }
+}
+
+fn has_html(start: &[u8]) -> bool {
+    let text = start.trim_ascii_start().get(..5).unwrap_or_default().to_ascii_lowercase();
+    text.starts_with(b"<!") || text == b"<html" || text == b"<?xml"
 }
 
 fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {

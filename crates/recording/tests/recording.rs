@@ -10,6 +10,7 @@ mod behaviour {
     mod robust;
     mod same_either_way;
     mod text;
+    mod text_forms;
     mod wprof;
 }
 

@@ -7,6 +7,17 @@ use proptest::prelude::*;
 
 const WEB: &[u8] = include_bytes!("../data/web.perf.data");
 const TEXT: &str = include_str!("../data/web.txt");
+/// The fuzzers' seeds of further forms.
+const OTHERS: [&[u8]; 8] = [
+    include_bytes!("../../fuzz/seeds/perf_data/pipe"),
+    include_bytes!("../../fuzz/seeds/perfetto/messages"),
+    include_bytes!("../../fuzz/seeds/perfetto/columns"),
+    include_bytes!("../../fuzz/seeds/perfetto/compressed"),
+    include_bytes!("../../fuzz/seeds/perfetto/described"),
+    include_bytes!("../../fuzz/seeds/trace_dat/v6"),
+    include_bytes!("../../fuzz/seeds/trace_dat/v7"),
+    include_bytes!("../../fuzz/seeds/wprof/switches.json"),
+];
 
 /// Every reference is valid, system calls are paired, arrivals are in order.
 fn holds_together(workload: &Workload) {
@@ -92,6 +103,7 @@ fn read(data: &[u8]) -> bool {
 #[test]
 fn undamaged_ones_hold_together() {
     assert!(read(WEB) && read(TEXT.as_bytes()));
+    assert!(OTHERS.iter().all(|data| read(data)));
 }
 
 proptest! {
@@ -108,6 +120,22 @@ proptest! {
             data[at] = byte;
         }
         read(&data);
+    }
+
+    #[test]
+    fn bytes_of_other_forms_changed(
+        form in 0..OTHERS.len(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut data = OTHERS[form].to_vec();
+        for (at, byte) in changes {
+            let at = at.index(data.len());
+            data[at] = byte;
+        }
+        read(&data);
+        let len = cut.index(data.len());
+        read(&data[..len]);
     }
 
     #[test]
