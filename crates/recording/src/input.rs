@@ -212,7 +212,8 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
 pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf \
     sched record -a --all-cgroups -- sleep 10` instead";
 
-fn has_json(start: &[u8]) -> bool {
+/// True if JSON begins so.
+pub(crate) fn has_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();
     match text.first() {

@@ -1,6 +1,7 @@
 //! Why a line is no event: the column it lacks, or the form of text it is of.
 
 use super::line::time;
+use crate::input::has_json;
 
 /// What to say of the first line that cannot be read.
 pub(super) fn fault(line: &str) -> String {
@@ -8,7 +9,7 @@ pub(super) fn fault(line: &str) -> String {
     if let Some(form) = form(text) {
         return form.to_owned();
     }
-    if text.starts_with(['{', '[']) {
+    if has_json(text.as_bytes()) {
         return "is JSON, which is not read".to_owned();
     }
     let missing = missing(text);
@@ -122,6 +123,7 @@ mod tests {
             ("Attaching 3 probes...".to_owned(), "bpftrace"),
             ("{\"traceEvents\":[".to_owned(), "JSON"),
             ("GET / HTTP/1.1".to_owned(), "is no event"),
+            ("[[channel]]".to_owned(), "is no event"),
         ] {
             let fault = fault(&line);
             assert!(fault.contains(says), "{line}: {fault}");
