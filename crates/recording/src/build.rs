@@ -2,7 +2,7 @@
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
-use crate::requests::evidence::Loop;
+use crate::requests::evidence::{self, Loop};
 use crate::requests::guess::{self, Guess};
 use crate::requests::{Exchange, Known, Service};
 use crate::selector::{Selector, Subject};
@@ -139,13 +139,7 @@ impl Recording {
             let lossy = self.skips(*ix, &names, plans, (selection, inside[*ix]));
             self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
         }
-        for (ix, plans) in &plans {
-            let until_ns = selection.until_ns.filter(|_| inside[*ix]);
-            let plans = (&plans[..], until_ns);
-            let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
-            workload.tasks.push(task);
-        }
-        let service = known.map(|mut known| {
+        let served = known.map(|mut known| {
             let (sections, served) = match &mut known {
                 Known::Recorded(exchange) => {
                     (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
@@ -153,7 +147,21 @@ impl Recording {
                 Known::Guessed(guess) => self.guessed(guess, &places),
             };
             let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
-            let service = Service::of(&known, &served, told);
+            (sections, Service::of(&known, &served, told), served)
+        });
+        if let Some((_, service, served)) = &served
+            && service.clients == Loop::Open
+            && evidence::shares_plan(served)
+        {
+            self.share_inboxes(&mut places);
+        }
+        for (ix, plans) in &plans {
+            let until_ns = selection.until_ns.filter(|_| inside[*ix]);
+            let plans = (&plans[..], until_ns);
+            let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
+            workload.tasks.push(task);
+        }
+        let service = served.map(|(sections, service, served)| {
             let open = service.clients == Loop::Open;
             self.add_jobs(&served, open, sections, &places, &mut workload);
             service

@@ -78,8 +78,7 @@ impl Recording {
     /// Who serves requests, by the name of its threads without what numbers them, as far as
     /// recorded system calls and messages of sockets tell; most requests first.
     pub fn services(&self) -> Vec<(String, Service)> {
-        let digit = |c: char| c.is_ascii_digit();
-        let name = |ix: usize| self.threads[ix].comm.trim_end_matches(digit);
+        let name = |ix: usize| self.threads[ix].unnumbered();
         let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
         for io in self.ios.iter().filter(|io| io.kind == Transfer::Read) {
             if self.is_included(io.thread as usize) {

@@ -200,6 +200,11 @@ impl Io {
 }
 
 impl Thread {
+    /// Its name without what numbers it: that of all threads of its kind.
+    pub fn unnumbered(&self) -> &str {
+        self.comm.trim_end_matches(|c: char| c.is_ascii_digit())
+    }
+
     pub fn new(tid: i32) -> Self {
         Thread {
             tid,

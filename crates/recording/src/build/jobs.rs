@@ -3,7 +3,9 @@
 //!
 //! Threads that read from the same connections are one pool with one queue. A closed client sends
 //! the next request so long after the answer to the last one as was recorded; an open one sends
-//! each at its time, whatever came of those before.
+//! each at its time, whatever came of those before. Open clients with one plan for all of their
+//! connections send what is late on whichever becomes free: all threads of a name take from one
+//! queue then.
 
 use super::Places;
 use super::sections::{Section, Tag};
@@ -107,6 +109,16 @@ struct Assembly<'a> {
 }
 
 impl Recording {
+    /// Has all threads of a name, but for what numbers them, take from one queue.
+    pub(super) fn share_inboxes(&self, places: &mut Places) {
+        let mut first: BTreeMap<&str, ChannelIx> = BTreeMap::new();
+        for (thread, inbox) in self.threads.iter().zip(&mut places.inboxes) {
+            if let Some(inbox) = inbox {
+                *inbox = *first.entry(thread.unnumbered()).or_insert(*inbox);
+            }
+        }
+    }
+
     /// Adds the jobs and what brings the first of them.
     pub(super) fn add_jobs(
         &self,

@@ -51,6 +51,8 @@ const STRETCHES: usize = 25;
 const EVEN: f64 = 0.4;
 /// Distances that are more alike than this are a plan's.
 const REGULAR: f64 = 0.3;
+/// A connection that is so many times as regular as turns would make it has its own plan.
+const OWN_PLAN: f64 = 4.0;
 /// Of the median: requests that took longer are left out.
 const LONG: u64 = 4;
 /// With fewer pauses nothing is said.
@@ -106,6 +108,25 @@ impl Evidence {
             (Loop::Closed, from_open >= SURE)
         }
     }
+}
+
+/// Whether open clients have one plan for all of their connections. Where each has its own, what
+/// comes on it is far more regular than what all bring together; where connections take turns at
+/// one plan, each is so by the square root of their number only. `connections`: the requests of
+/// each, in order of time.
+pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
+    let between = |times: &[u64]| -> Vec<u64> {
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
+    };
+    let times = |one: &Vec<Request>| one.iter().map(|one| one.arrived_ns).collect::<Vec<_>>();
+    let mut all: Vec<u64> = connections.iter().flat_map(times).collect();
+    all.sort_unstable();
+    let together = irregularity(between(&all));
+    let asked = connections.iter().filter(|one| !one.is_empty());
+    let mut alone: Vec<f64> = asked.map(|one| irregularity(between(&times(one)))).collect();
+    alone.sort_unstable_by(f64::total_cmp);
+    let turns = (alone.len() as f64).sqrt();
+    alone.get(alone.len() / 2).is_some_and(|alone| alone * turns * OWN_PLAN >= together)
 }
 
 fn dispersion(times: &[u64]) -> f64 {
