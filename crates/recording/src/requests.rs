@@ -230,8 +230,9 @@ impl Exchange {
         });
         let serves = one.accepted || first.kind == Transfer::Read;
         // An eventfd moves eight bytes at a time, a pipe to oneself one.
-        let counts =
-            !one.place.is_socket() && one.moves.iter().all(|at| io(at).result == first.result);
+        let counts = !one.place.is_socket()
+            && matches!(first.result, 1 | 8)
+            && one.moves.iter().all(|at| io(at).result == first.result);
         inside[first.thread as usize]
             && serves
             && outside

@@ -121,8 +121,7 @@ impl Guess {
     /// Finds the threads that serve one connection each: several that clients wake for each
     /// request, and those that are called the same but for a number.
     fn find_single(&mut self, recording: &Recording) {
-        let digit = |c: char| c.is_ascii_digit();
-        let comm = |ix: usize| recording.threads[ix].comm.trim_end_matches(digit);
+        let comm = |ix: usize| recording.threads[ix].unnumbered();
         let mut kin: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (&ix, server) in &self.servers {
             let (direct, once) = kin.entry(comm(ix)).or_default();
@@ -278,7 +277,8 @@ fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
 }
 
-/// Threads outside that talk with threads of the group.
+/// Threads outside that talk with threads of the group: they ask and are answered, or another
+/// thread of their process does the one or the other.
 pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     let mut talks = vec![(0, 0); inside.len()];
     for edge in &recording.edges {
@@ -289,10 +289,23 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
             talks[wakee].1 += 1;
         }
     }
-    let is_client = |(ix, (asks, told)): (usize, &(usize, usize))| {
+    let counts = |ix: usize| {
         let thread = &recording.threads[ix];
-        let talks = *asks.min(told) >= THREAD_ANSWERS_MIN;
-        talks && recording.is_included(ix) && !recording.is_kernel(thread)
+        recording.is_included(ix) && !recording.is_kernel(thread)
+    };
+    let mut processes: BTreeMap<i32, (usize, usize)> = BTreeMap::new();
+    for (ix, (asks, told)) in talks.iter().enumerate().filter(|(ix, _)| counts(*ix)) {
+        if let Some(pid) = recording.threads[ix].pid {
+            let sum = processes.entry(pid).or_default();
+            *sum = (sum.0 + asks, sum.1 + told);
+        }
+    }
+    let is_client = |(ix, own): (usize, &(usize, usize))| {
+        let process = recording.threads[ix].pid.and_then(|pid| processes.get(&pid));
+        let (asks, told) = process.unwrap_or(own);
+        own.0.max(own.1) >= THREAD_ANSWERS_MIN
+            && *asks.min(told) >= THREAD_ANSWERS_MIN
+            && counts(ix)
     };
     talks.iter().enumerate().map(is_client).collect()
 }
