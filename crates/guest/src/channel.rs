@@ -34,7 +34,7 @@ impl Channel {
     /// # Errors
     /// No pipe, or a bound that does not fit in one.
     pub fn new(workload: &Workload, ix: u32) -> Result<Channel, String> {
-        let ChannelSpec { name, capacity } = &workload.channels[ix as usize];
+        let ChannelSpec { name, capacity, .. } = &workload.channels[ix as usize];
         let tokens = open_pipe()?;
         grow(tokens[1], ROOM * TOKEN_BYTES);
         let none = [-1; 2];

@@ -20,7 +20,9 @@ use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
 use crate::{Error, MAX_TOKENS_WAITING};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
+use cpumax_workload::{
+    ChannelSpec, Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload,
+};
 use std::collections::VecDeque;
 
 /// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to
@@ -135,8 +137,10 @@ pub(crate) struct Arrived {
 pub(crate) struct Channel {
     pub capacity: u64,
     pub tokens: u64,
-    /// The tokens in it, oldest first.
+    /// The tokens in it, in the order in which they are taken.
     pub arrivals: VecDeque<Arrived>,
+    /// That is the order of their requests, not the one in which they came.
+    pub oldest_first: bool,
     pub receivers: VecDeque<TaskId>,
     /// Who comes by may take a token for which another one was woken.
     pub barging: bool,
@@ -147,11 +151,12 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new(capacity: u64) -> Channel {
+    fn new(spec: &ChannelSpec) -> Channel {
         Channel {
-            capacity,
+            capacity: spec.capacity,
             tokens: 0,
             arrivals: VecDeque::new(),
+            oldest_first: spec.oldest_first,
             receivers: VecDeque::new(),
             barging: true,
             polled: false,
@@ -163,6 +168,11 @@ impl Channel {
         self.tokens = self.tokens.saturating_add(n);
         match self.arrivals.back_mut() {
             Some(last) if last.token == token => last.n = last.n.saturating_add(n),
+            Some(last) if self.oldest_first && token.since_ns < last.token.since_ns => {
+                let until_ns = token.since_ns;
+                let at = self.arrivals.partition_point(|other| other.token.since_ns <= until_ns);
+                self.arrivals.insert(at, Arrived { token, n });
+            }
             _ => self.arrivals.push_back(Arrived { token, n }),
         }
     }
@@ -211,7 +221,7 @@ impl Channel {
 impl Machine<'_> {
     pub(crate) fn build_channels(&mut self) {
         for channel in &self.workload.channels {
-            self.channels.push(Channel::new(channel.capacity));
+            self.channels.push(Channel::new(channel));
         }
         for op in self.workload.programs().flatten() {
             match *op {

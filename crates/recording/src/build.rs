@@ -394,9 +394,11 @@ impl Recording {
         workload: &mut Parts,
     ) {
         let mut channel = |what: &str| {
-            workload
-                .channels
-                .push(ChannelSpec { name: format!("{what} {name}"), capacity: u64::MAX });
+            workload.channels.push(ChannelSpec {
+                name: format!("{what} {name}"),
+                capacity: u64::MAX,
+                oldest_first: false,
+            });
             workload.channels.len() as ChannelIx - 1
         };
         // Who serves is told what to do by requests only.

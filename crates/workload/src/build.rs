@@ -170,19 +170,14 @@ impl Builder {
 
     /// A channel in which senders never wait.
     #[must_use]
-    pub fn channel(mut self, name: impl Into<String>) -> Builder {
-        self.channels.push(Channel {
-            name: name.into(),
-            capacity: u64::MAX,
-            marks: Marks::default(),
-        });
-        self
+    pub fn channel(self, name: impl Into<String>) -> Builder {
+        self.bounded_channel(name, u64::MAX)
     }
 
     /// A channel in which senders wait while it holds `capacity` tokens.
     #[must_use]
     pub fn bounded_channel(mut self, name: impl Into<String>, capacity: u64) -> Builder {
-        self.channels.push(Channel { name: name.into(), capacity, marks: Marks::default() });
+        self.channels.push(Channel::new(name.into(), capacity));
         self
     }
 
@@ -360,7 +355,14 @@ pub(crate) struct Lock {
 pub(crate) struct Channel {
     pub name: String,
     pub capacity: u64,
+    pub oldest_first: bool,
     pub marks: Marks,
+}
+
+impl Channel {
+    fn new(name: String, capacity: u64) -> Channel {
+        Channel { name, capacity, oldest_first: false, marks: Marks::default() }
+    }
 }
 
 /// CPUs a task may use.

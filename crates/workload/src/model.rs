@@ -248,6 +248,10 @@ pub struct ChannelSpec {
     pub name: String,
     /// A sender waits while its tokens would make it more than this; `u64::MAX`: never.
     pub capacity: u64,
+    /// The token is next whose request began first, not the one that came first: who serves ends
+    /// what has been begun.
+    #[serde(default)]
+    pub oldest_first: bool,
 }
 
 /// A length of time drawn anew each time it is used, ns.

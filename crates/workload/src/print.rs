@@ -183,6 +183,9 @@ impl Printer<'_> {
             if channel.capacity != u64::MAX {
                 self.field("capacity", channel.capacity);
             }
+            if channel.oldest_first {
+                self.field("oldest_first", true);
+            }
         }
     }
 

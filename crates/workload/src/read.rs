@@ -101,7 +101,8 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     for fields in top.tables("channel")? {
         let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
         let name = fields.name("name")?;
-        draft.channels.push(Channel { name, capacity, marks: fields.marks() });
+        let oldest_first = fields.flag("oldest_first")?.unwrap_or(false);
+        draft.channels.push(Channel { name, capacity, oldest_first, marks: fields.marks() });
     }
     for fields in top.tables("task")? {
         let listed = draft.tasks.len();

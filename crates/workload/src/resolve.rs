@@ -230,7 +230,8 @@ impl Resolver {
         for channel in &draft.channels {
             enter(&mut self.channels, "channel", &channel.name, &channel.marks)?;
             let (name, capacity) = (channel.name.clone(), channel.capacity);
-            self.workload.channels.push(ChannelSpec { name, capacity });
+            let oldest_first = channel.oldest_first;
+            self.workload.channels.push(ChannelSpec { name, capacity, oldest_first });
             self.atlas.channels.push(channel.marks.clone());
         }
         for task in &draft.tasks {

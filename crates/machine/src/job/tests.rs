@@ -156,3 +156,50 @@ fn places_are_given_out_again_and_are_not_more_than_so_many() {
     due.take(7);
     assert_eq!(due.put(coming(0)), Some(7));
 }
+
+/// Requests of two parts come twice as fast as they are served; of `order`'s channel: how many were
+/// answered, and the longest that one took, ms.
+fn in_two_parts(order: &str) -> (u64, u64) {
+    let workload = parse(
+        &format!(
+            r#"
+            duration = "100ms"
+            [machine]
+            cpus = 1
+            [[channel]]
+            name = "requests"
+            {order}
+            [[job]]
+            name = "first"
+            program = [{{ user = "1ms" }}, {{ post = "second", to = "requests" }}]
+            [[job]]
+            name = "second"
+            program = [{{ user = "1ms" }}, {{ done = true }}]
+            [[task]]
+            name = "loop"
+            program = [{{ forever = [{{ serve = "requests" }}] }}]
+            [[source]]
+            name = "clients"
+            channel = "requests"
+            every = "1ms"
+            jobs = ["first"]
+            "#
+        ),
+        "parts.toml",
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let kernel = parse_kernels("6.12").unwrap()[0];
+    let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
+    let latencies = &machine.kinds[0].latencies;
+    (latencies.count, latencies.quantile(100, 100) / 1_000_000)
+}
+
+#[test]
+fn the_oldest_request_is_ended_before_others_begin() {
+    let (answered, longest_ms) = in_two_parts("oldest_first = true");
+    // One every 2 ms, and the last to be answered came when half of the time was over.
+    assert!((48..=50).contains(&answered), "{answered}");
+    assert!((48..=50).contains(&longest_ms), "{longest_ms}");
+    // In the order in which tokens came, second parts stand behind all that came meanwhile.
+    assert!(in_two_parts("").0 < 45, "{:?}", in_two_parts(""));
+}

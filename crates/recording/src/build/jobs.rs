@@ -30,7 +30,7 @@ impl Pools {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
             let name = format!("requests of pool {}", pool + 1);
-            workload.channels.push(ChannelSpec { name, capacity: u64::MAX });
+            workload.channels.push(ChannelSpec { name, capacity: u64::MAX, oldest_first: true });
         }
         places.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
         places.serves_one.clone_from(&self.alone);

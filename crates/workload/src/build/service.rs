@@ -137,7 +137,12 @@ impl Service {
         };
         let program = [forever([serve(&name)])];
         draft.tasks.push(pool.count(count).group(&self.group).program(program));
-        draft.channels.push(Channel { name: name.clone(), capacity: u64::MAX, marks: marks() });
+        draft.channels.push(Channel {
+            name: name.clone(),
+            capacity: u64::MAX,
+            oldest_first: false,
+            marks: marks(),
+        });
         draft.jobs.push(Job { name: name.clone(), program: self.job(&name), marks: marks() });
         let (arrivals, start_ns, arrive) = match &self.demand {
             Demand::Clients { clients, think } => {

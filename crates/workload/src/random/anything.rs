@@ -173,7 +173,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         for channel in 0..self.choices.below(4) {
             let capacity = self.choices.pick(&[u64::MAX, 1, 2, i64::MAX as u64]);
             let name = self.name("c", channel);
-            self.parts.channels.push(ChannelSpec { name, capacity });
+            let oldest_first = self.choices.one_in(3);
+            self.parts.channels.push(ChannelSpec { name, capacity, oldest_first });
         }
         for _ in 0..self.choices.below(4) {
             let distribution = self.distribution();

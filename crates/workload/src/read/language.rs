@@ -117,6 +117,7 @@ pub(super) static CHANNEL: Table = Table {
     fields: &[
         must("name", Text, "By which programs call it."),
         may("capacity", Number(1, MOST), "A sender waits while there is no room."),
+        may("oldest_first", Flag, "The token is next whose request began first."),
     ],
 };
 
