@@ -73,6 +73,8 @@ struct Places {
     inboxes: Vec<Option<ChannelIx>>,
     /// Whether the thread serves one connection only.
     serves_one: Vec<bool>,
+    /// Whether the thread accepts connections for others to serve.
+    accepts: Vec<bool>,
     /// Threads whose bursts are no requests, as the group's requests are known.
     silent: Vec<bool>,
 }
@@ -118,6 +120,7 @@ impl Recording {
             parents: self.parents(),
             inboxes: vec![None; self.threads.len()],
             serves_one: vec![false; self.threads.len()],
+            accepts: vec![false; self.threads.len()],
             silent: vec![false; self.threads.len()],
         };
         let mut groups = Groups::new(&mut workload);

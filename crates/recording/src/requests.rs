@@ -17,10 +17,12 @@ use std::rc::Rc;
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
+pub(crate) mod tags;
 
 use endpoints::{EndIx, Ends};
 use evidence::{Evidence, Loop};
 use guess::Guess;
+use tags::Tag;
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,8 @@ impl Recording {
 
 /// So many names are looked at, those that read most often.
 const SERVICES_MOST: usize = 16;
+/// What came on a connection that was accepted longer before has nothing to do with that, ns.
+const ACCEPTED_BEFORE_NS: u64 = 1_000_000;
 /// With fewer requests it is no service.
 const REQUESTS_MIN: usize = 10;
 
@@ -150,6 +154,15 @@ pub(crate) struct Exchange {
     pub ends: Rc<Ends>,
     /// In order of the connections, then of time.
     pub connections: Vec<Connection>,
+    /// Connections within the group.
+    pub inner: Vec<Inner>,
+}
+
+/// A connection on which a thread of the group asks another one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inner {
+    pub client: EndIx,
+    pub server: EndIx,
 }
 
 /// A client's connection, and what was asked on it; or several, one after the other, for which the
@@ -179,10 +192,11 @@ impl Exchange {
 
     /// The same where the ends, and when threads asked, are known already.
     fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
-        let mut exchange = Exchange { connections: Vec::new(), ends };
+        let mut exchange = Exchange { connections: Vec::new(), inner: Vec::new(), ends };
         let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
         for end in 0..exchange.ends.ends.len() as EndIx {
             if !exchange.is_border(recording, inside, end) {
+                exchange.inner.extend(exchange.inner(recording, inside, end));
                 continue;
             }
             let requests = exchange.requests(recording, asked, end);
@@ -220,24 +234,61 @@ impl Exchange {
         self.connections.iter().enumerate().map(requests).collect()
     }
 
+    /// Connections that were accepted for the sake of a request: the transfer, and the request.
+    pub fn accepted_for(&self, recording: &Recording) -> Vec<(u32, Tag)> {
+        let mut all = Vec::new();
+        for (line, one) in self.connections.iter().enumerate() {
+            let mut next = 0;
+            for end in one.ends.iter().map(|end| &self.ends.ends[*end as usize]) {
+                let (Some(first), Some(last)) = (end.moves.first(), end.moves.last()) else {
+                    continue;
+                };
+                let here = |request: &Asked| (*first..=*last).contains(&request.read);
+                let requests = one.requests[next..].iter().take_while(|request| here(request));
+                let (number, request) = (next as u32, one.requests.get(next).copied());
+                next += requests.count();
+                if let (Some(accept), Some(request)) = (end.accepted, request.filter(here)) {
+                    let accepted_ns = recording.ios[accept as usize].left_ns;
+                    if accepted_ns.saturating_add(ACCEPTED_BEFORE_NS) >= request.arrived_ns {
+                        all.push((accept, (line as u32, number)));
+                    }
+                }
+            }
+        }
+        all
+    }
+
     fn is_border(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
         let one = &self.ends.ends[end as usize];
-        let io = |at: &u32| &recording.ios[*at as usize];
-        let Some(first) = one.moves.first().map(io) else { return false };
         let outside = one.peer.is_none_or(|peer| {
-            let moves = &self.ends.ends[peer as usize].moves;
-            moves.first().map(io).is_some_and(|io| !inside[io.thread as usize])
+            self.ends.first(recording, peer).is_some_and(|io| !inside[io.thread as usize])
         });
-        let serves = one.accepted || first.kind == Transfer::Read;
+        outside && self.serves(recording, inside, end)
+    }
+
+    /// A connection that both ends of which are in the group: who connected asks.
+    fn inner(&self, recording: &Recording, inside: &[bool], server: EndIx) -> Option<Inner> {
+        let client = self.ends.ends[server as usize].peer?;
+        let first = self.ends.first(recording, client)?;
+        let answers = |end: EndIx| {
+            let mut moves = self.ends.ends[end as usize].moves.iter();
+            moves.any(|at| recording.ios[*at as usize].kind == Transfer::Write)
+        };
+        let asks = first.kind == Transfer::Write && inside[first.thread as usize];
+        (asks && answers(server) && self.serves(recording, inside, server))
+            .then_some(Inner { client, server })
+    }
+
+    /// Whether a thread of the group reads what it is asked there.
+    fn serves(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
+        let one = &self.ends.ends[end as usize];
+        let Some(first) = self.ends.first(recording, end) else { return false };
+        let serves = one.accepted.is_some() || first.kind == Transfer::Read;
         // An eventfd moves eight bytes at a time, a pipe to oneself one.
         let counts = !one.place.is_socket()
             && matches!(first.result, 1 | 8)
-            && one.moves.iter().all(|at| io(at).result == first.result);
-        inside[first.thread as usize]
-            && serves
-            && outside
-            && !one.connected
-            && (one.peer.is_some() || !counts)
+            && one.moves.iter().all(|at| recording.ios[*at as usize].result == first.result);
+        inside[first.thread as usize] && serves && !one.connected && (one.peer.is_some() || !counts)
     }
 
     fn requests(&self, recording: &Recording, asked: &When, end: EndIx) -> Vec<Asked> {

@@ -203,6 +203,7 @@ impl Cutter<'_> {
             start_ns: self.start_ns,
             end_ns,
             answer_at: None,
+            called: false,
         });
         self.start_ns = next_ns;
     }

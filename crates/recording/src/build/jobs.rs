@@ -8,9 +8,11 @@
 //! queue then.
 
 use super::Places;
-use super::sections::{Section, Tag};
+use super::sections::Section;
 use crate::recording::Recording;
+use crate::requests::endpoints::EndIx;
 use crate::requests::guess::Guess;
+use crate::requests::tags::Tag;
 use crate::requests::{Exchange, Request};
 use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
 use std::collections::BTreeMap;
@@ -22,6 +24,8 @@ pub(crate) struct Pools {
     pub count: u32,
     /// Whether the thread serves one connection only.
     pub alone: Vec<bool>,
+    /// Whether the thread accepts connections for others to serve.
+    pub accepts: Vec<bool>,
 }
 
 impl Pools {
@@ -34,6 +38,7 @@ impl Pools {
         }
         places.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
         places.serves_one.clone_from(&self.alone);
+        places.accepts.clone_from(&self.accepts);
     }
 
     pub fn of(recording: &Recording, exchange: &Exchange, inside: &[bool]) -> Pools {
@@ -41,17 +46,29 @@ impl Pools {
         let mut root: Vec<usize> = (0..threads).collect();
         let mut serves: Vec<Option<u32>> = vec![None; threads];
         let mut alone = vec![true; threads];
-        let mut first: BTreeMap<u32, usize> = BTreeMap::new();
-        for (connection, one) in exchange.connections.iter().enumerate() {
-            for (end, at) in one.ends.iter().flat_map(|end| {
-                exchange.ends.ends[*end as usize].moves.iter().map(move |at| (*end, *at))
-            }) {
-                let thread = recording.ios[at as usize].thread as usize;
+        let mut first: BTreeMap<EndIx, usize> = BTreeMap::new();
+        let mut accepts = vec![false; threads];
+        for (accept, _) in exchange.accepted_for(recording) {
+            let thread = recording.ios[accept as usize].thread as usize;
+            if inside.get(thread) == Some(&true) {
+                accepts[thread] = true;
+            }
+        }
+        let lines = exchange.connections.iter().map(|one| &one.ends[..]);
+        let inner = exchange.inner.iter().map(|inner| std::slice::from_ref(&inner.server));
+        let ends = lines
+            .chain(inner)
+            .zip(0_u32..)
+            .flat_map(|(ends, line)| ends.iter().map(move |end| (line, *end)));
+        for (line, end) in ends {
+            let one = &exchange.ends.ends[end as usize];
+            for at in &one.moves {
+                let thread = recording.ios[*at as usize].thread as usize;
                 if !inside[thread] {
                     continue;
                 }
-                alone[thread] &= serves[thread].is_none_or(|other| other == connection as u32);
-                serves[thread] = Some(connection as u32);
+                alone[thread] &= serves[thread].is_none_or(|other| other == line);
+                serves[thread] = Some(line);
                 let first = *first.entry(end).or_insert(thread);
                 let (a, b) = (find(&mut root, thread), find(&mut root, first));
                 root[a.max(b)] = a.min(b);
@@ -59,12 +76,16 @@ impl Pools {
         }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
-            serves[thread]?;
+            (serves[thread].is_some() || accepts[thread]).then_some(())?;
             let next = numbers.len() as u32;
             Some(*numbers.entry(find(&mut root, thread)).or_insert(next))
         });
         let of = of.collect();
-        Pools { of, count: numbers.len() as u32, alone }
+        for (thread, accepts) in accepts.iter_mut().enumerate() {
+            *accepts &= serves[thread].is_none();
+            alone[thread] &= !*accepts;
+        }
+        Pools { of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
@@ -82,7 +103,8 @@ impl Pools {
             of[ix] = Some(*numbers.entry(key).or_insert(next));
             alone[ix] = server.single;
         }
-        Pools { of, count: numbers.len() as u32, alone }
+        let accepts = vec![false; recording.threads.len()];
+        Pools { of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
@@ -109,12 +131,16 @@ struct Assembly<'a> {
 }
 
 impl Recording {
-    /// Has all threads of a name, but for what numbers them, take from one queue.
+    /// Has all threads of a name, but for what numbers them, take from one queue; not those that
+    /// only accept connections.
     pub(super) fn share_inboxes(&self, places: &mut Places) {
-        let mut first: BTreeMap<&str, ChannelIx> = BTreeMap::new();
-        for (thread, inbox) in self.threads.iter().zip(&mut places.inboxes) {
+        let mut first: BTreeMap<(&str, bool), ChannelIx> = BTreeMap::new();
+        let accepts = &places.accepts;
+        for ((thread, inbox), accepts) in self.threads.iter().zip(&mut places.inboxes).zip(accepts)
+        {
             if let Some(inbox) = inbox {
-                *inbox = *first.entry(thread.unnumbered()).or_insert(*inbox);
+                let kind = (thread.unnumbered(), *accepts);
+                *inbox = *first.entry(kind).or_insert(*inbox);
             }
         }
     }
@@ -162,6 +188,7 @@ impl Assembly<'_> {
                 let (channel, job) = (self.inbox(next), next as JobIx);
                 let op = match gap_ns {
                     0 => Op::Post { channel, job },
+                    _ if self.sections[next].called => Op::Post { channel, job },
                     ns => Op::After { delay: Span::Fixed(ns), channel, job, keep: true },
                 };
                 self.sections[one].ops.push(op);

@@ -11,12 +11,10 @@ use super::program::Builder;
 use crate::classify::Plan;
 use crate::recording::Recording;
 use crate::requests::Exchange;
+use crate::requests::tags::{Tag, Tags};
 use crate::syscalls::Transfer;
-use crate::thread::{Cause, Step, Wait};
+use crate::thread::{Birth, Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
-
-/// A request: its connection and its number there.
-pub(super) type Tag = (u32, u32);
 
 /// A piece of a thread's work.
 #[derive(Debug)]
@@ -32,45 +30,15 @@ pub(super) struct Section {
     pub end_ns: u64,
     /// Where in `ops` the answer has been sent.
     pub answer_at: Option<usize>,
-}
-
-/// Which transfers belong to which request.
-pub(super) struct Tags {
-    /// By index of the transfer.
-    of: Vec<Option<Tag>>,
-    /// Whether it is the last write of the answer.
-    answers: Vec<bool>,
-}
-
-impl Tags {
-    pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
-        let mut tags =
-            Tags { of: vec![None; recording.ios.len()], answers: vec![false; recording.ios.len()] };
-        for (connection, one) in exchange.connections.iter().enumerate() {
-            let mut next = 0;
-            let ends = one.ends.iter().map(|end| &exchange.ends.ends[*end as usize]);
-            for &at in ends.flat_map(|end| &end.moves) {
-                if one.requests.get(next).is_some_and(|request| request.read == at) {
-                    next += 1;
-                }
-                if next > 0 && at <= one.requests[next - 1].answer.max(one.requests[next - 1].read)
-                {
-                    tags.of[at as usize] = Some((connection as u32, next as u32 - 1));
-                }
-            }
-            for request in &one.requests {
-                tags.answers[request.answer as usize] = true;
-            }
-        }
-        tags
-    }
+    /// It is there because another thread of the group asked, or answered: as soon as that has.
+    pub called: bool,
 }
 
 /// What is to be done at the end of the system call.
 enum AtExit {
     Nothing,
     /// A request has been read.
-    Begin(Tag, u64),
+    Begin(Tag, u64, bool),
     /// An answer has been sent.
     Answer,
 }
@@ -84,6 +52,7 @@ struct Cutter<'a> {
     request: Option<Tag>,
     start_ns: u64,
     answer_at: Option<usize>,
+    called: bool,
     at_exit: AtExit,
     done: Vec<Section>,
 }
@@ -111,8 +80,12 @@ impl Recording {
             ix,
             builder: Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false),
             request: None,
-            start_ns: self.first_ns,
+            start_ns: match thread.birth {
+                Birth::Forked { at_ns, .. } => self.first_ns.saturating_add(at_ns),
+                Birth::Present { .. } => self.first_ns,
+            },
             answer_at: None,
+            called: false,
             at_exit: AtExit::Nothing,
             done: Vec::new(),
         };
@@ -127,16 +100,18 @@ impl Recording {
 
 impl Cutter<'_> {
     /// Of each step: the request that the thread deals with next, and whether it asks before which
-    /// descriptors are ready.
+    /// descriptors are ready, or waits for another thread of the group to answer.
     fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
         let thread = &self.recording.threads[self.ix];
-        let (mut tag, mut polls) = (None, false);
+        let (mut tag, mut polls, mut told) = (None, false, false);
         let mut next = vec![(None, false); thread.steps.len()];
         for (at, step) in thread.steps.iter().enumerate().rev() {
-            next[at] = (tag, polls);
+            next[at] = (tag, polls && !self.places.serves_one[self.ix] || told);
             match step {
                 Step::Io(io) => {
-                    tag = self.tags.of[io as usize].or(tag);
+                    if let Some(next) = self.tags.request(io) {
+                        (tag, told) = (Some(next), self.tags.is_inner(io));
+                    }
                     polls = self.recording.ios[io as usize].kind == Transfer::Poll;
                 }
                 Step::Wait(_) => polls = false,
@@ -146,7 +121,7 @@ impl Cutter<'_> {
         next
     }
 
-    fn step(&mut self, step: Step, (next, polls): (Option<Tag>, bool)) {
+    fn step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
         match step {
             Step::Run(ns) => self.builder.run(ns),
             Step::SysEnter => self.builder.enter(),
@@ -170,11 +145,10 @@ impl Cutter<'_> {
             Step::Wait(wait) => {
                 let wait = wait as usize;
                 let of = self.recording.threads[self.ix].waits[wait];
-                let alone = self.places.serves_one[self.ix];
                 let goes_on = self.request.is_some()
                     && self.answer_at.is_none()
                     && next == self.request
-                    && (alone || !polls);
+                    && !parts;
                 if goes_on {
                     if let Some(op) = self.wait_op(&of) {
                         self.builder.act(op);
@@ -190,27 +164,31 @@ impl Cutter<'_> {
     fn has_moved(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
-            AtExit::Begin(tag, now_ns) => {
+            AtExit::Begin(tag, now_ns, called) => {
                 self.close(now_ns, now_ns);
-                self.request = Some(tag);
+                (self.request, self.called) = (Some(tag), called);
             }
             AtExit::Answer => self.answer_at = Some(self.builder.here()),
         }
     }
 
     fn io(&mut self, io: u32) {
-        let Some(tag) = self.tags.of[io as usize] else { return };
+        let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
+        let called = self.tags.is_inner(io);
         let other = self.request.is_some_and(|request| request != tag);
-        if of.kind == Transfer::Read && (other || self.answer_at.is_some()) {
-            self.at_exit = AtExit::Begin(tag, of.left_ns);
+        if of.kind != Transfer::Write && (other || self.answer_at.is_some()) {
+            self.at_exit = AtExit::Begin(tag, of.left_ns, called);
             return;
         }
         if other {
             self.close(of.entered_ns, of.entered_ns);
         }
+        if self.request.is_none() {
+            self.called = called;
+        }
         self.request = Some(tag);
-        if self.tags.answers[io as usize] && of.kind == Transfer::Write {
+        if self.tags.answers(io) && of.kind == Transfer::Write {
             self.at_exit = AtExit::Answer;
         }
     }
@@ -240,6 +218,7 @@ impl Cutter<'_> {
             start_ns: self.start_ns,
             end_ns,
             answer_at: self.answer_at.take(),
+            called: std::mem::take(&mut self.called),
         });
         self.start_ns = next_ns;
     }

@@ -8,7 +8,7 @@
 
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
-use crate::thread::{Cause, Place, Step};
+use crate::thread::{Cause, Io, Place, Step};
 use std::collections::BTreeMap;
 
 /// Index of an end.
@@ -20,8 +20,8 @@ pub(crate) struct End {
     /// The process; 0 for a socket, which may be several's.
     pub pid: i32,
     pub place: Place,
-    /// Whether a client came in through it.
-    pub accepted: bool,
+    /// How a client came in through it (index of the transfer), if one did.
+    pub accepted: Option<u32>,
     /// Whether it was connected from here.
     pub connected: bool,
     /// Reads and writes that moved data (index into the transfers), in order.
@@ -53,13 +53,19 @@ impl Ends {
         self.of[io as usize]
     }
 
+    /// The first that moved there.
+    pub fn first<'a>(&self, recording: &'a Recording, end: EndIx) -> Option<&'a Io> {
+        let at = self.ends[end as usize].moves.first()?;
+        Some(&recording.ios[*at as usize])
+    }
+
     fn collect(&mut self, recording: &Recording) {
         let mut open: BTreeMap<(i32, Place), EndIx> = BTreeMap::new();
         let mut ready = recording.ready.iter().peekable();
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
                 let key = (0, Place::socket(one.socket));
-                let end = *open.entry(key).or_insert_with(|| self.open(key, false, false));
+                let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
                 self.ends[end as usize].ready_ns.push(one.at_ns);
             }
             let pid = if io.at.is_socket() {
@@ -73,18 +79,18 @@ impl Ends {
                 Transfer::Accept => {
                     let key =
                         if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
-                    let end = self.open(key, true, false);
+                    let end = self.open(key, Some(at as u32), false);
                     open.insert(key, end);
                 }
                 Transfer::Connect => {
-                    let end = self.open(key, false, true);
+                    let end = self.open(key, None, true);
                     open.insert(key, end);
                 }
                 Transfer::Close => {
                     open.remove(&key);
                 }
                 Transfer::Read | Transfer::Write if io.result > 0 => {
-                    let end = *open.entry(key).or_insert_with(|| self.open(key, false, false));
+                    let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
                     self.ends[end as usize].moves.push(at as u32);
                     self.of[at] = Some(end);
                 }
@@ -93,7 +99,12 @@ impl Ends {
         }
     }
 
-    fn open(&mut self, (pid, place): (i32, Place), accepted: bool, connected: bool) -> EndIx {
+    fn open(
+        &mut self,
+        (pid, place): (i32, Place),
+        accepted: Option<u32>,
+        connected: bool,
+    ) -> EndIx {
         self.ends.push(End {
             pid,
             place,

@@ -1,0 +1,196 @@
+//! Which transfers belong to which request: those on the connection it came on, and those with
+//! which threads of the group asked each other for its sake.
+//!
+//! A thread that asks another one of its group does so for the request that it dealt with last, of
+//! those for which nobody is being asked. Until the answer is read, all that moves on that
+//! connection is that request's.
+
+use super::endpoints::EndIx;
+use super::{Connection, Exchange};
+use crate::recording::Recording;
+use crate::syscalls::Transfer;
+use std::collections::BTreeMap;
+
+/// A request: its connection and its number there.
+pub(crate) type Tag = (u32, u32);
+
+/// What is known of each transfer, by its index.
+pub(crate) struct Tags {
+    of: Vec<Option<Tag>>,
+    /// Whether it is the last write of the answer.
+    answers: Vec<bool>,
+    /// Whether it reads what another thread of the group asked, or answered.
+    inner: Vec<bool>,
+}
+
+impl Tags {
+    pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
+        let ios = recording.ios.len();
+        let mut tags =
+            Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![false; ios] };
+        for (connection, one) in exchange.connections.iter().enumerate() {
+            tags.add(exchange, connection as u32, one);
+        }
+        for (accept, tag) in exchange.accepted_for(recording) {
+            tags.of[accept as usize] = Some(tag);
+        }
+        if !exchange.inner.is_empty() {
+            Asking::of(recording, exchange).tag(&mut tags);
+        }
+        tags
+    }
+
+    /// Whose transfer it is.
+    pub fn request(&self, io: u32) -> Option<Tag> {
+        self.of[io as usize]
+    }
+
+    /// Whether it is the last write of the answer.
+    pub fn answers(&self, io: u32) -> bool {
+        self.answers[io as usize]
+    }
+
+    /// Whether it reads what another thread of the group asked, or answered.
+    pub fn is_inner(&self, io: u32) -> bool {
+        self.inner[io as usize]
+    }
+
+    fn add(&mut self, exchange: &Exchange, line: u32, one: &Connection) {
+        let mut next = 0;
+        for &at in one.ends.iter().flat_map(|end| &exchange.ends.ends[*end as usize].moves) {
+            if one.requests.get(next).is_some_and(|request| request.read == at) {
+                next += 1;
+            }
+            if next > 0 && at <= one.requests[next - 1].answer.max(one.requests[next - 1].read) {
+                self.of[at as usize] = Some((line, next as u32 - 1));
+            }
+        }
+        for request in &one.requests {
+            self.answers[request.answer as usize] = true;
+        }
+    }
+}
+
+/// A connection between threads of the group, as it is at a point of time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Line {
+    /// Who asks, for which request.
+    asked: Option<Tag>,
+    /// The answer is being written.
+    answered: bool,
+    /// Part of the answer has been read.
+    taken: bool,
+}
+
+/// Goes through all transfers in order of time.
+struct Asking<'a> {
+    recording: &'a Recording,
+    exchange: &'a Exchange,
+    /// Of each end of a connection within the group: its number, and whether it is the server's.
+    ends: BTreeMap<EndIx, (usize, bool)>,
+    lines: Vec<Line>,
+    /// Of each thread: the requests that it deals with, the last one last.
+    deals: BTreeMap<u32, Vec<Tag>>,
+    /// Of each client's connection: how many requests have been answered.
+    answered: Vec<u32>,
+    /// For which of them somebody is being asked.
+    waits: BTreeMap<Tag, u32>,
+}
+
+impl<'a> Asking<'a> {
+    fn of(recording: &'a Recording, exchange: &'a Exchange) -> Self {
+        let mut ends = BTreeMap::new();
+        for (line, inner) in exchange.inner.iter().enumerate() {
+            ends.insert(inner.client, (line, false));
+            ends.insert(inner.server, (line, true));
+        }
+        let lines = vec![Line::default(); exchange.inner.len()];
+        let answered = vec![0; exchange.connections.len()];
+        let (deals, waits) = (BTreeMap::new(), BTreeMap::new());
+        Asking { recording, exchange, ends, lines, deals, answered, waits }
+    }
+
+    fn tag(mut self, tags: &mut Tags) {
+        let mut order: Vec<(u64, u32)> = Vec::new();
+        for (at, io) in self.recording.ios.iter().enumerate() {
+            match io.kind {
+                // It can be read as soon as it begins to be written.
+                Transfer::Write => order.push((io.entered_ns, at as u32)),
+                Transfer::Read | Transfer::Accept => {
+                    order.push((io.left_ns.max(io.entered_ns), at as u32));
+                }
+                _ => {}
+            }
+        }
+        order.sort_unstable();
+        for (_, at) in order {
+            let io = &self.recording.ios[at as usize];
+            if let Some(tag) = tags.request(at) {
+                if tags.answers(at) {
+                    self.answered[tag.0 as usize] = tag.1 + 1;
+                }
+                self.deal(io.thread, tag);
+                continue;
+            }
+            let Some(end) = self.exchange.ends.at(at) else { continue };
+            let Some(&(line, serves)) = self.ends.get(&end) else { continue };
+            let reads = io.kind == Transfer::Read;
+            match (serves, reads) {
+                (false, false) => self.asks(line, io.thread),
+                (false, true) => self.takes(line),
+                (true, true) => {}
+                (true, false) => self.lines[line].answered = true,
+            }
+            let Some(tag) = self.lines[line].asked else { continue };
+            tags.of[at as usize] = Some(tag);
+            tags.inner[at as usize] = reads;
+            if reads {
+                self.deal(io.thread, tag);
+            }
+        }
+    }
+
+    /// A thread deals with a request now.
+    fn deal(&mut self, thread: u32, tag: Tag) {
+        let open = |tag: &Tag| self.answered[tag.0 as usize] <= tag.1;
+        let all = self.deals.entry(thread).or_default();
+        all.retain(|other| *other != tag && open(other));
+        all.extend(Some(tag).filter(open));
+    }
+
+    /// A thread writes to another one of its group.
+    fn asks(&mut self, line: usize, thread: u32) {
+        let of = self.lines[line];
+        if of.asked.is_some() && !of.answered {
+            return;
+        }
+        if let Some(tag) = of.asked.filter(|_| !of.taken) {
+            self.is_told(tag);
+        }
+        let idle = |tag: &&Tag| {
+            self.answered[tag.0 as usize] <= tag.1
+                && self.waits.get(tag).is_none_or(|times| *times == 0)
+        };
+        let all = self.deals.get(&thread);
+        let asked = all.and_then(|all| all.iter().rev().find(idle).copied());
+        if let Some(tag) = asked {
+            *self.waits.entry(tag).or_default() += 1;
+        }
+        self.lines[line] = Line { asked, ..Line::default() };
+    }
+
+    /// The answer is read.
+    fn takes(&mut self, line: usize) {
+        if let Some(tag) = self.lines[line].asked
+            && !std::mem::replace(&mut self.lines[line].taken, true)
+        {
+            self.is_told(tag);
+        }
+    }
+
+    fn is_told(&mut self, tag: Tag) {
+        if let Some(times) = self.waits.get_mut(&tag) {
+            *times = times.saturating_sub(1);
+        }
+    }
+}
