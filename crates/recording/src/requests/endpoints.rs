@@ -8,7 +8,7 @@
 
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
-use crate::thread::{Cause, Io, Place, Step};
+use crate::thread::{Birth, Cause, Io, Place, Step};
 use std::collections::BTreeMap;
 
 /// Index of an end.
@@ -40,6 +40,28 @@ pub(crate) struct Ends {
     of: Vec<Option<EndIx>>,
 }
 
+/// A connection that a process accepted, while it had it open; who is forked meanwhile has it, too.
+struct Accepted {
+    from_ns: u64,
+    until_ns: u64,
+    end: EndIx,
+}
+
+/// Of each process that was forked: by which one, and when.
+fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
+    let mut forks = BTreeMap::new();
+    for thread in &recording.threads {
+        if let Birth::Forked { parent, at_ns } = thread.birth
+            && thread.pid.is_none_or(|pid| pid == thread.tid)
+        {
+            let parent = &recording.threads[parent as usize];
+            let at_ns = recording.first_ns.saturating_add(at_ns);
+            forks.insert(thread.tid, (parent.pid.unwrap_or(parent.tid), at_ns));
+        }
+    }
+    forks
+}
+
 impl Ends {
     pub fn of(recording: &Recording) -> Ends {
         let mut ends = Ends { ends: Vec::new(), of: vec![None; recording.ios.len()] };
@@ -60,7 +82,9 @@ impl Ends {
     }
 
     fn collect(&mut self, recording: &Recording) {
+        let forks = forks(recording);
         let mut open: BTreeMap<(i32, Place), EndIx> = BTreeMap::new();
+        let mut accepted: BTreeMap<(i32, Place), Vec<Accepted>> = BTreeMap::new();
         let mut ready = recording.ready.iter().peekable();
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
@@ -81,6 +105,8 @@ impl Ends {
                         if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
                     let end = self.open(key, Some(at as u32), false);
                     open.insert(key, end);
+                    let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
+                    accepted.entry(key).or_default().push(one);
                 }
                 Transfer::Connect => {
                     let end = self.open(key, None, true);
@@ -88,9 +114,21 @@ impl Ends {
                 }
                 Transfer::Close => {
                     open.remove(&key);
+                    if let Some(last) = accepted.get_mut(&key).and_then(|all| all.last_mut()) {
+                        last.until_ns = last.until_ns.min(io.entered_ns);
+                    }
                 }
                 Transfer::Read | Transfer::Write if io.result > 0 => {
-                    let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
+                    let inherited = || {
+                        let (parent, at_ns) = forks.get(&pid)?;
+                        let all = accepted.get(&(*parent, io.at))?;
+                        let next = all.partition_point(|one| one.from_ns <= *at_ns);
+                        let one = &all[next.checked_sub(1)?];
+                        (one.until_ns >= *at_ns).then_some(one.end)
+                    };
+                    let end = open.get(&key).copied().or_else(inherited);
+                    let end = end.unwrap_or_else(|| self.open(key, None, false));
+                    open.insert(key, end);
                     self.ends[end as usize].moves.push(at as u32);
                     self.of[at] = Some(end);
                 }
