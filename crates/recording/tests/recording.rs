@@ -11,6 +11,7 @@ mod behaviour {
     mod same_either_way;
     mod text;
     mod text_forms;
+    mod tiers;
     mod wprof;
 }
 

@@ -199,4 +199,32 @@ mod tests {
         let requests = connection(|answered_ns, _| answered_ns + 5);
         assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new()).says().1);
     }
+
+    /// Of each of eight connections, the requests that come at these times.
+    fn eight(times: impl Fn(u64) -> Vec<u64>) -> Vec<Vec<Request>> {
+        let request = |connection, at_ns| Request {
+            connection,
+            arrived_ns: at_ns,
+            answered_ns: at_ns + 1_000_000,
+        };
+        (0..8)
+            .map(|one| times(one).into_iter().map(|at_ns| request(one as u32, at_ns)).collect())
+            .collect()
+    }
+
+    #[test]
+    fn connections_that_take_turns_share_a_plan() {
+        let mut at_ns = 0;
+        let plan: Vec<u64> = (0..800)
+            .map(|i| {
+                at_ns += noise(i);
+                at_ns
+            })
+            .collect();
+        let turns = eight(|one| plan.iter().skip(one as usize).step_by(8).copied().collect());
+        assert!(shares_plan(&turns));
+        // Not in step with each other, each at equal distances.
+        let own = eight(|one| (0..100).map(|i| noise(one) + i * 20_000_000).collect());
+        assert!(!shares_plan(&own));
+    }
 }

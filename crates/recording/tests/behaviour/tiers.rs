@@ -1,0 +1,292 @@
+//! Requests that several threads of the group work on: tiers that ask each other, and processes
+//! that are forked for a connection. And clients of which one thread asks and another is answered.
+
+use cpumax_recording::{Loop, Options, Recording, Selection, Service};
+use cpumax_workload::{ChannelIx, Op, Workload};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const ROUNDS: u64 = 40;
+
+/// Lines of a round, which begins where a timer wakes the client.
+struct Round<'a> {
+    text: &'a mut String,
+    begin_us: u64,
+}
+
+impl Round<'_> {
+    fn line(&mut self, us: u64, cpu: u32, who: &str, event: &str) {
+        let (comm, tid) = who.split_once('/').unwrap();
+        let us = self.begin_us + us;
+        let (s, us) = (us / 1_000_000, us % 1_000_000);
+        writeln!(self.text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
+    }
+
+    fn enter(&mut self, us: u64, cpu: u32, who: &str, call: &str) {
+        self.line(us, cpu, who, &format!("raw_syscalls:sys_enter: NR {call}"));
+    }
+
+    fn exit(&mut self, us: u64, cpu: u32, who: &str, result: &str) {
+        self.line(us, cpu, who, &format!("raw_syscalls:sys_exit: NR {result}"));
+    }
+
+    fn wake(&mut self, us: u64, cpu: u32, who: &str, whom: &str) {
+        let (comm, pid) = whom.rsplit_once('/').unwrap();
+        let event = format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000");
+        self.line(us, cpu, who, &event);
+    }
+
+    fn switch(&mut self, us: u64, cpu: u32, from: &str, state: &str, to: &str) {
+        let (prev, prev_pid) = from.rsplit_once('/').unwrap();
+        let (next, next_pid) = to.rsplit_once('/').unwrap();
+        let event = format!(
+            "sched:sched_switch: prev_comm={prev} prev_pid={} prev_prio=120 prev_state={state} ==> \
+             next_comm={next} next_pid={} next_prio=120",
+            prev_pid, next_pid
+        );
+        self.line(us, cpu, from, &event);
+    }
+}
+
+fn rounds(one: impl Fn(&mut Round, u64)) -> String {
+    let mut text = String::new();
+    for round in 0..ROUNDS {
+        // Not in step with anything.
+        let begin_us = 1_000_000 + round * 20_000 + round * round % 7 * 300;
+        one(&mut Round { text: &mut text, begin_us }, round);
+    }
+    text
+}
+
+fn import(text: &str, limited: &[&str], clients: Option<Loop>) -> (Workload, Service) {
+    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let limited = limited.iter().map(|one| one.parse().unwrap()).collect();
+    let group = "/limited".to_owned();
+    let selection = Selection { limited, group, clients, ..Selection::default() };
+    let (workload, service) = recording.import(&selection).unwrap();
+    (workload, service.expect("requests are known"))
+}
+
+/// Which channel each task serves, by its name without its id.
+fn served(workload: &Workload) -> BTreeMap<&str, ChannelIx> {
+    let serve = |op: &Op| match op {
+        Op::Serve { channel } => Some(*channel),
+        _ => None,
+    };
+    let tasks = workload.tasks.iter().filter_map(|task| {
+        Some((task.name.split('/').next().unwrap(), task.program.iter().find_map(serve)?))
+    });
+    tasks.collect()
+}
+
+/// The channels in which a request's parts are done one after the other, of each request.
+fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
+    let mut all = Vec::new();
+    for source in workload.sources.iter().filter(|source| !source.jobs.is_empty()) {
+        for first in &source.jobs {
+            let mut way = vec![source.channel];
+            let mut job = *first;
+            loop {
+                let next = workload.jobs[job as usize].program.iter().find_map(|op| match op {
+                    Op::Post { channel, job } => Some((*channel, *job)),
+                    _ => None,
+                });
+                let Some((channel, next)) = next else { break };
+                way.push(channel);
+                job = next;
+            }
+            let is_done = workload.jobs[job as usize].program.contains(&Op::Done);
+            assert!(is_done, "the last part answers: {:?}", workload.jobs[job as usize]);
+            all.push(way);
+        }
+    }
+    all
+}
+
+const IDLE: &str = "swapper/0";
+const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
+
+/// The client asks the front, which asks the back, which works for 3 ms.
+fn tiers() -> String {
+    let (client, front, back) = ("cli/20", "front/10", "back/30");
+    rounds(|round, _| {
+        round.wake(0, 1, IDLE, client);
+        round.switch(1, 1, IDLE, "R", client);
+        round.exit(2, 1, client, "232 = 0");
+        round.enter(10, 1, client, "1 (4, 0, 48, 0, 0, 0)");
+        round.wake(12, 1, client, front);
+        round.switch(13, 0, IDLE, "R", front);
+        round.exit(14, 1, client, "1 = 72");
+        round.enter(15, 1, client, POLL);
+        round.switch(16, 1, client, "S", IDLE);
+        round.exit(20, 0, front, "232 = 1");
+        round.enter(21, 0, front, "0 (7, 0, 400, 0, 0, 0)");
+        round.exit(23, 0, front, "0 = 72");
+        round.enter(1020, 0, front, "1 (9, 0, 48, 0, 0, 0)");
+        round.wake(1022, 0, front, back);
+        round.exit(1024, 0, front, "1 = 72");
+        round.enter(1025, 0, front, POLL);
+        round.switch(1026, 0, front, "S", back);
+        round.exit(1028, 0, back, "232 = 1");
+        round.enter(1029, 0, back, "0 (5, 0, 400, 0, 0, 0)");
+        round.exit(1031, 0, back, "0 = 72");
+        round.enter(4031, 0, back, "1 (5, 0, 48, 0, 0, 0)");
+        round.wake(4033, 0, back, front);
+        round.exit(4035, 0, back, "1 = 200");
+        round.enter(4036, 0, back, POLL);
+        round.switch(4037, 0, back, "S", front);
+        round.exit(4039, 0, front, "232 = 1");
+        round.enter(4040, 0, front, "0 (9, 0, 400, 0, 0, 0)");
+        round.exit(4042, 0, front, "0 = 200");
+        round.enter(4540, 0, front, "1 (7, 0, 48, 0, 0, 0)");
+        round.wake(4542, 0, front, client);
+        round.switch(4543, 1, IDLE, "R", client);
+        round.exit(4544, 0, front, "1 = 200");
+        round.enter(4545, 0, front, POLL);
+        round.switch(4546, 0, front, "S", IDLE);
+        round.exit(4547, 1, client, "232 = 1");
+        round.enter(4548, 1, client, "0 (4, 0, 400, 0, 0, 0)");
+        round.exit(4549, 1, client, "0 = 200");
+        round.enter(4550, 1, client, POLL);
+        round.switch(4551, 1, client, "S", IDLE);
+    })
+}
+
+#[test]
+fn who_is_asked_within_the_group_works_for_the_request() {
+    let (workload, service) = import(&tiers(), &["comm:front", "comm:back"], Some(Loop::Open));
+    assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
+    // From the client's write to the end of the front's answer.
+    assert!(service.requests.iter().all(|request| request.took_ns() == 4_534_000));
+    let served = served(&workload);
+    let (front, back) = (served["front"], served["back"]);
+    assert_ne!(front, back);
+    let ways = ways(&workload);
+    assert_eq!(ways.len() as u64, ROUNDS);
+    assert!(ways.iter().all(|way| *way == [front, back, front]), "{ways:?}");
+}
+
+#[test]
+fn a_tier_that_is_not_limited_asks_from_outside() {
+    let (workload, service) = import(&tiers(), &["comm:back"], Some(Loop::Open));
+    assert_eq!(service.requests.len() as u64, ROUNDS);
+    let back = served(&workload)["back"];
+    assert!(ways(&workload).iter().all(|way| *way == [back]));
+}
+
+/// The client connects for each request, and a process is forked for each connection.
+fn forks() -> String {
+    let (client, parent) = ("cli/20", "srv/10");
+    rounds(|round, number| {
+        let child = format!("srv/{}", 100 + number);
+        let child = child.as_str();
+        round.wake(0, 1, IDLE, client);
+        round.switch(1, 1, IDLE, "R", client);
+        round.exit(2, 1, client, "232 = 0");
+        round.enter(3, 1, client, "42 (4, 0, 10, 0, 0, 0)");
+        round.wake(5, 1, client, parent);
+        round.switch(6, 0, IDLE, "R", parent);
+        round.exit(7, 1, client, "42 = 0");
+        round.enter(8, 1, client, "1 (4, 0, 48, 0, 0, 0)");
+        round.exit(9, 1, client, "1 = 72");
+        round.enter(10, 1, client, POLL);
+        round.switch(11, 1, client, "S", IDLE);
+        round.exit(12, 0, parent, "288 = 7");
+        round.enter(500, 0, parent, "56 (0, 0, 0, 0, 0, 0)");
+        let pid = child.split_once('/').unwrap().1;
+        round.line(
+            510,
+            0,
+            parent,
+            &format!("sched:sched_process_fork: comm=srv pid=10 child_comm=srv child_pid={pid}"),
+        );
+        let new = format!("sched:sched_wakeup_new: comm=srv pid={pid} prio=120 target_cpu=000");
+        round.line(512, 0, parent, &new);
+        round.exit(520, 0, parent, &format!("56 = {pid}"));
+        round.enter(530, 0, parent, "3 (7, 0, 0, 0, 0, 0)");
+        round.exit(531, 0, parent, "3 = 0");
+        round.enter(540, 0, parent, "288 (3, 0, 0, 0, 0, 0)");
+        round.switch(541, 0, parent, "S", child);
+        round.exit(545, 0, child, "56 = 0");
+        round.enter(550, 0, child, "0 (7, 0, 400, 0, 0, 0)");
+        round.exit(552, 0, child, "0 = 72");
+        round.enter(2550, 0, child, "1 (7, 0, 48, 0, 0, 0)");
+        round.wake(2552, 0, child, client);
+        round.switch(2553, 1, IDLE, "R", client);
+        round.exit(2554, 0, child, "1 = 200");
+        round.enter(2560, 0, child, "231 (0, 0, 0, 0, 0, 0)");
+        round.line(
+            2570,
+            0,
+            child,
+            &format!("sched:sched_process_exit: comm=srv pid={pid} prio=120"),
+        );
+        round.switch(2580, 0, child, "X", IDLE);
+        round.exit(2581, 1, client, "232 = 1");
+        round.enter(2582, 1, client, "0 (4, 0, 400, 0, 0, 0)");
+        round.exit(2583, 1, client, "0 = 200");
+        round.enter(2584, 1, client, "3 (4, 0, 0, 0, 0, 0)");
+        round.exit(2585, 1, client, "3 = 0");
+        round.enter(2586, 1, client, POLL);
+        round.switch(2587, 1, client, "S", IDLE);
+    })
+}
+
+#[test]
+fn who_accepts_and_forks_works_for_the_request_first() {
+    let (workload, service) = import(&forks(), &["comm:srv"], Some(Loop::Closed));
+    // The client uses one descriptor again and again: it waits for each answer.
+    assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
+    let parents = workload.tasks.iter().find(|task| task.name == "srv/10").unwrap();
+    let Some(Op::Serve { channel }) = parents.program.get(1) else {
+        panic!("the parent serves: {:?}", parents.program)
+    };
+    let posts = workload.jobs.iter().flat_map(|job| &job.program);
+    let from_parent =
+        posts.filter(|op| matches!(op, Op::Post { channel: to, .. } if to != channel));
+    // That the first accept began is before the recording.
+    assert_eq!(from_parent.count() as u64, ROUNDS - 1, "each child is told by the parent");
+    let again = workload.jobs.iter().flat_map(|job| &job.program);
+    let to_parent = again
+        .filter(|op| matches!(op, Op::After { channel: to, keep: false, .. } if to == channel));
+    assert_eq!(to_parent.count() as u64, ROUNDS - 1, "the client asks the parent");
+}
+
+/// One thread of the client asks, and another one is answered; only the scheduler's events.
+fn two_threads(pids: [u32; 2]) -> String {
+    let (asks, told, server) = ("ask/21", "told/22", "srv/10");
+    let text = rounds(|round, _| {
+        round.wake(0, 1, IDLE, asks);
+        round.switch(1, 1, IDLE, "R", asks);
+        round.wake(12, 1, asks, server);
+        round.switch(13, 0, IDLE, "R", server);
+        round.switch(16, 1, asks, "S", IDLE);
+        round.wake(2010, 0, server, told);
+        round.switch(2012, 1, IDLE, "R", told);
+        round.switch(2020, 0, server, "S", IDLE);
+        round.switch(2030, 1, told, "S", IDLE);
+    });
+    let with_pid = |line: &str| {
+        let (head, rest) = line.split_once(" [").unwrap();
+        let (comm, tid) = head.trim().split_once(' ').unwrap();
+        let tid: u32 = tid.trim().parse().unwrap();
+        let pid = match tid {
+            21 => pids[0],
+            22 => pids[1],
+            tid => tid,
+        };
+        format!("{comm:>16} {pid}/{tid} [{rest}\n")
+    };
+    text.lines().map(with_pid).collect()
+}
+
+#[test]
+fn a_client_is_a_process() {
+    let (_, service) = import(&two_threads([20, 20]), &["comm:srv"], None);
+    assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
+    let text = two_threads([21, 22]);
+    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let limited = vec!["comm:srv".parse().unwrap()];
+    let selection = Selection { limited, ..Selection::default() };
+    assert!(recording.import(&selection).unwrap().1.is_none(), "nobody both asks and is answered");
+}
