@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Fewer requests, or bursts, tell nothing of the slowest of a hundred.
 pub const LEAST_REQUESTS: usize = 100;
 /// Fewer periods in which the service did something tell nothing of a typical one.
-pub const LEAST_PERIODS: usize = 15;
+pub const LEAST_PERIODS: usize = 20;
 /// A machine whose CPUs are busier hides how much more its threads ask for.
 pub const MOST_BUSY: f64 = 0.95;
 

@@ -59,7 +59,7 @@ fn rounds(one: impl Fn(&mut Round, u64)) -> String {
 }
 
 fn import(text: &str, limited: &[&str], clients: Option<Loop>) -> (Workload, Service) {
-    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = limited.iter().map(|one| one.parse().unwrap()).collect();
     let group = "/limited".to_owned();
     let selection = Selection { limited, group, clients, ..Selection::default() };
@@ -285,7 +285,7 @@ fn a_client_is_a_process() {
     let (_, service) = import(&two_threads([20, 20]), &["comm:srv"], None);
     assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
     let text = two_threads([21, 22]);
-    let recording = Recording::read_text("test", text.as_bytes(), Options::default()).unwrap();
+    let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = vec!["comm:srv".parse().unwrap()];
     let selection = Selection { limited, ..Selection::default() };
     assert!(recording.import(&selection).unwrap().1.is_none(), "nobody both asks and is answered");
