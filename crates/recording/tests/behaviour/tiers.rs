@@ -40,9 +40,8 @@ impl Round<'_> {
         let (prev, prev_pid) = from.rsplit_once('/').unwrap();
         let (next, next_pid) = to.rsplit_once('/').unwrap();
         let event = format!(
-            "sched:sched_switch: prev_comm={prev} prev_pid={} prev_prio=120 prev_state={state} ==> \
-             next_comm={next} next_pid={} next_prio=120",
-            prev_pid, next_pid
+            "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
+             prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
         );
         self.line(us, cpu, from, &event);
     }
