@@ -1,4 +1,4 @@
-//! Perfetto traces, as `traced_probes`, scxtop and systing write them: packets one after the other,
+//! Perfetto traces, as `traced_probes` and scxtop write them: packets one after the other,
 //! of which bundles of ftrace events, the process tree and what is said of the machine and of
 //! losses are read.
 //!
@@ -324,7 +324,9 @@ fn emit(
     };
     let next = match *item {
         Item::Event(of) => {
-            (event.tid, event.context) = (of.tid, of.context);
+            // scxtop tells who is woken instead of who wakes: that is who runs on the CPU.
+            let is_wakee = matches!(of.kind, Kind::Waking(wakee) if wakee.tid == of.tid);
+            (event.tid, event.context) = (if is_wakee { -1 } else { of.tid }, of.context);
             let is_second = of.tracepoint == Tracepoint::Wakeup && has_waking;
             event.kind = if is_second { Kind::Other } else { of.kind };
             if let Some((tid, comm)) = of.renamed

@@ -60,6 +60,9 @@ pub(crate) struct Timeline {
     pub has_context: bool,
     /// Whether any wakeup was recorded.
     pub has_wakeups: bool,
+    wakeups: u64,
+    /// Switches of threads that go to sleep.
+    sleeps: u64,
     /// The process that started a process, where perf tells.
     pub parent_pids: BTreeMap<i32, i32>,
     /// Threads of which perf told and that have not done anything yet.
@@ -303,6 +306,8 @@ impl Timeline {
         let now_ns = event.time_ns;
         self.switches += 1;
         self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
+        let sleeps = prev.tid > 0 && !matches!(left, Left::Runnable | Left::Dead);
+        self.sleeps += u64::from(sleeps);
         self.current_is(cpu, prev.tid, now_ns);
         self.named(prev, now_ns);
         if let Some(group) = event.cgroup
@@ -321,6 +326,7 @@ impl Timeline {
 
     fn waking(&mut self, event: &Event<'_>, wakee: &Named<'_>) {
         self.has_wakeups = true;
+        self.wakeups += 1;
         if wakee.tid <= 0 {
             return;
         }

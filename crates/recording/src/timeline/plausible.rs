@@ -24,7 +24,10 @@ impl Timeline {
         if self.events == 0 {
             return Some(format!("it holds no events; {RECORD_WITH}"));
         }
-        self.other_ids().or_else(|| self.gaps()).or_else(|| self.too_much())
+        self.other_ids()
+            .or_else(|| self.no_sleep())
+            .or_else(|| self.gaps())
+            .or_else(|| self.too_much())
     }
 
     /// The thread that a switch names is not the one in whose context it happened.
@@ -36,6 +39,18 @@ impl Timeline {
                  was recorded in a container, whose ids are its own (record on the host), or \
                  printed with processes for threads (print it with `perf script -F \
                  comm,pid,tid,cpu,time,event,trace`)"
+            )
+        })
+    }
+
+    /// Threads are woken that never sleep: why they left their CPUs is not told.
+    fn no_sleep(&self) -> Option<String> {
+        let (sleeps, wakeups) = (self.sleeps, self.wakeups);
+        (sleeps == 0 && wakeups > FEW && self.switches > FEW).then(|| {
+            format!(
+                "{wakeups} wakeups, and none of {} thread switches is of one that goes to sleep: \
+                 why threads leave a CPU is not told (as in traces of systing); {RECORD_WITH}",
+                self.switches
             )
         })
     }

@@ -97,8 +97,8 @@ fn events_that_the_trace_describes() {
 
 #[test]
 fn flags_tell_the_context_of_a_wakeup() {
-    let bundle = |flags: Option<u64>| {
-        let mut event = message().number(1, 20_000).number(2, 7);
+    let bundle = |flags: Option<u64>, of: u64| {
+        let mut event = message().number(1, 20_000).number(2, of);
         if let Some(flags) = flags {
             event = event.number(5, flags);
         }
@@ -116,15 +116,17 @@ fn flags_tell_the_context_of_a_wakeup() {
             .message(2, &switch(40_000, (b"b", 8), 1, (b"swapper", 0)));
         read(&trace(&[message().message(1, &bundle)])).unwrap()
     };
-    assert!(!bundle(None).summary().has_context);
-    let interrupt = bundle(Some(0x08));
+    assert!(!bundle(None, 7).summary().has_context);
+    let interrupt = bundle(Some(0x08), 7);
     assert!(interrupt.summary().has_context);
     let sends = |recording: &Recording| {
         let workload = recording.workload(&cpumax_recording::Selection::default()).unwrap();
         let ops = workload.tasks.iter().flat_map(|task| task.program.clone());
         ops.filter(|op| matches!(op, cpumax_workload::Op::Send { .. })).count()
     };
-    assert_eq!((sends(&bundle(Some(0))), sends(&interrupt)), (1, 0));
+    assert_eq!((sends(&bundle(Some(0), 7)), sends(&interrupt)), (1, 0));
+    // scxtop: the event is said to be of the thread that is woken.
+    assert_eq!(sends(&bundle(Some(0), 8)), 1);
 }
 
 fn summary_with(packet: &Message) -> Summary {
@@ -177,6 +179,22 @@ fn a_trace_may_end_anywhere() {
         }
     }
     assert!(cut > 10);
+}
+
+/// systing writes the states of all switches as 0, and all wakeups on CPU 0.
+#[test]
+fn threads_that_are_woken_and_never_sleep() {
+    let make = |cpu: u64, lines: &[&Line]| {
+        let awake = lines.iter().map(|line| {
+            let content = line.content.replace("prev_state=S", "prev_state=R");
+            let content = content.replace("prev_state=D", "prev_state=R");
+            Line { content: content.replace("prev_state=I", "prev_state=R"), ..(*line).clone() }
+        });
+        let awake: Vec<Line> = awake.collect();
+        compact(cpu, &awake.iter().collect::<Vec<_>>())
+    };
+    let error = read(&trace(&bundles(&lines(&printed()), 50, make))).unwrap_err().to_string();
+    assert!(error.contains("why threads leave a CPU is not told"), "{error}");
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub fn message() -> Message {
 }
 
 /// A line of the text.
+#[derive(Clone)]
 pub struct Line {
     pub time_ns: u64,
     pub cpu: u64,
