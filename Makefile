@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
 	recordings proof deps
 
 help: ## List what can be made
@@ -27,6 +27,20 @@ guest: deps ## Build the static program that runs scenarios with real processes
 install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
 	$(CARGO) install --path crates/cpumax
 	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
+	$(MAKE) --no-print-directory manual
+
+# Where man and shells look for what a user installed; for a package PREFIX=/usr and DESTDIR.
+PREFIX ?= $(HOME)/.local
+SHARE = $(DESTDIR)$(PREFIX)/share
+# The program that they are of.
+CPUMAX ?= $(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/bin/cpumax
+
+manual: ## Install man pages and completions of the installed cpumax
+	@mkdir -p $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(CPUMAX) man $(SHARE)/man/man1
+	$(CPUMAX) completions bash > $(SHARE)/bash-completion/completions/cpumax
+	$(CPUMAX) completions zsh > $(SHARE)/zsh/site-functions/_cpumax
+	$(CPUMAX) completions fish > $(SHARE)/fish/vendor_completions.d/cpumax.fish
 
 run: deps ## Replay a shipped recording under two limits on every generation
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)

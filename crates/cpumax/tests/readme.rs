@@ -14,13 +14,19 @@ fn commands_that_advise_succeed() {
     commands_succeed("docs/advise.md", 1);
 }
 
+#[test]
+fn commands_of_the_tutorial_succeed() {
+    commands_succeed("docs/tutorial.md", 3);
+}
+
 fn commands_succeed(document: &str, least: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let readme = std::fs::read_to_string(root.join(document)).unwrap();
     // The first part is what comes before all of them. What is the reader's own is not there.
     let parts = readme.split("\n    cpumax ").skip(1);
     let commands = parts.filter_map(|part| part.split_once('\n'));
-    let of_the_reader = [" perf.data", " study.json", " before.txt", "/web.service"];
+    let of_the_reader =
+        [" perf.data", " study.json", " before.txt", "/web.service", "| sh", "--cgroup"];
     let is_ours = |command: &str| !of_the_reader.iter().any(|file| command.contains(file));
     let commands: Vec<_> = commands.filter(|(command, _)| is_ours(command)).collect();
     assert!(commands.len() >= least, "{document} has lost its examples");

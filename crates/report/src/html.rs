@@ -7,7 +7,8 @@
 mod plot;
 mod words;
 
-use crate::escape::xml;
+use crate::escape::{self, xml};
+use crate::page::Page;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
 use cpumax_engine::predict::Ranged as Predicted;
@@ -60,6 +61,15 @@ pub fn html(studies: &[Named], version: &str) -> String {
         xml(version)
     );
     out
+}
+
+/// The answer of each study alone, for who wrote the page.
+pub fn answers(studies: &[Named], page: Page) -> String {
+    let line = |named: &Named| {
+        let answer = format!("{}: {}", named.name, words::answer(&named.study));
+        page.wrapped(&escape::line(&answer)) + "\n"
+    };
+    studies.iter().map(line).collect()
 }
 
 /// What belongs together in plots: a kernel, and of several kinds of limits one.

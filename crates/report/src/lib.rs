@@ -40,7 +40,7 @@ pub use csv::csv;
 pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
-pub use html::{Named, html};
+pub use html::{Named, answers, html};
 pub use json::JsonArray;
 pub use kernels::{generations, real_kernels, scenarios};
 pub use matrix::{markdown, matrix, svg};

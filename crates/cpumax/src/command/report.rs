@@ -3,12 +3,13 @@
 use super::replay::{chosen, limit, warn};
 use crate::args::{Choosing, Costs};
 use crate::failure::Failure;
+use crate::output;
 use crate::runs::Terminal;
 use clap::{Args, ValueHint};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{Named, ResultFile, html};
+use cpumax_report::{Named, ResultFile, answers, html};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -38,7 +39,8 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let named =
         |path: &PathBuf| Ok(Named { name: recorded::name(path), study: study(path, args)? });
     let studies = args.inputs.iter().map(named).collect::<Result<Vec<_>, Failure>>()?;
-    Ok(file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?)
+    file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?;
+    output::print(&answers(&studies, output::page()))
 }
 
 fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
