@@ -44,6 +44,12 @@ fn form(text: &str) -> Option<&'static str> {
              feed perf.data itself",
         );
     }
+    if text.contains("prev_comm=") && words.iter().any(|word| is_name(word, "sched_wak")) {
+        return Some(
+            "is a count of a group of events (`:S`), printed as if it were one; record them \
+             without the braces",
+        );
+    }
     if text.starts_with("Attaching ") && text.contains(" probe") {
         return Some("is what bpftrace prints; record with `perf sched record` instead");
     }
@@ -71,7 +77,7 @@ fn has_cpu(text: &str) -> bool {
 fn missing(text: &str) -> Vec<&'static str> {
     const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
-    let name_at = words.iter().position(|word| is_name(word));
+    let name_at = words.iter().position(|word| NAMES.iter().any(|name| is_name(word, name)));
     let has_content = FIELDS.iter().any(|field| text.contains(field)) || text.contains(" ==> ");
     if name_at.is_none() && !has_content {
         return Vec::new();
@@ -92,13 +98,13 @@ fn missing(text: &str) -> Vec<&'static str> {
     checks.iter().filter(|(there, _)| !there).map(|(_, what)| *what).collect()
 }
 
+/// How the names of events begin.
+const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
+
 /// `sched:sched_switch:` or, in the kernel's own text, `sched_switch:`.
-fn is_name(word: &str) -> bool {
-    const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
-    word.strip_suffix(':').is_some_and(|name| {
-        let name = name.rsplit(':').next().unwrap_or_default();
-        NAMES.iter().any(|known| name.starts_with(known))
-    })
+fn is_name(word: &str, begins: &str) -> bool {
+    let name = word.strip_suffix(':').and_then(|name| name.rsplit(':').next());
+    name.is_some_and(|name| name.starts_with(begins))
 }
 
 #[cfg(test)]
@@ -118,6 +124,7 @@ mod tests {
             (format!("sched:sched_switch: {switch}"), "its thread's id and its CPU and its time"),
             (format!("  a-7   1d..2. 26574894846us : sched_switch: {switch}"), "latency"),
             (format!(" a-7   0..... 26610.007696: sched_switch: {switch}"), "latency"),
+            (format!("a 7 [000] 1.5: sched:sched_waking: {switch}"), "a group of events (`:S`)"),
             ("19056 0 26574846010186 type: 442".to_owned(), "in numbers"),
             ("Samples of sched_switch event do not have callchains.".to_owned(), "timehist"),
             ("Attaching 3 probes...".to_owned(), "bpftrace"),
