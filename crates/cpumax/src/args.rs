@@ -46,6 +46,9 @@ pub enum Command {
     /// Run scenarios and check what they must show
     #[command(after_help = help!("run"))]
     Run(RunArgs),
+    /// Record a service, or the machine, as replay needs it: by BPF, cheap and safe
+    #[command(after_help = help!("record"))]
+    Record(crate::command::record::RecordArgs),
     /// Replay a recording of a real service under limits: the what-if table
     #[command(after_help = help!("replay"))]
     Replay(ReplayArgs),

@@ -5,6 +5,7 @@ pub mod compare;
 pub mod inspect;
 pub mod kernels;
 pub mod lab;
+pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;

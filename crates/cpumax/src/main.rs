@@ -37,6 +37,7 @@ fn refuse(error: &clap::Error) -> ! {
 fn dispatch(command: args::Command) -> Result<(), Failure> {
     match command {
         args::Command::Run(args) => command::run::run(&args),
+        args::Command::Record(args) => command::record::record(args),
         args::Command::Replay(args) => command::replay::replay(&args),
         args::Command::Advise(args) => command::advise::advise(&args),
         args::Command::Report(args) => command::report::report(&args),

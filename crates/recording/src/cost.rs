@@ -52,6 +52,8 @@ pub(crate) struct Probe {
     gaps_ns: [[Vec<u64>; 3]; 3],
     /// All times are whole microseconds so far.
     coarse: bool,
+    /// What the recording itself says.
+    told: Option<EventCost>,
 }
 
 impl Probe {
@@ -61,6 +63,9 @@ impl Probe {
 
     /// What was found; nothing where times are too coarse to tell.
     pub fn cost(self) -> EventCost {
+        if let Some(told) = self.told {
+            return told;
+        }
         if self.coarse {
             return EventCost::default();
         }
@@ -93,7 +98,11 @@ fn shortest_ns(mut gaps_ns: Vec<u64>) -> Option<u64> {
 }
 
 impl Sink for Probe {
-    fn machine(&mut self, _machine: Machine) {}
+    fn machine(&mut self, machine: Machine) {
+        let told = machine.ended.filter(|ended| ended.event_ns > 0);
+        let ns = told.and_then(|ended| u32::try_from(ended.event_ns).ok());
+        self.told = ns.map(|ns| EventCost { syscall_ns: ns, other_ns: ns });
+    }
 
     /// Refuses what comes after enough of them.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {

@@ -5,6 +5,8 @@
 //! them (`timeline`). Strings are borrowed: an event lives no longer than the record it was read
 //! from.
 
+use crate::about::{About, Ended};
+
 /// One event: when, where, in whose context, what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'a> {
@@ -158,6 +160,9 @@ pub(crate) struct Machine {
     pub cpus_possible: Option<u32>,
     /// The command that made the recording.
     pub command: Option<String>,
+    /// What a recording of `cpumax record` says of itself.
+    pub about: Option<Box<About>>,
+    pub ended: Option<Box<Ended>>,
 }
 
 /// Takes what a reader finds.

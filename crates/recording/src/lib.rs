@@ -9,6 +9,7 @@
 //!
 //! Memory grows with threads and what they did, not with the size of the file, and is bounded.
 
+pub mod about;
 mod build;
 mod classify;
 mod cost;

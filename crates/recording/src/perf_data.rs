@@ -114,6 +114,8 @@ fn machine(perf_file: &PerfFile) -> Machine {
         cpus: perf_file.nr_cpus().ok().flatten().map(|n| n.nr_cpus_online),
         cpus_possible: perf_file.nr_cpus().ok().flatten().map(|n| n.nr_cpus_available),
         command: perf_file.cmdline().ok().flatten().map(|words| words.join(" ")),
+        about: None,
+        ended: None,
     }
 }
 

@@ -13,11 +13,12 @@ use crate::event::{Event, Kind, Machine, Named, Note, Sink};
 use crate::input::{Source, io_error};
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
-use std::collections::{BTreeSet, BinaryHeap, binary_heap::PeekMut};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, binary_heap::PeekMut};
 use std::io::{Read, Seek};
 
 mod bundle;
 mod event;
+mod ours;
 mod packets;
 mod tree;
 mod wire;
@@ -34,6 +35,8 @@ const STRETCH_BYTES: usize = 1 << 16;
 const HELD_MAX_BYTES: u64 = 256 << 20;
 /// Writers of packets that are remembered.
 const SEQUENCES_MAX: usize = 1 << 12;
+/// Threads whose groups are remembered.
+const GROUPS_MAX: usize = 1 << 18;
 /// No machine has CPUs of higher numbers.
 const CPUS_MAX: usize = 4096;
 
@@ -135,6 +138,7 @@ impl Look {
                     DROPPED => dropped = value.number() != 0,
                     FTRACE_STATS => self.overruns.add(value.bytes()),
                     TRACE_STATS => self.is_overwritten |= tree::is_overwritten(value.bytes()),
+                    ours::FIELD => ours::packet(value.bytes(), &mut self.machine, sink),
                     SYSTEM_INFO => tree::system(value.bytes(), &mut self.machine),
                     CPU_INFO => tree::cpus(value.bytes(), &mut self.machine),
                     _ => {}
@@ -166,6 +170,7 @@ impl Look {
                 Item::Switch { .. } => Tracepoint::Switch,
                 Item::Waking { .. } => Tracepoint::Waking,
                 Item::Event(event) => event.tracepoint,
+                Item::Beat(_) | Item::AtSocket(_) => Tracepoint::Other,
             };
             self.has_switch |= tracepoint == Tracepoint::Switch;
             self.has_waking |= tracepoint == Tracepoint::Waking;
@@ -214,6 +219,8 @@ struct Order<'a, S> {
     pending: BinaryHeap<Bundle>,
     pending_bytes: u64,
     cpus: Vec<Current>,
+    /// Groups of threads, by their ids.
+    groups: HashMap<i32, u64>,
 }
 
 impl<'a, S: Sink> Order<'a, S> {
@@ -233,6 +240,7 @@ impl<'a, S: Sink> Order<'a, S> {
             pending: BinaryHeap::new(),
             pending_bytes: 0,
             cpus: Vec::new(),
+            groups: HashMap::new(),
         }
     }
 
@@ -289,12 +297,14 @@ impl<'a, S: Sink> Order<'a, S> {
             }
             let mut beyond = Current::unknown();
             let current = self.cpus.get_mut(cpu as usize).unwrap_or(&mut beyond);
-            if std::mem::take(&mut bundle.lost) {
+            let lost = std::mem::take(&mut bundle.lost);
+            if lost > 0 {
                 *current = Current::unknown();
-                self.sink.note(&Note::LostOn { cpu, events: 1 });
+                self.sink.note(&Note::LostOn { cpu, events: lost });
             }
             if let Some(item) = bundle.item(&self.described) {
-                emit(&item, now_ns, cpu, self.has_waking, current, self.sink)
+                let known = (self.has_waking, &mut self.groups);
+                emit(&item, now_ns, cpu, known, current, self.sink)
                     .map_err(|e| refused(self.name, e))?;
             }
             bundle.advance();
@@ -308,7 +318,7 @@ fn emit(
     item: &Item<'_>,
     time_ns: u64,
     cpu: u32,
-    has_waking: bool,
+    (has_waking, groups): (bool, &mut HashMap<i32, u64>),
     current: &mut Current,
     sink: &mut impl Sink,
 ) -> Result<(), crate::event::Enough> {
@@ -343,12 +353,34 @@ fn emit(
                 _ => None,
             }
         }
-        Item::Switch { left, next } => {
+        Item::Switch { left, next, charged_ns, group } => {
+            if let Some(ns) = charged_ns {
+                // Of the thread, though none of its own events: it came with the switch.
+                let kind = Kind::Runtime { tid: current.tid, ns };
+                sink.event(&Event { kind, ..event })?;
+            }
             event.tid = current.tid;
+            event.cgroup = groups.get(&current.tid).copied();
+            if let Some(group) = group
+                && (groups.len() < GROUPS_MAX || groups.contains_key(&next.tid))
+            {
+                groups.insert(next.tid, group);
+            }
             let next = Named { tid: next.tid, comm: next.comm, prio: next.prio };
             let prev = Named { tid: current.tid, comm: &current.comm, prio: current.prio };
             event.kind = Kind::Switch { prev, left, next };
             Some(next)
+        }
+        Item::Beat(beat) => {
+            if current.tid != beat.tid {
+                *current = Current { tid: beat.tid, prio: 120, comm: String::new() };
+            }
+            event.tid = beat.tid;
+            None
+        }
+        Item::AtSocket(at) => {
+            (event.tid, event.kind) = (at.tid, at.kind);
+            None
         }
         Item::Waking { wakee, context } => {
             (event.tid, event.context) = (current.tid, context);

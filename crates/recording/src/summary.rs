@@ -1,5 +1,6 @@
 //! What is in a recording, for people.
 
+use crate::about::{About, Ended};
 use crate::cost::EventCost;
 use crate::defects::Defects;
 use crate::input::Form;
@@ -23,6 +24,10 @@ pub struct Summary {
     pub command: Option<String>,
     /// CPUs of the machine.
     pub cpus: u16,
+    /// What the file says of the machine and of the recorded groups, if `cpumax record` made it.
+    pub about: Option<About>,
+    /// The same of the end of the recording.
+    pub ended: Option<Ended>,
     /// Whether system calls were recorded, so that user and kernel mode are told apart.
     pub has_syscalls: bool,
     /// Whether the kernel told the CPU time it charged (`sched_stat_runtime`).
@@ -136,6 +141,8 @@ impl Recording {
             kernel: self.machine.kernel.clone(),
             command: self.machine.command.clone(),
             cpus: self.cpus(),
+            about: self.machine.about.as_deref().cloned(),
+            ended: self.machine.ended.as_deref().cloned(),
             has_syscalls: self.has_syscalls,
             has_runtime: self.has_runtime,
             has_context: self.has_context,

@@ -234,7 +234,7 @@ impl Thread {
 
     /// Whether it belongs to the tool that makes the recording.
     pub fn is_perf(&self) -> bool {
-        self.comm == "perf" || self.comm == "perf-exec"
+        matches!(&*self.comm, "perf" | "perf-exec" | "cpumax-record")
     }
 
     /// Forgets all it did, and returns its waits.

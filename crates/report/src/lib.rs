@@ -14,6 +14,7 @@ pub mod escape;
 mod file;
 mod histogram;
 mod html;
+mod itself;
 mod json;
 mod kernels;
 mod matrix;

@@ -1,6 +1,7 @@
 //! What is in a recording, before anything is asked of it.
 
 use crate::escape;
+use crate::itself::itself;
 use crate::page::Page;
 use crate::style::{BAD, styled};
 use crate::table::list;
@@ -49,6 +50,7 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
     if let Some(command) = &summary.command {
         let _ = writeln!(out, "Recorded by: {}", escape::line(command));
     }
+    out.push_str(&itself(&summary, page));
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
     let uses = format!(
         "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by \

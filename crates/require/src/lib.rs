@@ -1,6 +1,6 @@
 //! What tests need and not every machine has: virtual machines with real kernels, control groups,
-//! `perf`. Where it is missing a test says so and passes, unless `CPUMAX_REQUIRE` demands it: then
-//! the test fails. Only tests use this crate.
+//! `perf`, BPF. Where it is missing a test says so and passes, unless `CPUMAX_REQUIRE` demands it:
+//! then the test fails. Only tests use this crate.
 
 use std::fmt::{self, Display};
 use std::io::Write as _;
@@ -17,6 +17,8 @@ pub enum Need {
     Cgroup,
     /// The program `perf`, allowed to record.
     Perf,
+    /// Programs in the kernel (BPF), allowed to be loaded, and built in.
+    Bpf,
     /// Mounting: file systems, and namespaces that have mounts of their own.
     Mount,
     /// Chromium, Node.js, and the packages that `make browser` installs.
@@ -24,7 +26,8 @@ pub enum Need {
 }
 
 impl Need {
-    const ALL: [Need; 5] = [Need::Vm, Need::Cgroup, Need::Perf, Need::Mount, Need::Browser];
+    const ALL: [Need; 6] =
+        [Need::Vm, Need::Cgroup, Need::Perf, Need::Bpf, Need::Mount, Need::Browser];
 
     /// Its word in the variable.
     fn word(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Need {
             Need::Vm => "vm",
             Need::Cgroup => "cgroup",
             Need::Perf => "perf",
+            Need::Bpf => "bpf",
             Need::Mount => "mount",
             Need::Browser => "browser",
         }
@@ -121,13 +125,13 @@ mod tests {
         for need in Need::ALL {
             assert_eq!(parse(need.word()), Ok(vec![need]));
         }
-        assert_eq!(parse("vm,cgroup,perf,mount,browser"), Ok(Need::ALL.to_vec()));
+        assert_eq!(parse("vm,cgroup,perf,bpf,mount,browser"), Ok(Need::ALL.to_vec()));
         assert_eq!(parse(" "), Ok(vec![]));
     }
 
     #[test]
     fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
-        let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, mount, \
+        let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, bpf, mount, \
                      browser, with commas between";
         assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);

@@ -47,5 +47,8 @@ fn it_fails_on_a_word_that_is_none() {
     let output = demanding("pref");
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(101));
-    assert!(told.contains("has the word \"pref\"; it takes vm, cgroup, perf, mount"), "{told}");
+    assert!(
+        told.contains("has the word \"pref\"; it takes vm, cgroup, perf, bpf, mount"),
+        "{told}"
+    );
 }

@@ -3,6 +3,7 @@
 //! (`CompactSched`).
 
 use super::event::{Described, FtraceEvent, context, event, time_ns};
+use super::ours::{self, AtSocket, Beat, Ours};
 use super::wire::{Broken, Value, field, fields, varint};
 use crate::event::{Context, Left};
 use crate::tracepoint::left_by_number;
@@ -16,13 +17,16 @@ const NAMES_MAX: usize = 1 << 16;
 pub(super) struct Bundle {
     bytes: Vec<u8>,
     pub cpu: u32,
-    /// Events of this CPU were lost before these.
-    pub lost: bool,
+    /// So many events of this CPU were lost before these, or 1 where it is not known how many.
+    pub lost: u64,
     /// Bundles of the same time are taken in the order of the file.
     order: u64,
     /// Where the next event of its own is looked for.
     at: usize,
     compact: Compact,
+    ours: Ours,
+    beat: Option<Beat>,
+    at_socket: Option<AtSocket>,
     waking: Option<Waking>,
     plain: Option<Plain>,
     switch: Option<Switch>,
@@ -40,6 +44,8 @@ struct Switch {
     time_ns: u64,
     prev_state: u64,
     next: Row,
+    charged_ns: Option<u64>,
+    group: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,9 +65,9 @@ struct Row {
 
 /// A part of the bundle's bytes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    begin: usize,
-    end: usize,
+pub(super) struct Part {
+    pub begin: usize,
+    pub end: usize,
 }
 
 /// The columns, and how far they have been read.
@@ -89,7 +95,13 @@ pub(super) enum Item<'a> {
     Switch {
         left: Left,
         next: Thread<'a>,
+        /// CPU time charged to whoever leaves.
+        charged_ns: Option<u64>,
+        /// The group of who comes.
+        group: Option<u64>,
     },
+    Beat(Beat),
+    AtSocket(AtSocket),
     Waking {
         wakee: Thread<'a>,
         context: Option<Context>,
@@ -102,10 +114,13 @@ impl Bundle {
         let mut bundle = Bundle {
             bytes,
             cpu: 0,
-            lost: false,
+            lost: 0,
             order,
             at: 0,
             compact: Compact::default(),
+            ours: Ours::default(),
+            beat: None,
+            at_socket: None,
             waking: None,
             plain: None,
             switch: None,
@@ -114,19 +129,23 @@ impl Bundle {
         while let Some((number, value)) = field(&bundle.bytes, &mut at)? {
             match (number, value) {
                 (1, Value::Number(cpu)) => bundle.cpu = u32::try_from(cpu).unwrap_or(u32::MAX),
-                (3, Value::Number(lost)) => bundle.lost = lost != 0,
+                (3, Value::Number(lost)) => bundle.lost = u64::from(lost != 0),
                 (4, Value::Bytes(compact)) => {
                     bundle.compact = Compact::new(&bundle.bytes, at - compact.len(), at)?;
+                }
+                (ours::FIELD, Value::Bytes(ours)) => {
+                    bundle.ours = Ours::new(&bundle.bytes, at - ours.len(), at)?;
                 }
                 _ => {}
             }
         }
+        bundle.lost = bundle.lost.max(bundle.ours.lost);
+        bundle.beat = bundle.ours.beat(&bundle.bytes);
+        bundle.at_socket = bundle.ours.at_socket(&bundle.bytes);
         bundle.next_waking();
         bundle.next_plain();
         bundle.next_switch();
-        let has_event =
-            bundle.waking.is_some() || bundle.plain.is_some() || bundle.switch.is_some();
-        Ok(has_event.then_some(bundle))
+        Ok(bundle.next_ns().is_some().then_some(bundle))
     }
 
     /// What it takes in memory.
@@ -140,12 +159,17 @@ impl Bundle {
         let waking = self.waking.map(|waking| waking.time_ns);
         let plain = self.plain.map(|plain| plain.time_ns);
         let switch = self.switch.map(|switch| switch.time_ns);
-        [waking, plain, switch].into_iter().flatten().min()
+        let beat = self.beat.map(|beat| beat.time_ns);
+        let at_socket = self.at_socket.map(|at| at.time_ns);
+        [beat, waking, plain, at_socket, switch].into_iter().flatten().min()
     }
 
     /// The next event.
     pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
         let now_ns = self.next_ns()?;
+        if let Some(beat) = self.beat.filter(|beat| beat.time_ns == now_ns) {
+            return Some(Item::Beat(beat));
+        }
         if let Some(waking) = self.waking.filter(|waking| waking.time_ns == now_ns) {
             return Some(Item::Waking {
                 wakee: self.thread(waking.wakee),
@@ -155,20 +179,29 @@ impl Bundle {
         if let Some(plain) = self.plain.filter(|plain| plain.time_ns == now_ns) {
             return Some(Item::Event(event(self.part(plain.part), described)));
         }
+        if let Some(at) = self.at_socket.filter(|at| at.time_ns == now_ns) {
+            return Some(Item::AtSocket(at));
+        }
         let switch = self.switch?;
         Some(Item::Switch {
             left: left_by_number(switch.prev_state),
             next: self.thread(switch.next),
+            charged_ns: switch.charged_ns,
+            group: switch.group,
         })
     }
 
     /// Goes on to the one after it.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
-        if self.waking.map(|waking| waking.time_ns) == now_ns {
+        if self.beat.map(|beat| beat.time_ns) == now_ns {
+            self.beat = self.ours.beat(&self.bytes);
+        } else if self.waking.map(|waking| waking.time_ns) == now_ns {
             self.next_waking();
         } else if self.plain.map(|plain| plain.time_ns) == now_ns {
             self.next_plain();
+        } else if self.at_socket.map(|at| at.time_ns) == now_ns {
+            self.at_socket = self.ours.at_socket(&self.bytes);
         } else {
             self.next_switch();
         }
@@ -195,14 +228,17 @@ impl Bundle {
     }
 
     fn next_switch(&mut self) {
-        let (bytes, compact) = (&self.bytes, &mut self.compact);
+        let (bytes, compact, ours) = (&self.bytes, &mut self.compact, &mut self.ours);
         self.switch = (|| {
             let later_ns = compact.next(bytes, 1)?;
             compact.switch_ns = compact.switch_ns.wrapping_add(later_ns);
+            let (charged_ns, group) = ours.of_switch(bytes);
             Some(Switch {
                 time_ns: compact.switch_ns,
                 prev_state: compact.next(bytes, 2)?,
                 next: compact.row(bytes, [3, 4, 6])?,
+                charged_ns,
+                group,
             })
         })();
     }

@@ -38,7 +38,10 @@ impl Timeline {
         if named.tid <= 0 {
             return;
         }
-        self.rename(named.tid, named.comm, now_ns);
+        // Who was on a CPU when it was seen first has no name yet.
+        if !named.comm.is_empty() {
+            self.rename(named.tid, named.comm, now_ns);
+        }
         self.thread_of(named.tid).prio = named.prio;
     }
 

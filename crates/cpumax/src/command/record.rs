@@ -1,0 +1,88 @@
+//! `cpumax record`: a recording made by BPF, while a command runs or for a time.
+
+use crate::failure::Failure;
+use crate::interrupt::{self, Watched};
+use crate::output;
+use clap::{Args, ValueHint};
+use cpumax_engine::given::{duration, share};
+use cpumax_recorder::{End, Progress, Request, What, parse_size, told};
+use cpumax_report::escape;
+use indicatif::ProgressBar;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Record the threads of this control group and of those below it
+    #[arg(long, value_name = "PATH", group = "whose")]
+    pub cgroup: Option<String>,
+    /// Record the threads of this Kubernetes pod of this node: UID, namespace/name, or a
+    /// container's id
+    #[arg(long, value_name = "POD", group = "whose")]
+    pub pod: Option<String>,
+    /// Record the threads of this process and of what comes from it
+    #[arg(long, value_name = "N", group = "whose")]
+    pub pid: Option<u32>,
+    /// Record the whole machine
+    #[arg(long, group = "whose")]
+    pub all: bool,
+    /// Record this command and what it starts, until it ends
+    #[arg(last = true, value_name = "COMMAND", group = "whose", required_unless_present = "whose")]
+    pub command: Vec<OsString>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(default_value = "recording.cpumax")]
+    pub output: PathBuf,
+    /// Stop after so long [default: when interrupted, or when the command ends]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub time: Option<Duration>,
+    /// Stop when the file is so large, e.g. 100M
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Stop when it takes more than this share of the machine's CPU time, e.g. 1%
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub budget: Option<f64>,
+    /// Record system calls too
+    #[arg(long)]
+    pub calls: bool,
+    /// Room for events until they are written, of all CPUs together; what finds none is lost
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
+    pub buffer: u64,
+}
+
+pub fn record(args: RecordArgs) -> Result<(), Failure> {
+    let what = match (args.cgroup, args.pid) {
+        (Some(path), _) => What::Group(path),
+        (_, Some(pid)) => What::Process(pid.cast_signed()),
+        _ if args.pod.is_some() => What::Pod(args.pod.unwrap_or_default()),
+        _ if args.all => What::All,
+        _ => What::Command(args.command),
+    };
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let request = Request {
+        time: args.time,
+        size: args.size,
+        budget: args.budget.map(|percent| percent / 100.0),
+        calls: args.calls,
+        memory: args.buffer as usize,
+        command_line: words.collect::<Vec<_>>().join(" "),
+        ..Request::new(what, args.output)
+    };
+    let bar = ProgressBar::new_spinner();
+    let _watched = Watched::begin();
+    let done = cpumax_recorder::record(&request, &mut |progress: &Progress| {
+        bar.set_message(progress.to_string());
+        bar.tick();
+        !interrupt::requested()
+    });
+    bar.finish_and_clear();
+    let done = done?;
+    output::say(format_args!("{}", escape::lines(&told(&request, &done))));
+    match done.end {
+        End::Command(status) if !status.success() => {
+            Err(Failure::Status(status.code().map_or(1, |code| code as u8)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * The recorder's part in the kernel: which threads run where, who wakes whom, what they do in system calls and at sockets.
+ *
+ * Threads are chosen (all, a group and what is below it, or processes and what they start); those that wake a chosen one or
+ * are woken by one are its partners; both are recorded. What else runs on a CPU is told as a whole: that it was not idle.
+ * Each CPU has a ring of its own, so that none waits for another. A record that finds no room is counted.
+ *
+ * Left out: the contents of what is sent, and all that replay has no use for.
+ */
+#include "kernel.bpf.h"
+#include "intf.h"
+
+char _license[] SEC("license") = "GPL";
+
+enum mode { MODE_ALL, MODE_GROUP, MODE_PROCESS };
+/* From PARTNER on it is recorded. */
+enum class { CLASS_UNKNOWN, CLASS_IDLE, CLASS_OTHER, CLASS_PARTNER, CLASS_CHOSEN };
+
+/* Set by the loader. */
+const volatile u32 mode = MODE_ALL;
+const volatile u64 chosen_group = 0;
+/* Which of a task's groups counts: that of the controller `cpu` in a hierarchy of version 1, or that of version 2. */
+const volatile u32 is_version_1 = 0;
+/* Whether the tracepoint tells the state in which a thread leaves (Linux 5.18). */
+const volatile u32 has_prev_state = 0;
+/* Where it is in the variable that has it. */
+const volatile u32 preempt_count_at = 0;
+
+#define DEPTH_MAX 32
+#define PREEMPTED 0x100
+#define REPORTED 0x7f
+#define NOLOAD 0x402
+#define IDLE_STATE 0x80
+#define COST_EVERY 256
+#define TCP_ESTABLISHED 1
+#define TCP_CLOSE 7
+#define MSG_PEEK 2
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, 1 << 20);
+	});
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+/* Threads that are partners, or chosen where processes are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, u32);
+} threads SEC(".maps");
+
+/* Groups that have been told, and whether they are chosen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u32);
+} groups SEC(".maps");
+
+/* TCP connections that are new or have been used by a recorded thread (1), or by another (0). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u32);
+} sockets SEC(".maps");
+
+/* For each system call, which of its arguments tell something, by bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u32);
+} telling SEC(".maps");
+
+static __always_inline struct cpu *this_cpu(u32 *number)
+{
+	*number = bpf_get_smp_processor_id();
+	return bpf_map_lookup_elem(&cpus, number);
+}
+
+/*
+ * Whether an interrupt has hit the thread that runs. The loader puts the kernel's per-CPU variable `preempt_count` here, or
+ * 0 where it cannot be had; then interrupts that have tracepoints are counted.
+ */
+static __always_inline u32 context(struct cpu *cpu)
+{
+	void *variable, *here;
+	u32 count;
+
+	asm volatile("%0 = 0x70726565 ll" : "=r"(variable));
+	if (!variable)
+		return (cpu->hard ? FLAG_HARDIRQ : 0) | (cpu->soft ? FLAG_SOFTIRQ : 0);
+	here = bpf_this_cpu_ptr(variable);
+	count = *(u32 *)(here + preempt_count_at);
+	return (count & 0x000f0000 ? FLAG_HARDIRQ : 0) | (count & 0x00000100 ? FLAG_SOFTIRQ : 0);
+}
+
+static __always_inline int interrupt(s32 hard, s32 soft)
+{
+	u32 number;
+	struct cpu *cpu = this_cpu(&number);
+
+	if (!cpu)
+		return 0;
+	if (hard > 0 || cpu->hard)
+		cpu->hard += hard;
+	if (soft)
+		cpu->soft = soft > 0;
+	return 0;
+}
+
+#define INTERRUPT(name, tracepoint, hard, soft) \
+	SEC("tp_btf/" tracepoint)               \
+	int name(u64 *ctx)                      \
+	{                                       \
+		return interrupt(hard, soft);   \
+	}
+INTERRUPT(on_hard_begin, "irq_handler_entry", 1, 0)
+INTERRUPT(on_hard_end, "irq_handler_exit", -1, 0)
+INTERRUPT(on_timer_begin, "hrtimer_expire_entry", 1, 0)
+INTERRUPT(on_timer_end, "hrtimer_expire_exit", -1, 0)
+INTERRUPT(on_soft_begin, "softirq_entry", 0, 1)
+INTERRUPT(on_soft_end, "softirq_exit", 0, -1)
+
+static __always_inline void *reserve(struct cpu *cpu, u32 number, u64 size)
+{
+	void *ring, *record = NULL;
+
+	ring = bpf_map_lookup_elem(&rings, &number);
+	if (ring)
+		record = bpf_ringbuf_reserve(ring, size, 0);
+	if (!record) {
+		cpu->lost++;
+		cpu->lost_all++;
+	}
+	return record;
+}
+
+static __always_inline void head(struct head *head, struct cpu *cpu, u32 number, u32 kind, u32 flags)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	head->time_ns = bpf_ktime_get_boot_ns();
+	head->lost = cpu->lost;
+	head->cpu = number;
+	head->kind = kind;
+	head->flags = flags;
+	head->tid = (s32)id;
+	head->pid = (s32)(id >> 32);
+	cpu->lost = 0;
+}
+
+static __always_inline void submit(struct cpu *cpu, void *record)
+{
+	u64 began_ns = ((struct head *)record)->time_ns;
+
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	if (cpu->records++ % COST_EVERY == 0) {
+		cpu->cost_ns += bpf_ktime_get_boot_ns() - began_ns;
+		cpu->cost_of++;
+	}
+}
+
+static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
+{
+	struct css_set *set = p->cgroups;
+
+	if (!is_version_1)
+		return set->dfl_cgrp;
+	return set->subsys[CPU_CONTROLLER]->cgroup;
+}
+
+/* A group that is new here: tells its path, and notes whether it is chosen. */
+static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 number)
+{
+	struct cgroup *at = group;
+	struct cgroup_subsys_state *css;
+	struct grouped *record;
+	u32 class = CLASS_OTHER;
+	u64 id;
+	int i;
+
+	for (i = 0; i < DEPTH_MAX; i++) {
+		id = at->kn->id;
+		if (id == chosen_group)
+			class = CLASS_CHOSEN;
+		css = at->self.parent;
+		record = reserve(cpu, number, sizeof(*record));
+		if (record) {
+			head(&record->head, cpu, number, KIND_GROUP, 0);
+			record->id = id;
+			record->parent = 0;
+			record->name[0] = 0;
+			bpf_probe_read_kernel_str(record->name, sizeof(record->name), at->kn->name);
+			if (css)
+				record->parent = css->cgroup->kn->id;
+			submit(cpu, record);
+		}
+		if (!css)
+			break;
+		at = css->cgroup;
+	}
+	id = group->kn->id;
+	bpf_map_update_elem(&groups, &id, &class, BPF_ANY);
+	return class;
+}
+
+/* Which group p is in; `cpu->group_class` then says whether that is chosen. */
+static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 number)
+{
+	struct cgroup *group = cgroup_of(p);
+	u64 id = group->kn->id;
+	u32 *class;
+
+	if (id == cpu->group)
+		return id;
+	class = bpf_map_lookup_elem(&groups, &id);
+	cpu->group_class = class ? *class : meet_group(group, cpu, number);
+	cpu->group = id;
+	return id;
+}
+
+/* To be asked right after group_of(). */
+static __always_inline u32 class_of(s32 tid, struct cpu *cpu)
+{
+	u32 *class;
+
+	if (!tid)
+		return CLASS_IDLE;
+	if (mode == MODE_ALL)
+		return CLASS_CHOSEN;
+	if (mode == MODE_GROUP && cpu->group_class == CLASS_CHOSEN)
+		return CLASS_CHOSEN;
+	class = bpf_map_lookup_elem(&threads, &tid);
+	return class ? *class : CLASS_OTHER;
+}
+
+static __always_inline u32 kthread(struct task_struct *p)
+{
+	return p->flags & PF_KTHREAD ? FLAG_KTHREAD : 0;
+}
+
+static __always_inline void describe(struct thread *to, struct task_struct *p, u64 group)
+{
+	to->tid = p->pid;
+	to->pid = p->tgid;
+	to->prio = p->prio;
+	to->group = group;
+	__builtin_memcpy(to->comm, p->comm, sizeof(to->comm));
+}
+
+static __always_inline u32 state_of(struct task_struct *p, bool preempt, u64 *ctx)
+{
+	u64 state;
+
+	if (preempt)
+		return PREEMPTED;
+	if (has_prev_state)
+		state = (u32)ctx[3];
+	else if (field_exists(p->__state))
+		state = p->__state;
+	else
+		state = ((struct task_struct___before_5_14 *)p)->state;
+	if ((state & NOLOAD) == NOLOAD)
+		return IDLE_STATE;
+	return (state | p->exit_state) & REPORTED;
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+	u32 number, prev_class, next_class, flags = 0;
+	s32 prev_tid = prev->pid, next_tid = next->pid;
+	struct cpu *cpu = this_cpu(&number);
+	struct switched *record;
+	u64 sum_ns, group;
+
+	if (!cpu)
+		return 0;
+	if (cpu->class != CLASS_UNKNOWN && cpu->tid == prev_tid) {
+		prev_class = cpu->class;
+		flags = FLAG_CHARGED;
+	} else {
+		group_of(prev, cpu, number);
+		prev_class = class_of(prev_tid, cpu);
+	}
+	sum_ns = cpu->sum_ns;
+	group = group_of(next, cpu, number);
+	next_class = class_of(next_tid, cpu);
+	/* None leaves inside an interrupt. */
+	cpu->hard = 0;
+	cpu->soft = 0;
+	cpu->tid = next_tid;
+	cpu->class = next_class;
+	cpu->sum_ns = next->se.sum_exec_runtime;
+	if (prev_class == CLASS_OTHER && next_class == CLASS_OTHER)
+		return 0;
+	record = reserve(cpu, number, sizeof(*record));
+	if (!record)
+		return 0;
+	if (prev_class == CLASS_OTHER)
+		flags |= FLAG_PREV_OTHER;
+	if (next_class == CLASS_OTHER)
+		flags |= FLAG_NEXT_OTHER;
+	head(&record->head, cpu, number, KIND_SWITCH, flags | kthread(next));
+	record->head.tid = prev_tid;
+	record->head.pid = prev->tgid;
+	record->charged_ns = prev->se.sum_exec_runtime - sum_ns;
+	describe(&record->next, next, group);
+	record->next.state = state_of(prev, ctx[0], ctx);
+	submit(cpu, record);
+	return 0;
+}
+
+#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+/* The thread that runs, of which only its address is known. */
+static __always_inline void describe_current(struct switched *record, struct cpu *cpu, struct task_struct *p)
+{
+	u64 sum_ns = 0;
+
+	READ(record->next.tid, p->pid);
+	READ(record->next.pid, p->tgid);
+	READ(record->next.prio, p->prio);
+	READ(record->next.comm, p->comm);
+	READ(sum_ns, p->se.sum_exec_runtime);
+	record->next.state = PREEMPTED;
+	record->next.group = cpu->tid == record->next.tid ? cpu->group : 0;
+	record->charged_ns = sum_ns - cpu->sum_ns;
+	cpu->sum_ns = sum_ns;
+}
+
+/* The thread that runs turns out to be somebody's partner: from here on it is told. */
+static __noinline void joins(struct cpu *cpu, u32 number)
+{
+	struct task_struct *p = (void *)bpf_get_current_task();
+	u32 class = CLASS_PARTNER;
+	struct switched *record;
+	s32 tid = cpu->tid;
+
+	bpf_map_update_elem(&threads, &tid, &class, BPF_ANY);
+	cpu->class = class;
+	record = reserve(cpu, number, sizeof(*record));
+	if (!record)
+		return;
+	head(&record->head, cpu, number, KIND_SWITCH, FLAG_PREV_OTHER);
+	describe_current(record, cpu, p);
+	record->charged_ns = 0;
+	submit(cpu, record);
+}
+
+static __always_inline bool is_running(struct cpu *cpu)
+{
+	return cpu->tid == (s32)bpf_get_current_pid_tgid();
+}
+
+static __always_inline void tell(struct task_struct *p, struct cpu *cpu, u32 number, u32 kind, u32 flags)
+{
+	u64 group = group_of(p, cpu, number);
+	struct switched *record = reserve(cpu, number, sizeof(*record));
+
+	if (!record)
+		return;
+	head(&record->head, cpu, number, kind, flags | kthread(p));
+	describe(&record->next, p, group);
+	record->next.state = 0;
+	record->charged_ns = 0;
+	submit(cpu, record);
+}
+
+SEC("tp_btf/sched_waking")
+int on_waking(u64 *ctx)
+{
+	struct task_struct *p = (void *)ctx[0];
+	u32 number, class, waker, flags, partner = CLASS_PARTNER;
+	struct cpu *cpu = this_cpu(&number);
+	s32 tid = p->pid;
+
+	if (!cpu)
+		return 0;
+	flags = context(cpu);
+	if (mode != MODE_ALL) {
+		group_of(p, cpu, number);
+		class = class_of(tid, cpu);
+		waker = is_running(cpu) && !(flags & FLAG_HARDIRQ) ? cpu->class : CLASS_UNKNOWN;
+		if (class == CLASS_CHOSEN && waker == CLASS_OTHER)
+			joins(cpu, number);
+		else if (waker == CLASS_CHOSEN && class == CLASS_OTHER)
+			bpf_map_update_elem(&threads, &tid, &partner, BPF_ANY);
+		else if (class < CLASS_PARTNER)
+			return 0;
+	}
+	tell(p, cpu, number, KIND_WAKING, flags);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int on_new(u64 *ctx)
+{
+	struct task_struct *p = (void *)ctx[0];
+	struct cpu *cpu;
+	u32 number;
+
+	cpu = this_cpu(&number);
+	if (!cpu)
+		return 0;
+	group_of(p, cpu, number);
+	if (class_of(p->pid, cpu) >= CLASS_PARTNER)
+		tell(p, cpu, number, KIND_NEW, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int on_fork(u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	s32 parent_tid = parent->pid, tid = child->pid;
+	u32 number, *class, of_child;
+	struct cpu *cpu;
+
+	cpu = this_cpu(&number);
+	if (!cpu)
+		return 0;
+	if (mode == MODE_PROCESS) {
+		class = bpf_map_lookup_elem(&threads, &parent_tid);
+		if (class && *class == CLASS_CHOSEN)
+			bpf_map_update_elem(&threads, &tid, class, BPF_ANY);
+	}
+	group_of(child, cpu, number);
+	of_child = class_of(tid, cpu);
+	if (of_child < CLASS_PARTNER && !(is_running(cpu) && cpu->class >= CLASS_PARTNER))
+		return 0;
+	if (of_child == CLASS_CHOSEN && is_running(cpu) && cpu->class == CLASS_OTHER)
+		joins(cpu, number);
+	tell(child, cpu, number, KIND_FORK, 0);
+	return 0;
+}
+
+/* Its id may be somebody else's soon; until it leaves, what it is stands with its CPU. */
+SEC("tp_btf/sched_process_exit")
+int on_exit(u64 *ctx)
+{
+	struct task_struct *p = (void *)ctx[0];
+	s32 tid = p->pid;
+
+	bpf_map_delete_elem(&threads, &tid);
+	return 0;
+}
+
+/* A few times a second on each CPU, until it is known who runs there: that may be long without a switch. */
+SEC("perf_event")
+int on_beat(void *ctx)
+{
+	struct task_struct *p = (void *)bpf_get_current_task();
+	struct css_set *set = NULL;
+	struct cgroup_subsys_state *css = NULL;
+	struct cgroup *group = NULL;
+	struct kernfs_node *node = NULL;
+	struct switched *record;
+	u32 number, *class;
+	struct cpu *cpu;
+	u64 id = 0;
+	s32 tid = 0;
+
+	cpu = this_cpu(&number);
+	if (!cpu)
+		return 0;
+	READ(tid, p->pid);
+	if (cpu->class != CLASS_UNKNOWN)
+		return 0;
+	READ(set, p->cgroups);
+	if (is_version_1) {
+		READ(css, set->subsys[CPU_CONTROLLER]);
+		READ(group, css->cgroup);
+	} else {
+		READ(group, set->dfl_cgrp);
+	}
+	READ(node, group->kn);
+	READ(id, node->id);
+	class = bpf_map_lookup_elem(&groups, &id);
+	/* Who is in a group that nobody has seen yet is found out later. */
+	if (!class && mode == MODE_GROUP && tid)
+		return 0;
+	cpu->group = class ? id : 0;
+	cpu->group_class = class ? *class : CLASS_OTHER;
+	cpu->tid = tid;
+	cpu->class = class_of(tid, cpu);
+	record = reserve(cpu, number, sizeof(*record));
+	if (!record)
+		return 0;
+	head(&record->head, cpu, number, KIND_BEAT, cpu->class == CLASS_OTHER ? FLAG_NEXT_OTHER : 0);
+	describe_current(record, cpu, p);
+	submit(cpu, record);
+	return 0;
+}
+
+static __always_inline bool is_told(struct cpu *cpu)
+{
+	return cpu && cpu->class >= CLASS_PARTNER && is_running(cpu);
+}
+
+static __always_inline u64 argument(u64 value, u32 telling, u32 which)
+{
+	return telling & (1 << which) ? value : 0;
+}
+
+SEC("tp_btf/sys_enter")
+int on_enter(u64 *ctx)
+{
+	struct pt_regs *regs = (void *)ctx[0];
+	struct entered *record;
+	u32 number, call, *told;
+	struct cpu *cpu;
+
+	cpu = this_cpu(&number);
+	if (!is_told(cpu))
+		return 0;
+	record = reserve(cpu, number, sizeof(*record));
+	if (!record)
+		return 0;
+	head(&record->head, cpu, number, KIND_ENTER, 0);
+	record->number = ctx[1];
+	call = ctx[1];
+	told = bpf_map_lookup_elem(&telling, &call);
+	__builtin_memset(record->args, 0, sizeof(record->args));
+	if (told && *told) {
+		u32 which = *told;
+
+#if defined(__TARGET_ARCH_x86)
+		record->args[0] = argument(regs->di, which, 0);
+		record->args[1] = argument(regs->si, which, 1);
+		record->args[2] = argument(regs->dx, which, 2);
+		record->args[3] = argument(regs->r10, which, 3);
+		record->args[4] = argument(regs->r8, which, 4);
+#elif defined(__TARGET_ARCH_arm64)
+		record->args[0] = argument(regs->regs[0], which, 0);
+		record->args[1] = argument(regs->regs[1], which, 1);
+		record->args[2] = argument(regs->regs[2], which, 2);
+		record->args[3] = argument(regs->regs[3], which, 3);
+		record->args[4] = argument(regs->regs[4], which, 4);
+#endif
+	}
+	submit(cpu, record);
+	return 0;
+}
+
+static __always_inline void tell_call(struct cpu *cpu, u32 number, u32 kind, u64 of, s64 value)
+{
+	struct called *record = reserve(cpu, number, sizeof(*record));
+
+	if (!record)
+		return;
+	head(&record->head, cpu, number, kind, 0);
+	record->number = of;
+	record->value = value;
+	submit(cpu, record);
+}
+
+SEC("tp_btf/sys_exit")
+int on_leave(u64 *ctx)
+{
+	struct cpu *cpu;
+	u32 number;
+
+	cpu = this_cpu(&number);
+	if (is_told(cpu))
+		tell_call(cpu, number, KIND_LEAVE, 0, ctx[1]);
+	return 0;
+}
+
+/* A message: its socket is of interest from now on, or no longer. */
+static __always_inline void message(u64 socket, s32 result, u32 kind)
+{
+	struct cpu *cpu;
+	u32 number, told, *known;
+
+	cpu = this_cpu(&number);
+	told = is_told(cpu);
+	known = bpf_map_lookup_elem(&sockets, &socket);
+	if (known && *known != told)
+		*known = told;
+	else if (!known && told)
+		bpf_map_update_elem(&sockets, &socket, &told, BPF_ANY);
+	if (told && cpu)
+		tell_call(cpu, number, kind, socket, result);
+}
+
+SEC("tp_btf/sock_send_length")
+int on_sent(u64 *ctx)
+{
+	message(ctx[0], ctx[1], KIND_SENT);
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int on_received(u64 *ctx)
+{
+	if (!(ctx[2] & MSG_PEEK))
+		message(ctx[0], ctx[1], KIND_RECEIVED);
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int on_ready(u64 *ctx)
+{
+	u64 socket = ctx[0];
+	u32 number, *known;
+	struct cpu *cpu;
+
+	known = bpf_map_lookup_elem(&sockets, &socket);
+	if (mode != MODE_ALL && !(known && *known))
+		return 0;
+	cpu = this_cpu(&number);
+	if (cpu)
+		tell_call(cpu, number, KIND_READY, socket, 0);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int on_state(u64 *ctx)
+{
+	u64 socket = ctx[0];
+	u32 number, old = ctx[1], new = ctx[2], fresh = 1, *known;
+	struct cpu *cpu;
+
+	if (new == TCP_ESTABLISHED)
+		bpf_map_update_elem(&sockets, &socket, &fresh, BPF_ANY);
+	known = bpf_map_lookup_elem(&sockets, &socket);
+	if (mode != MODE_ALL && !(known && *known))
+		return 0;
+	cpu = this_cpu(&number);
+	if (cpu)
+		tell_call(cpu, number, KIND_STATE, socket, (u64)old << 32 | new);
+	if (new == TCP_CLOSE)
+		bpf_map_delete_elem(&sockets, &socket);
+	return 0;
+}

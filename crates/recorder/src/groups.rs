@@ -1,0 +1,154 @@
+//! Where control groups are: the hierarchies of this machine, and a group in them by what people
+//! call it.
+
+use crate::error::Error;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A mounted hierarchy of groups that may hold limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Where it is mounted.
+    pub root: PathBuf,
+    /// Whether it is of version 1, with the controller `cpu`.
+    pub is_version_1: bool,
+}
+
+/// A group that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The hierarchy it is in.
+    pub hierarchy: Hierarchy,
+    /// Its path from there, beginning with `/`.
+    pub path: String,
+}
+
+impl Hierarchy {
+    /// Those of this machine, that of the controller `cpu` first.
+    ///
+    /// # Errors
+    /// When none is mounted.
+    pub fn all() -> Result<Vec<Hierarchy>, Error> {
+        let name = Path::new("/proc/self/mountinfo");
+        let text = fs::read_to_string(name).map_err(|e| Error::io(name, e))?;
+        let found = Hierarchy::in_mounts(&text);
+        if found.is_empty() {
+            let what = "no control groups are mounted here; mount them with `mount -t cgroup2 none \
+                        /sys/fs/cgroup`, or record with --pid or --all";
+            return Err(Error::NotFound { what: what.to_owned() });
+        }
+        Ok(found)
+    }
+
+    /// By the text of `/proc/PID/mountinfo`.
+    fn in_mounts(text: &str) -> Vec<Hierarchy> {
+        let mut found: Vec<Hierarchy> = text.lines().filter_map(Hierarchy::of_mount).collect();
+        found.sort_by_key(|hierarchy| !hierarchy.is_version_1);
+        found
+    }
+
+    fn of_mount(line: &str) -> Option<Hierarchy> {
+        let (mount, fs) = line.split_once(" - ")?;
+        let root = PathBuf::from(mount.split(' ').nth(4)?.replace("\\040", " "));
+        let mut fs = fs.split(' ');
+        let (kind, options) = (fs.next()?, fs.nth(1)?);
+        let is_version_1 = match kind {
+            "cgroup2" => false,
+            "cgroup" if options.split(',').any(|option| option == "cpu") => true,
+            _ => return None,
+        };
+        Some(Hierarchy { root, is_version_1 })
+    }
+}
+
+impl Group {
+    /// The group of this path, which may begin with where its hierarchy is mounted.
+    ///
+    /// # Errors
+    /// When there is none; says which are like it.
+    pub fn find(asked: &str) -> Result<Group, Error> {
+        Group::find_in(&Hierarchy::all()?, asked)
+    }
+
+    fn find_in(hierarchies: &[Hierarchy], asked: &str) -> Result<Group, Error> {
+        for hierarchy in hierarchies {
+            let below = Path::new(asked).strip_prefix(&hierarchy.root).ok();
+            let path = below.map_or(asked, |below| below.to_str().unwrap_or(asked));
+            let path = format!("/{}", path.trim_matches('/'));
+            let is_inside = !path.split('/').any(|part| part == "..");
+            if is_inside && hierarchy.root.join(&path[1..]).is_dir() {
+                return Ok(Group { hierarchy: hierarchy.clone(), path });
+            }
+        }
+        let roots: Vec<String> = hierarchies.iter().map(|h| cpumax_limit::shown(&h.root)).collect();
+        let what = format!(
+            "there is no control group {} below {}; `systemd-cgls` or `cat /proc/PID/cgroup` tells \
+             where a service is",
+            cpumax_limit::one_line(asked),
+            roots.join(" or ")
+        );
+        Err(Error::NotFound { what })
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> PathBuf {
+        self.hierarchy.root.join(&self.path[1..])
+    }
+
+    /// The kernel's number of it.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn id(&self) -> Result<u64, Error> {
+        let folder = self.folder();
+        fs::metadata(&folder).map(|found| found.ino()).map_err(|e| Error::io(&folder, e))
+    }
+
+    /// Itself and the groups it is in, up to the root.
+    pub fn upwards(&self) -> Vec<Group> {
+        let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1).chain([self.path.len()]);
+        let mut paths: Vec<&str> = ends.map(|end| &self.path[..end]).collect();
+        paths.reverse();
+        let group = |path: &str| Group { hierarchy: self.hierarchy.clone(), path: path.to_owned() };
+        paths.into_iter().filter(|path| path.len() > 1).map(group).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_found_in_mounts() {
+        let text = "\
+            25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+            26 25 0:23 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n\
+            27 25 0:24 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+            28 25 0:25 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n";
+        let found = Hierarchy::in_mounts(text);
+        let roots: Vec<_> =
+            found.iter().map(|h| (h.root.to_str().unwrap(), h.is_version_1)).collect();
+        let want = [("/sys/fs/cgroup/cpu,cpuacct", true), ("/sys/fs/cgroup/unified", false)];
+        assert_eq!(roots, want);
+    }
+
+    #[test]
+    fn a_group_is_found_by_either_path_and_never_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("system.slice/web.service")).unwrap();
+        let hierarchies = [Hierarchy { root: folder.path().to_owned(), is_version_1: false }];
+        let whole = folder.path().join("system.slice/web.service/");
+        for asked in
+            ["/system.slice/web.service", "system.slice/web.service/", whole.to_str().unwrap()]
+        {
+            let group = Group::find_in(&hierarchies, asked).unwrap();
+            assert_eq!(group.path, "/system.slice/web.service");
+            let up: Vec<String> = group.upwards().into_iter().map(|group| group.path).collect();
+            assert_eq!(up, ["/system.slice/web.service", "/system.slice"]);
+        }
+        for asked in ["/system.slice/other.service", "/../etc", "/system.slice/../.."] {
+            assert!(Group::find_in(&hierarchies, asked).is_err(), "{asked}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What to type where BPF cannot be used: `perf record` of the same events.
+
+use crate::pods;
+use crate::request::{Request, What};
+use std::path::Path;
+
+const SCHEDULER: [&str; 5] = [
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup_new",
+    "sched_process_fork",
+    "sched_stat_runtime",
+];
+const SOCKETS: [&str; 4] =
+    ["sock_send_length", "sock_recv_length", "sk_data_ready", "inet_sock_set_state"];
+/// Where the kernel lists its events, if that is mounted and may be read.
+const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+
+/// The command, ready to be pasted, and what to do with its file.
+pub(crate) fn perf_record(request: &Request) -> String {
+    let release = rustix::system::uname();
+    line(request, has_sockets(&release.release().to_string_lossy()))
+}
+
+fn line(request: &Request, has_sockets: bool) -> String {
+    let names = |system: &str, names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| format!("{system}:{name}")).collect();
+        names.join(",")
+    };
+    let mut events = format!("-e {}", names("sched", &SCHEDULER));
+    if request.sockets && has_sockets {
+        events = format!("{events} -e {}", names("sock", &SOCKETS));
+    }
+    if request.calls {
+        events += " -e raw_syscalls:sys_enter,raw_syscalls:sys_exit";
+    }
+    let seconds = request.time.map_or(10, |time| time.as_secs().max(1));
+    let (command, group) = match &request.what {
+        What::Command(words) => {
+            let words: Vec<String> = words.iter().map(|w| quoted(&w.to_string_lossy())).collect();
+            (words.join(" "), String::new())
+        }
+        What::Group(path) => {
+            (sleep(seconds), format!(" --group {}", quoted(&format!("cgroup:{path}"))))
+        }
+        What::Pod(pod) => {
+            let path = pods::find(pod).map_or_else(|_| format!("*pod{pod}*"), |group| group.path);
+            (sleep(seconds), format!(" --group {}", quoted(&format!("cgroup:{path}"))))
+        }
+        What::Process(pid) => (sleep(seconds), format!(" --group pid:{pid}")),
+        What::All => (sleep(seconds), String::new()),
+    };
+    format!(
+        "perf record -a --all-cgroups -m 8M {events} --exclude-perf -o perf.data -- {command}\n    \
+         cpumax replay perf.data{group}"
+    )
+}
+
+fn sleep(seconds: u64) -> String {
+    format!("sleep {seconds}")
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Asked of the kernel's list of events, else of its version: they came with Linux 6.3.
+fn has_sockets(release: &str) -> bool {
+    if let Some(events) = EVENTS.iter().map(Path::new).find(|events| events.join("sched").is_dir())
+    {
+        return events.join("sock/sock_send_length").is_dir();
+    }
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 3),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn request(what: What) -> Request {
+        Request { time: Some(Duration::from_secs(5)), ..Request::new(what, "web.cpumax".into()) }
+    }
+
+    #[test]
+    fn the_line_can_be_pasted() {
+        let group = line(&request(What::Group("/a b/it's".to_owned())), true);
+        assert!(group.contains(" -e sock:sock_send_length,"), "{group}");
+        assert!(group.contains(" -- sleep 5\n"), "{group}");
+        assert!(group.ends_with("--group 'cgroup:/a b/it'\\''s'"), "{group}");
+        let words = ["sh", "-c", "echo $HOME"].map(Into::into).to_vec();
+        let command = line(&Request { calls: true, ..request(What::Command(words)) }, false);
+        assert!(command.contains("raw_syscalls:sys_exit --exclude-perf"), "{command}");
+        assert!(command.contains(" -- sh -c 'echo $HOME'\n"), "{command}");
+        assert!(!command.contains("sock:"), "{command}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Recording itself, which there is only where the BPF program could be compiled.
+
+mod about;
+mod bundle;
+mod kernel;
+mod raw;
+mod refused;
+pub(crate) mod session;
+mod wire;
+mod writer;

@@ -1,0 +1,227 @@
+//! What the file says of the machine and of the groups that are recorded, and what changes
+//! meanwhile.
+
+use crate::groups::{Group, Hierarchy};
+use crate::request::{End, Request, Told, What};
+use cpumax_recording::about::{About, Cache, Change, Ended, GroupFiles};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Limits and shares, which may be changed while it runs.
+const SETTINGS: [&str; 9] = [
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.weight",
+    "cpu.idle",
+    "cpuset.cpus.effective",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.cfs_burst_us",
+    "cpu.shares",
+];
+const COUNTERS: [&str; 2] = ["cpu.stat", "cpu.pressure"];
+const PRESSURE: [&str; 3] = ["cpu", "memory", "io"];
+/// Settings of the scheduler: where they are, by version.
+const SLICES: [&str; 8] = [
+    "/sys/kernel/debug/sched/base_slice_ns",
+    "/sys/kernel/debug/sched/min_granularity_ns",
+    "/sys/kernel/debug/sched/latency_ns",
+    "/sys/kernel/debug/sched/wakeup_granularity_ns",
+    "/proc/sys/kernel/sched_min_granularity_ns",
+    "/proc/sys/kernel/sched_latency_ns",
+    "/proc/sys/kernel/sched_wakeup_granularity_ns",
+    "/proc/sys/kernel/sched_cfs_bandwidth_slice_us",
+];
+/// No such file is larger, bytes.
+const FILE_MOST: u64 = 1 << 16;
+/// Groups are looked at for changes so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// No configuration is larger, bytes.
+const CONFIG_MOST: u64 = 1 << 22;
+const CHANGES_MOST: usize = 10_000;
+
+/// The machine and the groups as they are now.
+pub(crate) fn about(request: &Request, group: Option<&Group>, is_version_1: bool) -> About {
+    let system = rustix::system::uname();
+    let mut about = About::default();
+    about.tool = format!("cpumax {}", env!("CARGO_PKG_VERSION"));
+    about.command.clone_from(&request.command_line);
+    about.chosen = match &request.what {
+        What::All => "all".to_owned(),
+        What::Group(_) | What::Pod(_) => format!("group {}", group.map_or("", |group| &group.path)),
+        What::Process(pid) => format!("process {pid}"),
+        What::Command(_) => "command".to_owned(),
+    };
+    about.release = system.release().to_string_lossy().into_owned();
+    about.version = system.version().to_string_lossy().into_owned();
+    about.arch = system.machine().to_string_lossy().into_owned();
+    about.hz = hz(&about.release);
+    about.preemption = preemption(&about.version);
+    about.online = text("/sys/devices/system/cpu/online").unwrap_or_default();
+    about.possible = text("/sys/devices/system/cpu/possible").unwrap_or_default();
+    about.caches = caches();
+    about.slices = SLICES.iter().filter_map(|path| Some((last(path), text(path)?))).collect();
+    about.unix_ns = now_ns(ClockId::Realtime);
+    about.boot_ns = now_ns(ClockId::Boottime);
+    about.is_version_1 = is_version_1;
+    about.groups = state(&watched(group, is_version_1));
+    about.pressure = pressure();
+    about
+}
+
+/// Looks at groups now and then.
+pub(crate) struct Watch {
+    groups: Vec<Group>,
+    before: Vec<GroupFiles>,
+    changes: Vec<Change>,
+    began: Instant,
+    looked: Instant,
+}
+
+impl Watch {
+    pub fn begin(about: &About, group: Option<&Group>) -> Watch {
+        let groups = watched(group, about.is_version_1);
+        let now = Instant::now();
+        let before = about.groups.clone();
+        Watch { groups, before, changes: Vec::new(), began: now, looked: now }
+    }
+
+    pub fn look(&mut self) {
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            let now = state(&self.groups);
+            self.compare(now);
+        }
+    }
+
+    fn compare(&mut self, now: Vec<GroupFiles>) {
+        let at_ns = self.began.elapsed().as_nanos() as u64;
+        for (before, now) in self.before.iter().zip(&now) {
+            for name in SETTINGS {
+                let value = now.files.get(name);
+                if value == before.files.get(name) || self.changes.len() >= CHANGES_MOST {
+                    continue;
+                }
+                let mut change = Change::default();
+                (change.at_ns, change.path) = (at_ns, now.path.clone());
+                name.clone_into(&mut change.file);
+                change.value = value.cloned().unwrap_or_default();
+                self.changes.push(change);
+            }
+        }
+        self.before = now;
+    }
+
+    /// What is known at the end.
+    pub fn ended(mut self, told: &Told, lost: BTreeMap<u32, u64>) -> Ended {
+        let now = state(&self.groups);
+        self.compare(now);
+        let mut ended = Ended::default();
+        match told.end {
+            End::Asked => "asked",
+            End::Time => "time",
+            End::Size => "size",
+            End::Budget => "budget",
+            End::Command(_) => "command",
+        }
+        .clone_into(&mut ended.why);
+        ended.elapsed_ns = told.progress.elapsed.as_nanos() as u64;
+        ended.events = told.progress.events;
+        ended.lost = lost;
+        ended.recorder_ns = told.used.as_nanos() as u64;
+        ended.event_ns = told.event_ns;
+        ended.groups = self.before;
+        ended.changes = self.changes;
+        ended.pressure = pressure();
+        ended
+    }
+}
+
+/// The group and those it is in; where none is chosen, the root.
+fn watched(group: Option<&Group>, is_version_1: bool) -> Vec<Group> {
+    let mut groups = group.map(Group::upwards).unwrap_or_default();
+    let hierarchies = Hierarchy::all().unwrap_or_default();
+    if let Some(root) = hierarchies.into_iter().find(|one| one.is_version_1 == is_version_1) {
+        groups.push(Group { hierarchy: root, path: "/".to_owned() });
+    }
+    groups
+}
+
+fn state(groups: &[Group]) -> Vec<GroupFiles> {
+    let files = |group: &Group| {
+        let folder = group.folder();
+        let names = SETTINGS.iter().chain(&COUNTERS);
+        let mut found = GroupFiles::default();
+        found.path.clone_from(&group.path);
+        found.files =
+            names.filter_map(|name| Some(((*name).to_owned(), text(folder.join(name))?))).collect();
+        found
+    };
+    groups.iter().map(files).collect()
+}
+
+fn pressure() -> BTreeMap<String, String> {
+    let of = |what: &str| Some((what.to_owned(), text(format!("/proc/pressure/{what}"))?));
+    PRESSURE.iter().filter_map(|what| of(what)).collect()
+}
+
+fn text(path: impl AsRef<Path>) -> Option<String> {
+    let mut text = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_MOST).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).trim_end().to_owned())
+}
+
+fn last(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
+
+fn now_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// By the kernel's configuration, which it may have with it.
+fn hz(release: &str) -> Option<u32> {
+    let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
+    let beside = || places.iter().find_map(|path| fs::read_to_string(path).ok());
+    let config = own_configuration().or_else(beside)?;
+    config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok())
+}
+
+/// Where it was built to tell.
+fn own_configuration() -> Option<String> {
+    let mut text = String::new();
+    let file = fs::File::open("/proc/config.gz").ok()?;
+    flate2::read::GzDecoder::new(file).take(CONFIG_MOST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// As it was chosen at boot or at run time, else as it was built.
+fn preemption(version: &str) -> Option<String> {
+    if let Some(chosen) = text("/sys/kernel/debug/sched/preempt") {
+        let (_, from) = chosen.split_once('(')?;
+        return Some(from.split_once(')')?.0.to_owned());
+    }
+    let words = [("PREEMPT_RT", "rt"), ("PREEMPT_DYNAMIC", "dynamic"), ("PREEMPT", "full")];
+    let word = |name: &str| version.split_ascii_whitespace().any(|word| word == name);
+    words.iter().find(|(name, _)| word(name)).map(|(_, told)| (*told).to_owned())
+}
+
+/// Of the first processor.
+fn caches() -> Vec<Cache> {
+    let cache = |ix: u32| {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{ix}");
+        let file = |name: &str| text(format!("{folder}/{name}"));
+        let mut cache = Cache::default();
+        cache.level = file("level")?.parse().ok()?;
+        cache.kind = file("type").unwrap_or_default();
+        cache.size = file("size").unwrap_or_default();
+        cache.shared_by = file("shared_cpu_list").unwrap_or_default();
+        Some(cache)
+    };
+    (0..16).map_while(cache).collect()
+}

@@ -1,0 +1,357 @@
+//! The BPF program in the kernel: loaded for what is to be recorded, its rings read. It goes when
+//! this value goes, or with the process.
+
+use super::raw::Record;
+use super::refused::Refused;
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, RingBuf};
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::{BtfTracePoint, PerfEvent};
+use aya::util::online_cpus;
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
+use aya_obj::btf::BtfKind;
+use std::collections::BTreeMap;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/record.bpf.o"));
+
+/// Stands in the program where the address of the kernel's variable goes: `context()` there.
+const VARIABLE: u32 = 0x7072_6565;
+/// `BPF_LD | BPF_IMM | BPF_DW`, and what says that the number is that of a variable in the kernel's
+/// BTF.
+const LOAD_64: u8 = 0x18;
+const PSEUDO_BTF_ID: u8 = 3;
+/// Where `preempt_count` is in `pcpu_hot`, which has it from Linux 6.2 to 6.14.
+const IN_PCPU_HOT: u32 = 8;
+
+/// Interrupts as far as tracepoints tell them. A program is loaded for one of them, so each has its
+/// own below.
+const INTERRUPTS: [(&str, &str); 6] = [
+    ("on_hard_begin", "irq_handler_entry"),
+    ("on_hard_end", "irq_handler_exit"),
+    ("on_timer_begin", "hrtimer_expire_entry"),
+    ("on_timer_end", "hrtimer_expire_exit"),
+    ("on_soft_begin", "softirq_entry"),
+    ("on_soft_end", "softirq_exit"),
+];
+
+const BEATS_PER_SECOND: u64 = 10;
+/// More rings than these are not made: CPUs then share them.
+const RINGS_MAX: usize = 512;
+
+/// `enum mode` and `enum class` of the program.
+const MODE_ALL: u32 = 0;
+const MODE_GROUP: u32 = 1;
+const MODE_PROCESS: u32 = 2;
+const CLASS_CHOSEN: u32 = 4;
+
+/// Which threads are recorded, as the kernel is told.
+#[derive(Debug, Clone)]
+pub(crate) enum Chosen {
+    All,
+    /// The id of a group, which is chosen with all below it.
+    Group(u64),
+    /// Threads that are there already; what they start is chosen too.
+    Threads(Vec<i32>),
+}
+
+/// What the program is loaded for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub chosen: Chosen,
+    /// Whether groups are those of the controller `cpu` in a hierarchy of version 1.
+    pub is_version_1: bool,
+    pub calls: bool,
+    pub sockets: bool,
+    /// Of all rings together, bytes.
+    pub memory: usize,
+}
+
+/// As `struct cpu` of the program.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Cpu {
+    sum_ns: u64,
+    tid: i32,
+    class: u32,
+    group: u64,
+    group_class: u32,
+    lost: u32,
+    lost_all: u64,
+    records: u64,
+    cost_ns: u64,
+    cost_of: u64,
+    hard: u32,
+    soft: u32,
+}
+
+// SAFETY: numbers only, and no padding between them.
+unsafe impl Pod for Cpu {}
+
+/// What all CPUs have told so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub lost: u64,
+    pub records: u64,
+    /// What it took to hand over a record, on average, ns; 0: not known.
+    pub cost_ns: u64,
+}
+
+pub(crate) struct Program {
+    ebpf: Ebpf,
+    rings: Vec<RingBuf<MapData>>,
+    ring_bytes: u64,
+    cpus: Array<MapData, Cpu>,
+    pub has_sockets: bool,
+}
+
+impl Program {
+    pub fn load(wanted: &Wanted) -> Result<Program, Refused> {
+        let btf = Btf::from_sys_fs().map_err(|_| {
+            Refused::because("the kernel does not describe itself (CONFIG_DEBUG_INFO_BTF)")
+        })?;
+        // What a kernel has is known when the program is accepted or not.
+        let mut result = Err(Refused::because("there is no BPF"));
+        for (has_prev_state, has_variable) in
+            [(true, true), (true, false), (false, true), (false, false)]
+        {
+            result = Program::load_with(wanted, &btf, has_prev_state, has_variable);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    fn load_with(
+        wanted: &Wanted,
+        btf: &Btf,
+        has_prev_state: bool,
+        has_variable: bool,
+    ) -> Result<Program, Refused> {
+        let variable = preempt_count(btf).filter(|_| has_variable);
+        let object = with_variable(OBJECT, variable);
+        let preempt_count_at = variable.map_or(0, |(_, at)| at);
+        let cpus = possible_cpus()?;
+        let (mode, group) = match &wanted.chosen {
+            Chosen::All => (MODE_ALL, 0),
+            Chosen::Group(id) => (MODE_GROUP, *id),
+            Chosen::Threads(_) => (MODE_PROCESS, 0),
+        };
+        let is_version_1 = u32::from(wanted.is_version_1);
+        let has_prev_state = u32::from(has_prev_state);
+        let rings = cpus.min(RINGS_MAX);
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(btf))
+            .override_global("mode", &mode, true)
+            .override_global("chosen_group", &group, true)
+            .override_global("is_version_1", &is_version_1, true)
+            .override_global("preempt_count_at", &preempt_count_at, true)
+            .override_global("has_prev_state", &has_prev_state, true)
+            .map_max_entries("cpus", cpus as u32)
+            .map_max_entries("rings", cpus as u32);
+        let mut ebpf = loader.load(&object)?;
+        let (rings, ring_bytes) = make_rings(&mut ebpf, cpus, rings, wanted.memory)?;
+        if let Chosen::Threads(tids) = &wanted.chosen {
+            let map = map(&mut ebpf, "threads")?;
+            let mut threads: HashMap<_, i32, u32> = HashMap::try_from(map)?;
+            for tid in tids {
+                threads.insert(tid, CLASS_CHOSEN, 0)?;
+            }
+        }
+        if wanted.calls {
+            tell_arguments(&mut ebpf)?;
+        }
+        let cpus = Array::try_from(ebpf.take_map("cpus").ok_or_else(|| missing("cpus"))?)?;
+        let mut program = Program { ebpf, rings, ring_bytes, cpus, has_sockets: false };
+        program.attach(wanted, btf, variable.is_none())?;
+        Ok(program)
+    }
+
+    fn attach(&mut self, wanted: &Wanted, btf: &Btf, counts: bool) -> Result<(), Refused> {
+        let always = [
+            ("on_fork", "sched_process_fork"),
+            ("on_exit", "sched_process_exit"),
+            ("on_switch", "sched_switch"),
+            ("on_waking", "sched_waking"),
+            ("on_new", "sched_wakeup_new"),
+        ];
+        let sockets = [
+            ("on_sent", "sock_send_length"),
+            ("on_received", "sock_recv_length"),
+            ("on_ready", "sk_data_ready"),
+            ("on_state", "inet_sock_set_state"),
+        ];
+        let calls = [("on_enter", "sys_enter"), ("on_leave", "sys_exit")];
+        self.has_sockets =
+            wanted.sockets && sockets.iter().all(|(_, tracepoint)| has_tracepoint(btf, tracepoint));
+        let mut all = always.to_vec();
+        all.extend(sockets.iter().filter(|_| self.has_sockets));
+        all.extend(calls.iter().filter(|_| wanted.calls));
+        all.extend(INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name)));
+        for (name, tracepoint) in &all {
+            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.load(tracepoint, btf)?;
+        }
+        let beat = self.ebpf.program_mut("on_beat").ok_or_else(|| missing("on_beat"))?;
+        let beat: &mut PerfEvent = beat.try_into()?;
+        beat.load()?;
+        for cpu in online_cpus().map_err(|(_, error)| error)? {
+            let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+            let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+            let policy = SamplePolicy::Frequency(BEATS_PER_SECOND);
+            beat.attach(clock, scope, policy, false)?;
+        }
+        for (name, _) in &all {
+            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.attach()?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what has come on all CPUs; returns how much there was in the fullest ring, bytes.
+    pub fn drain<E>(
+        &mut self,
+        mut take: impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut most = 0;
+        for ring in &mut self.rings {
+            let mut bytes = 0;
+            while let Some(item) = ring.next() {
+                bytes += item.len() as u64 + 8;
+                if let Some(record) = Record::read(&item) {
+                    take(&record)?;
+                }
+            }
+            most = most.max(bytes);
+        }
+        Ok(most)
+    }
+
+    /// Size of each ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
+    }
+
+    /// What this thread starts from now on is not chosen.
+    pub fn forget_thread(&mut self, tid: i32) {
+        if let Some(map) = self.ebpf.map_mut("threads")
+            && let Ok(mut threads) = HashMap::<_, i32, u32>::try_from(map)
+        {
+            // It may have gone already.
+            let _ = threads.remove(&tid);
+        }
+    }
+
+    /// Nothing more is told; what has been can still be read.
+    pub fn detach(&mut self) {
+        for (_, program) in self.ebpf.programs_mut() {
+            // What cannot be detached goes with the process.
+            let _ = match program {
+                aya::programs::Program::BtfTracePoint(program) => program.unload(),
+                aya::programs::Program::PerfEvent(program) => program.unload(),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    /// Records that found no room, by the number of the CPU.
+    pub fn lost(&self) -> BTreeMap<u32, u64> {
+        let lost = |ix| Some((ix, self.cpus.get(&ix, 0).ok()?.lost_all));
+        (0..self.cpus.len()).filter_map(lost).filter(|(_, lost)| *lost > 0).collect()
+    }
+
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        let (mut cost_ns, mut cost_of) = (0, 0);
+        for ix in 0..self.cpus.len() {
+            let Ok(cpu) = self.cpus.get(&ix, 0) else { continue };
+            counters.lost += cpu.lost_all;
+            counters.records += cpu.records;
+            cost_ns += cpu.cost_ns;
+            cost_of += cpu.cost_of;
+        }
+        counters.cost_ns = cost_ns.checked_div(cost_of).unwrap_or(0);
+        counters
+    }
+}
+
+fn missing(name: &str) -> Refused {
+    Refused::because(&format!("the BPF program has no {name}"))
+}
+
+fn map<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Refused> {
+    ebpf.map_mut(name).ok_or_else(|| missing(name))
+}
+
+fn make_rings(
+    ebpf: &mut Ebpf,
+    cpus: usize,
+    rings: usize,
+    memory: usize,
+) -> Result<(Vec<RingBuf<MapData>>, u64), Refused> {
+    const TYPE_RINGBUF: u32 = 27;
+    let size = ring_size(memory / rings.max(1));
+    let mut outer: ArrayOfMaps<_, MapData> = ArrayOfMaps::try_from(map(ebpf, "rings")?)?;
+    let mut made = Vec::new();
+    for ring in 0..rings {
+        let inner = aya_obj::Map::new_from_params(TYPE_RINGBUF, 0, 0, size, 0);
+        let inner = MapData::create(inner, "ring", None)?;
+        for cpu in (ring..cpus).step_by(rings) {
+            outer.set(cpu as u32, &inner, 0)?;
+        }
+        made.push(RingBuf::try_from(Map::RingBuf(inner))?);
+    }
+    Ok((made, size.into()))
+}
+
+/// A power of two.
+fn ring_size(bytes: usize) -> u32 {
+    const LEAST: usize = 1 << 16;
+    const MOST: usize = 1 << 26;
+    let bytes = bytes.clamp(LEAST, MOST);
+    1 << bytes.ilog2()
+}
+
+/// Of each system call, which arguments tell something.
+fn tell_arguments(ebpf: &mut Ebpf) -> Result<(), Refused> {
+    let map = map(ebpf, "telling")?;
+    let mut telling: Array<_, u32> = Array::try_from(map)?;
+    for call in 0..telling.len() {
+        telling.set(call, 0x1f, 0)?;
+    }
+    Ok(())
+}
+
+fn has_tracepoint(btf: &Btf, name: &str) -> bool {
+    btf.id_by_type_name_kind(&format!("btf_trace_{name}"), BtfKind::Typedef).is_ok()
+}
+
+fn possible_cpus() -> Result<usize, Refused> {
+    Ok(aya::util::nr_cpus().map_err(|(_, error)| error)?)
+}
+
+/// The kernel's variable that has it, by its number in the kernel's BTF, and where in it.
+fn preempt_count(btf: &Btf) -> Option<(u32, u32)> {
+    let number = |name| btf.id_by_type_name_kind(name, BtfKind::Var).ok();
+    let plain = number("__preempt_count").map(|id| (id, 0));
+    plain.or_else(|| number("pcpu_hot").map(|id| (id, IN_PCPU_HOT)))
+}
+
+/// The program with the kernel's variable put where it belongs.
+fn with_variable(object: &[u8], variable: Option<(u32, u32)>) -> Vec<u8> {
+    let mut object = object.to_vec();
+    for at in (0..object.len().saturating_sub(15)).step_by(8) {
+        let instruction = &mut object[at..at + 16];
+        let is_it = instruction[0] == LOAD_64
+            && instruction[1] & 0xf0 == 0
+            && instruction[4..8] == VARIABLE.to_ne_bytes()
+            && instruction[8..].iter().all(|byte| *byte == 0);
+        if is_it {
+            instruction[1] |= variable.map_or(0, |_| PSEUDO_BTF_ID << 4);
+            instruction[4..8].copy_from_slice(&variable.map_or(0, |(id, _)| id).to_ne_bytes());
+        }
+    }
+    object
+}

@@ -1,0 +1,233 @@
+//! A recording from its beginning to its end.
+
+use super::about::{Watch, about};
+use super::kernel::{Chosen, Program, Wanted};
+use super::writer::Writer;
+use crate::error::Error;
+use crate::groups::{Group, Hierarchy};
+use crate::pods;
+use crate::request::{End, Progress, Request, Told, What};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The recorder's own thread is called so, and known by it in the file.
+const NAME: &std::ffi::CStr = c"cpumax-record";
+/// What there is goes into the file so often.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+const PAUSE_LEAST: Duration = Duration::from_millis(1);
+const PAUSE_MOST: Duration = Duration::from_millis(100);
+/// What it costs is looked at over so long.
+const BUDGET_OVER: Duration = Duration::from_secs(2);
+
+pub(crate) fn record(
+    request: &Request,
+    go_on: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Told, Error> {
+    let _ = rustix::thread::set_name(NAME);
+    let group = match &request.what {
+        What::Group(path) => Some(Group::find(path)?),
+        What::Pod(pod) => Some(pods::find(pod)?),
+        _ => None,
+    };
+    let wanted = wanted(request, group.as_ref())?;
+    let about = about(request, group.as_ref(), wanted.is_version_1);
+    let mut program = Program::load(&wanted).map_err(|refused| refused.for_request(request))?;
+    let used = cpu_time();
+    let file = File::create(&request.file).map_err(|e| Error::io(&request.file, e))?;
+    let mut session = Session {
+        request,
+        writer: Writer::new(file),
+        began: Instant::now(),
+        command: None,
+        budget: Budget::begin(),
+        watch: Watch::begin(&about, group.as_ref()),
+        used,
+    };
+    session.writer.machine(&about);
+    session.writer.describe(1, &about).map_err(|e| Error::io(&request.file, e))?;
+    if let What::Command(words) = &request.what {
+        session.command = Some(start(words)?);
+        program.forget_thread(own_tid());
+    }
+    let end = session.run(&mut program, go_on)?;
+    session.finish(&mut program, end)
+}
+
+fn wanted(request: &Request, group: Option<&Group>) -> Result<Wanted, Error> {
+    let chosen = match &request.what {
+        What::All => Chosen::All,
+        What::Group(_) | What::Pod(_) => Chosen::Group(group.map_or(Ok(0), Group::id)?),
+        What::Process(pid) => Chosen::Threads(threads_of(*pid)?),
+        What::Command(_) => Chosen::Threads(vec![own_tid()]),
+    };
+    let is_version_1 = match group {
+        Some(group) => group.hierarchy.is_version_1,
+        None => Hierarchy::all().is_ok_and(|all| all.iter().any(|one| one.is_version_1)),
+    };
+    let (calls, sockets, memory) = (request.calls, request.sockets, request.memory);
+    Ok(Wanted { chosen, is_version_1, calls, sockets, memory })
+}
+
+struct Session<'a> {
+    request: &'a Request,
+    writer: Writer<File>,
+    began: Instant,
+    command: Option<Child>,
+    budget: Budget,
+    watch: Watch,
+    /// CPU time that it took to get ready.
+    used: Duration,
+}
+
+impl Session<'_> {
+    fn run(
+        &mut self,
+        program: &mut Program,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<End, Error> {
+        let mut flushed = Instant::now();
+        let mut pause = PAUSE_LEAST;
+        let room = program.ring_bytes();
+        loop {
+            sleep(pause);
+            let most = self.drain(program)?;
+            // So that a ring is a quarter full when it is looked at.
+            let next = if most > room / 4 { pause / 2 } else { pause * 2 };
+            pause = if most > room / 8 && most <= room / 4 { pause } else { next };
+            pause = pause.clamp(PAUSE_LEAST, PAUSE_MOST);
+            if flushed.elapsed() >= FLUSH_EVERY {
+                flushed = Instant::now();
+                self.writer.flush().map_err(|e| Error::io(&self.request.file, e))?;
+                self.watch.look();
+            }
+            if let Some(end) = self.end(program) {
+                return Ok(end);
+            }
+            if !go_on(&self.progress(program)) {
+                return Ok(End::Asked);
+            }
+        }
+    }
+
+    fn drain(&mut self, program: &mut Program) -> Result<u64, Error> {
+        let writer = &mut self.writer;
+        let drained = program.drain(|record| writer.take(record));
+        drained.map_err(|e| Error::io(&self.request.file, e))
+    }
+
+    fn end(&mut self, program: &Program) -> Option<End> {
+        if let Some(command) = &mut self.command
+            && let Ok(Some(status)) = command.try_wait()
+        {
+            return Some(End::Command(status));
+        }
+        if self.request.time.is_some_and(|time| self.began.elapsed() >= time) {
+            return Some(End::Time);
+        }
+        if self.request.size.is_some_and(|size| self.writer.written_bytes >= size) {
+            return Some(End::Size);
+        }
+        let budget = self.request.budget?;
+        self.budget.is_over(budget, program).then_some(End::Budget)
+    }
+
+    fn progress(&self, program: &Program) -> Progress {
+        Progress {
+            elapsed: self.began.elapsed(),
+            events: self.writer.events,
+            lost: program.counters().lost,
+            bytes: self.writer.written_bytes,
+        }
+    }
+
+    fn finish(mut self, program: &mut Program, end: End) -> Result<Told, Error> {
+        program.detach();
+        self.drain(program)?;
+        let event_ns = program.counters().cost_ns;
+        let used = cpu_time().saturating_sub(self.used);
+        let mut told = Told { progress: self.progress(program), end, used, event_ns };
+        let (watch, file) = (self.watch, &self.request.file);
+        let ended = watch.ended(&told, program.lost());
+        let written = self.writer.flush().and_then(|()| self.writer.describe(3, &ended));
+        written.map_err(|e| Error::io(file, e))?;
+        told.progress.bytes = self.writer.written_bytes;
+        Ok(told)
+    }
+}
+
+/// What it costs, looked at now and then.
+struct Budget {
+    since: Instant,
+    used_ns: u64,
+}
+
+impl Budget {
+    fn begin() -> Budget {
+        Budget { since: Instant::now(), used_ns: 0 }
+    }
+
+    fn is_over(&mut self, share: f64, program: &Program) -> bool {
+        let elapsed = self.since.elapsed();
+        if elapsed < BUDGET_OVER {
+            return false;
+        }
+        let counters = program.counters();
+        let used_ns = cpu_time().as_nanos() as u64 + counters.records * counters.cost_ns;
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let most_ns = elapsed.as_nanos() as f64 * cpus as f64 * share;
+        let is_over = (used_ns - self.used_ns.min(used_ns)) as f64 > most_ns && self.used_ns > 0;
+        *self = Budget { since: Instant::now(), used_ns };
+        is_over
+    }
+}
+
+fn cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+fn own_tid() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+fn start(words: &[OsString]) -> Result<Child, Error> {
+    let what = |what: String| Error::NotFound { what };
+    let (program, arguments) =
+        words.split_first().ok_or_else(|| what("no command is given".to_owned()))?;
+    Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|e| what(format!("{}: {e}", cpumax_limit::one_line(&program.to_string_lossy()))))
+}
+
+/// All threads of a process and of those that come from it.
+fn threads_of(pid: i32) -> Result<Vec<i32>, Error> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for (process, parent) in processes() {
+        children.entry(parent).or_default().push(process);
+    }
+    let (mut found, mut to_do) = (Vec::new(), vec![pid]);
+    while let Some(process) = to_do.pop() {
+        found.extend(numbers_in(&format!("/proc/{process}/task")));
+        to_do.extend(children.remove(&process).unwrap_or_default());
+    }
+    if found.is_empty() {
+        return Err(Error::NotFound { what: format!("there is no process {pid}") });
+    }
+    Ok(found)
+}
+
+fn processes() -> Vec<(i32, i32)> {
+    let parent = |pid| super::writer::parent_and_name(pid).map(|(parent, _)| (pid, parent));
+    numbers_in("/proc").into_iter().filter_map(parent).collect()
+}
+
+fn numbers_in(folder: &str) -> Vec<i32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,456 @@
+//! Records into a file: what each CPU did, which threads and groups there are, and what the machine
+//! is.
+//!
+//! Threads that are not recorded stand in the file as one for each CPU, `others`, which runs while
+//! none that is recorded does and the CPU is not idle.
+
+use super::bundle::{AtSocket, Bundle, Next, OURS};
+use super::raw::{
+    CHARGED, HARDIRQ, KTHREAD, Kind, NEXT_OTHER, PREV_OTHER, Record, SOFTIRQ, Thread, until_nul,
+};
+use super::wire::{bytes, number};
+use cpumax_recording::about::About;
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, Write};
+
+/// The thread that stands for all others of CPU 0: no kernel gives such an id.
+const OTHERS_TID: i32 = 0x4000_0000;
+/// A bundle that is larger is written, bytes.
+const BUNDLE_SIZE: usize = 1 << 16;
+/// More threads, groups or sockets than these are forgotten and told again.
+const KNOWN_MAX: usize = 1 << 18;
+const CPUS_MAX: usize = 4096;
+/// Threads that were seen last, by the lowest bits of their ids.
+const RECENT: usize = 1 << 12;
+
+/// As the kernel's tracepoints have them.
+const STATE_SLEEPING: u32 = 1;
+const STATE_PREEMPTED: u32 = 0x100;
+const TRACE_HARDIRQ: u64 = 0x08;
+const TRACE_SOFTIRQ: u64 = 0x10;
+
+/// Numbers of the messages in `FtraceEvent`.
+const WAKEUP_NEW: u32 = 114;
+const FORK: u32 = 239;
+const SYS_ENTER: u32 = 329;
+const SYS_EXIT: u32 = 330;
+/// Numbers of the messages in `TracePacket`.
+const PROCESS_TREE: u32 = 2;
+const SYSTEM_INFO: u32 = 45;
+
+/// Puts records into a file.
+pub(crate) struct Writer<W> {
+    to: W,
+    /// Packets that have not been written.
+    packets: Vec<u8>,
+    cpus: Vec<Cpu>,
+    recent: Vec<i32>,
+    threads: HashMap<i32, i32>,
+    processes: HashSet<i32>,
+    /// What goes into the next process tree.
+    tree: Vec<u8>,
+    groups: HashMap<u64, Group>,
+    new_groups: Vec<u8>,
+    groups_told: u32,
+    sockets: HashMap<u64, u32>,
+    pub written_bytes: u64,
+    pub events: u64,
+    pub lost: u64,
+}
+
+#[derive(Default)]
+struct Cpu {
+    bundle: Bundle,
+    /// The thread that runs, as the file has it.
+    current: Option<i32>,
+    others_sleep: bool,
+    /// The system call that was entered last, by whom.
+    call: (i32, u64),
+}
+
+struct Group {
+    parent: u64,
+    name: String,
+    /// Its number in the file, once it is told.
+    number: Option<u32>,
+}
+
+fn others(cpu: u16) -> i32 {
+    OTHERS_TID + i32::from(cpu)
+}
+
+fn others_name() -> [u8; 16] {
+    *b"others\0\0\0\0\0\0\0\0\0\0"
+}
+
+impl<W: Write> Writer<W> {
+    pub fn new(to: W) -> Writer<W> {
+        Writer {
+            to,
+            packets: Vec::new(),
+            cpus: Vec::new(),
+            recent: vec![-1; RECENT],
+            threads: HashMap::new(),
+            processes: HashSet::new(),
+            tree: Vec::new(),
+            groups: HashMap::new(),
+            new_groups: Vec::new(),
+            groups_told: 0,
+            sockets: HashMap::new(),
+            written_bytes: 0,
+            events: 0,
+            lost: 0,
+        }
+    }
+
+    /// What the Perfetto UI shows of the machine.
+    pub fn machine(&mut self, about: &About) {
+        let mut utsname = Vec::new();
+        bytes(&mut utsname, 1, b"Linux");
+        bytes(&mut utsname, 2, about.version.as_bytes());
+        bytes(&mut utsname, 3, about.release.as_bytes());
+        bytes(&mut utsname, 4, about.arch.as_bytes());
+        let mut system = Vec::new();
+        bytes(&mut system, 1, &utsname);
+        number(&mut system, 8, cpus_in(&about.online));
+        self.packet(SYSTEM_INFO, &system);
+    }
+
+    /// Writes what the recording says of itself: field 1 when it begins, 3 when it ends.
+    pub fn describe(&mut self, field: u32, what: &impl Serialize) -> io::Result<()> {
+        let mut described = Vec::new();
+        bytes(&mut described, field, &serde_json::to_vec(what)?);
+        self.packet(OURS, &described);
+        self.put()
+    }
+
+    /// A packet of its own.
+    fn packet(&mut self, field: u32, content: &[u8]) {
+        let mut packet = Vec::with_capacity(content.len() + 8);
+        bytes(&mut packet, field, content);
+        bytes(&mut self.packets, 1, &packet);
+    }
+
+    /// Takes a record in; it is written with others, later.
+    pub fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let cpu = usize::from(record.cpu);
+        if cpu >= CPUS_MAX {
+            return Ok(());
+        }
+        if cpu >= self.cpus.len() {
+            self.cpus.resize_with(cpu + 1, Cpu::default);
+        }
+        if record.lost > 0 {
+            self.lost += u64::from(record.lost);
+            self.close(cpu)?;
+            self.cpus[cpu].bundle.lost(record.lost.into());
+            self.cpus[cpu].current = None;
+        }
+        self.events += 1;
+        match record.kind {
+            Kind::Switch { charged_ns, next } => self.switch(record, charged_ns, &next),
+            Kind::Waking(thread) => self.waking(record, &thread),
+            Kind::New(thread) => {
+                let tid = self.running(record);
+                self.plain(record, tid, WAKEUP_NEW, |to| {
+                    bytes(to, 1, until_nul(&thread.comm));
+                    number(to, 2, thread.tid as u64);
+                    number(to, 3, thread.prio as u64);
+                });
+            }
+            Kind::Fork(child) => self.fork(record, &child),
+            Kind::Beat(thread) => self.beat(record, &thread),
+            Kind::Group { id, parent, name } => self.group(id, parent, name),
+            Kind::Enter { number, args } => self.enter(record, number, &args),
+            Kind::Leave { result } => {
+                let (tid, (caller, call)) = (self.running(record), self.cpus[cpu].call);
+                let call = if caller == record.tid { call } else { u64::MAX };
+                self.plain(record, tid, SYS_EXIT, |to| {
+                    number(to, 1, call);
+                    number(to, 2, result as u64);
+                });
+            }
+            Kind::Sent { socket, result } => self.at(record, AtSocket::Sent, socket, result),
+            Kind::Received { socket, result } => {
+                self.at(record, AtSocket::Received, socket, result);
+            }
+            Kind::Ready { socket } => self.at(record, AtSocket::Ready, socket, 0),
+            Kind::State { socket, from, to } => {
+                self.at(record, AtSocket::State, socket, i64::from(from << 8 | to));
+            }
+        }
+        if self.cpus[cpu].bundle.size() >= BUNDLE_SIZE {
+            self.close(cpu)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all there is.
+    pub fn flush(&mut self) -> io::Result<()> {
+        for cpu in 0..self.cpus.len() {
+            self.close(cpu)?;
+        }
+        self.put()?;
+        self.to.flush()
+    }
+
+    fn put(&mut self) -> io::Result<()> {
+        self.to.write_all(&self.packets)?;
+        self.written_bytes += self.packets.len() as u64;
+        self.packets.clear();
+        Ok(())
+    }
+
+    /// Ends the bundle of a CPU. Threads and groups come first.
+    fn close(&mut self, cpu: usize) -> io::Result<()> {
+        if !self.tree.is_empty() {
+            let tree = std::mem::take(&mut self.tree);
+            self.packet(PROCESS_TREE, &tree);
+        }
+        if !self.new_groups.is_empty() {
+            let groups = std::mem::take(&mut self.new_groups);
+            self.packet(OURS, &groups);
+        }
+        self.cpus[cpu].bundle.write(cpu as u16, &mut self.packets);
+        if self.packets.len() >= BUNDLE_SIZE { self.put() } else { Ok(()) }
+    }
+
+    fn plain(
+        &mut self,
+        record: &Record<'_>,
+        tid: i32,
+        field: u32,
+        content: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.cpus[usize::from(record.cpu)].bundle.plain(record.time_ns, tid, field, content);
+    }
+
+    /// The thread that runs where the record comes from, as the file has it.
+    fn running(&mut self, record: &Record<'_>) -> i32 {
+        let cpu = &mut self.cpus[usize::from(record.cpu)];
+        if let Some(tid) = cpu.current {
+            return tid;
+        }
+        cpu.current = Some(record.tid);
+        cpu.bundle.beat(record.time_ns, record.tid);
+        record.tid
+    }
+
+    /// From here on it is this thread that runs, whatever the file said so far.
+    fn runs(&mut self, record: &Record<'_>, tid: i32) {
+        let cpu = &mut self.cpus[usize::from(record.cpu)];
+        match cpu.current {
+            Some(current) if current == tid => {}
+            Some(_) => {
+                let comm = if tid >= OTHERS_TID { others_name() } else { [0; 16] };
+                let next = Next { tid, prio: 120, comm, group: 0 };
+                cpu.bundle.switch(record.time_ns, STATE_PREEMPTED, None, &next);
+            }
+            None => cpu.bundle.beat(record.time_ns, tid),
+        }
+        cpu.current = Some(tid);
+    }
+
+    fn switch(&mut self, record: &Record<'_>, charged_ns: u64, next: &Thread) {
+        let (from_others, to_others) = (record.has(PREV_OTHER), record.has(NEXT_OTHER));
+        let others_tid = others(record.cpu);
+        self.runs(record, if from_others { others_tid } else { record.tid });
+        let next = if to_others {
+            self.name_others(record.cpu);
+            Next { tid: others_tid, prio: 120, comm: others_name(), group: 0 }
+        } else {
+            self.meet(next, record.has(KTHREAD));
+            let group = self.group_number(next.group);
+            Next { tid: next.tid, prio: next.prio, comm: next.comm, group }
+        };
+        let cpu = &mut self.cpus[usize::from(record.cpu)];
+        let mut state = match record.kind {
+            Kind::Switch { next, .. } => next.state,
+            _ => STATE_PREEMPTED,
+        };
+        if from_others {
+            let goes_on = next.tid != 0 && matches!(state, 0 | STATE_PREEMPTED);
+            state = if goes_on { STATE_PREEMPTED } else { STATE_SLEEPING };
+            cpu.others_sleep = !goes_on;
+        }
+        if to_others && std::mem::take(&mut cpu.others_sleep) {
+            let name = others_name();
+            cpu.bundle.waking(record.time_ns, others_tid, 120, &name, TRACE_HARDIRQ);
+        }
+        let charged = (record.has(CHARGED) && !from_others).then_some(charged_ns);
+        cpu.bundle.switch(record.time_ns, state, charged, &next);
+        cpu.current = Some(next.tid);
+    }
+
+    fn waking(&mut self, record: &Record<'_>, thread: &Thread) {
+        self.running(record);
+        let hard = if record.has(HARDIRQ) { TRACE_HARDIRQ } else { 0 };
+        let flags = hard | if record.has(SOFTIRQ) { TRACE_SOFTIRQ } else { 0 };
+        self.meet(thread, record.has(KTHREAD));
+        let cpu = &mut self.cpus[usize::from(record.cpu)];
+        cpu.bundle.waking(record.time_ns, thread.tid, thread.prio, &thread.comm, flags);
+    }
+
+    fn beat(&mut self, record: &Record<'_>, thread: &Thread) {
+        let is_other = record.has(NEXT_OTHER);
+        let tid = if is_other { others(record.cpu) } else { thread.tid };
+        if is_other {
+            self.name_others(record.cpu);
+        } else {
+            self.meet(thread, false);
+        }
+        self.runs(record, tid);
+    }
+
+    fn fork(&mut self, record: &Record<'_>, child: &Thread) {
+        let tid = self.running(record);
+        if child.pid == child.tid {
+            self.threads.insert(child.tid, child.pid);
+            self.processes.insert(child.pid);
+            self.tell_process(child.pid, Some(record.pid), child.comm, record.has(KTHREAD));
+        } else {
+            self.meet(child, record.has(KTHREAD));
+        }
+        self.plain(record, tid, FORK, |to| {
+            number(to, 2, tid as u64);
+            bytes(to, 3, until_nul(&child.comm));
+            number(to, 4, child.tid as u64);
+        });
+    }
+
+    fn enter(&mut self, record: &Record<'_>, call: u64, args: &[u64; 5]) {
+        let tid = self.running(record);
+        self.cpus[usize::from(record.cpu)].call = (record.tid, call);
+        let told = args.iter().rposition(|arg| *arg != 0).map_or(0, |last| last + 1);
+        self.plain(record, tid, SYS_ENTER, |to| {
+            number(to, 1, call);
+            args[..told].iter().for_each(|arg| number(to, 2, *arg));
+        });
+    }
+
+    /// Sockets are numbered: their addresses are the kernel's own affair.
+    fn at(&mut self, record: &Record<'_>, kind: AtSocket, address: u64, value: i64) {
+        let tid = self.running(record);
+        let next = self.sockets.len() as u32;
+        let socket = *self.sockets.entry(address).or_insert(next);
+        let bundle = &mut self.cpus[usize::from(record.cpu)].bundle;
+        bundle.socket(record.time_ns, tid, kind, socket, value);
+    }
+
+    fn group(&mut self, id: u64, parent: u64, name: &[u8]) {
+        if self.groups.len() >= KNOWN_MAX {
+            return;
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        self.groups.entry(id).or_insert(Group { parent, name, number: None });
+    }
+
+    /// Its number in the file; 0: not known.
+    fn group_number(&mut self, id: u64) -> u32 {
+        match self.groups.get(&id) {
+            None => return 0,
+            Some(Group { number: Some(number), .. }) => return *number,
+            Some(_) => {}
+        }
+        let path = self.path(id);
+        self.groups_told += 1;
+        let told = self.groups_told;
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.number = Some(told);
+        }
+        let mut group = Vec::new();
+        number(&mut group, 1, u64::from(told));
+        bytes(&mut group, 2, path.as_bytes());
+        bytes(&mut self.new_groups, 2, &group);
+        told
+    }
+
+    fn path(&self, id: u64) -> String {
+        let mut names = Vec::new();
+        let mut at = id;
+        while let Some(group) = self.groups.get(&at)
+            && group.parent != 0
+            && names.len() < 64
+        {
+            names.push(group.name.as_str());
+            at = group.parent;
+        }
+        names.iter().rev().fold(String::new(), |path, name| path + "/" + name)
+            + if names.is_empty() { "/" } else { "" }
+    }
+
+    /// Tells of a thread that is new here, and of its process.
+    fn meet(&mut self, thread: &Thread, kthread: bool) {
+        if thread.tid <= 0 {
+            return;
+        }
+        let recent = &mut self.recent[thread.tid as usize % RECENT];
+        if *recent == thread.tid || self.threads.get(&thread.tid) == Some(&thread.pid) {
+            *recent = thread.tid;
+            return;
+        }
+        *recent = thread.tid;
+        if self.threads.len() >= KNOWN_MAX {
+            self.threads.clear();
+            self.processes.clear();
+        }
+        self.threads.insert(thread.tid, thread.pid);
+        if thread.pid > 0 && self.processes.insert(thread.pid) {
+            let (parent, comm) = parent_and_name(thread.pid).unzip();
+            let comm = comm.unwrap_or(thread.comm);
+            self.tell_process(thread.pid, parent, comm, kthread);
+        }
+        if thread.tid != thread.pid {
+            let mut told = Vec::new();
+            number(&mut told, 1, thread.tid as u64);
+            bytes(&mut told, 2, String::from_utf8_lossy(until_nul(&thread.comm)).as_bytes());
+            number(&mut told, 3, thread.pid as u64);
+            bytes(&mut self.tree, 2, &told);
+        }
+    }
+
+    fn tell_process(&mut self, pid: i32, parent: Option<i32>, comm: [u8; 16], kthread: bool) {
+        let mut told = Vec::new();
+        number(&mut told, 1, pid as u64);
+        if let Some(parent) = parent {
+            number(&mut told, 2, parent as u64);
+        }
+        bytes(&mut told, 3, String::from_utf8_lossy(until_nul(&comm)).as_bytes());
+        if kthread {
+            number(&mut told, 8, 1);
+        }
+        number(&mut told, 9, 1);
+        bytes(&mut self.tree, 1, &told);
+    }
+
+    fn name_others(&mut self, cpu: u16) {
+        let tid = others(cpu);
+        if self.processes.insert(tid) {
+            self.tell_process(tid, Some(0), others_name(), false);
+        }
+    }
+}
+
+/// How many there are in a list of ranges.
+fn cpus_in(ranges: &str) -> u64 {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    ranges.split(',').filter_map(count).sum()
+}
+
+/// The process that started one that was there before the recording, and its name.
+pub(crate) fn parent_and_name(pid: i32) -> Option<(i32, [u8; 16])> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let (from, to) =
+        (text.iter().position(|b| *b == b'(')?, text.iter().rposition(|b| *b == b')')?);
+    let mut comm = [0; 16];
+    let name = text.get(from + 1..to)?;
+    let length = name.len().min(15);
+    comm[..length].copy_from_slice(&name[..length]);
+    let rest = std::str::from_utf8(text.get(to + 1..)?).ok()?;
+    Some((rest.split_ascii_whitespace().nth(1)?.parse().ok()?, comm))
+}

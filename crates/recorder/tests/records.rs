@@ -1,0 +1,229 @@
+//! What is recorded on this machine's kernel, read back.
+
+use cpumax_recorder::{End, Error, Progress, Request, Told, What, record};
+use cpumax_recording::{Options, Recording, Summary, ThreadSummary};
+use cpumax_require::{Need, found};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Works for a while, sleeps now and then, and leaves in a file how much CPU time it had, ns.
+const LOAD: &str = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); j=0; while [ $j -lt 9000 ]; do \
+                    j=$((j+1)); done; read line < /proc/uptime; sleep 0.01; done; \
+                    read ns rest < /proc/$$/schedstat; echo $ns > FILE";
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn load(&self) -> Vec<std::ffi::OsString> {
+        let script = LOAD.replace("FILE", &self.file("ns").display().to_string());
+        // What a command does before it is executed is left out; of what it starts nothing is.
+        ["sh", "-c", "sh -c \"$0\"; exit $?", &script].map(Into::into).to_vec()
+    }
+
+    /// What the load says that it used.
+    fn used_ns(&self) -> f64 {
+        fs::read_to_string(self.file("ns")).unwrap().trim().parse().unwrap()
+    }
+}
+
+/// Records, if it may; ends in a minute.
+fn recorded(request: &Request) -> Option<Told> {
+    let request = &Request {
+        time: Some(Duration::from_secs(60)).min(request.time.or(Some(Duration::MAX))),
+        ..request.clone()
+    };
+    match record(request, &mut |_: &Progress| true) {
+        Err(error @ Error::NoBpf { .. }) => found(Need::Bpf, Err(error)),
+        result => Some(result.unwrap()),
+    }
+}
+
+fn read(file: &Path) -> Summary {
+    Recording::read(file, Options::default()).unwrap().summary()
+}
+
+fn thread<'a>(summary: &'a Summary, comm: &str) -> &'a ThreadSummary {
+    summary
+        .threads
+        .iter()
+        .filter(|thread| thread.comm == comm)
+        .max_by_key(|thread| thread.runtime_ns)
+        .unwrap()
+}
+
+/// Within a hundredth of what the load says, and what recording took, which is taken off; it says
+/// so before its end, which takes some time too.
+fn assert_used(thread: &ThreadSummary, folder: &Folder, told: &Told) {
+    const END_NS: f64 = 3e6;
+    let (told_ns, used_ns) = (folder.used_ns(), thread.runtime_ns as f64);
+    let cost_ns = told.event_ns as f64 * told.progress.events as f64;
+    let least = told_ns * 0.99 - cost_ns;
+    assert!((least..told_ns * 1.01 + END_NS).contains(&used_ns), "{thread:?}, {told_ns}, {told:?}");
+}
+
+#[test]
+fn the_cpu_time_of_a_command_is_that_which_the_kernel_counts() {
+    for calls in [false, true] {
+        let folder = Folder::new();
+        let file = folder.file("load.cpumax");
+        let request = Request { calls, ..Request::new(What::Command(folder.load()), file.clone()) };
+        let Some(told) = recorded(&request) else { return };
+        assert!(matches!(told.end, End::Command(status) if status.success()), "{told:?}");
+        let summary = read(&file);
+        assert_eq!(summary.has_syscalls, calls);
+        assert!(summary.has_runtime && summary.has_context);
+        let sh = thread(&summary, "sh");
+        // What recording took is taken off.
+        assert_used(sh, &folder, &told);
+        assert!(sh.waits >= 30, "{sh:?}");
+        // Its children too, and what they wait for.
+        assert!(summary.threads.iter().filter(|t| t.comm == "sleep").count() >= 25);
+        let ended = summary.ended.unwrap();
+        assert_eq!((ended.why.as_str(), ended.lost.len()), ("command", 0));
+        assert_eq!(ended.events, told.progress.events);
+        let about = summary.about.unwrap();
+        assert_eq!(about.chosen, "command");
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        assert_eq!(about.release, release.trim());
+    }
+}
+
+#[test]
+fn what_finds_no_room_is_counted_and_told_where() {
+    let folder = Folder::new();
+    let file = folder.file("lost.cpumax");
+    let busy = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=1000000"].map(Into::into);
+    let what = What::Command(busy.to_vec());
+    let request = Request { calls: true, memory: 1 << 16, ..Request::new(what, file.clone()) };
+    let Some(told) = recorded(&request) else { return };
+    assert!(told.progress.lost > 10_000, "{told:?}");
+    let summary = read(&file);
+    assert!(summary.defects.lost_events > 10_000, "{:?}", summary.defects);
+    let lost = summary.ended.unwrap().lost;
+    assert_eq!(lost.values().sum::<u64>(), told.progress.lost);
+}
+
+#[test]
+fn it_ends_at_its_size_or_when_asked_and_the_file_is_whole() {
+    let folder = Folder::new();
+    let file = folder.file("size.cpumax");
+    let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000000 2> /dev/null";
+    let mut dd = Command::new("sh").args(["-c", &format!("exec {busy}")]).spawn().unwrap();
+    let what = What::Process(dd.id() as i32);
+    let request = Request { calls: true, size: Some(1 << 20), ..Request::new(what, file.clone()) };
+    let told = recorded(&request);
+    let asked = Request { size: None, ..request };
+    let stopped = told.map(|told| {
+        let mut asks = 0;
+        let stopped = record(&asked, &mut |_| {
+            asks += 1;
+            asks < 5
+        })
+        .unwrap();
+        (told, read(&file), stopped)
+    });
+    dd.kill().unwrap();
+    dd.wait().unwrap();
+    let Some((told, summary, stopped)) = stopped else { return };
+    assert_eq!(told.end, End::Size);
+    assert!((1 << 20..16 << 20).contains(&told.progress.bytes), "{told:?}");
+    assert_eq!(stopped.end, End::Asked);
+    assert!(thread(&summary, "dd").runtime_ns > 0);
+    assert_eq!(summary.ended.unwrap().why, "asked");
+}
+
+/// A group of its own in the hierarchy that has limits, and a load in it.
+struct Grouped {
+    folder: PathBuf,
+    path: String,
+    load: Child,
+}
+
+impl Grouped {
+    fn new(folder: &Folder) -> Result<Grouped, String> {
+        let hierarchies = cpumax_recorder::Hierarchy::all().map_err(|e| e.to_string())?;
+        let path = format!("/cpumax-recorder-{}", std::process::id());
+        let group = hierarchies[0].root.join(&path[1..]);
+        fs::create_dir(&group).map_err(|e| format!("{}: {e}", group.display()))?;
+        let enter = format!("echo $$ > {}/cgroup.procs && read go && exec \"$@\"", group.display());
+        let load = Command::new("sh")
+            .args(["-c", &enter, "sh"])
+            .args(folder.load())
+            .stdin(Stdio::piped())
+            .spawn();
+        Ok(Grouped { folder: group, path, load: load.map_err(|e| e.to_string())? })
+    }
+}
+
+impl Drop for Grouped {
+    fn drop(&mut self) {
+        let _ = self.load.kill();
+        let _ = self.load.wait();
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[test]
+fn of_a_group_its_threads_are_recorded_and_the_rest_as_one() {
+    use std::io::Write;
+    let folder = Folder::new();
+    let Some(mut grouped) = found(Need::Cgroup, Grouped::new(&folder)) else { return };
+    let file = folder.file("group.cpumax");
+    let request = Request::new(What::Group(grouped.path.clone()), file.clone());
+    let mut goes = grouped.load.stdin.take();
+    let result = record(&request, &mut |progress| {
+        if let Some(mut stdin) = goes.take() {
+            writeln!(stdin, "go").unwrap();
+        }
+        let has_ended = matches!(grouped.load.try_wait(), Ok(Some(_)));
+        !has_ended && progress.elapsed < Duration::from_secs(60)
+    });
+    let told = match result {
+        Err(error @ Error::NoBpf { .. }) => {
+            return assert_eq!(found::<(), _>(Need::Bpf, Err(error)), None);
+        }
+        result => result.unwrap(),
+    };
+    assert_eq!(told.end, End::Asked);
+    let summary = read(&file);
+    let sh = thread(&summary, "sh");
+    assert_eq!(sh.group.as_deref(), Some(&*grouped.path), "{sh:?}");
+    assert_used(sh, &folder, &told);
+    let others = thread(&summary, "others");
+    assert!(others.group.is_none(), "{others:?}");
+    let about = summary.about.unwrap();
+    assert_eq!(about.chosen, format!("group {}", grouped.path));
+    assert_eq!(about.groups[0].path, grouped.path);
+    let limit = |name: &str| about.groups[0].files.contains_key(name);
+    assert!(
+        ["cpu.max", "cpu.cfs_quota_us", "cpu.stat"].iter().any(|name| limit(name)),
+        "{about:?}"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let file = PathBuf::from("nothing-is-written.cpumax");
+    for (what, named) in [
+        (What::Group("/no/such/group".to_owned()), "/no/such/group"),
+        (What::Pod("shop/no-such-pod".to_owned()), "shop/no-such-pod"),
+        (What::Process(i32::MAX), "2147483647"),
+    ] {
+        match record(&Request::new(what, file.clone()), &mut |_| true) {
+            Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
+            Err(error) => assert!(error.to_string().contains(named), "{error}"),
+            Ok(told) => panic!("{told:?}"),
+        }
+    }
+    assert!(!file.exists());
+}

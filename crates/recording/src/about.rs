@@ -1,0 +1,113 @@
+//! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
+//! changed and what was lost. It stands in the file as JSON; docs/recordings.md describes it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is known when a recording begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct About {
+    /// What made it, e.g. `cpumax 0.1.0`.
+    pub tool: String,
+    /// The command that made it.
+    pub command: String,
+    /// Whose threads are recorded: `all`, `group PATH`, `process PID` or `command`.
+    pub chosen: String,
+    /// Release of the kernel, e.g. `6.18.1`.
+    pub release: String,
+    /// What else the kernel says of its version.
+    pub version: String,
+    /// Architecture, e.g. `x86_64`.
+    pub arch: String,
+    /// Ticks a second, where the kernel's configuration can be read.
+    pub hz: Option<u32>,
+    /// How far the kernel can be preempted: none, voluntary, full or lazy, where it tells.
+    pub preemption: Option<String>,
+    /// Processors on line, as ranges.
+    pub online: String,
+    /// Processors there can be, as ranges.
+    pub possible: String,
+    /// Caches of the first processor, and who shares them.
+    pub caches: Vec<Cache>,
+    /// Settings of the scheduler by their names, as the kernel prints them.
+    pub slices: BTreeMap<String, String>,
+    /// When it began, ns since 1970.
+    pub unix_ns: u64,
+    /// The same on the clock of the events, ns since the machine was started.
+    pub boot_ns: u64,
+    /// Whether the hierarchy of groups is of version 1.
+    pub is_version_1: bool,
+    /// The group that is recorded and those it is in, innermost first.
+    pub groups: Vec<GroupFiles>,
+    /// What waited for a processor, memory and devices (`/proc/pressure`).
+    pub pressure: BTreeMap<String, String>,
+}
+
+/// What is known when it ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Why: `asked`, `time`, `size`, `budget` or `command`.
+    pub why: String,
+    /// How long it took, ns.
+    pub elapsed_ns: u64,
+    /// Events that were taken.
+    pub events: u64,
+    /// Events for which there was no room, by the number of the processor.
+    pub lost: BTreeMap<u32, u64>,
+    /// CPU time of the recorder itself, ns.
+    pub recorder_ns: u64,
+    /// What it took a recorded thread to hand over an event, on average, ns; 0: not known.
+    pub event_ns: u64,
+    /// The same groups as when it began.
+    pub groups: Vec<GroupFiles>,
+    /// Files of them that were given other values meanwhile, in order.
+    pub changes: Vec<Change>,
+    /// As when it began.
+    pub pressure: BTreeMap<String, String>,
+}
+
+/// A level of cache.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Cache {
+    /// 1 is the smallest.
+    pub level: u32,
+    /// E.g. `Data` or `Unified`.
+    pub kind: String,
+    /// E.g. `32K`.
+    pub size: String,
+    /// Processors that share it, as ranges.
+    pub shared_by: String,
+}
+
+/// A group's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct GroupFiles {
+    /// Its path from the root of its hierarchy.
+    pub path: String,
+    /// What stands in them, by their names: `cpu.max`, `cpu.weight`, `cpu.stat` and others.
+    pub files: BTreeMap<String, String>,
+}
+
+/// A file was given another value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Change {
+    /// When it was noticed, since the recording began, ns.
+    pub at_ns: u64,
+    /// The group.
+    pub path: String,
+    /// The file.
+    pub file: String,
+    /// What stands there now.
+    pub value: String,
+}

@@ -1,0 +1,124 @@
+//! What `cpumax record` adds to a Perfetto trace, in fields that others skip: in a bundle, CPU time
+//! and groups beside the columns of switches, who runs already, and what happens at sockets; in
+//! packets, the paths of groups and what the recording says of itself. docs/recordings.md lists
+//! all.
+
+use super::bundle::Part;
+use super::wire::{Broken, field, fields, varint};
+use crate::event::{Kind, Machine, Note, Sink};
+
+/// The number of the field, in bundles and in packets.
+pub(super) const FIELD: u32 = 5210;
+
+/// Columns of a bundle.
+const CHARGED: usize = 2;
+const GROUP: usize = 3;
+const BEAT: [usize; 2] = [4, 5];
+const SOCKET: [usize; 5] = [6, 7, 8, 9, 10];
+
+/// The columns, and how far they have been read.
+#[derive(Debug, Default)]
+pub(super) struct Ours {
+    /// Events of this CPU that are missing before the first.
+    pub lost: u64,
+    columns: [Part; 11],
+    beat_ns: u64,
+    socket_ns: u64,
+}
+
+/// It is this thread that runs, nobody saw since when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beat {
+    pub time_ns: u64,
+    pub tid: i32,
+}
+
+/// Something happens at a socket while this thread runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AtSocket {
+    pub time_ns: u64,
+    pub tid: i32,
+    pub kind: Kind<'static>,
+}
+
+impl Ours {
+    /// It lies between the two places of the bundle.
+    pub fn new(bundle: &[u8], begin: usize, end: usize) -> Result<Ours, Broken> {
+        let within = bundle.get(..end).ok_or(Broken)?;
+        let (mut ours, mut at) = (Ours::default(), begin);
+        while let Some((number, value)) = field(within, &mut at)? {
+            let part = Part { begin: at - value.bytes().len(), end: at };
+            match (number, ours.columns.get_mut(number as usize)) {
+                (1, _) => ours.lost = value.number(),
+                (_, Some(column)) => *column = part,
+                _ => {}
+            }
+        }
+        Ok(ours)
+    }
+
+    /// Of the next switch: CPU time charged to the thread that leaves, and the group of the one
+    /// that comes, as far as they are known.
+    pub fn of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
+        let charged = self.next(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
+        (charged, self.next(bundle, GROUP).filter(|group| *group > 0))
+    }
+
+    pub fn beat(&mut self, bundle: &[u8]) -> Option<Beat> {
+        let [later, tid] = BEAT.map(|column| self.next(bundle, column));
+        self.beat_ns = self.beat_ns.wrapping_add(later?);
+        Some(Beat { time_ns: self.beat_ns, tid: tid? as i32 })
+    }
+
+    /// Kinds that are not known are left out.
+    pub fn at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
+        let [later, tid, kind, socket, value] = SOCKET.map(|column| self.next(bundle, column));
+        self.socket_ns = self.socket_ns.wrapping_add(later?);
+        let (socket, value) = (socket?, value?);
+        let result = (value >> 1) as i64 ^ -((value & 1) as i64);
+        let kind = match kind? {
+            1 => Kind::SocketSent { socket, result },
+            2 => Kind::SocketReceived { socket, result },
+            3 => Kind::DataReady { socket },
+            4 => Kind::SocketState {
+                socket,
+                from: (result as u64 >> 8) as u32 & 0xff,
+                to: result as u32 & 0xff,
+            },
+            _ => Kind::Other,
+        };
+        Some(AtSocket { time_ns: self.socket_ns, tid: tid? as i32, kind })
+    }
+
+    fn next(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
+        let column = &mut self.columns[column];
+        varint(bundle.get(..column.end)?, &mut column.begin).ok()
+    }
+}
+
+/// What a packet of ours tells.
+pub(super) fn packet(packet: &[u8], machine: &mut Machine, sink: &mut impl Sink) {
+    for (number, value) in fields(packet) {
+        match number {
+            1 => {
+                machine.about = serde_json::from_slice(value.bytes()).ok().map(Box::new);
+                if let Some(about) = &machine.about {
+                    machine.command = Some(about.command.clone());
+                }
+            }
+            2 => {
+                let (mut id, mut path) = (0, "");
+                for (number, value) in fields(value.bytes()) {
+                    match number {
+                        1 => id = value.number(),
+                        2 => path = value.text(),
+                        _ => {}
+                    }
+                }
+                sink.note(&Note::Cgroup { id, path });
+            }
+            3 => machine.ended = serde_json::from_slice(value.bytes()).ok().map(Box::new),
+            _ => {}
+        }
+    }
+}
