@@ -99,6 +99,21 @@ fn the_cpu_time_of_a_command_is_that_which_the_kernel_counts() {
 }
 
 #[test]
+fn a_command_is_recorded_from_its_first_instruction() {
+    let folder = Folder::new();
+    let file = folder.file("busy.cpumax");
+    let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; \
+                  read ns rest < /proc/$$/schedstat; echo $ns > FILE";
+    let script = script.replace("FILE", &folder.file("ns").display().to_string());
+    let what = What::Command(["sh", "-c", &script].map(Into::into).to_vec());
+    if recorded(&Request::new(what, file.clone())).is_none() {
+        return;
+    }
+    let used_ns = thread(&read(&file), "sh").runtime_ns as f64;
+    assert!(used_ns > folder.used_ns() * 0.8, "{used_ns}, {}", folder.used_ns());
+}
+
+#[test]
 fn what_finds_no_room_is_counted_and_told_where() {
     let folder = Folder::new();
     let file = folder.file("lost.cpumax");

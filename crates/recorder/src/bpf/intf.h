@@ -18,6 +18,7 @@ enum kind {
 	KIND_RECEIVED,
 	KIND_READY,
 	KIND_STATE,
+	KIND_EXEC,
 };
 
 enum flag {

@@ -452,6 +452,20 @@ int on_fork(u64 *ctx)
 	return 0;
 }
 
+/* It becomes another program, and is called so. */
+SEC("tp_btf/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	struct task_struct *p = (void *)ctx[0];
+	struct cpu *cpu;
+	u32 number;
+
+	cpu = this_cpu(&number);
+	if (cpu && cpu->class >= CLASS_PARTNER && is_running(cpu))
+		tell(p, cpu, number, KIND_EXEC, 0);
+	return 0;
+}
+
 /* Its id may be somebody else's soon; until it leaves, what it is stands with its CPU. */
 SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)

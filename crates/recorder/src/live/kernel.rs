@@ -170,6 +170,7 @@ impl Program {
     fn attach(&mut self, wanted: &Wanted, btf: &Btf, counts: bool) -> Result<(), Refused> {
         let always = [
             ("on_fork", "sched_process_fork"),
+            ("on_exec", "sched_process_exec"),
             ("on_exit", "sched_process_exit"),
             ("on_switch", "sched_switch"),
             ("on_waking", "sched_waking"),

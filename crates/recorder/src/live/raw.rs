@@ -28,6 +28,7 @@ pub(crate) enum Kind<'a> {
     Waking(Thread),
     New(Thread),
     Fork(Thread),
+    Exec(Thread),
     Beat(Thread),
     Group { id: u64, parent: u64, name: &'a [u8] },
     Enter { number: u64, args: [u64; 5] },
@@ -67,6 +68,7 @@ impl<'a> Record<'a> {
             2 => switch().map(|(_, thread)| Kind::Waking(thread))?,
             3 => switch().map(|(_, thread)| Kind::New(thread))?,
             4 => switch().map(|(_, thread)| Kind::Fork(thread))?,
+            13 => switch().map(|(_, thread)| Kind::Exec(thread))?,
             5 => switch().map(|(_, thread)| Kind::Beat(thread))?,
             6 => Kind::Group {
                 id: u64_at(data, HEAD)?,

@@ -33,6 +33,7 @@ const TRACE_SOFTIRQ: u64 = 0x10;
 
 /// Numbers of the messages in `FtraceEvent`.
 const WAKEUP_NEW: u32 = 114;
+const RENAME: u32 = 236;
 const FORK: u32 = 239;
 const SYS_ENTER: u32 = 329;
 const SYS_EXIT: u32 = 330;
@@ -158,6 +159,13 @@ impl<W: Write> Writer<W> {
                     bytes(to, 1, until_nul(&thread.comm));
                     number(to, 2, thread.tid as u64);
                     number(to, 3, thread.prio as u64);
+                });
+            }
+            Kind::Exec(thread) => {
+                let tid = self.running(record);
+                self.plain(record, tid, RENAME, |to| {
+                    number(to, 1, thread.tid as u64);
+                    bytes(to, 3, until_nul(&thread.comm));
                 });
             }
             Kind::Fork(child) => self.fork(record, &child),
