@@ -5,6 +5,37 @@
 //! the range of each number does, on each kernel and for each recording. One that cannot be
 //! predicted is not recommended, but the next larger one that can. Where a recording does not tell
 //! enough, no limit is named.
+//!
+//! A [`Case`] is a recording, a [`Question`] what is asked of it ([`Goal`]s), and the [`Advice`] has
+//! what was [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
+//!
+//! ```
+//! use cpumax_engine::advise::{Case, Goal, Question, advise};
+//! use cpumax_engine::recording::Options;
+//! use cpumax_engine::{Request, Running, recorded};
+//!
+//! let path = "../../recordings/web-closed.perf.data".as_ref();
+//! let recording = recorded::read(path, Options::default())?;
+//! let periods_ns = vec![100_000_000];
+//! let request = Request { periods_ns: periods_ns.clone(), ..Request::default() };
+//! let case = Case::new(recorded::name(path), &recording, &request)?;
+//! let question = Question {
+//!     goals: vec![Goal::P99(50_000_000)],
+//!     kernels: None,
+//!     periods_ns,
+//!     bursts_percent: vec![0.0],
+//!     load: 1.0,
+//!     current: None,
+//!     others: false,
+//!     seed: 1,
+//! };
+//! let advice = advise(&[case], &question.checked()?, &Running::default(), &())?;
+//! assert!(advice.lacks.is_empty(), "{:?}", advice.lacks);
+//! let smallest = advice.recommended().and_then(|found| found.smallest.as_ref());
+//! let limit = smallest.expect("some limit keeps it").limit.limit;
+//! assert!(limit.millicpus() > Some(800), "it uses 0.86 CPUs: {limit}");
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 mod document;
 mod enough;

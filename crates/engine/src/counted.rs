@@ -7,6 +7,34 @@
 //! with its period (clients that wait ask less), or all of it comes on top of the next one
 //! (arrivals do not slow down) and each CPU strands a slice. Both are taken at the phase of periods
 //! that is best, and worst, for them.
+//!
+//! ```
+//! use cpumax_engine::counted::{Asked, counted};
+//! use cpumax_engine::counters::{Moment, Observed};
+//! use cpumax_engine::limit::{CpuStat, Limit};
+//!
+//! let moment = |at: u64| Moment {
+//!     at_ns: at * 20_000_000,
+//!     usage_ns: Some(at * 10_000_000),
+//!     stat: CpuStat::default(),
+//!     waited_ns: None,
+//! };
+//! let moments = (0..=200).map(moment).collect();
+//! let name = "/web".to_owned();
+//! let observed = Observed { name, limit: Limit::UNLIMITED, kernel: None, moments };
+//! let asked = Asked {
+//!     period_ns: 100_000_000,
+//!     throttled: Some(5.0),
+//!     current: None,
+//!     cpus: 2,
+//!     not_told: Vec::new(),
+//!     seed: 1,
+//! };
+//! let told = counted(&observed, &asked)?;
+//! assert_eq!(told.cpus.value, 0.5);
+//! assert!(told.enough > Some(500) && told.limits[0].too_small);
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 use crate::counters::{Interval, Observed, Stretch, interval};
 use crate::error::Error;

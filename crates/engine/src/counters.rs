@@ -5,6 +5,21 @@
 //! periods while the group has something to run, `nr_throttled` those of them that ended with the
 //! group throttled. What `throttled_usec` sums up differs between versions, so that nothing is
 //! concluded from it.
+//!
+//! Two [`Moment`]s make a [`Stretch`]; how far a share of several may be off is an [`Interval`]:
+//!
+//! ```
+//! use cpumax_engine::counters::{Moment, interval};
+//! use cpumax_engine::limit::CpuStat;
+//!
+//! let stat = |text| CpuStat::parse(text).unwrap();
+//! let at = |at_ns, stat| Moment { at_ns, usage_ns: None, stat, waited_ns: None };
+//! let before = at(0, stat("nr_periods 10\nnr_throttled 2\n"));
+//! let after = at(1_000_000_000, stat("nr_periods 20\nnr_throttled 7\n"));
+//! let stretch = before.until(&after);
+//! let pair = (stretch.nr_throttled as f64, stretch.nr_periods as f64);
+//! assert_eq!(interval(&[pair], 1).map(|share| share.value), Some(0.5));
+//! ```
 
 mod bootstrap;
 mod group;

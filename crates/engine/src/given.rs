@@ -1,5 +1,15 @@
 //! Texts that people give for numbers, shares, times and ranges, and what is said of others: a
 //! message that ends with what would be accepted.
+//!
+//! ```
+//! use cpumax_engine::given::{factor, run_time, seeds, share, work_range};
+//!
+//! assert_eq!(run_time("100ms"), Ok(100_000_000));
+//! assert_eq!(share("5%"), Ok(5.0));
+//! assert_eq!(seeds("1..20").map(|seeds| seeds.last), Ok(20));
+//! assert_eq!(work_range("0.9..1.2").map(|range| range.high), Ok(1.2));
+//! assert_eq!(factor("0").unwrap_err(), "give a number from 0.01 to 100, such as 1.15");
+//! ```
 
 use crate::predict::WorkRange;
 use cpumax_recording::Selector;

@@ -1,4 +1,15 @@
 //! Which kernels a list names, in the model or among those that have been fetched.
+//!
+//! ```
+//! use cpumax_engine::kernels;
+//!
+//! let names: Vec<String> =
+//!     kernels::modelled("6.12..6.14")?.into_iter().map(|kernel| kernel.name).collect();
+//! assert_eq!(names, ["6.12", "6.13", "6.14"]);
+//! let alike = kernels::alike();
+//! assert!(alike.iter().any(|row| row.first == "6.18" && row.generation == "G3"));
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 use crate::error::Error;
 use crate::job::NamedKernel;

@@ -4,6 +4,18 @@
 //! scheduler decides where two choices are as good, and what the same work costs on another day. So
 //! each question is put to several runs, and the answer is the median of those in
 //! which the work costs what is most likely, between the lowest and the highest of all.
+//!
+//! A [`Prediction`] has [`Ranged`] numbers; [`Latency`] those of a distribution, in a [`Unit`]:
+//!
+//! ```
+//! use cpumax_engine::predict::{Ranged, Unit, WorkRange};
+//!
+//! let known = Ranged::known(7);
+//! assert_eq!((known.low, known.high), (7, 7));
+//! assert_eq!(Unit::Requests.name(), "requests");
+//! // The same work costs a tenth less or a fifth more on another day.
+//! assert_eq!(WorkRange::default(), WorkRange { low: 0.9, high: 1.2 });
+//! ```
 
 mod doubt;
 mod range;

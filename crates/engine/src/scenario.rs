@@ -1,4 +1,17 @@
 //! From an argument to a workload: a built-in scenario or a random case by name, or a file by path.
+//!
+//! ```
+//! use cpumax_engine::{builtin, scenario};
+//!
+//! let nested = scenario::load("nested")?;
+//! assert!(scenario::text("nested")?.contains("shows"));
+//! let listed = builtin::listed()?;
+//! let row = listed.iter().find(|row| row.scenario == "nested").unwrap();
+//! assert_eq!((row.cpus, row.duration_ns), (nested.machine.cpus, nested.duration_ns));
+//! let told = scenario::load("nestd").unwrap_err().to_string();
+//! assert!(told.contains("did you mean 'nested'?"), "{told}");
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 use crate::builtin;
 use crate::error::Error;

@@ -3,6 +3,34 @@
 //! Counters tell how much CPU was used and how many periods were throttled, and no latency. A
 //! number came true where its predicted range and the interval of what was measured have something
 //! in common.
+//!
+//! ```
+//! use cpumax_engine::counters::{Moment, Observed};
+//! use cpumax_engine::limit::{CpuStat, Limit};
+//! use cpumax_engine::saved::Saved;
+//! use cpumax_engine::verify::verify;
+//!
+//! let study = r#"[{"group":"/web","cpu_max":"50000 100000","burst_usec":0,"scenario":"web.data",
+//!     "kernel":"6.18","prediction":{"cpus":{"value":0.5,"low":0.4,"high":0.5},
+//!     "throttled_percent":{"value":60.0,"low":50.0,"high":70.0},"requests_per_second":null,
+//!     "request_latency_ns":null,"latency_of":"bursts","work_takes_ns":null,"predictable":true,
+//!     "why_not":null}}]"#;
+//! let saved = Saved::parse("web.json", study)?;
+//! let moment = |at_ns, nr_periods, nr_throttled| Moment {
+//!     at_ns,
+//!     usage_ns: Some(at_ns / 2),
+//!     stat: CpuStat { nr_periods, nr_throttled, ..CpuStat::default() },
+//!     waited_ns: None,
+//! };
+//! let observed = Observed {
+//!     name: "/web".to_owned(),
+//!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).unwrap(),
+//!     kernel: Some("6.18.4".to_owned()),
+//!     moments: vec![moment(0, 0, 0), moment(10_000_000_000, 100, 55)],
+//! };
+//! assert!(verify(&saved, &observed, None, 1)?.passed());
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 use crate::advise::{Goal, Measure};
 use crate::counters::{Interval, Observed, Stretch, interval};

@@ -1,4 +1,17 @@
 //! What the rules of each kernel give and cost, workload by workload.
+//!
+//! ```
+//! use cpumax_engine::{Running, kernel, weigh};
+//!
+//! let kernels = kernel::parse_kernels("6.12,7.3")?;
+//! let workloads = [weigh::scenario("nested", Some(300_000_000))?];
+//! let weights = weigh::weigh(&workloads, &kernels, &(1..=1), Running::default(), &())?;
+//! let base = weigh::base(None, &kernels)?;
+//! assert!(weights[0][base].used > 0.0);
+//! let told = weigh::documents(&workloads, &kernels, base, &weights);
+//! assert_eq!(told.count(), 2);
+//! # Ok::<(), cpumax_engine::Error>(())
+//! ```
 
 use crate::builtin;
 use crate::error::Error;
