@@ -6,8 +6,8 @@
 //! predicted is not recommended, but the next larger one that can. Where a recording does not tell
 //! enough, no limit is named.
 //!
-//! A [`Case`] is a recording, a [`Question`] what is asked of it ([`Goal`]s), and the [`Advice`] has
-//! what was [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
+//! A [`Case`] is a recording, a [`Question`] what is asked of it ([`Goal`]s), and the [`Advice`]
+//! has what was [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
 //!
 //! ```
 //! use cpumax_engine::advise::{Case, Goal, Question, advise};
