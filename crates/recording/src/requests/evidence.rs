@@ -10,6 +10,10 @@
 //! time tells something: a closed client that thinks for much the same time always asks more evenly
 //! than chance would. Requests at random times have a variance as large as their mean. And requests
 //! that come at equal distances come from a plan: several closed clients never fall in step.
+//!
+//! Where it is known, and requests come at random times, closed clients ask the less often the
+//! fewer of them are idle: what is likelier, that or always the same rate, tells them where pauses
+//! vary too much for the slope to.
 
 use super::Request;
 use schemars::JsonSchema;
@@ -41,6 +45,10 @@ pub struct Evidence {
     /// Half of the distances between one request and the next, on whatever connection, differ from
     /// their median by at most this share of it; at random times some 0.7.
     pub irregularity: f64,
+    /// The logarithm of how much likelier it is that requests came at a rate in proportion to how
+    /// many connections were idle, as closed clients ask, than always at the same rate; 0 if it is
+    /// not known which requests came on one connection.
+    pub crowding: f64,
 }
 
 /// The slope must be so many standard errors away from what it is taken not to be.
@@ -49,8 +57,12 @@ const SURE: f64 = 2.5;
 /// is taken for a sign of closed clients (one time in a hundred).
 const STRETCHES: usize = 25;
 const EVEN: f64 = 0.4;
-/// Distances that are more alike than this are a plan's.
+/// Distances that are more alike than this are a plan's, and those that are less than this as at
+/// random times.
 const REGULAR: f64 = 0.3;
+const RANDOM: f64 = 0.6;
+/// A crowding of so much is certain.
+const CROWDED: f64 = 10.0;
 /// A connection that is so many times as regular as turns would make it has its own plan.
 const OWN_PLAN: f64 = 4.0;
 /// Of the median: requests that took longer are left out.
@@ -69,6 +81,10 @@ impl Evidence {
         let (dispersion, irregularity) = (dispersion(&times), irregularity(distances_ns));
         // One closed client that takes always as long is as regular as a plan.
         let irregularity = if connections.len() < 3 { 1.0 } else { irregularity };
+        let known = connections.iter().all(|(_, sure)| *sure);
+        let crowding = if known { crowding(connections) } else { 0.0 };
+        let random =
+            Evidence { slope: 0.0, error: 0.0, pauses: 0, dispersion, irregularity, crowding };
         for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
             let pairs = requests.windows(2);
             let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
@@ -85,11 +101,11 @@ impl Evidence {
         let (xx, xy, yy) = (sum(|p| p.0 * p.0), sum(|p| p.0 * p.1), sum(|p| p.1 * p.1));
         let pauses = points.len() as u64;
         if pauses < PAUSES_MIN || xx <= 0.0 {
-            return Evidence { slope: 0.0, error: 0.0, pauses, dispersion, irregularity };
+            return Evidence { pauses, ..random };
         }
         let slope = xy / xx;
         let rest = (yy - slope * xy).max(0.0) / (pauses - 2) as f64;
-        Evidence { slope, error: (rest / xx).sqrt(), pauses, dispersion, irregularity }
+        Evidence { slope, error: (rest / xx).sqrt(), pauses, ..random }
     }
 
     /// What is more likely, and whether that is sure.
@@ -105,9 +121,45 @@ impl Evidence {
         if from_open < from_closed {
             (Loop::Open, from_closed >= SURE)
         } else {
-            (Loop::Closed, from_open >= SURE)
+            let crowded = self.crowding >= CROWDED && self.irregularity >= RANDOM;
+            (Loop::Closed, from_open >= SURE || crowded)
         }
     }
+}
+
+/// See [`Evidence::crowding`]: the likelihoods of two Poisson processes, each at the rate that fits
+/// it best.
+fn crowding(connections: &[(&[Request], bool)]) -> f64 {
+    let clients = connections.len();
+    let all = || connections.iter().flat_map(|(requests, _)| *requests);
+    let Some(last_ns) = all().map(|request| request.arrived_ns).max() else { return 0.0 };
+    let came = all().map(|request| (request.arrived_ns, true));
+    let answered = all().map(|one| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false));
+    let mut events: Vec<(u64, bool)> = came.chain(answered).collect();
+    events.retain(|(at_ns, _)| *at_ns <= last_ns);
+    // An answer comes before the request that it lets come.
+    events.sort_unstable();
+    // By how many requests were under way: how many more came, and for how long that was so.
+    let (mut more, mut time) = (vec![0.0; clients + 1], vec![0.0; clients + 1]);
+    let mut under_way = 0;
+    for (at, &(at_ns, came)) in events.iter().enumerate() {
+        let before_ns = at.checked_sub(1).map_or(at_ns, |before| events[before].0);
+        time[under_way] += (at_ns - before_ns) as f64;
+        if came {
+            more[under_way] += f64::from(u8::from(at > 0));
+            under_way = (under_way + 1).min(clients);
+        } else {
+            under_way = under_way.saturating_sub(1);
+        }
+    }
+    let n: f64 = more.iter().sum();
+    let likelihood = |rate: fn(usize) -> f64| {
+        let idle = |under_way: usize| rate(clients + 1 - under_way);
+        let whole: f64 = time.iter().enumerate().map(|(at, ns)| idle(at) * ns).sum();
+        let each: f64 = more.iter().enumerate().map(|(at, more)| more * idle(at).ln()).sum();
+        each - n * whole.max(1.0).ln()
+    };
+    likelihood(|idle| idle as f64) - likelihood(|_| 1.0)
 }
 
 /// Whether open clients have one plan for all of their connections. Where each has its own, what
@@ -198,6 +250,37 @@ mod tests {
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
         assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new()).says().1);
+    }
+
+    /// Eight clients that ask at a rate for each that is idle, or at one for all together.
+    fn crowd(closed: bool) -> f64 {
+        let mut lines: Vec<Vec<Request>> = vec![Vec::new(); 8];
+        let (mut now_ns, mut drawn) = (0_u64, 0);
+        let mut free_ns = [0_u64; 8];
+        while now_ns < 4_000_000_000 {
+            now_ns += 10_000;
+            drawn += 1;
+            let idle = free_ns.iter().filter(|free| **free <= now_ns).count() as u64;
+            let rate = if closed { idle } else { 5 };
+            // Of a thousand steps so many, as `noise` is below 2^20.
+            if noise(drawn) * 1000 >= rate * (1 << 20) {
+                continue;
+            }
+            if let Some(line) = free_ns.iter().position(|free| *free <= now_ns) {
+                let answered_ns = now_ns + 1_000_000;
+                let connection = line as u32;
+                lines[line].push(Request { connection, arrived_ns: now_ns, answered_ns });
+                free_ns[line] = answered_ns;
+            }
+        }
+        let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
+        crowding(&lines)
+    }
+
+    #[test]
+    fn closed_clients_ask_the_less_the_more_they_wait() {
+        assert!(crowd(true) > CROWDED, "{}", crowd(true));
+        assert!(crowd(false) < 0.0, "{}", crowd(false));
     }
 
     /// Of each of eight connections, the requests that come at these times.
