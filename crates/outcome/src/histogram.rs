@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// How many buckets there are between a power of two and the next.
 const BUCKETS: u64 = 8;
@@ -17,16 +16,28 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Of values, each with how often there is one.
+    /// Of values, each with how often there is one; the sooner, the more of them are in order.
     pub fn of(values: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
-        let mut buckets: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut buckets: Vec<[u64; 3]> = Vec::new();
         for (value, count) in values.into_iter().filter(|(_, count)| *count > 0) {
-            let width = width(value);
-            let low = value / width * width;
-            buckets.entry(low).or_insert((low.saturating_add(width), 0)).1 += count;
+            match buckets.last_mut() {
+                Some([low, high, all]) if (*low..*high).contains(&value) => *all += count,
+                _ => {
+                    let width = width(value);
+                    let low = value & !(width - 1);
+                    buckets.push([low, low.saturating_add(width), count]);
+                }
+            }
         }
-        let bucket = |(low, (high, count))| [low, high, count];
-        Histogram { buckets: buckets.into_iter().map(bucket).collect() }
+        if !buckets.is_sorted_by(|a, b| a[0] < b[0]) {
+            buckets.sort_unstable();
+            buckets.dedup_by(|next, one| {
+                let same = next[0] == one[0];
+                one[2] += if same { next[2] } else { 0 };
+                same
+            });
+        }
+        Histogram { buckets }
     }
 
     /// How many values there are.
