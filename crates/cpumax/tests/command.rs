@@ -63,7 +63,8 @@ fn weighed_cpus(set: &str) -> f64 {
 #[test]
 fn a_recording_is_weighed_under_the_limit_that_is_given_until_its_work_is_done() {
     let (tight, loose) = (weighed_cpus("10000 100000"), weighed_cpus("50000 100000"));
-    assert!((0.09..=0.105).contains(&tight), "{tight}");
+    // Its load begins half a second after it.
+    assert!((0.07..=0.105).contains(&tight), "{tight}");
     assert!((0.2..=0.3).contains(&loose), "{loose}");
 }
 

@@ -423,13 +423,17 @@ impl Replay {
         }
     }
 
-    /// The recording with one limit, and time enough to do its work under that.
+    /// The recording with one limit, and time enough to do its work under that; where its load
+    /// lasts for a given time, until that is over.
     ///
     /// # Errors
     /// The group may not have that limit.
     pub fn limited(&self, limit: &Try) -> Result<Workload, Error> {
         let workload = self.workload().clone();
-        let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        let mut what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        if self.readings[0].lasts {
+            what_if.duration_ns = self.window_of_run().until_ns.max(1);
+        }
         Ok(what_if.apply(workload)?)
     }
 }
