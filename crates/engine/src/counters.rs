@@ -99,6 +99,29 @@ impl Moment {
 }
 
 impl Observed {
+    /// The same, where its counters only grow: those of a group that was made anew while it was
+    /// counted begin again, and scrapes may be given in the wrong order.
+    ///
+    /// # Errors
+    /// A counter went back.
+    pub fn checked(self) -> Result<Observed, Error> {
+        let went_back = |pair: &[Moment]| {
+            let less = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| b < a);
+            let (one, next) = (&pair[0], &pair[1]);
+            let gone = one.until(next);
+            less(one.usage_ns, next.usage_ns)
+                || next.stat.throttled_ns < one.stat.throttled_ns
+                || gone.nr_periods > i32::MAX as u64
+                || gone.nr_throttled > i32::MAX as u64
+        };
+        if self.moments.windows(2).any(went_back) {
+            let what = "counters went back: the group was made anew while it was counted, or \
+                        scrapes are not in order of time";
+            return Err(Error::Question(format!("{}: {what}", self.name)));
+        }
+        Ok(self)
+    }
+
     /// All of it.
     pub fn whole(&self) -> Stretch {
         self.moments[0].until(&self.moments[self.moments.len() - 1])
@@ -127,6 +150,11 @@ pub fn observe(
     every: Duration,
     watch: &dyn Watch,
 ) -> Result<Observed, Error> {
+    if every < EVERY_LEAST {
+        let what = format!("readings every {} us are too many: from 1ms on", every.as_micros());
+        return Err(Error::Question(what));
+    }
+    let limit = group.limit()?;
     let started = Instant::now();
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let mut moments = vec![group.moment(0)?];
@@ -143,14 +171,16 @@ pub fn observe(
             due += every;
         }
     }
-    Ok(Observed {
-        name: group.name(),
-        limit: group.limit()?,
-        kernel: Some(crate::world::release()?),
-        moments,
-    })
+    let (name, last) = (group.name(), group.limit()?);
+    if last != limit {
+        let what = "the limit was changed while it was counted";
+        return Err(Error::Question(format!("{name}: {what}, from {limit} to {last}")));
+    }
+    Observed { name, limit, kernel: Some(crate::world::release()?), moments }.checked()
 }
 
+/// Counters are not read more often.
+const EVERY_LEAST: Duration = Duration::from_millis(1);
 /// How long at a time nobody is asked whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -182,5 +212,24 @@ mod tests {
         let stretch = first.until(&last);
         assert_eq!((stretch.nr_periods, stretch.nr_throttled), (10, 3));
         assert_eq!((stretch.usage_ns, stretch.waited_ns), (Some(10), None));
+    }
+
+    #[test]
+    fn counters_that_go_back_are_another_groups() {
+        let of = |periods: [u32; 2], usage_ns: [u64; 2]| {
+            let moment = |at: usize| Moment {
+                at_ns: at as u64,
+                usage_ns: Some(usage_ns[at]),
+                stat: CpuStat { nr_periods: periods[at], ..CpuStat::default() },
+                waited_ns: None,
+            };
+            let moments = vec![moment(0), moment(1)];
+            let (name, limit) = ("/g".to_owned(), Limit::UNLIMITED);
+            Observed { name, limit, kernel: None, moments }.checked()
+        };
+        assert!(of([5, 6], [10, 10]).is_ok() && of([u32::MAX, 3], [10, 20]).is_ok());
+        for wrong in [of([100, 60], [10, 20]), of([5, 6], [10, 9])] {
+            assert!(wrong.unwrap_err().to_string().contains("/g: counters went back"));
+        }
     }
 }

@@ -80,7 +80,7 @@ fn kubernetes(milli: u128, period_us: u128, level: Level) -> u128 {
     match level {
         Level::Container => quota_us,
         Level::Pod => {
-            let in_a_second_us = quota_us * US_PER_S / period_us;
+            let in_a_second_us = quota_us * US_PER_S / period_us.max(1);
             in_a_second_us.div_ceil(STEP_US) * STEP_US * period_us / US_PER_S
         }
     }

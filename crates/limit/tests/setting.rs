@@ -151,6 +151,7 @@ fn what_is_refused_is_told_with_what_is_taken() {
     }
     assert!(refused("500m,300m").contains("cpu.max twice for the group"));
     assert!(refused("pod:1,500m").contains("cpu.max twice for the pod"));
+    assert!(refused("pod:1/0us").contains("is too small"));
     assert!(refused("/a:1,/b:1,/a:cpu.max=2000").contains("cpu.max twice for /a"));
 }
 

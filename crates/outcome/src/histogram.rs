@@ -42,7 +42,7 @@ impl Histogram {
 
     /// How many values there are.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|[_, _, count]| count).sum()
+        self.buckets.iter().fold(0, |sum, [_, _, count]| sum.saturating_add(*count))
     }
 }
 

@@ -361,14 +361,14 @@ fn marks(study: &Saved) -> Vec<Mark> {
 
 /// Of a histogram the share, per cent, that takes longer than each end of a bucket, ms.
 fn longer(buckets: &[[u64; 3]]) -> Vec<Point> {
-    let all: u64 = buckets.iter().map(|[_, _, count]| count).sum();
+    let all = buckets.iter().fold(0_u64, |sum, [_, _, count]| sum.saturating_add(*count));
     let mut left = all;
     let mut points = Vec::new();
     if let Some([low, ..]) = buckets.first() {
         points.push((*low, all));
     }
     for [_, high, count] in buckets {
-        left -= count;
+        left = left.saturating_sub(*count);
         points.push((*high, left));
     }
     let point = |(ns, left): (u64, u64)| {

@@ -73,7 +73,7 @@ fn limits(about: &About, ended: &Ended, page: Page) -> String {
         .iter()
         .map(|group| {
             let after = ended.groups.iter().find(|after| after.path == group.path);
-            let more = |name: &str| Some(counter(after?, name)? - counter(group, name)?);
+            let more = |name: &str| counter(after?, name)?.checked_sub(counter(group, name)?);
             let shown = |of: Option<i64>| of.map_or("-".to_owned(), |of| of.to_string());
             vec![
                 escape::line(&group.path).into_owned(),

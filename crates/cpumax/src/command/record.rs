@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::interrupt::{self, Watched};
 use crate::output;
-use clap::{Args, ValueHint};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, Args, ValueHint, value_parser};
 use cpumax_engine::given::{duration, share};
 use cpumax_recorder::{End, Progress, Request, What, parse_size, told};
 use cpumax_report::escape;
@@ -13,22 +14,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("whose").required(true)))]
 pub struct RecordArgs {
     /// Record the threads of this control group and of those below it
-    #[arg(long, value_name = "PATH", group = "whose")]
+    #[arg(long, value_name = "PATH", group = "whose", value_parser = NonEmptyStringValueParser::new())]
     pub cgroup: Option<String>,
     /// Record the threads of this Kubernetes pod of this node: UID, namespace/name, or a
     /// container's id
-    #[arg(long, value_name = "POD", group = "whose")]
+    #[arg(long, value_name = "POD", group = "whose", value_parser = NonEmptyStringValueParser::new())]
     pub pod: Option<String>,
     /// Record the threads of this process and of what comes from it
-    #[arg(long, value_name = "N", group = "whose")]
-    pub pid: Option<u32>,
+    #[arg(long, value_name = "N", group = "whose", value_parser = value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
     /// Record the whole machine
     #[arg(long, group = "whose")]
     pub all: bool,
     /// Record this command and what it starts, until it ends
-    #[arg(last = true, value_name = "COMMAND", group = "whose", required_unless_present = "whose")]
+    #[arg(last = true, value_name = "COMMAND", group = "whose")]
     pub command: Vec<OsString>,
     /// The file to write
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -54,7 +56,7 @@ pub struct RecordArgs {
 pub fn record(args: RecordArgs) -> Result<(), Failure> {
     let what = match (args.cgroup, args.pid) {
         (Some(path), _) => What::Group(path),
-        (_, Some(pid)) => What::Process(pid.cast_signed()),
+        (_, Some(pid)) => What::Process(pid),
         _ if args.pod.is_some() => What::Pod(args.pod.unwrap_or_default()),
         _ if args.all => What::All,
         _ => What::Command(args.command),

@@ -61,8 +61,8 @@ pub fn scrapes(
         let wrong = |what: &str| Error::Question(format!("{file}: {what}"));
         let series = scrape.get(&name).ok_or_else(|| wrong(&format!("it has no {name}")))?;
         let at_ns = match (series.at_ms, apart) {
-            (_, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
-            (Some(ms), None) => ms * 1e6,
+            (Some(ms), _) => ms * 1e6,
+            (None, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
             (None, None) => {
                 return Err(wrong(
                     "its samples have no times: say by --for how far apart they are",
@@ -96,7 +96,7 @@ pub fn scrapes(
         let what = format!("the last scrape has no {QUOTA} and {PERIOD} that are a limit");
         Error::Question(format!("{name}: {what}"))
     })?;
-    Ok(Observed { name, limit, kernel: None, moments })
+    Observed { name, limit, kernel: None, moments }.checked()
 }
 
 fn limit(series: &Series) -> Option<Limit> {

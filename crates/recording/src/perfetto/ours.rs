@@ -96,10 +96,14 @@ impl Ours {
     }
 }
 
+/// No recording says more of itself: a few bytes of it may be many in memory.
+const JSON_MAX_BYTES: usize = 1 << 20;
+
 /// What a packet of ours tells.
 pub(super) fn packet(packet: &[u8], machine: &mut Machine, sink: &mut impl Sink) {
     for (number, value) in fields(packet) {
         match number {
+            1 | 3 if value.bytes().len() > JSON_MAX_BYTES => {}
             1 => {
                 machine.about = serde_json::from_slice(value.bytes()).ok().map(Box::new);
                 if let Some(about) = &machine.about {

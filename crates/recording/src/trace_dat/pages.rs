@@ -179,7 +179,12 @@ impl Lane {
     fn piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
-            let pages = (PIECE_BYTES / self.page_bytes as u64).max(1) * self.page_bytes as u64;
+            let page_bytes = self.page_bytes as u64;
+            if page_bytes > self.piece_max_bytes {
+                return Err(self.wrong(&format!("pages of {page_bytes} bytes for so many CPUs")));
+            }
+            let pages = PIECE_BYTES.min(self.piece_max_bytes) / page_bytes * page_bytes;
+            let pages = pages.max(page_bytes);
             let len = pages.min(self.end - self.at);
             if len < self.page_bytes as u64 {
                 return Ok(false);

@@ -134,23 +134,20 @@ fn of_replay(study: &Saved) -> String {
         let base = unlimited(run)?;
         Some(USUAL.held(&run.prediction, &base.prediction).is_kept() && run.prediction.predictable)
     };
-    let mut limits: Vec<(u64, String)> = study
-        .runs
-        .iter()
-        .filter_map(|run| Some((millicpus(run)?, run.limit.limit.to_string())))
-        .collect();
+    let mut limits: Vec<(u64, String)> =
+        study.runs.iter().filter_map(|run| Some((millicpus(run)?, setting(run)))).collect();
     limits.sort();
     limits.dedup();
     let of = |limit: &str| {
         let limit = limit.to_owned();
-        study.runs.iter().filter(move |run| run.limit.limit.to_string() == limit)
+        study.runs.iter().filter(move |run| setting(run) == limit)
     };
     let smallest = limits.iter().find(|(_, limit)| of(limit).all(|run| keeps(run) == Some(true)));
     let Goal::Slower(more) = USUAL else { return String::new() };
     if let Some((millicpus, limit)) = smallest {
         return format!(
-            "{millicpus}m (cpu.max {limit}) is the smallest limit of those that were tried under \
-             which the slowest of a hundred are at most {more} % slower, on each kernel."
+            "{millicpus}m ({limit}) is the smallest limit of those that were tried under which \
+             p99 is at most {more} % longer, on each kernel."
         );
     }
     let Some((_, largest)) = limits.last() else { return "No limit was tried.".to_owned() };
@@ -164,8 +161,8 @@ fn of_replay(study: &Saved) -> String {
         format!(" Under {largest} p99 is {} ms on {}{without}.", p99(run), run.kernel)
     });
     format!(
-        "No limit that was tried surely keeps the slowest of a hundred at most {more} % slower \
-         than without one.{told}"
+        "No limit that was tried surely keeps p99 at most {more} % longer than without \
+         one.{told}"
     )
 }
 
@@ -239,7 +236,7 @@ pub(super) fn commands(study: &Saved) -> Vec<String> {
             kernels.push(&run.kernel);
         }
     }
-    let kernels = kernels.join(",");
+    let kernels = quoted(&kernels.join(","));
     let command = if let Some(advice) = &study.advice {
         let goals = advice.asked.iter().map(option).collect::<Vec<_>>().join(" ");
         let load = if (advice.load - 1.0).abs() < 1e-9 {
@@ -301,6 +298,8 @@ fn setting(run: &Run) -> String {
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+,:=".contains(c);
     let word = line(word);
+    // What begins with a dash is no option.
+    let word = if word.starts_with('-') { format!("./{word}").into() } else { word };
     if word.chars().all(is_plain) {
         word.into_owned()
     } else {
