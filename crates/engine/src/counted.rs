@@ -363,9 +363,9 @@ mod tests {
         };
         // All of some sixty periods are throttled, which does not say that all ever are.
         let (too_small, least, most) = of(450);
-        assert!(too_small && (90.0..99.0).contains(&least) && most == 100.0, "{least} {most}");
+        assert!(too_small && (90.0..99.0).contains(&least) && most > 99.9, "{least} {most}");
         let (too_small, least, most) = of(750);
-        assert!(!too_small && least == 0.0 && (4.0..5.0).contains(&most), "{least} {most}");
+        assert!(!too_small && least < 0.1 && (4.0..5.0).contains(&most), "{least} {most}");
         // A slice may be stranded on the other CPU, and a reading is off by a tick.
         assert_eq!(told.enough, Some(600));
         assert!(told.notes.is_empty(), "{told:?}");

@@ -17,11 +17,13 @@ use std::time::Duration;
 #[command(group(ArgGroup::new("whose").required(true)))]
 pub struct RecordArgs {
     /// Record the threads of this control group and of those below it
-    #[arg(long, value_name = "PATH", group = "whose", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "PATH", group = "whose")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub cgroup: Option<String>,
     /// Record the threads of this Kubernetes pod of this node: UID, namespace/name, or a
     /// container's id
-    #[arg(long, value_name = "POD", group = "whose", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "POD", group = "whose")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub pod: Option<String>,
     /// Record the threads of this process and of what comes from it
     #[arg(long, value_name = "N", group = "whose", value_parser = value_parser!(i32).range(1..))]
