@@ -240,7 +240,7 @@ mod tests {
         while !client.is_finished() {
             server.serve(|_| Answer::Error("x".repeat(8 << 20)));
             // As rarely as the loader looks: longer than a client has to ask.
-            thread::sleep(CLIENT_TIME / 20);
+            thread::sleep(CLIENT_TIME / 5);
         }
         let told = client.join().unwrap().unwrap_err().to_string();
         assert_eq!(told.len(), 8 << 20, "{:?}", begin.elapsed());

@@ -38,22 +38,29 @@ pub(crate) fn record(
     let about = about(request, group.as_ref(), wanted.is_version_1);
     let mut program = Program::load(&wanted).map_err(|refused| refused.for_request(request))?;
     let used = cpu_time();
-    let file = File::create(&request.file).map_err(|e| Error::io(&request.file, e))?;
+    // An earlier recording is gone only when there is something to record.
+    let mut command = None;
+    if let What::Command(words) = &request.what {
+        command = Some(start(words)?);
+        program.forget_thread(own_tid());
+    }
+    let file = File::create(&request.file).map_err(|e| {
+        if let Some(command) = &mut command {
+            let _ = command.kill().and_then(|()| command.wait());
+        }
+        Error::io(&request.file, e)
+    })?;
     let mut session = Session {
         request,
         writer: Writer::new(file),
         began: Instant::now(),
-        command: None,
+        command,
         budget: Budget::begin(),
         watch: Watch::begin(&about, group.as_ref()),
         used,
     };
     session.writer.machine(&about);
     session.writer.describe(1, &about).map_err(|e| Error::io(&request.file, e))?;
-    if let What::Command(words) = &request.what {
-        session.command = Some(start(words)?);
-        program.forget_thread(own_tid());
-    }
     let end = session.run(&mut program, go_on)?;
     session.finish(&mut program, end)
 }
