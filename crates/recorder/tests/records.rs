@@ -113,6 +113,26 @@ fn a_command_is_recorded_from_its_first_instruction() {
     assert!(used_ns > folder.used_ns() * 0.8, "{used_ns}, {}", folder.used_ns());
 }
 
+/// Some kernels do not tell each switch: what a thread does after one is recorded all the same.
+#[test]
+fn beside_busy_threads_no_call_is_missing() {
+    let folder = Folder::new();
+    let file = folder.file("calls.cpumax");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut busy: Vec<Child> = (0..cpus).map(|_| busy()).collect();
+    let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
+    let what = What::Command(dd.map(Into::into).to_vec());
+    let told = recorded(&Request { calls: true, ..Request::new(what, file) });
+    for busy in &mut busy {
+        let _ = busy.kill().and_then(|()| busy.wait());
+    }
+    let Some(told) = told else { return };
+    // A read and a write for each byte, each with its entry and its exit.
+    let Progress { events, lost, .. } = told.progress;
+    assert!(events + lost >= 400_000, "{told:?}");
+}
+
 #[test]
 fn what_finds_no_room_is_counted_and_told_where() {
     let folder = Folder::new();

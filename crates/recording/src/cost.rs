@@ -63,11 +63,10 @@ impl Probe {
 
     /// What was found; nothing where times are too coarse to tell.
     pub fn cost(self) -> EventCost {
-        if let Some(told) = self.told {
-            return told;
-        }
+        // A recorder that times itself does not see what the kernel takes to call it.
+        let told = self.told.unwrap_or_default();
         if self.coarse {
-            return EventCost::default();
+            return told;
         }
         let [after_enter, after_exit, after_other] = self.gaps_ns;
         let [_, enter_exit, enter_other] = after_enter;
@@ -77,8 +76,8 @@ impl Probe {
         let call_ns = least(call, BETWEEN_CALLS_NS).or_else(|| least(around, IN_SCHEDULER_NS));
         let other = after_other.into_iter().filter_map(shortest_ns);
         EventCost {
-            syscall_ns: call_ns.unwrap_or(0),
-            other_ns: least(other, IN_SCHEDULER_NS).unwrap_or(0),
+            syscall_ns: call_ns.unwrap_or(0).max(told.syscall_ns),
+            other_ns: least(other, IN_SCHEDULER_NS).unwrap_or(0).max(told.other_ns),
         }
     }
 }

@@ -370,6 +370,52 @@ static __always_inline bool is_running(struct cpu *cpu)
 	return cpu->tid == (s32)bpf_get_current_pid_tgid();
 }
 
+/* Who runs here, where that was not seen: tells it, and is true if it is known. */
+static __noinline bool find_out(struct cpu *cpu, u32 number)
+{
+	struct task_struct *p = (void *)bpf_get_current_task();
+	struct css_set *set = NULL;
+	struct cgroup_subsys_state *css = NULL;
+	struct cgroup *group = NULL;
+	struct kernfs_node *node = NULL;
+	struct switched *record;
+	u32 *class;
+	u64 id = 0;
+	s32 tid = 0;
+
+	READ(tid, p->pid);
+	READ(set, p->cgroups);
+	if (is_version_1) {
+		READ(css, set->subsys[CPU_CONTROLLER]);
+		READ(group, css->cgroup);
+	} else {
+		READ(group, set->dfl_cgrp);
+	}
+	READ(node, group->kn);
+	READ(id, node->id);
+	class = bpf_map_lookup_elem(&groups, &id);
+	/* Who is in a group that nobody has seen yet is found out later. */
+	if (!class && mode == MODE_GROUP && tid)
+		return false;
+	cpu->group = class ? id : 0;
+	cpu->group_class = class ? *class : CLASS_OTHER;
+	cpu->tid = tid;
+	cpu->class = class_of(tid, cpu);
+	record = reserve(cpu, number, sizeof(*record));
+	if (!record)
+		return true;
+	head(&record->head, cpu, number, KIND_BEAT, cpu->class == CLASS_OTHER ? FLAG_NEXT_OTHER : 0);
+	describe_current(record, cpu, p);
+	submit(cpu, record);
+	return true;
+}
+
+/* Not every switch is seen. */
+static __always_inline bool is_known(struct cpu *cpu, u32 number)
+{
+	return is_running(cpu) || (cpu->class != CLASS_UNKNOWN && find_out(cpu, number));
+}
+
 static __always_inline void tell(struct task_struct *p, struct cpu *cpu, u32 number, u32 kind, u32 flags)
 {
 	u64 group = group_of(p, cpu, number);
@@ -398,7 +444,7 @@ int on_waking(u64 *ctx)
 	if (mode != MODE_ALL) {
 		group_of(p, cpu, number);
 		class = class_of(tid, cpu);
-		waker = is_running(cpu) && !(flags & FLAG_HARDIRQ) ? cpu->class : CLASS_UNKNOWN;
+		waker = !(flags & FLAG_HARDIRQ) && is_known(cpu, number) ? cpu->class : CLASS_UNKNOWN;
 		if (class == CLASS_CHOSEN && waker == CLASS_OTHER)
 			joins(cpu, number);
 		else if (waker == CLASS_CHOSEN && class == CLASS_OTHER)
@@ -481,52 +527,17 @@ int on_exit(u64 *ctx)
 SEC("perf_event")
 int on_beat(void *ctx)
 {
-	struct task_struct *p = (void *)bpf_get_current_task();
-	struct css_set *set = NULL;
-	struct cgroup_subsys_state *css = NULL;
-	struct cgroup *group = NULL;
-	struct kernfs_node *node = NULL;
-	struct switched *record;
-	u32 number, *class;
-	struct cpu *cpu;
-	u64 id = 0;
-	s32 tid = 0;
+	u32 number;
+	struct cpu *cpu = this_cpu(&number);
 
-	cpu = this_cpu(&number);
-	if (!cpu)
-		return 0;
-	READ(tid, p->pid);
-	if (cpu->class != CLASS_UNKNOWN)
-		return 0;
-	READ(set, p->cgroups);
-	if (is_version_1) {
-		READ(css, set->subsys[CPU_CONTROLLER]);
-		READ(group, css->cgroup);
-	} else {
-		READ(group, set->dfl_cgrp);
-	}
-	READ(node, group->kn);
-	READ(id, node->id);
-	class = bpf_map_lookup_elem(&groups, &id);
-	/* Who is in a group that nobody has seen yet is found out later. */
-	if (!class && mode == MODE_GROUP && tid)
-		return 0;
-	cpu->group = class ? id : 0;
-	cpu->group_class = class ? *class : CLASS_OTHER;
-	cpu->tid = tid;
-	cpu->class = class_of(tid, cpu);
-	record = reserve(cpu, number, sizeof(*record));
-	if (!record)
-		return 0;
-	head(&record->head, cpu, number, KIND_BEAT, cpu->class == CLASS_OTHER ? FLAG_NEXT_OTHER : 0);
-	describe_current(record, cpu, p);
-	submit(cpu, record);
+	if (cpu && cpu->class == CLASS_UNKNOWN)
+		find_out(cpu, number);
 	return 0;
 }
 
-static __always_inline bool is_told(struct cpu *cpu)
+static __always_inline bool is_told(struct cpu *cpu, u32 number)
 {
-	return cpu && cpu->class >= CLASS_PARTNER && is_running(cpu);
+	return cpu && is_known(cpu, number) && cpu->class >= CLASS_PARTNER;
 }
 
 static __always_inline u64 argument(u64 value, u32 telling, u32 which)
@@ -543,7 +554,7 @@ int on_enter(u64 *ctx)
 	struct cpu *cpu;
 
 	cpu = this_cpu(&number);
-	if (!is_told(cpu))
+	if (!is_told(cpu, number))
 		return 0;
 	record = reserve(cpu, number, sizeof(*record));
 	if (!record)
@@ -593,7 +604,7 @@ int on_leave(u64 *ctx)
 	u32 number;
 
 	cpu = this_cpu(&number);
-	if (is_told(cpu))
+	if (is_told(cpu, number))
 		tell_call(cpu, number, KIND_LEAVE, 0, ctx[1]);
 	return 0;
 }
@@ -605,7 +616,7 @@ static __always_inline void message(u64 socket, s32 result, u32 kind)
 	u32 number, told, *known;
 
 	cpu = this_cpu(&number);
-	told = is_told(cpu);
+	told = is_told(cpu, number);
 	known = bpf_map_lookup_elem(&sockets, &socket);
 	if (known && *known != told)
 		*known = told;

@@ -246,17 +246,12 @@ impl<W: Write> Writer<W> {
         record.tid
     }
 
-    /// From here on it is this thread that runs, whatever the file said so far.
+    /// From here on it is this thread that runs, whatever the file said so far: a switch was not
+    /// seen, and who reads the file finds that out.
     fn runs(&mut self, record: &Record<'_>, tid: i32) {
         let cpu = &mut self.cpus[usize::from(record.cpu)];
-        match cpu.current {
-            Some(current) if current == tid => {}
-            Some(_) => {
-                let comm = if tid >= OTHERS_TID { others_name() } else { [0; 16] };
-                let next = Next { tid, prio: 120, comm, group: 0 };
-                cpu.bundle.switch(record.time_ns, STATE_PREEMPTED, None, &next);
-            }
-            None => cpu.bundle.beat(record.time_ns, tid),
+        if cpu.current != Some(tid) {
+            cpu.bundle.beat(record.time_ns, tid);
         }
         cpu.current = Some(tid);
     }
