@@ -26,6 +26,22 @@ pub(crate) struct Event<'a> {
     pub kind: Kind<'a>,
 }
 
+impl Event<'_> {
+    /// One of which only the time and the CPU are known.
+    pub fn of_nobody(time_ns: u64, cpu: u32) -> Self {
+        Event {
+            time_ns,
+            cpu,
+            tid: -1,
+            pid: None,
+            comm: None,
+            cgroup: None,
+            context: None,
+            kind: Kind::Other,
+        }
+    }
+}
+
 /// Interrupt context, from the flags every tracepoint carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context {

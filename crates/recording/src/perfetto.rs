@@ -313,6 +313,14 @@ impl<'a, S: Sink> Order<'a, S> {
     }
 }
 
+fn note_group(groups: &mut HashMap<i32, u64>, tid: i32, group: Option<u64>) {
+    if let Some(group) = group
+        && (groups.len() < GROUPS_MAX || groups.contains_key(&tid))
+    {
+        groups.insert(tid, group);
+    }
+}
+
 /// Hands on one event of a CPU.
 fn emit(
     item: &Item<'_>,
@@ -322,16 +330,7 @@ fn emit(
     current: &mut Current,
     sink: &mut impl Sink,
 ) -> Result<(), crate::event::Enough> {
-    let mut event = Event {
-        time_ns,
-        cpu,
-        tid: -1,
-        pid: None,
-        comm: None,
-        cgroup: None,
-        context: None,
-        kind: Kind::Other,
-    };
+    let mut event = Event::of_nobody(time_ns, cpu);
     let next = match *item {
         Item::Event(of) => {
             // scxtop tells who is woken instead of who wakes: that is who runs on the CPU.
@@ -361,11 +360,7 @@ fn emit(
             }
             event.tid = current.tid;
             event.cgroup = groups.get(&current.tid).copied();
-            if let Some(group) = group
-                && (groups.len() < GROUPS_MAX || groups.contains_key(&next.tid))
-            {
-                groups.insert(next.tid, group);
-            }
+            note_group(groups, next.tid, group);
             let next = Named { tid: next.tid, comm: next.comm, prio: next.prio };
             let prev = Named { tid: current.tid, comm: &current.comm, prio: current.prio };
             event.kind = Kind::Switch { prev, left, next };

@@ -142,16 +142,7 @@ fn hand_on(
     if !(0.0..SECONDS_MAX).contains(&line.ts) {
         return Ok(false);
     }
-    let mut event = Event {
-        time_ns: (line.ts * 1e9).round() as u64,
-        cpu: line.cpu,
-        tid: -1,
-        pid: None,
-        comm: None,
-        cgroup: None,
-        context: None,
-        kind: Kind::Other,
-    };
+    let mut event = Event::of_nobody((line.ts * 1e9).round() as u64, line.cpu);
     let mut of = line.task.as_ref();
     match (line.t.as_ref(), &line.prev, &line.next, &line.wakee) {
         ("switch", Some(prev), Some(next), _) => {

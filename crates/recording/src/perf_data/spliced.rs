@@ -102,6 +102,41 @@ fn endian(start: &[u8]) -> Endianness {
     if start.first() == Some(&b'2') { Endianness::BigEndian } else { Endianness::LittleEndian }
 }
 
+/// A record of what was written to a pipe: where it begins, and its length in all.
+struct PipeRecord {
+    kind: u32,
+    /// Of the record itself.
+    size: u64,
+    /// Of what follows it: descriptions of tracepoints do, and the record says how long they are.
+    behind: u64,
+    /// Which section it holds, if it describes.
+    feature: Option<u64>,
+}
+
+impl PipeRecord {
+    fn of(head: &[u8; 16], endian: Endianness) -> PipeRecord {
+        let bytes = Bytes::new(head, endian);
+        let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
+        let (behind, feature) = match kind {
+            RECORD_TRACING_DATA => {
+                (u64::from(bytes.u32(8).unwrap_or(0)), Some(FEATURE_TRACING_DATA))
+            }
+            RECORD_HEADER_FEATURE if size >= 16 => (0, Some(bytes.u64(8).unwrap_or(FEATURES))),
+            _ => (0, None),
+        };
+        PipeRecord { kind, size, behind, feature }
+    }
+
+    fn len(&self) -> u64 {
+        self.size + self.behind
+    }
+
+    /// Where in it the section begins.
+    fn body_at(&self) -> u64 {
+        if self.kind == RECORD_TRACING_DATA { self.size } else { 16 }
+    }
+}
+
 /// What was written to a pipe, laid out as a file: the descriptions that came as records become
 /// sections. With it, whether its end is missing.
 pub(super) fn from_pipe<F: Read + Seek>(
@@ -128,39 +163,23 @@ pub(super) fn from_pipe<F: Read + Seek>(
         let mut head = [0; 16];
         let have = usize::try_from(len - at).unwrap_or(16).min(16);
         walk.read_exact(&mut head[..have]).map_err(io)?;
-        if have < 8 {
+        let record = PipeRecord::of(&head, endian);
+        if have >= 8 && record.size < 8 {
+            return Err(malformed(at, format!("a record of {} bytes", record.size)));
+        }
+        let next = at + record.len();
+        if have < 8 || next > len {
             is_cut = true;
             break;
         }
-        let bytes = Bytes::new(&head, endian);
-        let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
-        if size < 8 {
-            return Err(malformed(at, format!("a record of {size} bytes")));
-        }
-        // The descriptions of tracepoints follow their record, which says how long they are.
-        let behind = match (kind, bytes.u32(8)) {
-            (RECORD_TRACING_DATA, Some(behind)) => u64::from(behind),
-            _ => 0,
-        };
-        if at + size + behind > len {
-            is_cut = true;
-            break;
-        }
-        let section = match kind {
-            RECORD_TRACING_DATA => Some((FEATURE_TRACING_DATA, size, behind)),
-            RECORD_HEADER_FEATURE if size >= 16 => {
-                Some((bytes.u64(8).unwrap_or(FEATURES), 16, size - 16))
-            }
-            _ => None,
-        };
-        let next = at + size + behind;
-        if let Some((feature, head_len, body_len)) = section {
+        if let Some(feature) = record.feature {
+            let body_len = record.len() - record.body_at();
             held += body_len;
             if held > SECTIONS_MAX_BYTES {
                 let what = format!("descriptions of more than {SECTIONS_MAX_BYTES} bytes");
                 return Err(malformed(at, what));
             }
-            walk.seek(SeekFrom::Start(at + head_len)).map_err(io)?;
+            walk.seek(SeekFrom::Start(at + record.body_at())).map_err(io)?;
             let mut body = vec![0; body_len as usize];
             walk.read_exact(&mut body).map_err(io)?;
             if feature < FEATURES {
