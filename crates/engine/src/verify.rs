@@ -178,6 +178,15 @@ fn of_limit<'a>(saved: &'a Saved, observed: &Observed) -> Result<Vec<&'a Run>, E
             limits.join(", ")
         )));
     }
+    let recordings: BTreeSet<&str> = runs.iter().map(|run| run.recording.as_str()).collect();
+    if recordings.len() > 1 {
+        let names: Vec<&str> = recordings.into_iter().collect();
+        return Err(Error::Question(format!(
+            "the study predicts this limit for several recordings ({}): verify a study of the one \
+             whose load this is",
+            names.join(", ")
+        )));
+    }
     Ok(runs)
 }
 

@@ -8,7 +8,7 @@ use crate::output;
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use cpumax_engine::advise::{self, Case, Goal, Question};
 use cpumax_engine::counted::{self, Asked};
 use cpumax_engine::given::{duration, factor, percent, share, time};
@@ -25,6 +25,13 @@ const NOTHING: u8 = 1;
 const THIN: u8 = 3;
 
 #[derive(Debug, Args)]
+#[command(group(
+    // Counters have no threads to choose, and tell of no other traffic, kernel, burst or cost.
+    ArgGroup::new("counters").args(["stat", "openmetrics"]).multiple(true).conflicts_with_all([
+        "output", "csv", "load", "burst", "group", "open_loop", "closed_loop", "skip_late", "from",
+        "to", "scale_work", "work_range", "kernel", "event_cost", "syscall_cost",
+    ])
+))]
 pub struct AdviseArgs {
     /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; of
     /// several, such as different hours or replicas, the limit is one for all
@@ -97,6 +104,9 @@ struct Alone {
 /// What counters alone tell of limits; what else is asked is told to need a recording.
 fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
     let Alone { stat, counting, every } = &args.alone;
+    if args.period.len() > 1 {
+        return Err(anyhow!("--period: counters are looked at in periods of one length").into());
+    }
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
     let slower = args.slower_than.map(|_| "--slower-than");

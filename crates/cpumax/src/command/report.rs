@@ -5,6 +5,7 @@ use crate::args::{Choosing, Costs};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
+use anyhow::anyhow;
 use clap::{Args, ValueHint};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, recorded};
@@ -45,6 +46,12 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
 
 fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
     if path.extension().is_some_and(|extension| extension == "json") {
+        let is_asked = !args.set.is_empty() || args.kernel.is_some();
+        if is_asked || !args.choosing.group.is_empty() {
+            let path = path.display();
+            let what = format!("are for recordings: {path} holds what was tried");
+            return Err(anyhow!("--set, --kernel and --group {what}").into());
+        }
         return Saved::read(path).map_err(Failure::of);
     }
     let limits = args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?;
