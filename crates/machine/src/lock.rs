@@ -164,20 +164,28 @@ impl Channel {
         }
     }
 
+    #[inline]
     fn put(&mut self, token: Token, n: u64) {
         self.tokens = self.tokens.saturating_add(n);
         match self.arrivals.back_mut() {
             Some(last) if last.token == token => last.n = last.n.saturating_add(n),
             Some(last) if self.oldest_first && token.since_ns < last.token.since_ns => {
-                let until_ns = token.since_ns;
-                let at = self.arrivals.partition_point(|other| other.token.since_ns <= until_ns);
-                self.arrivals.insert(at, Arrived { token, n });
+                self.put_before(token, n);
             }
             _ => self.arrivals.push_back(Arrived { token, n }),
         }
     }
 
+    /// Puts tokens before those of later requests.
+    #[inline(never)]
+    fn put_before(&mut self, token: Token, n: u64) {
+        let until_ns = token.since_ns;
+        let at = self.arrivals.partition_point(|other| other.token.since_ns <= until_ns);
+        self.arrivals.insert(at, Arrived { token, n });
+    }
+
     /// Takes the first token, which must be there.
+    #[inline]
     fn take_one(&mut self) -> Token {
         self.tokens -= 1;
         let Some(first) = self.arrivals.front_mut() else { return Token::plain(0) };
@@ -191,6 +199,7 @@ impl Channel {
 
     /// Takes `n` tokens, which must be there; tells what the last of them brings, and how many of
     /// those before it carry a job.
+    #[inline(never)]
     fn take(&mut self, mut n: u64) -> (Token, u64) {
         self.tokens -= n;
         let mut last = Token::plain(0);

@@ -29,10 +29,8 @@ impl Machine<'_> {
     /// becomes the task's segment.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        match t.code {
-            Code::Kind => {}
-            Code::Outside => return self.step_outside(task),
-            Code::SoftirqIdle | Code::Softirq(_) => return self.step_softirq(task),
+        if t.code != Code::Kind {
+            return self.step_without_program(task);
         }
         if t.exiting {
             return self.exit(task);
@@ -46,11 +44,12 @@ impl Machine<'_> {
             return;
         }
         let program = self.programs[t.program as usize];
-        let Some(&op) = program.get(t.pc as usize) else {
+        let Some(op) = program.get(t.pc as usize) else {
             return if t.does_job() { self.job_ends(task) } else { self.exit(task) };
         };
-        let has_called = || t.pc == 0 || program[t.pc as usize - 1].is_call();
-        let asks = self.asks_for_use && !t.in_syscall && has_called();
+        let asks = self.asks_for_use
+            && !t.in_syscall
+            && (t.pc == 0 || program[t.pc as usize - 1].is_call());
         if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
             return;
         }
@@ -60,8 +59,18 @@ impl Machine<'_> {
         self.execute(task, op);
     }
 
-    fn execute(&mut self, task: TaskId, op: Op) {
-        match op {
+    /// The same of who is no task of the workload.
+    #[inline(never)]
+    fn step_without_program(&mut self, task: TaskId) {
+        match self.tasks[task].code {
+            Code::Kind => {}
+            Code::Outside => self.step_outside(task),
+            Code::SoftirqIdle | Code::Softirq(_) => self.step_softirq(task),
+        }
+    }
+
+    fn execute(&mut self, task: TaskId, op: &Op) {
+        match *op {
             Op::User(span) => self.run_for(task, span, Segment::Run, false),
             Op::Kernel(span) => self.run_for(task, span, Segment::Run, true),
             Op::IrqOff(span) => self.run_for(task, span, Segment::IrqOff, true),
@@ -93,15 +102,7 @@ impl Machine<'_> {
                 self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
             Op::Fork { kind } if !self.may_fork(kind) => {}
-            Op::Fork { kind } => {
-                let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
-                self.tasks[task].children += 1;
-                let instance = self.kinds[kind as usize].count as u32;
-                let child = self.new_task(kind, instance, group);
-                self.tasks[child].parent = Some((task, self.tasks[task].number));
-                self.tasks[child].cpu = cpu;
-                self.launch(child);
-            }
+            Op::Fork { kind } => self.fork(task, kind),
             Op::WaitChildren => {
                 if self.tasks[task].children > 0 {
                     self.block(task, Wait::Children);
@@ -133,6 +134,17 @@ impl Machine<'_> {
             Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
             Op::LoopEnd { start } => self.loop_end(task, start),
         }
+    }
+
+    /// The running task starts another one, in its group and on its CPU.
+    fn fork(&mut self, task: TaskId, kind: u32) {
+        let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
+        self.tasks[task].children += 1;
+        let instance = self.kinds[kind as usize].count as u32;
+        let child = self.new_task(kind, instance, group);
+        self.tasks[child].parent = Some((task, self.tasks[task].number));
+        self.tasks[child].cpu = cpu;
+        self.launch(child);
     }
 
     fn loop_end(&mut self, task: TaskId, start: u32) {

@@ -129,12 +129,12 @@ impl<'a> Simulation<'a> {
     /// As [`Simulation::step`], and [`Error::Interrupted`].
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
         self.stopped()?;
-        let mut told = self.machine.events;
         let end_ns = self.end_ns;
+        let mut tell_at = self.machine.events + EVENTS_BETWEEN_REPORTS;
         while !self.is_over && self.next(end_ns) {
             // Several events may have happened at once.
-            if self.machine.events - told >= EVENTS_BETWEEN_REPORTS {
-                told = self.machine.events;
+            if self.machine.events >= tell_at {
+                tell_at = self.machine.events + EVENTS_BETWEEN_REPORTS;
                 if let Some(progress) = progress.as_mut()
                     && progress(self.machine.now).is_break()
                 {

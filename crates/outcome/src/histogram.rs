@@ -18,8 +18,9 @@ pub struct Histogram {
 impl Histogram {
     /// Of values, each with how often there is one; the sooner, the more of them are in order.
     pub fn of(values: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
-        let mut buckets: Vec<[u64; 3]> = Vec::new();
-        for (value, count) in values.into_iter().filter(|(_, count)| *count > 0) {
+        let values = values.into_iter();
+        let mut buckets: Vec<[u64; 3]> = Vec::with_capacity(values.size_hint().0.min(32));
+        for (value, count) in values.filter(|(_, count)| *count > 0) {
             match buckets.last_mut() {
                 Some([low, high, all]) if (*low..*high).contains(&value) => *all += count,
                 _ => {
