@@ -464,14 +464,19 @@ impl Machine<'_> {
         }
         if !competes {
             self.ses[se].weight = weight;
-            return;
-        }
-        let queued = self.cfs_rqs[tq].curr != se;
-        if self.rules.queue == Queue::Cfs {
+        } else if self.rules.queue == Queue::Cfs {
             self.ses[se].weight = weight;
             self.ses[se].vruntime_rest = 0;
-            return;
+        } else {
+            self.place_by_weight(tq, se, weight);
         }
+    }
+
+    /// What competes on a queue has another weight: its lag, and what is left of its slice, are as
+    /// much time as before (kernel: `reweight_eevdf()`, `rescale_entity()`).
+    fn place_by_weight(&mut self, tq: CfsRqId, se: SeId, weight: u64) {
+        let old = self.ses[se].weight;
+        let queued = self.cfs_rqs[tq].curr != se;
         let alone = !queued && self.cfs_rqs[tq].timeline.is_empty();
         let mut average = self.ses[se].vruntime;
         let mut lag = 0;
