@@ -112,6 +112,8 @@ pub struct Told {
     pub used: Duration,
     /// What it took a recorded thread to hand over a record, on average, ns; 0: not known.
     pub event_ns: u64,
+    /// Chosen threads that are not recorded, as there are too many.
+    pub forgotten: u64,
 }
 
 /// A number of bytes as people say it: `4096`, `64k`, `100M`, `2G`.
@@ -150,9 +152,16 @@ pub fn told(request: &Request, done: &Told) -> String {
         0 => "",
         _ => "\nEvents were lost: give more room with --buffer, or record fewer threads",
     };
+    let forgotten = match done.forgotten {
+        0 => String::new(),
+        threads => format!(
+            "\n{threads} threads were not recorded: more than can be remembered are chosen; choose \
+             a group with --cgroup"
+        ),
+    };
     format!(
         "{file}: {}{why}\nIt took {of_cpu:.1} % of a CPU to write, and {of_threads:.1} % of one in \
-         the recorded threads{lost}",
+         the recorded threads{lost}{forgotten}",
         done.progress
     )
 }

@@ -1,5 +1,5 @@
 //! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
-//! changed and what was lost. It stands in the file as JSON; docs/recordings.md describes it.
+//! changed and what was lost. It stands in the file as JSON; docs/record.md describes it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,8 @@ pub struct Ended {
     pub events: u64,
     /// Events for which there was no room, by the number of the processor.
     pub lost: BTreeMap<u32, u64>,
+    /// Chosen threads that are not recorded, as there are too many.
+    pub forgotten: u64,
     /// CPU time of the recorder itself, ns.
     pub recorder_ns: u64,
     /// What it took a recorded thread to hand over an event, on average, ns; 0: not known.

@@ -34,7 +34,7 @@ enum flag {
 
 struct head {
 	u64 time_ns;
-	/* Records of this CPU that found no room since the last one that did. */
+	/* Records of this CPU that found no room so far, the lowest bits of how many. */
 	u32 lost;
 	u16 cpu;
 	u8 kind;
@@ -53,10 +53,14 @@ struct thread {
 	char comm[16];
 };
 
-/* Also of a wakeup, a fork and a beat: only of a switch are there `state` and `charged_ns`, of the thread that leaves. */
+/*
+ * Also of a wakeup, a fork and a beat. Only of a switch are there `state` and CPU times, of the thread that leaves: since it
+ * came, and since it was born.
+ */
 struct switched {
 	struct head head;
 	u64 charged_ns;
+	u64 sum_ns;
 	struct thread next;
 };
 
@@ -82,15 +86,16 @@ struct entered {
 
 /* What is known of a CPU, and what it told so far. */
 struct cpu {
-	/* Its thread, what that is to the recorder, and how much CPU time it had when it was last told. */
+	/* How much CPU time its thread had when it was last told. */
 	u64 sum_ns;
-	s32 tid;
-	u32 class;
-	/* The last group that was looked up, and what came of it. */
+	/* Its thread, and what that is to the recorder: see with_class(). */
+	u64 runs;
+	/* The last group that was looked up, and what came of it, in the same way. */
 	u64 group;
-	u32 group_class;
-	u32 lost;
-	u64 lost_all;
+	/* Records that found no room. */
+	u64 lost;
+	/* Threads that are not recorded though they should be, as there was no room to remember them. */
+	u64 no_room;
 	u64 records;
 	/* How long some of them took, and how many that were. */
 	u64 cost_ns;
@@ -98,6 +103,10 @@ struct cpu {
 	/* Interrupts that have hit the thread that runs, where they are counted. */
 	u32 hard;
 	u32 soft;
+	/* Who sent a packet to this machine here last, and when. */
+	u64 sent_ns;
+	s32 sent_tid;
+	u32 unused;
 };
 
 #endif

@@ -25,6 +25,9 @@ typedef _Bool bool;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name
 #define __array(name, value) typeof(value) *name[]
+/* Read or written at once, and where it stands. */
+#define READ_ONCE(from) (*(const volatile typeof(from) *)&(from))
+#define WRITE_ONCE(to, value) (*(volatile typeof(to) *)&(to) = (value))
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
 enum {

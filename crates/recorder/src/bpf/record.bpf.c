@@ -36,6 +36,8 @@ const volatile u32 preempt_count_at = 0;
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE 7
 #define MSG_PEEK 2
+/* What was sent is delivered within. */
+#define DELIVERED_NS 1000000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -55,13 +57,21 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-/* Threads that are partners, or chosen where processes are. */
+/* Threads that are chosen, where processes are: none of them is forgotten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, u32);
+} chosen SEC(".maps");
+
+/* Threads that are partners; of too many the oldest are forgotten. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, s32);
 	__type(value, u32);
-} threads SEC(".maps");
+} partners SEC(".maps");
 
 /* Groups that have been told, and whether they are chosen. */
 struct {
@@ -110,6 +120,32 @@ static __always_inline u32 context(struct cpu *cpu)
 	return (count & 0x000f0000 ? FLAG_HARDIRQ : 0) | (count & 0x00000100 ? FLAG_SOFTIRQ : 0);
 }
 
+/*
+ * Whether what happens is the doing of the thread that runs. Whom an interrupt hits has nothing to do with it; but whoever
+ * sends to this same machine delivers it in a software interrupt of its own, right after.
+ */
+static __always_inline bool is_own(struct cpu *cpu, u32 context)
+{
+	if (!(context & (FLAG_HARDIRQ | FLAG_SOFTIRQ)))
+		return true;
+	return !(context & FLAG_HARDIRQ) && cpu->sent_tid == (s32)bpf_get_current_pid_tgid() &&
+	       bpf_ktime_get_boot_ns() - cpu->sent_ns < DELIVERED_NS;
+}
+
+/* A thread sends a packet to its own machine. */
+SEC("tp_btf/netif_rx")
+int on_packet(u64 *ctx)
+{
+	u32 number;
+	struct cpu *cpu = this_cpu(&number);
+
+	if (cpu && !context(cpu)) {
+		cpu->sent_tid = (s32)bpf_get_current_pid_tgid();
+		cpu->sent_ns = bpf_ktime_get_boot_ns();
+	}
+	return 0;
+}
+
 static __always_inline int interrupt(s32 hard, s32 soft)
 {
 	u32 number;
@@ -144,10 +180,8 @@ static __always_inline void *reserve(struct cpu *cpu, u32 number, u64 size)
 	ring = bpf_map_lookup_elem(&rings, &number);
 	if (ring)
 		record = bpf_ringbuf_reserve(ring, size, 0);
-	if (!record) {
-		cpu->lost++;
-		cpu->lost_all++;
-	}
+	if (!record)
+		__sync_fetch_and_add(&cpu->lost, 1);
 	return record;
 }
 
@@ -156,13 +190,12 @@ static __always_inline void head(struct head *head, struct cpu *cpu, u32 number,
 	u64 id = bpf_get_current_pid_tgid();
 
 	head->time_ns = bpf_ktime_get_boot_ns();
-	head->lost = cpu->lost;
+	head->lost = (u32)cpu->lost;
 	head->cpu = number;
 	head->kind = kind;
 	head->flags = flags;
 	head->tid = (s32)id;
 	head->pid = (s32)(id >> 32);
-	cpu->lost = 0;
 }
 
 static __always_inline void submit(struct cpu *cpu, void *record)
@@ -183,6 +216,28 @@ static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
 	if (!is_version_1)
 		return set->dfl_cgrp;
 	return set->subsys[CPU_CONTROLLER]->cgroup;
+}
+
+/*
+ * Two things in one word: an interrupt, or a thread that takes this CPU, may come between any two instructions. Of the ids
+ * of groups the highest bits count how often ids were used up.
+ */
+#define CLASS_BITS 3
+#define CLASS_MASK ((1 << CLASS_BITS) - 1)
+
+static __always_inline u64 with_class(u64 id, u32 class)
+{
+	return id << CLASS_BITS | class;
+}
+
+static __always_inline u32 class_in(u64 word)
+{
+	return word & CLASS_MASK;
+}
+
+static __always_inline u64 id_in(u64 word)
+{
+	return word >> CLASS_BITS;
 }
 
 /* A group that is new here: tells its path, and notes whether it is chosen. */
@@ -220,34 +275,56 @@ static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 numb
 	return class;
 }
 
-/* Which group p is in; `cpu->group_class` then says whether that is chosen. */
+/* Which group p is in, and whether that is chosen. */
 static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 number)
 {
 	struct cgroup *group = cgroup_of(p);
-	u64 id = group->kn->id;
+	u64 id = group->kn->id, last = READ_ONCE(cpu->group);
 	u32 *class;
 
-	if (id == cpu->group)
-		return id;
+	if (id == id_in(last))
+		return last;
 	class = bpf_map_lookup_elem(&groups, &id);
-	cpu->group_class = class ? *class : meet_group(group, cpu, number);
-	cpu->group = id;
-	return id;
+	last = with_class(id, class ? *class : meet_group(group, cpu, number));
+	WRITE_ONCE(cpu->group, last);
+	return last;
 }
 
-/* To be asked right after group_of(). */
-static __always_inline u32 class_of(s32 tid, struct cpu *cpu)
+/* What a thread is to the recorder that is in this group. */
+static __always_inline u32 class_of(s32 tid, u64 group)
 {
-	u32 *class;
-
 	if (!tid)
 		return CLASS_IDLE;
 	if (mode == MODE_ALL)
 		return CLASS_CHOSEN;
-	if (mode == MODE_GROUP && cpu->group_class == CLASS_CHOSEN)
+	if (mode == MODE_GROUP && class_in(group) == CLASS_CHOSEN)
 		return CLASS_CHOSEN;
-	class = bpf_map_lookup_elem(&threads, &tid);
-	return class ? *class : CLASS_OTHER;
+	if (mode == MODE_PROCESS && bpf_map_lookup_elem(&chosen, &tid))
+		return CLASS_CHOSEN;
+	return bpf_map_lookup_elem(&partners, &tid) ? CLASS_PARTNER : CLASS_OTHER;
+}
+
+static __always_inline void runs(struct cpu *cpu, s32 tid, u32 class)
+{
+	WRITE_ONCE(cpu->runs, with_class((u32)tid, class));
+}
+
+/* The thread that was seen to get on the CPU. */
+static __always_inline s32 seen_tid(struct cpu *cpu)
+{
+	return (s32)id_in(READ_ONCE(cpu->runs));
+}
+
+static __always_inline u32 seen_class(struct cpu *cpu)
+{
+	return class_in(READ_ONCE(cpu->runs));
+}
+
+static __always_inline void becomes_partner(s32 tid)
+{
+	u32 one = 1;
+
+	bpf_map_update_elem(&partners, &tid, &one, BPF_ANY);
 }
 
 static __always_inline u32 kthread(struct task_struct *p)
@@ -260,7 +337,7 @@ static __always_inline void describe(struct thread *to, struct task_struct *p, u
 	to->tid = p->pid;
 	to->pid = p->tgid;
 	to->prio = p->prio;
-	to->group = group;
+	to->group = id_in(group);
 	__builtin_memcpy(to->comm, p->comm, sizeof(to->comm));
 }
 
@@ -293,21 +370,21 @@ int on_switch(u64 *ctx)
 
 	if (!cpu)
 		return 0;
-	if (cpu->class != CLASS_UNKNOWN && cpu->tid == prev_tid) {
-		prev_class = cpu->class;
+	prev_class = seen_class(cpu);
+	if (prev_class != CLASS_UNKNOWN && seen_tid(cpu) == prev_tid)
 		flags = FLAG_CHARGED;
-	} else {
-		group_of(prev, cpu, number);
-		prev_class = class_of(prev_tid, cpu);
-	}
+	else
+		prev_class = class_of(prev_tid, group_of(prev, cpu, number));
 	sum_ns = cpu->sum_ns;
 	group = group_of(next, cpu, number);
-	next_class = class_of(next_tid, cpu);
+	next_class = class_of(next_tid, group);
+	/* Who goes for good may have woken somebody since on_exit(). */
+	if (prev_class == CLASS_PARTNER && prev->exit_state)
+		bpf_map_delete_elem(&partners, &prev_tid);
 	/* None leaves inside an interrupt. */
 	cpu->hard = 0;
 	cpu->soft = 0;
-	cpu->tid = next_tid;
-	cpu->class = next_class;
+	runs(cpu, next_tid, next_class);
 	cpu->sum_ns = next->se.sum_exec_runtime;
 	if (prev_class == CLASS_OTHER && next_class == CLASS_OTHER)
 		return 0;
@@ -321,7 +398,8 @@ int on_switch(u64 *ctx)
 	head(&record->head, cpu, number, KIND_SWITCH, flags | kthread(next));
 	record->head.tid = prev_tid;
 	record->head.pid = prev->tgid;
-	record->charged_ns = prev->se.sum_exec_runtime - sum_ns;
+	record->sum_ns = prev->se.sum_exec_runtime;
+	record->charged_ns = record->sum_ns - sum_ns;
 	describe(&record->next, next, group);
 	record->next.state = state_of(prev, ctx[0], ctx);
 	submit(cpu, record);
@@ -331,7 +409,7 @@ int on_switch(u64 *ctx)
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
 /* The thread that runs, of which only its address is known. */
-static __always_inline void describe_current(struct switched *record, struct cpu *cpu, struct task_struct *p)
+static __always_inline void describe_current(struct switched *record, struct cpu *cpu, struct task_struct *p, u64 group)
 {
 	u64 sum_ns = 0;
 
@@ -341,8 +419,9 @@ static __always_inline void describe_current(struct switched *record, struct cpu
 	READ(record->next.comm, p->comm);
 	READ(sum_ns, p->se.sum_exec_runtime);
 	record->next.state = PREEMPTED;
-	record->next.group = cpu->tid == record->next.tid ? cpu->group : 0;
+	record->next.group = group;
 	record->charged_ns = sum_ns - cpu->sum_ns;
+	record->sum_ns = sum_ns;
 	cpu->sum_ns = sum_ns;
 }
 
@@ -350,24 +429,24 @@ static __always_inline void describe_current(struct switched *record, struct cpu
 static __noinline void joins(struct cpu *cpu, u32 number)
 {
 	struct task_struct *p = (void *)bpf_get_current_task();
-	u32 class = CLASS_PARTNER;
 	struct switched *record;
-	s32 tid = cpu->tid;
+	s32 tid = seen_tid(cpu);
 
-	bpf_map_update_elem(&threads, &tid, &class, BPF_ANY);
-	cpu->class = class;
+	becomes_partner(tid);
+	runs(cpu, tid, CLASS_PARTNER);
 	record = reserve(cpu, number, sizeof(*record));
 	if (!record)
 		return;
 	head(&record->head, cpu, number, KIND_SWITCH, FLAG_PREV_OTHER);
-	describe_current(record, cpu, p);
+	describe_current(record, cpu, p, 0);
 	record->charged_ns = 0;
+	record->sum_ns = 0;
 	submit(cpu, record);
 }
 
 static __always_inline bool is_running(struct cpu *cpu)
 {
-	return cpu->tid == (s32)bpf_get_current_pid_tgid();
+	return seen_tid(cpu) == (s32)bpf_get_current_pid_tgid();
 }
 
 /* Who runs here, where that was not seen: tells it, and is true if it is known. */
@@ -379,7 +458,7 @@ static __noinline bool find_out(struct cpu *cpu, u32 number)
 	struct cgroup *group = NULL;
 	struct kernfs_node *node = NULL;
 	struct switched *record;
-	u32 *class;
+	u32 *known, class;
 	u64 id = 0;
 	s32 tid = 0;
 
@@ -393,19 +472,17 @@ static __noinline bool find_out(struct cpu *cpu, u32 number)
 	}
 	READ(node, group->kn);
 	READ(id, node->id);
-	class = bpf_map_lookup_elem(&groups, &id);
+	known = bpf_map_lookup_elem(&groups, &id);
 	/* Who is in a group that nobody has seen yet is found out later. */
-	if (!class && mode == MODE_GROUP && tid)
+	if (!known && mode == MODE_GROUP && tid)
 		return false;
-	cpu->group = class ? id : 0;
-	cpu->group_class = class ? *class : CLASS_OTHER;
-	cpu->tid = tid;
-	cpu->class = class_of(tid, cpu);
+	class = class_of(tid, with_class(id, known ? *known : CLASS_OTHER));
+	runs(cpu, tid, class);
 	record = reserve(cpu, number, sizeof(*record));
 	if (!record)
 		return true;
-	head(&record->head, cpu, number, KIND_BEAT, cpu->class == CLASS_OTHER ? FLAG_NEXT_OTHER : 0);
-	describe_current(record, cpu, p);
+	head(&record->head, cpu, number, KIND_BEAT, class == CLASS_OTHER ? FLAG_NEXT_OTHER : 0);
+	describe_current(record, cpu, p, known ? id : 0);
 	submit(cpu, record);
 	return true;
 }
@@ -413,7 +490,7 @@ static __noinline bool find_out(struct cpu *cpu, u32 number)
 /* Not every switch is seen. */
 static __always_inline bool is_known(struct cpu *cpu, u32 number)
 {
-	return is_running(cpu) || (cpu->class != CLASS_UNKNOWN && find_out(cpu, number));
+	return is_running(cpu) || (seen_class(cpu) != CLASS_UNKNOWN && find_out(cpu, number));
 }
 
 static __always_inline void tell(struct task_struct *p, struct cpu *cpu, u32 number, u32 kind, u32 flags)
@@ -427,6 +504,7 @@ static __always_inline void tell(struct task_struct *p, struct cpu *cpu, u32 num
 	describe(&record->next, p, group);
 	record->next.state = 0;
 	record->charged_ns = 0;
+	record->sum_ns = 0;
 	submit(cpu, record);
 }
 
@@ -434,7 +512,7 @@ SEC("tp_btf/sched_waking")
 int on_waking(u64 *ctx)
 {
 	struct task_struct *p = (void *)ctx[0];
-	u32 number, class, waker, flags, partner = CLASS_PARTNER;
+	u32 number, class, waker, flags;
 	struct cpu *cpu = this_cpu(&number);
 	s32 tid = p->pid;
 
@@ -442,13 +520,12 @@ int on_waking(u64 *ctx)
 		return 0;
 	flags = context(cpu);
 	if (mode != MODE_ALL) {
-		group_of(p, cpu, number);
-		class = class_of(tid, cpu);
-		waker = !(flags & FLAG_HARDIRQ) && is_known(cpu, number) ? cpu->class : CLASS_UNKNOWN;
+		class = class_of(tid, group_of(p, cpu, number));
+		waker = is_own(cpu, flags) && is_known(cpu, number) ? seen_class(cpu) : CLASS_UNKNOWN;
 		if (class == CLASS_CHOSEN && waker == CLASS_OTHER)
 			joins(cpu, number);
 		else if (waker == CLASS_CHOSEN && class == CLASS_OTHER)
-			bpf_map_update_elem(&threads, &tid, &partner, BPF_ANY);
+			becomes_partner(tid);
 		else if (class < CLASS_PARTNER)
 			return 0;
 	}
@@ -466,8 +543,7 @@ int on_new(u64 *ctx)
 	cpu = this_cpu(&number);
 	if (!cpu)
 		return 0;
-	group_of(p, cpu, number);
-	if (class_of(p->pid, cpu) >= CLASS_PARTNER)
+	if (class_of(p->pid, group_of(p, cpu, number)) >= CLASS_PARTNER)
 		tell(p, cpu, number, KIND_NEW, 0);
 	return 0;
 }
@@ -477,22 +553,19 @@ int on_fork(u64 *ctx)
 {
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
 	s32 parent_tid = parent->pid, tid = child->pid;
-	u32 number, *class, of_child;
+	u32 number, of_child, one = 1;
 	struct cpu *cpu;
 
 	cpu = this_cpu(&number);
 	if (!cpu)
 		return 0;
-	if (mode == MODE_PROCESS) {
-		class = bpf_map_lookup_elem(&threads, &parent_tid);
-		if (class && *class == CLASS_CHOSEN)
-			bpf_map_update_elem(&threads, &tid, class, BPF_ANY);
-	}
-	group_of(child, cpu, number);
-	of_child = class_of(tid, cpu);
-	if (of_child < CLASS_PARTNER && !(is_running(cpu) && cpu->class >= CLASS_PARTNER))
+	if (mode == MODE_PROCESS && bpf_map_lookup_elem(&chosen, &parent_tid) &&
+	    bpf_map_update_elem(&chosen, &tid, &one, BPF_ANY))
+		__sync_fetch_and_add(&cpu->no_room, 1);
+	of_child = class_of(tid, group_of(child, cpu, number));
+	if (of_child < CLASS_PARTNER && !(is_running(cpu) && seen_class(cpu) >= CLASS_PARTNER))
 		return 0;
-	if (of_child == CLASS_CHOSEN && is_running(cpu) && cpu->class == CLASS_OTHER)
+	if (of_child == CLASS_CHOSEN && is_running(cpu) && seen_class(cpu) == CLASS_OTHER)
 		joins(cpu, number);
 	tell(child, cpu, number, KIND_FORK, 0);
 	return 0;
@@ -507,7 +580,7 @@ int on_exec(u64 *ctx)
 	u32 number;
 
 	cpu = this_cpu(&number);
-	if (cpu && cpu->class >= CLASS_PARTNER && is_running(cpu))
+	if (cpu && seen_class(cpu) >= CLASS_PARTNER && is_running(cpu))
 		tell(p, cpu, number, KIND_EXEC, 0);
 	return 0;
 }
@@ -519,7 +592,8 @@ int on_exit(u64 *ctx)
 	struct task_struct *p = (void *)ctx[0];
 	s32 tid = p->pid;
 
-	bpf_map_delete_elem(&threads, &tid);
+	bpf_map_delete_elem(&chosen, &tid);
+	bpf_map_delete_elem(&partners, &tid);
 	return 0;
 }
 
@@ -530,14 +604,14 @@ int on_beat(void *ctx)
 	u32 number;
 	struct cpu *cpu = this_cpu(&number);
 
-	if (cpu && cpu->class == CLASS_UNKNOWN)
+	if (cpu && seen_class(cpu) == CLASS_UNKNOWN)
 		find_out(cpu, number);
 	return 0;
 }
 
 static __always_inline bool is_told(struct cpu *cpu, u32 number)
 {
-	return cpu && is_known(cpu, number) && cpu->class >= CLASS_PARTNER;
+	return cpu && is_known(cpu, number) && seen_class(cpu) >= CLASS_PARTNER;
 }
 
 static __always_inline u64 argument(u64 value, u32 telling, u32 which)

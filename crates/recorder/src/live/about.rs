@@ -132,6 +132,7 @@ impl Watch {
         ended.elapsed_ns = told.progress.elapsed.as_nanos() as u64;
         ended.events = told.progress.events;
         ended.lost = lost;
+        ended.forgotten = told.forgotten;
         ended.recorder_ns = told.used.as_nanos() as u64;
         ended.event_ns = told.event_ns;
         ended.groups = self.before;

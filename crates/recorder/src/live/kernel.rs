@@ -41,7 +41,8 @@ const RINGS_MAX: usize = 512;
 const MODE_ALL: u32 = 0;
 const MODE_GROUP: u32 = 1;
 const MODE_PROCESS: u32 = 2;
-const CLASS_CHOSEN: u32 = 4;
+/// Whatever stands in its table of chosen threads.
+const IS_CHOSEN: u32 = 1;
 
 /// Which threads are recorded, as the kernel is told.
 #[derive(Debug, Clone)]
@@ -70,17 +71,18 @@ pub(crate) struct Wanted {
 #[repr(C)]
 struct Cpu {
     sum_ns: u64,
-    tid: i32,
-    class: u32,
+    runs: u64,
     group: u64,
-    group_class: u32,
-    lost: u32,
-    lost_all: u64,
+    lost: u64,
+    no_room: u64,
     records: u64,
     cost_ns: u64,
     cost_of: u64,
     hard: u32,
     soft: u32,
+    sent_ns: u64,
+    sent_tid: i32,
+    unused: u32,
 }
 
 // SAFETY: numbers only, and no padding between them.
@@ -91,6 +93,8 @@ unsafe impl Pod for Cpu {}
 pub(crate) struct Counters {
     pub lost: u64,
     pub records: u64,
+    /// Threads that are not recorded, as there was no room to remember that they are chosen.
+    pub forgotten: u64,
     /// What it took to hand over a record, on average, ns; 0: not known.
     pub cost_ns: u64,
 }
@@ -100,6 +104,8 @@ pub(crate) struct Program {
     rings: Vec<RingBuf<MapData>>,
     ring_bytes: u64,
     cpus: Array<MapData, Cpu>,
+    /// How many records of each CPU were lost, as far as records have told.
+    told_lost: Vec<u32>,
     pub has_sockets: bool,
 }
 
@@ -130,7 +136,7 @@ impl Program {
         let variable = preempt_count(btf).filter(|_| has_variable);
         let object = with_variable(OBJECT, variable);
         let preempt_count_at = variable.map_or(0, |(_, at)| at);
-        let cpus = possible_cpus()?;
+        let possible = possible_cpus()?;
         let (mode, group) = match &wanted.chosen {
             Chosen::All => (MODE_ALL, 0),
             Chosen::Group(id) => (MODE_GROUP, *id),
@@ -138,7 +144,7 @@ impl Program {
         };
         let is_version_1 = u32::from(wanted.is_version_1);
         let has_prev_state = u32::from(has_prev_state);
-        let rings = cpus.min(RINGS_MAX);
+        let rings = possible.min(RINGS_MAX);
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(btf))
@@ -147,22 +153,23 @@ impl Program {
             .override_global("is_version_1", &is_version_1, true)
             .override_global("preempt_count_at", &preempt_count_at, true)
             .override_global("has_prev_state", &has_prev_state, true)
-            .map_max_entries("cpus", cpus as u32)
-            .map_max_entries("rings", cpus as u32);
+            .map_max_entries("cpus", possible as u32)
+            .map_max_entries("rings", possible as u32);
         let mut ebpf = loader.load(&object)?;
-        let (rings, ring_bytes) = make_rings(&mut ebpf, cpus, rings, wanted.memory)?;
+        let (rings, ring_bytes) = make_rings(&mut ebpf, possible, rings, wanted.memory)?;
         if let Chosen::Threads(tids) = &wanted.chosen {
-            let map = map(&mut ebpf, "threads")?;
-            let mut threads: HashMap<_, i32, u32> = HashMap::try_from(map)?;
+            let map = map(&mut ebpf, "chosen")?;
+            let mut chosen: HashMap<_, i32, u32> = HashMap::try_from(map)?;
             for tid in tids {
-                threads.insert(tid, CLASS_CHOSEN, 0)?;
+                chosen.insert(tid, IS_CHOSEN, 0)?;
             }
         }
         if wanted.calls {
             tell_arguments(&mut ebpf)?;
         }
         let cpus = Array::try_from(ebpf.take_map("cpus").ok_or_else(|| missing("cpus"))?)?;
-        let mut program = Program { ebpf, rings, ring_bytes, cpus, has_sockets: false };
+        let told_lost = vec![0; possible];
+        let mut program = Program { ebpf, rings, ring_bytes, cpus, told_lost, has_sockets: false };
         program.attach(wanted, btf, variable.is_none())?;
         Ok(program)
     }
@@ -188,6 +195,10 @@ impl Program {
         let mut all = always.to_vec();
         all.extend(sockets.iter().filter(|_| self.has_sockets));
         all.extend(calls.iter().filter(|_| wanted.calls));
+        // Where all are chosen there are no partners to be found.
+        let finds_partners = !matches!(wanted.chosen, Chosen::All);
+        let packet = ("on_packet", "netif_rx");
+        all.extend([packet].iter().filter(|(_, name)| finds_partners && has_tracepoint(btf, name)));
         all.extend(INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name)));
         for (name, tracepoint) in &all {
             let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
@@ -221,7 +232,8 @@ impl Program {
             let mut bytes = 0;
             while let Some(item) = ring.next() {
                 bytes += item.len() as u64 + 8;
-                if let Some(record) = Record::read(&item) {
+                if let Some(mut record) = Record::read(&item) {
+                    record.lost = lost_since(&mut self.told_lost, &record);
                     take(&record)?;
                 }
             }
@@ -237,11 +249,11 @@ impl Program {
 
     /// What this thread starts from now on is not chosen.
     pub fn forget_thread(&mut self, tid: i32) {
-        if let Some(map) = self.ebpf.map_mut("threads")
-            && let Ok(mut threads) = HashMap::<_, i32, u32>::try_from(map)
+        if let Some(map) = self.ebpf.map_mut("chosen")
+            && let Ok(mut chosen) = HashMap::<_, i32, u32>::try_from(map)
         {
             // It may have gone already.
-            let _ = threads.remove(&tid);
+            let _ = chosen.remove(&tid);
         }
     }
 
@@ -259,7 +271,7 @@ impl Program {
 
     /// Records that found no room, by the number of the CPU.
     pub fn lost(&self) -> BTreeMap<u32, u64> {
-        let lost = |ix| Some((ix, self.cpus.get(&ix, 0).ok()?.lost_all));
+        let lost = |ix| Some((ix, self.cpus.get(&ix, 0).ok()?.lost));
         (0..self.cpus.len()).filter_map(lost).filter(|(_, lost)| *lost > 0).collect()
     }
 
@@ -268,7 +280,8 @@ impl Program {
         let (mut cost_ns, mut cost_of) = (0, 0);
         for ix in 0..self.cpus.len() {
             let Ok(cpu) = self.cpus.get(&ix, 0) else { continue };
-            counters.lost += cpu.lost_all;
+            counters.lost += cpu.lost;
+            counters.forgotten += cpu.no_room;
             counters.records += cpu.records;
             cost_ns += cpu.cost_ns;
             cost_of += cpu.cost_of;
@@ -276,6 +289,18 @@ impl Program {
         counters.cost_ns = cost_ns.checked_div(cost_of).unwrap_or(0);
         counters
     }
+}
+
+/// Records of its CPU that are missing since the one before. One that an interrupt put between may
+/// tell of fewer than the one before it.
+fn lost_since(told: &mut [u32], record: &Record<'_>) -> u32 {
+    let Some(told) = told.get_mut(usize::from(record.cpu)) else { return 0 };
+    let since = record.lost.wrapping_sub(*told);
+    if since > u32::MAX / 2 {
+        return 0;
+    }
+    *told = record.lost;
+    since
 }
 
 fn missing(name: &str) -> Refused {

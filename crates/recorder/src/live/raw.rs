@@ -12,7 +12,8 @@ pub(crate) const CHARGED: u8 = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub time_ns: u64,
-    /// Records of this CPU that are missing before it.
+    /// Records of this CPU that are missing: as the program tells it so far, then since the record
+    /// before.
     pub lost: u32,
     pub cpu: u16,
     pub flags: u8,
@@ -24,7 +25,7 @@ pub(crate) struct Record<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind<'a> {
-    Switch { charged_ns: u64, next: Thread },
+    Switch { charged_ns: u64, sum_ns: u64, next: Thread },
     Waking(Thread),
     New(Thread),
     Fork(Thread),
@@ -61,15 +62,19 @@ const HEAD: usize = 24;
 impl<'a> Record<'a> {
     /// `None`: it is none that this recorder knows.
     pub fn read(data: &'a [u8]) -> Option<Record<'a>> {
-        let switch = || Some((u64_at(data, HEAD)?, thread(data, HEAD + 8)?));
+        let switched = || thread(data, HEAD + 16);
         let called = || Some((u64_at(data, HEAD)?, u64_at(data, HEAD + 8)? as i64));
         let kind = match *data.get(14)? {
-            1 => switch().map(|(charged_ns, next)| Kind::Switch { charged_ns, next })?,
-            2 => switch().map(|(_, thread)| Kind::Waking(thread))?,
-            3 => switch().map(|(_, thread)| Kind::New(thread))?,
-            4 => switch().map(|(_, thread)| Kind::Fork(thread))?,
-            13 => switch().map(|(_, thread)| Kind::Exec(thread))?,
-            5 => switch().map(|(_, thread)| Kind::Beat(thread))?,
+            1 => Kind::Switch {
+                charged_ns: u64_at(data, HEAD)?,
+                sum_ns: u64_at(data, HEAD + 8)?,
+                next: switched()?,
+            },
+            2 => Kind::Waking(switched()?),
+            3 => Kind::New(switched()?),
+            4 => Kind::Fork(switched()?),
+            13 => Kind::Exec(switched()?),
+            5 => Kind::Beat(switched()?),
             6 => Kind::Group {
                 id: u64_at(data, HEAD)?,
                 parent: u64_at(data, HEAD + 8)?,

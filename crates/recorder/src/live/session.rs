@@ -1,7 +1,7 @@
 //! A recording from its beginning to its end.
 
 use super::about::{Watch, about};
-use super::kernel::{Chosen, Program, Wanted};
+use super::kernel::{Chosen, Counters, Program, Wanted};
 use super::writer::Writer;
 use crate::error::Error;
 use crate::groups::{Group, Hierarchy};
@@ -155,9 +155,9 @@ impl Session<'_> {
     fn finish(mut self, program: &mut Program, end: End) -> Result<Told, Error> {
         program.detach();
         self.drain(program)?;
-        let event_ns = program.counters().cost_ns;
+        let Counters { cost_ns: event_ns, forgotten, .. } = program.counters();
         let used = cpu_time().saturating_sub(self.used);
-        let mut told = Told { progress: self.progress(program), end, used, event_ns };
+        let mut told = Told { progress: self.progress(program), end, used, event_ns, forgotten };
         let (watch, file) = (self.watch, &self.request.file);
         let ended = watch.ended(&told, program.lost());
         let written = self.writer.flush().and_then(|()| self.writer.describe(3, &ended));

@@ -48,6 +48,8 @@ pub(crate) struct Writer<W> {
     packets: Vec<u8>,
     cpus: Vec<Cpu>,
     recent: Vec<i32>,
+    /// How much CPU time threads had when they left last, in the same way, ns.
+    left: Vec<(i32, u64)>,
     threads: HashMap<i32, i32>,
     processes: HashSet<i32>,
     /// What goes into the next process tree.
@@ -93,6 +95,7 @@ impl<W: Write> Writer<W> {
             packets: Vec::new(),
             cpus: Vec::new(),
             recent: vec![-1; RECENT],
+            left: vec![(-1, 0); RECENT],
             threads: HashMap::new(),
             processes: HashSet::new(),
             tree: Vec::new(),
@@ -151,7 +154,10 @@ impl<W: Write> Writer<W> {
         }
         self.events += 1;
         match record.kind {
-            Kind::Switch { charged_ns, next } => self.switch(record, charged_ns, &next),
+            Kind::Switch { charged_ns, sum_ns, next } => {
+                let charged_ns = self.charged(record, charged_ns, sum_ns);
+                self.switch(record, charged_ns, &next);
+            }
             Kind::Waking(thread) => self.waking(record, &thread),
             Kind::New(thread) => {
                 let tid = self.running(record);
@@ -256,7 +262,19 @@ impl<W: Write> Writer<W> {
         cpu.current = Some(tid);
     }
 
-    fn switch(&mut self, record: &Record<'_>, charged_ns: u64, next: &Thread) {
+    /// CPU time of the thread that leaves since it came: where that was not seen, since it left
+    /// before.
+    fn charged(&mut self, record: &Record<'_>, charged_ns: u64, sum_ns: u64) -> Option<u64> {
+        let left = &mut self.left[record.tid as usize % RECENT];
+        let (tid, before_ns) = std::mem::replace(left, (record.tid, sum_ns));
+        if record.has(PREV_OTHER) {
+            return None;
+        }
+        let since_left = || (tid == record.tid).then(|| sum_ns.saturating_sub(before_ns));
+        if record.has(CHARGED) { Some(charged_ns) } else { since_left() }
+    }
+
+    fn switch(&mut self, record: &Record<'_>, charged_ns: Option<u64>, next: &Thread) {
         let (from_others, to_others) = (record.has(PREV_OTHER), record.has(NEXT_OTHER));
         let others_tid = others(record.cpu);
         self.runs(record, if from_others { others_tid } else { record.tid });
@@ -282,8 +300,7 @@ impl<W: Write> Writer<W> {
             let name = others_name();
             cpu.bundle.waking(record.time_ns, others_tid, 120, &name, TRACE_HARDIRQ);
         }
-        let charged = (record.has(CHARGED) && !from_others).then_some(charged_ns);
-        cpu.bundle.switch(record.time_ns, state, charged, &next);
+        cpu.bundle.switch(record.time_ns, state, charged_ns, &next);
         cpu.current = Some(next.tid);
     }
 
