@@ -2,6 +2,7 @@
 
 mod about;
 mod bundle;
+mod calibrate;
 mod kernel;
 mod raw;
 mod refused;

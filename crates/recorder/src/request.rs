@@ -110,7 +110,7 @@ pub struct Told {
     pub end: End,
     /// CPU time of the recorder itself.
     pub used: Duration,
-    /// What it took a recorded thread to hand over a record, on average, ns; 0: not known.
+    /// What a record costs its thread as far as that can be known, ns; 0: not known.
     pub event_ns: u64,
     /// Chosen threads that are not recorded, as there are too many.
     pub forgotten: u64,

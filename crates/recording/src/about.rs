@@ -44,6 +44,18 @@ pub struct About {
     pub groups: Vec<GroupFiles>,
     /// What waited for a processor, memory and devices (`/proc/pressure`).
     pub pressure: BTreeMap<String, String>,
+    /// What it costs a thread that its entry into a system call, or its exit, is recorded: measured
+    /// before it began, ns; 0: not known.
+    pub call_cost_ns: u64,
+    /// The same of any other event.
+    pub event_cost_ns: u64,
+}
+
+impl About {
+    /// Whether it tells what recording an event costs.
+    pub fn is_cost_measured(&self) -> bool {
+        self.call_cost_ns > 0 || self.event_cost_ns > 0
+    }
 }
 
 /// What is known when it ends.

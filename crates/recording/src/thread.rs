@@ -34,6 +34,10 @@ pub(crate) struct Thread {
     pub runtime_ns: u64,
     /// What of that was taken off, as it went into the recording.
     pub cost_ns: u64,
+    /// What is still to be taken off, as the time between events was shorter, and how much that may
+    /// be. Single times differ, also where on average it is known well what an event costs.
+    owed_ns: u64,
+    pub owed_most_ns: u64,
     /// Wall time on a CPU.
     pub wall_ns: u64,
     /// When it left a CPU last, on the clock of the recording.
@@ -223,6 +227,8 @@ impl Thread {
             doubtful_waits: Vec::new(),
             runtime_ns: 0,
             cost_ns: 0,
+            owed_ns: 0,
+            owed_most_ns: 0,
             wall_ns: 0,
             last_ns: 0,
             starts_in_kernel: None,
@@ -241,7 +247,7 @@ impl Thread {
     pub fn forget(&mut self) -> Vec<Wait> {
         self.steps = Steps::default();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
-        self.cost_ns = 0;
+        (self.cost_ns, self.owed_ns) = (0, 0);
         (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
         self.doubtful_waits = Vec::new();
         self.starts_in_kernel = None;
@@ -250,7 +256,9 @@ impl Thread {
 
     /// Executes for `ns`, of which up to `cost_ns` went into the recording of events.
     pub fn run(&mut self, ns: u64, cost_ns: u32) {
-        let cost_ns = u64::from(cost_ns).min(ns);
+        let owed_ns = self.owed_ns + u64::from(cost_ns);
+        let cost_ns = owed_ns.min(ns);
+        self.owed_ns = (owed_ns - cost_ns).min(self.owed_most_ns);
         self.cost_ns = self.cost_ns.saturating_add(cost_ns);
         let ns = ns - cost_ns;
         if ns == 0 {

@@ -34,6 +34,9 @@ use waker::Cpu;
 pub(crate) const CPUS_MAX: u32 = 4096;
 /// Most threads that do something. A replay takes up to 6 kB for each.
 const THREADS_MAX: usize = 1 << 16;
+/// By so much single events in a row may cost more than was measured, which is what they cost on
+/// average.
+const OWED_MOST_NS: u64 = 10_000;
 /// So many steps backwards are forgiven, and one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
@@ -71,6 +74,8 @@ pub(crate) struct Timeline {
     cpus: Vec<Cpu>,
     abi: Abi,
     cost: EventCost,
+    /// How much of it may be taken off later.
+    owed_most_ns: u64,
     backwards_ns: u64,
     switches: u64,
     /// What the reader holds to put events in order, bytes.
@@ -192,7 +197,9 @@ impl Timeline {
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
-            threads.push(self.told.remove(&tid).unwrap_or_default().thread(tid));
+            let mut thread = self.told.remove(&tid).unwrap_or_default().thread(tid);
+            thread.owed_most_ns = self.owed_most_ns;
+            threads.push(thread);
             Live {
                 thread: threads.len() as u32 - 1,
                 state: State::Unknown,
@@ -444,6 +451,8 @@ fn asleep(since_ns: u64, cpu: u32, wake: Wake) -> State {
 impl Sink for Timeline {
     fn machine(&mut self, machine: Machine) {
         self.abi = Abi::of(machine.arch.as_deref());
+        let is_measured = machine.about.as_ref().is_some_and(|about| about.is_cost_measured());
+        self.owed_most_ns = if is_measured { OWED_MOST_NS } else { 0 };
         self.machine = machine;
     }
 

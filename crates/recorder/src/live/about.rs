@@ -117,7 +117,7 @@ impl Watch {
     }
 
     /// What is known at the end.
-    pub fn ended(mut self, told: &Told, lost: BTreeMap<u32, u64>) -> Ended {
+    pub fn ended(mut self, told: &Told, handed_ns: u64, lost: BTreeMap<u32, u64>) -> Ended {
         let now = state(&self.groups);
         self.compare(now);
         let mut ended = Ended::default();
@@ -134,7 +134,7 @@ impl Watch {
         ended.lost = lost;
         ended.forgotten = told.forgotten;
         ended.recorder_ns = told.used.as_nanos() as u64;
-        ended.event_ns = told.event_ns;
+        ended.event_ns = handed_ns;
         ended.groups = self.before;
         ended.changes = self.changes;
         ended.pressure = pressure();

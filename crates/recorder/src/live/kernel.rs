@@ -1,7 +1,8 @@
 //! The BPF program in the kernel: loaded for what is to be recorded, its rings read. It goes when
 //! this value goes, or with the process.
 
-use super::raw::Record;
+use super::calibrate::{Bench, Cost, Round};
+use super::raw::{Kind, Record};
 use super::refused::Refused;
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, RingBuf};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
@@ -10,6 +11,9 @@ use aya::util::online_cpus;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use aya_obj::btf::BtfKind;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::thread::sleep;
+use std::time::Duration;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/record.bpf.o"));
 
@@ -33,6 +37,8 @@ const INTERRUPTS: [(&str, &str); 6] = [
     ("on_soft_end", "softirq_exit"),
 ];
 
+/// Who sleeps so long gets off the CPU.
+const A_SWITCH: Duration = Duration::from_micros(100);
 const BEATS_PER_SECOND: u64 = 10;
 /// More rings than these are not made: CPUs then share them.
 const RINGS_MAX: usize = 512;
@@ -95,8 +101,10 @@ pub(crate) struct Counters {
     pub records: u64,
     /// Threads that are not recorded, as there was no room to remember that they are chosen.
     pub forgotten: u64,
-    /// What it took to hand over a record, on average, ns; 0: not known.
-    pub cost_ns: u64,
+    /// What it took to hand over a record, as the program sees it, on average, ns; 0: not known.
+    pub handed_ns: u64,
+    /// What a record costs its thread as far as that can be known, ns.
+    pub whole_ns: u64,
 }
 
 pub(crate) struct Program {
@@ -106,6 +114,12 @@ pub(crate) struct Program {
     cpus: Array<MapData, Cpu>,
     /// How many records of each CPU were lost, as far as records have told.
     told_lost: Vec<u32>,
+    /// How many had been before the recording began, by the number of the CPU.
+    lost_before: BTreeMap<u32, u64>,
+    /// Groups that were told before.
+    groups: Vec<Vec<u8>>,
+    /// What an event costs.
+    pub cost: Cost,
     pub has_sockets: bool,
 }
 
@@ -114,6 +128,8 @@ impl Program {
         let btf = Btf::from_sys_fs().map_err(|_| {
             Refused::because("the kernel does not describe itself (CONFIG_DEBUG_INFO_BTF)")
         })?;
+        let bench = Bench::begin();
+        let before = bench.as_ref().map(|bench| bench.rounds(wanted.calls, &mut || (0, 0)));
         // What a kernel has is known when the program is accepted or not.
         let mut result = Err(Refused::because("there is no BPF"));
         for (has_prev_state, has_variable) in
@@ -124,7 +140,11 @@ impl Program {
                 break;
             }
         }
-        result
+        let mut program = result?;
+        if let (Some(bench), Some(before)) = (bench, before) {
+            program.calibrate(wanted, &bench, &before)?;
+        }
+        Ok(program)
     }
 
     fn load_with(
@@ -168,8 +188,17 @@ impl Program {
             tell_arguments(&mut ebpf)?;
         }
         let cpus = Array::try_from(ebpf.take_map("cpus").ok_or_else(|| missing("cpus"))?)?;
-        let told_lost = vec![0; possible];
-        let mut program = Program { ebpf, rings, ring_bytes, cpus, told_lost, has_sockets: false };
+        let mut program = Program {
+            ebpf,
+            rings,
+            ring_bytes,
+            cpus,
+            told_lost: vec![0; possible],
+            lost_before: BTreeMap::new(),
+            groups: Vec::new(),
+            cost: Cost::default(),
+            has_sockets: false,
+        };
         program.attach(wanted, btf, variable.is_none())?;
         Ok(program)
     }
@@ -222,10 +251,67 @@ impl Program {
         Ok(())
     }
 
+    /// Measures what an event costs. What others do meanwhile is before the recording, except for
+    /// groups that are told once.
+    fn calibrate(&mut self, wanted: &Wanted, bench: &Bench, before: &Round) -> Result<(), Refused> {
+        let tids = bench.tids();
+        let mut partners: HashMap<_, i32, u32> =
+            HashMap::try_from(self.ebpf.take_map("partners").ok_or_else(|| missing("partners"))?)?;
+        for tid in tids {
+            partners.insert(tid, IS_CHOSEN, 0)?;
+        }
+        // What a thread is, is looked up when it gets on a CPU.
+        sleep(A_SWITCH);
+        let mut groups = Vec::new();
+        let with = bench.rounds(wanted.calls, &mut || {
+            let (mut calls, mut others) = (0, 0);
+            let Ok(_) = self.drain_bytes(|bytes, record| -> Result<(), Infallible> {
+                match record.kind {
+                    Kind::Group { .. } => groups.push(bytes.to_vec()),
+                    _ if !tids.contains(&record.tid) => {}
+                    Kind::Enter { .. } | Kind::Leave { .. } => calls += 1,
+                    _ => others += 1,
+                }
+                Ok(())
+            });
+            (calls, others)
+        });
+        for tid in tids {
+            // One of them may end as well.
+            let _ = partners.remove(&tid);
+        }
+        sleep(A_SWITCH);
+        let Ok(_) = self.drain_bytes(|bytes, record| -> Result<(), Infallible> {
+            if let Kind::Group { .. } = record.kind {
+                groups.push(bytes.to_vec());
+            }
+            Ok(())
+        });
+        self.cost = with.cost(before);
+        self.groups = groups;
+        self.lost_before = self.lost_so_far();
+        for (told, (_, lost)) in self.told_lost.iter_mut().zip(&self.lost_before) {
+            *told = *lost as u32;
+        }
+        Ok(())
+    }
+
     /// Hands over what has come on all CPUs; returns how much there was in the fullest ring, bytes.
     pub fn drain<E>(
         &mut self,
         mut take: impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        for group in std::mem::take(&mut self.groups) {
+            if let Some(record) = Record::read(&group) {
+                take(&Record { lost: 0, ..record })?;
+            }
+        }
+        self.drain_bytes(|_, record| take(record))
+    }
+
+    fn drain_bytes<E>(
+        &mut self,
+        mut take: impl FnMut(&[u8], &Record<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut most = 0;
         for ring in &mut self.rings {
@@ -234,7 +320,7 @@ impl Program {
                 bytes += item.len() as u64 + 8;
                 if let Some(mut record) = Record::read(&item) {
                     record.lost = lost_since(&mut self.told_lost, &record);
-                    take(&record)?;
+                    take(&item, &record)?;
                 }
             }
             most = most.max(bytes);
@@ -271,22 +357,34 @@ impl Program {
 
     /// Records that found no room, by the number of the CPU.
     pub fn lost(&self) -> BTreeMap<u32, u64> {
+        let mut lost = self.lost_so_far();
+        for (cpu, lost) in &mut lost {
+            *lost -= self.lost_before.get(cpu).copied().unwrap_or(0).min(*lost);
+        }
+        lost.retain(|_, lost| *lost > 0);
+        lost
+    }
+
+    fn lost_so_far(&self) -> BTreeMap<u32, u64> {
         let lost = |ix| Some((ix, self.cpus.get(&ix, 0).ok()?.lost));
-        (0..self.cpus.len()).filter_map(lost).filter(|(_, lost)| *lost > 0).collect()
+        (0..self.cpus.len()).filter_map(lost).collect()
     }
 
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
+        let mut counters = Counters { lost: self.lost().values().sum(), ..Counters::default() };
         let (mut cost_ns, mut cost_of) = (0, 0);
         for ix in 0..self.cpus.len() {
             let Ok(cpu) = self.cpus.get(&ix, 0) else { continue };
-            counters.lost += cpu.lost;
             counters.forgotten += cpu.no_room;
             counters.records += cpu.records;
             cost_ns += cpu.cost_ns;
             cost_of += cpu.cost_of;
         }
-        counters.cost_ns = cost_ns.checked_div(cost_of).unwrap_or(0);
+        counters.handed_ns = cost_ns.checked_div(cost_of).unwrap_or(0);
+        // With system calls there are few others.
+        let measured_ns =
+            if self.cost.call_ns > 0 { self.cost.call_ns } else { self.cost.other_ns };
+        counters.whole_ns = measured_ns.max(counters.handed_ns);
         counters
     }
 }

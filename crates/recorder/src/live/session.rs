@@ -22,7 +22,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_LEAST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(100);
 /// What it costs is looked at over so long.
-const BUDGET_OVER: Duration = Duration::from_secs(2);
+const BUDGET_OVER: Duration = Duration::from_secs(1);
 
 pub(crate) fn record(
     request: &Request,
@@ -35,8 +35,9 @@ pub(crate) fn record(
         _ => None,
     };
     let wanted = wanted(request, group.as_ref())?;
-    let about = about(request, group.as_ref(), wanted.is_version_1);
+    let mut about = about(request, group.as_ref(), wanted.is_version_1);
     let mut program = Program::load(&wanted).map_err(|refused| refused.for_request(request))?;
+    (about.call_cost_ns, about.event_cost_ns) = (program.cost.call_ns, program.cost.other_ns);
     let used = cpu_time();
     // An earlier recording is gone only when there is something to record.
     let mut command = None;
@@ -55,7 +56,7 @@ pub(crate) fn record(
         writer: Writer::new(file),
         began: Instant::now(),
         command,
-        budget: Budget::begin(),
+        budget: Budget::begin(&program),
         watch: Watch::begin(&about, group.as_ref()),
         used,
     };
@@ -122,8 +123,12 @@ impl Session<'_> {
     }
 
     fn drain(&mut self, program: &mut Program) -> Result<u64, Error> {
-        let writer = &mut self.writer;
-        let drained = program.drain(|record| writer.take(record));
+        let (writer, size) = (&mut self.writer, self.request.size);
+        let drained = program.drain(|record| {
+            // What is left is not wanted any more.
+            let is_full = size.is_some_and(|size| writer.written_bytes >= size);
+            if is_full { Ok(()) } else { writer.take(record) }
+        });
         drained.map_err(|e| Error::io(&self.request.file, e))
     }
 
@@ -155,11 +160,11 @@ impl Session<'_> {
     fn finish(mut self, program: &mut Program, end: End) -> Result<Told, Error> {
         program.detach();
         self.drain(program)?;
-        let Counters { cost_ns: event_ns, forgotten, .. } = program.counters();
+        let Counters { handed_ns, whole_ns: event_ns, forgotten, .. } = program.counters();
         let used = cpu_time().saturating_sub(self.used);
         let mut told = Told { progress: self.progress(program), end, used, event_ns, forgotten };
         let (watch, file) = (self.watch, &self.request.file);
-        let ended = watch.ended(&told, program.lost());
+        let ended = watch.ended(&told, handed_ns, program.lost());
         let written = self.writer.flush().and_then(|()| self.writer.describe(3, &ended));
         written.map_err(|e| Error::io(file, e))?;
         told.progress.bytes = self.writer.written_bytes;
@@ -174,8 +179,8 @@ struct Budget {
 }
 
 impl Budget {
-    fn begin() -> Budget {
-        Budget { since: Instant::now(), used_ns: 0 }
+    fn begin(program: &Program) -> Budget {
+        Budget { since: Instant::now(), used_ns: used_ns(program) }
     }
 
     fn is_over(&mut self, share: f64, program: &Program) -> bool {
@@ -183,14 +188,18 @@ impl Budget {
         if elapsed < BUDGET_OVER {
             return false;
         }
-        let counters = program.counters();
-        let used_ns = cpu_time().as_nanos() as u64 + counters.records * counters.cost_ns;
+        let before_ns = self.used_ns;
+        *self = Budget::begin(program);
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let most_ns = elapsed.as_nanos() as f64 * cpus as f64 * share;
-        let is_over = (used_ns - self.used_ns.min(used_ns)) as f64 > most_ns && self.used_ns > 0;
-        *self = Budget { since: Instant::now(), used_ns };
-        is_over
+        self.used_ns.saturating_sub(before_ns) as f64 > most_ns
     }
+}
+
+/// CPU time of the recorder, and of events in the recorded threads.
+fn used_ns(program: &Program) -> u64 {
+    let counters = program.counters();
+    cpu_time().as_nanos() as u64 + counters.records * counters.whole_ns
 }
 
 fn cpu_time() -> Duration {
@@ -198,7 +207,7 @@ fn cpu_time() -> Duration {
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
-fn own_tid() -> i32 {
+pub(crate) fn own_tid() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
