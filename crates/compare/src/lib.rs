@@ -7,6 +7,7 @@
 
 pub mod alike;
 pub mod cell;
+mod chosen;
 pub mod comparison;
 pub mod follow;
 pub mod found;
@@ -18,5 +19,6 @@ pub mod world;
 pub mod worlds;
 
 pub use cell::{Cell, Verdict};
+pub use chosen::workloads;
 pub use comparison::{Comparison, Matrix, MatrixCell, Pairing, Tally};
 pub use world::{Answer, Error, Job, Model, Run, World};

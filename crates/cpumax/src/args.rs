@@ -8,7 +8,6 @@ use cpumax_engine::given::{
 };
 use cpumax_engine::predict::WorkRange;
 use cpumax_recording::{EventCost, Options, Selector};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -335,7 +334,11 @@ pub struct ReplayArgs {
     /// So many times the traffic: requests come, clients pause and clocks tick so much faster
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_load: Option<f64>,
-    /// Write the table as CSV, a line for each limit on each kernel
+    /// Put threads against time into the JSON, and who waited for whom: what reports show of runs
+    #[arg(long)]
+    pub stretches: bool,
+    /// Write the table as CSV, a line for each limit on each kernel; - for standard output, without
+    /// the table
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
     /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
@@ -432,15 +435,6 @@ pub enum WorldName {
     Model,
     /// The kernel itself, in a virtual machine
     Vm,
-}
-
-impl fmt::Display for WorldName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            WorldName::Model => "model",
-            WorldName::Vm => "vm",
-        })
-    }
 }
 
 #[derive(Debug, Args)]

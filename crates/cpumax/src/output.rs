@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use cpumax_report::stream::{Clean, Heard};
-use cpumax_report::{Page, escape};
+use cpumax_report::{Page, WriteError, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -48,8 +48,8 @@ pub fn page() -> Page {
 /// Prints a text that a command ends with.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = stdout();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(written.map_err(WriteError::stdout)?)
 }
 
 /// Writes a text to standard error.

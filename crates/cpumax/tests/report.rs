@@ -37,14 +37,20 @@ fn a_report_of_saved_json_is_that_of_the_recording() {
     let recording = root().join("recordings/web-closed.perf.data");
     let limits = ["--set", "500m", "--set", "1", "--kernel", "5.4,6.18"];
     let (json, csv) = (path("study.json"), path("study.csv"));
-    let save = ["replay", recording.to_str().unwrap(), "--json", &json, "--csv", &csv];
+    let save =
+        ["replay", recording.to_str().unwrap(), "--stretches", "--json", &json, "--csv", &csv];
     cpumax(&[&save[..], &limits[..]].concat());
     cpumax(&["report", &json, "-o", &path("again.html")]);
     assert!(fs::read_to_string(path("again.html")).unwrap() == direct, "they differ");
     assert!(direct.len() < LARGEST_BYTES, "{} bytes", direct.len());
-    for loads in ["http:", "https:", "<script", "src=", "url(", "@import"] {
+    for loads in ["http:", "src=", "url(", "@import", "fetch(", "import("] {
         assert!(!direct.contains(loads), "{loads}");
     }
+    // The only address is that of the button, and only its program runs.
+    assert_eq!(direct.matches("https:").count(), 1);
+    assert_eq!(direct.matches("<script>").count(), 1);
+    assert!(direct.contains("content=\"default-src 'none'; ") && direct.contains("'sha256-"));
+    assert!(direct.contains("<h3>Thread by thread: ") && direct.contains("stopped by the limit"));
     let csv = fs::read_to_string(csv).unwrap();
     let lines: Vec<&str> = csv.split("\r\n").collect();
     assert_eq!(lines.len(), 1 + 6 + 1, "{csv}");
@@ -72,6 +78,112 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
     assert_eq!(fs::read_to_string(&html).unwrap().matches("<section ").count(), 2);
 }
 
+/// The words of a command line, as a shell takes them.
+fn words(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
+        0 => part.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![part.to_owned()],
+    });
+    parts.collect()
+}
+
+#[test]
+fn the_command_that_a_report_prints_makes_the_same_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let recording = root().join("recordings/web-closed.perf.data");
+    let recording = recording.to_str().unwrap();
+    let (json, html) = (path("study.json"), path("study.html"));
+    let replay = ["replay", recording, "--set", "30000 50000,cpu.max.burst=10000", "--kernel"];
+    let options = ["6.12", "--seed", "7", "--scale-work", "1.1", "--from", "600ms", "--jobs", "1"];
+    let advise = ["advise", recording, "--p99", "60ms", "--period", "100ms,50ms", "--group"];
+    let others = ["comm:srv-*", "--current", "500m", "--stretches"];
+    for given in [[&replay[..], &options].concat(), [&advise[..], &others].concat()] {
+        cpumax(&[&given[..], &["--json", &json]].concat());
+        cpumax(&["report", &json, "-o", &html]);
+        let page = fs::read_to_string(&html).unwrap();
+        let made = page.split("<pre tabindex=\"0\"><code>").nth(1).unwrap();
+        let line = made.lines().next().unwrap().replace("&#39;", "'").replace("&apos;", "'");
+        let again = words(&line);
+        assert_eq!(again[0], "cpumax", "{line}");
+        let mut again: Vec<&str> = again[1..].iter().map(String::as_str).collect();
+        let place = again.iter().position(|word| *word == "study.json").unwrap();
+        let other = path("other.json");
+        again[place] = &other;
+        cpumax(&again);
+        let [first, second] = [&json, &other].map(|path| fs::read_to_string(path).unwrap());
+        assert!(first.contains("\"made_by\":[\"cpumax\""), "{line}");
+        // Options come in another order, and lists one by one; that is all.
+        let without = |text: &str| {
+            let (before, after) = text.split_once("\"made_by\":[").unwrap();
+            (before.to_owned(), after.split_once(']').unwrap().1.to_owned())
+        };
+        assert!(without(&first) == without(&second), "{line} makes another study");
+    }
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = root().join("recordings/bursts.perf.data");
+    let recording = recording.to_str().unwrap();
+    let limits = ["--set", "20000 100000", "--kernel", "6.18"];
+    let printed = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+        let output = command.args(arguments).args(limits).current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = printed(&["report", recording, "-o", "-"]);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    let table = printed(&["replay", recording, "--csv", "-"]);
+    assert!(table.starts_with("recording,role,") && table.ends_with("\r\n"), "{table}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "there is no file called -");
+    let both = ["replay", recording, "--csv", "-", "--json", "-"];
+    let output = Command::new(env!("CARGO_BIN_EXE_cpumax")).args(both).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("one place"));
+}
+
+#[test]
+fn where_nothing_more_can_be_written_that_is_said() {
+    let recording = root().join("recordings/bursts.perf.data");
+    let recording = recording.to_str().unwrap();
+    let commands: [&[&str]; 9] = [
+        &["kernels"],
+        &["scenarios"],
+        &["scenarios", "nested"],
+        &["inspect", recording],
+        &["run", "nested", "--kernel", "6.18"],
+        &["replay", recording, "--set", "20000 100000"],
+        &["replay", recording, "--set", "20000 100000", "--json", "-"],
+        &["report", recording, "--set", "20000 100000", "-o", "-"],
+        &["completions", "bash"],
+    ];
+    for arguments in commands {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+        let output = command.args(arguments).env("NO_COLOR", "1").stdout(full).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        let last = told.lines().last().unwrap();
+        let says = "error: cannot write to standard output: No space left on device";
+        assert!(last.starts_with(says), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn what_a_file_is_is_told_by_what_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let recording = root().join("recordings/bursts.perf.data");
+    let (named, study, html) = (path("bursts.json"), path("study"), path("report.html"));
+    fs::copy(&recording, &named).unwrap();
+    cpumax(&["replay", &named, "--set", "20000 100000", "--json", &study]);
+    cpumax(&["report", &study, "-o", &html]);
+    cpumax(&["report", &named, "--set", "20000 100000", "-o", &html]);
+}
+
 #[test]
 fn a_browser_shows_it_uses_each_control_and_finds_nothing_wrong() {
     let packages = root().join("target/browser");
@@ -85,9 +197,11 @@ fn a_browser_shows_it_uses_each_control_and_finds_nothing_wrong() {
     let Some(program) = found(Need::Browser, program) else { return };
     let folder = tempfile::tempdir().unwrap();
     let report = report(folder.path(), "web-closed.perf.data");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/report.mjs");
+    let [script, pictures] = ["report.mjs", "pictures.txt"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(name));
     let output =
-        Command::new("node").arg(script).args([&program, &packages, &report]).output().unwrap();
+        Command::new("node").arg(script).args([&program, &packages, &report, &pictures]).output();
+    let output = output.unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
 }

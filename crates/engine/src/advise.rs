@@ -227,6 +227,33 @@ impl Advice {
     }
 }
 
+impl Advice {
+    /// Looks closely at the runs of the limits that are told: of the recording that decides, or the
+    /// first, on the last kernel.
+    ///
+    /// # Errors
+    /// As of the runs.
+    pub fn trace(
+        &mut self,
+        cases: &[Case],
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let below = self.recommended().and_then(|found| found.below.as_ref());
+        let at = below.and_then(Probe::decides).map_or(0, |(at, ..)| at);
+        let Some(case) = cases.get(at) else { return Ok(()) };
+        let best = self.best.and_then(|best| self.found.get_mut(best));
+        let (smallest, below) = match best {
+            Some(found) => (found.smallest.as_mut(), found.below.as_mut()),
+            None => (None, None),
+        };
+        let probes = [smallest, below, self.current.as_mut()].into_iter().flatten();
+        let mut runs: Vec<&mut Run> =
+            probes.filter_map(|probe| probe.runs.get_mut(at)?.last_mut()).collect();
+        case.replay.trace(&mut runs, running, watch)
+    }
+}
+
 impl Probe {
     /// Whether everything asked is kept, and can be relied on.
     pub fn is_kept(&self) -> bool {

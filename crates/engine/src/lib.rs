@@ -94,6 +94,7 @@ pub mod scenario;
 pub mod scheduler;
 mod study;
 pub mod suite;
+pub mod traced;
 pub mod verify;
 mod watch;
 pub mod weigh;

@@ -4,7 +4,8 @@
 //! given time, it lasts as long as they did. What is told of a run, and of the recording, is told
 //! of the time in which the load was there.
 
-use crate::predict::{Prediction, Sample, Unit, Window, WorkRange, predict};
+use crate::predict::{Doubt, Prediction, Sample, Unit, Window, WorkRange, predict};
+use crate::traced::RunTrace;
 use crate::what_if::{self, Try};
 use crate::{Error, change, recorded};
 
@@ -67,6 +68,8 @@ pub struct Request {
     pub work: WorkRange,
     /// Periods of which is to be told what the threads ask for in them, ns.
     pub periods_ns: Vec<u64>,
+    /// The words of the command that asks, so that it can be asked again.
+    pub made_by: Vec<String>,
 }
 
 impl Request {
@@ -226,6 +229,7 @@ pub struct Replay {
     work: WorkRange,
     service: Option<Service>,
     waits: Waits,
+    made_by: Vec<String>,
     /// Clients ask, but what they ask for is not in the recording.
     is_unheard: bool,
 }
@@ -285,6 +289,7 @@ impl Replay {
             is_unheard: service.is_none() && recording.has_clients(&selection),
             service,
             waits: recording.waits(&selection),
+            made_by: request.made_by.clone(),
         };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
@@ -474,6 +479,10 @@ pub struct Run {
     pub prediction: Prediction,
     /// What came of the first of the runs that this is told of.
     pub outcome: Outcome,
+    /// That run looked at closely, where that was asked for.
+    pub trace: Option<RunTrace>,
+    /// Which run that is.
+    pub(crate) doubt: Doubt,
 }
 
 impl Run {
@@ -490,6 +499,11 @@ impl Run {
     /// Whether the load was over by the end of the run.
     pub fn is_done(&self) -> bool {
         self.lasts || self.takes_ns().is_some()
+    }
+
+    /// Thousandths of a CPU that the limit gives; `None`: there is none.
+    pub fn cpus(&self) -> Option<u64> {
+        self.limit.limit.millicpus()
     }
 
     /// Latencies of the limited group.

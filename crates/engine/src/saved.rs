@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
 use crate::recorded;
 use crate::replay::{self, Replay, Request};
+use crate::traced::RunTrace;
 use crate::watch::Watch;
 use crate::world::Running;
 use cpumax_limit::{Limit, Rules, shown};
@@ -74,6 +75,9 @@ pub struct Recorded {
     /// Limits that were not tried.
     #[serde(default)]
     pub not_tried: Vec<NotTried>,
+    /// The words of the command that made it.
+    #[serde(default)]
+    pub made_by: Vec<String>,
 }
 
 /// A stretch of time, ns since the start.
@@ -125,6 +129,8 @@ pub struct Run {
     pub latencies: Histogram,
     /// What was asked, held against that.
     pub held: Vec<Held>,
+    /// A run of it looked at closely, where that was asked.
+    pub trace: Option<RunTrace>,
 }
 
 /// A goal held against a prediction.
@@ -165,6 +171,14 @@ pub struct Lack {
 }
 
 impl Saved {
+    /// Whether a file is a study as far as its beginning tells, and no recording: an array.
+    pub fn is_in(path: &Path) -> bool {
+        let mut start = [0; 64];
+        let read = File::open(path).and_then(|mut file| file.read(&mut start));
+        let start = &start[..read.unwrap_or(0)];
+        start.trim_ascii_start().starts_with(b"[")
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -214,7 +228,8 @@ impl Saved {
         let recording = recorded::read(path, options)?;
         let replay = Replay::new(&recorded::name(path), &recording, request)?;
         let kernels = kernels.unwrap_or_else(|| replay.kernels());
-        let runs = replay.runs(&kernels, 1, &Running::default(), watch)?;
+        let mut runs = replay.runs(&kernels, 1, &Running::default(), watch)?;
+        replay.trace_telling(&mut runs, &Running::default(), watch)?;
         let first = std::iter::once(replay.document(&kernels, &runs));
         let saved = Saved::of(first.chain(runs.iter().map(replay::Run::document)))?;
         Ok((saved, replay.summary().defects.clone()))
@@ -252,6 +267,7 @@ impl Saved {
             prediction: run.prediction,
             latencies: own.latency_histogram_ns,
             held: Vec::new(),
+            trace: run.trace,
         });
         Ok(())
     }
@@ -267,6 +283,7 @@ impl Saved {
                 prediction: run.prediction,
                 latencies: run.latency_histogram_ns.unwrap_or_default(),
                 held: run.held,
+                trace: run.trace,
             };
             self.runs.extend(tried.runs.into_iter().map(run));
         }
@@ -329,6 +346,8 @@ struct RunText {
     kernel: String,
     prediction: Prediction,
     #[serde(default)]
+    trace: Option<RunTrace>,
+    #[serde(default)]
     groups: BTreeMap<String, GroupText>,
 }
 
@@ -372,6 +391,8 @@ struct HeldText {
     #[serde(default)]
     latency_histogram_ns: Option<Histogram>,
     held: Vec<Held>,
+    #[serde(default)]
+    trace: Option<RunTrace>,
 }
 
 #[cfg(test)]

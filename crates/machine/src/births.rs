@@ -102,12 +102,17 @@ impl Machine<'_> {
             What::Switch { next } => What::Switch { next: next.map(number) },
             What::Sleep { task } => What::Sleep { task: number(task) },
             What::Wake { task } => What::Wake { task: number(task) },
+            What::WokenBy { task, by } => What::WokenBy { task: number(task), by: number(by) },
+            What::Done { task, took_ns } => What::Done { task: number(task), took_ns },
             What::Park { task } => What::Park { task: number(task) },
             What::Unpark { task } => What::Unpark { task: number(task) },
             What::LockWait { task, lock } => What::LockWait { task: number(task), lock },
             What::LockTaken { task, lock } => What::LockTaken { task: number(task), lock },
             What::Exit { task } => What::Exit { task: number(task) },
-            What::Throttle { .. } | What::Unthrottle { .. } | What::Period { .. } => what,
+            What::Throttle { .. }
+            | What::Unthrottle { .. }
+            | What::Period { .. }
+            | What::Runtime { .. } => what,
         }
     }
 

@@ -438,7 +438,9 @@ impl Machine<'_> {
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
         let c = &mut self.channels[channel];
         if c.senders.is_empty() && c.has_room(n) {
+            self.sends = task;
             self.put_tokens(channel, n, token);
+            self.sends = TaskId::NONE;
         } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
             self.tasks[task].tokens = n;

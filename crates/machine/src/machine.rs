@@ -163,6 +163,8 @@ pub(crate) struct Machine<'a> {
     pub fault: Option<crate::bandwidth::pull::Fault>,
     pub failed: Option<Error>,
     pub trace: Option<&'a mut dyn TraceSink>,
+    /// Who puts tokens into a channel.
+    pub sends: TaskId,
     /// Silos that were walked, and all below each.
     pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
     /// A list that is walked while its original changes.
@@ -293,6 +295,7 @@ impl<'a> Machine<'a> {
             fault: None,
             failed: None,
             trace,
+            sends: TaskId::NONE,
             subtrees: Vec::new(),
             scratch: Vec::new(),
             parked: Vec::new(),

@@ -241,13 +241,14 @@ impl Machine<'_> {
         t.begun_ns = None;
         let latency_ns = now - start_ns.min(now);
         t.request_start_ns = now;
-        let mut group = t.group;
+        let (mut group, cpu) = (t.group, t.cpu);
         self.kinds[t.kind as usize].latencies.record(latency_ns);
         while group.ix() != 0 {
             self.groups[group].latencies.record(latency_ns);
             self.watch_request(group, latency_ns);
             group = self.groups[group].parent;
         }
+        self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });
     }
 
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {

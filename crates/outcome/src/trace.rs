@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod states;
+
+pub use states::{Change, State, States};
+
 /// Something that happened on a CPU at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
@@ -31,6 +35,27 @@ pub enum What {
     Wake {
         /// The task.
         task: u32,
+    },
+    /// A token of the running task wakes another one; that one's [`What::Wake`] is next.
+    WokenBy {
+        /// The task that wakes up.
+        task: u32,
+        /// Who woke it.
+        by: u32,
+    },
+    /// A task completed a request.
+    Done {
+        /// The task.
+        task: u32,
+        /// How long that took from its start, ns.
+        took_ns: u64,
+    },
+    /// What a group may still use of this period and no CPU has taken yet is now this much.
+    Runtime {
+        /// The group.
+        group: u32,
+        /// That, ns.
+        left_ns: u64,
     },
     /// A group ran out of runtime on this CPU.
     Throttle {
@@ -136,6 +161,11 @@ impl Recorded {
             What::Switch { next } => ("switch", next.map_or_else(|| "idle".to_owned(), task)),
             What::Sleep { task: ix } => ("sleep", task(ix)),
             What::Wake { task: ix } => ("wake", task(ix)),
+            What::WokenBy { task: ix, by } => ("woken-by", format!("{} {}", task(ix), task(by))),
+            What::Done { task: ix, took_ns } => ("done", format!("{} {took_ns} ns", task(ix))),
+            What::Runtime { group: ix, left_ns } => {
+                ("runtime", format!("{} {left_ns} ns", group(ix)))
+            }
             What::Throttle { group: ix } => ("throttle", group(ix)),
             What::Unthrottle { group: ix } => ("unthrottle", group(ix)),
             What::Park { task: ix } => ("park", task(ix)),

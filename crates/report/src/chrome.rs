@@ -8,9 +8,12 @@
 //! many CPUs, and its periods).
 
 mod spool;
+mod stretch;
+
+pub(crate) use stretch::{name as name_of_doing, write_stretch};
 
 use crate::escape::{line, to_json};
-use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
+use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
 use serde::Serialize;
 use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,22 +85,8 @@ enum Args<'a> {
     Name(&'a str),
     SortIndex(u32),
     Cpus(u64),
+    Ms(f64),
     Cpu(u16),
-}
-
-/// What a task is doing, as far as its track shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Asleep, not yet born or gone: nothing is drawn.
-    Away,
-    Running {
-        cpu: u16,
-    },
-    Ready,
-    Parked,
-    LockWait {
-        lock: u32,
-    },
 }
 
 struct Writer<'a, W: Write> {
@@ -107,8 +96,7 @@ struct Writer<'a, W: Write> {
     last_ns: u64,
     /// By CPU: who runs there, and since when.
     running: BTreeMap<u16, (u32, u64)>,
-    /// By task: what it does, and since when.
-    states: BTreeMap<u32, (State, u64)>,
+    states: States,
     /// By group and CPU: throttled since when.
     throttled: BTreeMap<(u32, u16), u64>,
     /// Number of CPUs on which a group is throttled.
@@ -127,7 +115,7 @@ impl<'a, W: Write> Writer<'a, W> {
             names,
             last_ns: 0,
             running: BTreeMap::new(),
-            states: BTreeMap::new(),
+            states: States::default(),
             throttled: BTreeMap::new(),
             throttled_cpus: BTreeMap::new(),
             limit_tracks: BTreeMap::new(),
@@ -143,36 +131,28 @@ impl<'a, W: Write> Writer<'a, W> {
     fn event(&mut self, event: TraceEvent) -> io::Result<()> {
         let TraceEvent { time_ns, cpu, what } = event;
         self.last_ns = self.last_ns.max(time_ns);
+        if let What::Switch { next } = what {
+            self.switch(cpu, next, time_ns)?;
+        }
+        for change in self.states.event(&event) {
+            self.changed(change, time_ns)?;
+        }
         match what {
-            What::Switch { next } => self.switch(cpu, next, time_ns),
-            What::Wake { task } | What::Unpark { task } => {
-                self.set_state(task, State::Ready, time_ns)
-            }
-            What::Sleep { task } | What::Exit { task } => {
-                self.set_state(task, State::Away, time_ns)
-            }
-            What::Park { task } => self.set_state(task, State::Parked, time_ns),
-            What::LockWait { task, lock } => {
-                self.set_state(task, State::LockWait { lock }, time_ns)
-            }
-            What::LockTaken { task, .. } => self.lock_taken(task, time_ns),
             What::Throttle { group } => self.throttle(group, cpu, time_ns),
             What::Unthrottle { group } => self.unthrottle(group, cpu, time_ns),
             What::Period { group } => self.period(group, time_ns),
+            What::Runtime { group, left_ns } => self.runtime(group, left_ns, time_ns),
+            What::Done { task, .. } => self.done(task, time_ns),
+            _ => Ok(()),
         }
     }
 
     fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> io::Result<()> {
         if let Some((previous, since_ns)) = self.running.remove(&cpu) {
             self.cpu_slice(cpu, previous, since_ns, time_ns)?;
-            let state = self.states.get(&previous);
-            if matches!(state, Some((State::Running { cpu: on }, _)) if *on == cpu) {
-                self.set_state(previous, State::Ready, time_ns)?;
-            }
         }
         if let Some(next) = next {
             self.running.insert(cpu, (next, time_ns));
-            self.set_state(next, State::Running { cpu }, time_ns)?;
         }
         Ok(())
     }
@@ -187,19 +167,8 @@ impl<'a, W: Write> Writer<'a, W> {
         self.slice(CPUS, u32::from(cpu), &name, since_ns, time_ns, None)
     }
 
-    /// A task that spins for a lock keeps its CPU, one that sleeps for it becomes ready.
-    fn lock_taken(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
-        if !matches!(self.states.get(&task), Some((State::LockWait { .. }, _))) {
-            return Ok(());
-        }
-        let on = self.running.iter().find(|(_, (running, _))| *running == task);
-        let state = on.map_or(State::Ready, |(&cpu, _)| State::Running { cpu });
-        self.set_state(task, state, time_ns)
-    }
-
-    fn set_state(&mut self, task: u32, state: State, time_ns: u64) -> io::Result<()> {
-        let before = self.states.insert(task, (state, time_ns));
-        match before {
+    fn changed(&mut self, Change { task, was, .. }: Change, time_ns: u64) -> io::Result<()> {
+        match was {
             None => {
                 let name = self.task_name(task);
                 self.name("thread_name", TASKS, task, Args::Name(&name))?;
@@ -213,7 +182,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let (name, args) = match was {
             State::Away => return Ok(()),
             State::Running { cpu } => ("running".to_owned(), Some(Args::Cpu(cpu))),
-            State::Ready => ("ready".to_owned(), None),
+            State::Ready { .. } => ("ready".to_owned(), None),
             State::Parked => ("parked".to_owned(), None),
             State::LockWait { lock } => {
                 (format!("waits for {}", name_of(&self.names.locks, lock, "lock")), None)
@@ -255,6 +224,16 @@ impl<'a, W: Write> Writer<'a, W> {
     fn period(&mut self, group: u32, time_ns: u64) -> io::Result<()> {
         let tid = self.limit_track(group, None)?;
         self.entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, tid, time_ns) })
+    }
+
+    fn runtime(&mut self, group: u32, left_ns: u64, time_ns: u64) -> io::Result<()> {
+        let name = format!("{} runtime left", name_of(&self.names.groups, group, "group"));
+        let args = Some(Args::Ms(left_ns as f64 / 1e6));
+        self.entry(&Entry { args, ..entry("C", &name, LIMITS, 0, time_ns) })
+    }
+
+    fn done(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
+        self.entry(&Entry { s: Some("t"), ..entry("i", "done", TASKS, task, time_ns) })
     }
 
     fn limit_track(&mut self, group: u32, cpu: Option<u16>) -> io::Result<u32> {
@@ -314,7 +293,7 @@ impl<'a, W: Write> Writer<'a, W> {
         for (cpu, (task, since_ns)) in std::mem::take(&mut self.running) {
             self.cpu_slice(cpu, task, since_ns, end_ns)?;
         }
-        for (task, (state, since_ns)) in std::mem::take(&mut self.states) {
+        for (task, state, since_ns) in std::mem::take(&mut self.states).all() {
             self.task_slice(task, state, since_ns, end_ns)?;
         }
         for ((group, cpu), since_ns) in std::mem::take(&mut self.throttled) {

@@ -1,11 +1,11 @@
 //! A file for results: written beside what is there and moved in its place, so that whatever
 //! happens there is all of the old one or all of the new one.
 
-use crate::stream::Heard;
+use crate::stream::{Heard, raw_stdout};
 use cpumax_limit::shown;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,11 @@ pub struct WriteError {
 }
 
 impl WriteError {
+    /// Of what goes to standard output.
+    pub fn stdout(source: io::Error) -> WriteError {
+        WriteError { place: "to standard output".to_owned(), source }
+    }
+
     fn of(path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
         let place = shown(path);
         |source| WriteError { place, source }
@@ -54,6 +59,8 @@ pub struct ResultFile {
 
 #[derive(Debug)]
 enum Place {
+    /// Standard output.
+    Stdout,
     /// A device, a pipe, or what cannot be replaced by one like it: written as it is.
     Itself(File),
     /// A file that has no name yet, and the name it will have.
@@ -63,13 +70,21 @@ enum Place {
 }
 
 impl ResultFile {
-    /// Sees that the file can be written.
+    /// Sees that the file can be written; `-` is standard output.
     ///
     /// # Errors
     /// It cannot.
     pub fn create(path: &Path) -> Result<ResultFile, WriteError> {
+        if path == Path::new("-") {
+            return Ok(ResultFile { path: path.to_owned(), place: Place::Stdout });
+        }
         let place = Place::of(path).map_err(WriteError::of(path))?;
         Ok(ResultFile { path: path.to_owned(), place })
+    }
+
+    /// Whether it goes where tables would.
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.place, Place::Stdout)
     }
 
     /// Writes it instead of what is there. A pipe that nobody reads any more is no error.
@@ -81,6 +96,11 @@ impl ResultFile {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), WriteError> {
         let written = match self.place {
+            Place::Stdout => {
+                let mut out = BufWriter::new(raw_stdout());
+                let written = write(&mut out).and_then(|()| out.flush());
+                return written.map_err(WriteError::stdout);
+            }
             Place::Itself(mut file) => {
                 let is_file = file.metadata().is_ok_and(|data| data.is_file());
                 let emptied = if is_file { file.set_len(0) } else { Ok(()) };
@@ -146,7 +166,7 @@ impl Place {
     /// With the same owner and rights as what it replaces, or that itself where this cannot be.
     fn like(self, before: &fs::Metadata, path: &Path) -> io::Result<Place> {
         let file = match &self {
-            Place::Itself(_) => return Ok(self),
+            Place::Itself(_) | Place::Stdout => return Ok(self),
             Place::Beside(file, _) => file,
             Place::Named(file, _) => file.as_file(),
         };

@@ -1,10 +1,13 @@
 //! Studies as one HTML file that shows all without a network: the answer first, then plots, the
 //! table, what was recorded and what is doubtful, and the commands that make it again.
 //!
-//! Nothing in it is a program: series are chosen by check boxes and style alone, so that it can be
-//! printed, attached to a ticket and read aloud. All of it is made from what was saved as JSON.
+//! Series are chosen and plots are widened by style alone, so that it can be printed, attached to a
+//! ticket and read aloud; the only program in it opens a stretch elsewhere when a button is
+//! pressed. All of it is made from what was saved as JSON.
 
 mod plot;
+mod script;
+mod stretch;
 mod words;
 
 use crate::escape::{self, xml};
@@ -13,12 +16,11 @@ use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
 use cpumax_engine::predict::Ranged as Predicted;
 use cpumax_engine::saved::{Run, Saved};
+use cpumax_engine::traced::RunTrace;
 use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Nothing is loaded, and no program runs.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// Colours that are told apart.
 const COLOURS: usize = 6;
 /// Distributions of more limits are not told apart in one plot.
@@ -40,8 +42,9 @@ pub fn html(studies: &[Named], version: &str) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n\
          <title>{}</title>\n<style>\n{STYLE}",
+        script::policy(),
         xml(&title)
     );
     for section in &sections {
@@ -57,9 +60,13 @@ pub fn html(studies: &[Named], version: &str) -> String {
         out,
         "</main>\n<footer class=\"faint\"><p>Predicted by cpumax {}. A number in brackets or below \
          another is how far it may be off: nobody knows when a period begins, and the same work \
-         costs more or less on another day.</p></footer>\n</body>\n</html>\n",
+         costs more or less on another day.</p></footer>\n",
         xml(version)
     );
+    if sections.iter().any(Section::has_stretches) {
+        let _ = writeln!(out, "<script>{}</script>", script::SCRIPT);
+    }
+    out.push_str("</body>\n</html>\n");
     out
 }
 
@@ -133,6 +140,31 @@ impl<'a> Section<'a> {
                     writeln!(out, "body:has(#{class}:not(:checked)) .{class} {{ display: none; }}");
             }
         }
+        stretch::zoom_rules(out, &format!("{prefix}-p"));
+        for (of, _) in self.traces() {
+            stretch::zoom_rules(out, &of.id);
+        }
+    }
+
+    /// Runs that were looked at closely.
+    fn traces(&self) -> impl Iterator<Item = (stretch::Of<'_>, &RunTrace)> {
+        let traced =
+            self.named.study.runs.iter().filter_map(|run| Some((run, run.trace.as_ref()?)));
+        traced.enumerate().map(|(at, (run, trace))| {
+            let unit = run.prediction.latency_of.name().trim_end_matches('s');
+            let role = words::role(run.role.as_deref());
+            let of = stretch::Of {
+                id: format!("{}-r{at}", self.prefix),
+                label: format!("{}{role} on {}", words::label(run), run.kernel),
+                group: words::group(&self.named.study, &run.recording),
+                unit,
+            };
+            (of, trace)
+        })
+    }
+
+    fn has_stretches(&self) -> bool {
+        self.traces().any(|(_, trace)| !trace.stretches.is_empty())
     }
 
     fn write(&self, out: &mut String, several: bool) {
@@ -145,6 +177,9 @@ impl<'a> Section<'a> {
         }
         self.plots(out);
         self.distribution(out);
+        for (of, trace) in self.traces() {
+            stretch::write(out, &of, trace);
+        }
         self.table(out);
         let _ = writeln!(out, "<h3>What was recorded, and what is doubtful</h3>\n<ul>");
         for line in words::recorded(study).into_iter().chain(words::doubts(study)) {
@@ -183,6 +218,7 @@ impl<'a> Section<'a> {
         out.push_str("<h3>Against the limit</h3>\n");
         let names = self.groups.iter().map(|group| group.name.as_str());
         self.choices(out, "Kernels", 'k', names);
+        stretch::zooms(out, &format!("{}-p", self.prefix));
         out.push_str("<div class=\"plots\">\n");
         let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
         let latency = |of: fn(&cpumax_engine::predict::Latency) -> Predicted<u64>| {
@@ -237,9 +273,19 @@ impl<'a> Section<'a> {
         let _ = writeln!(
             out,
             "<figure>{}<figcaption>{}.{grey}</figcaption></figure>",
-            plot.svg(),
+            self.widened(&plot),
             xml(what)
         );
+    }
+
+    /// A plot that may be wider than the page.
+    fn widened(&self, plot: &Plot<'_>) -> String {
+        let (prefix, title) = (self.prefix, xml(&plot.title));
+        let svg = plot.svg();
+        format!(
+            "<div class=\"scroll\" role=\"group\" aria-label=\"{title}\" tabindex=\"0\">\
+             <div class=\"{prefix}-p-w\">{svg}</div></div>"
+        )
     }
 
     fn distribution(&self, out: &mut String) {
@@ -271,7 +317,7 @@ impl<'a> Section<'a> {
             out,
             "<figure>{}<figcaption>Read it at 1 %: that is p99. It is of one run of the model for \
              each limit; the table has how far it may be off.</figcaption></figure>",
-            plot.svg()
+            self.widened(&plot)
         );
     }
 

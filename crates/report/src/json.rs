@@ -2,17 +2,13 @@
 
 use crate::escape;
 use crate::file::{ResultFile, WriteError};
-use crate::stream;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// Where the results go.
 #[derive(Debug)]
-pub struct JsonArray {
-    /// `None` is standard output.
-    file: Option<ResultFile>,
-}
+pub struct JsonArray(ResultFile);
 
 impl JsonArray {
     /// Sees that they can go there; `-` is standard output.
@@ -20,13 +16,12 @@ impl JsonArray {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<JsonArray, WriteError> {
-        let is_stdout = path == Path::new("-");
-        Ok(JsonArray { file: (!is_stdout).then(|| ResultFile::create(path)).transpose()? })
+        Ok(JsonArray(ResultFile::create(path)?))
     }
 
     /// Whether they go where tables would.
     pub fn is_stdout(&self) -> bool {
-        self.file.is_none()
+        self.0.is_stdout()
     }
 
     /// Writes all of them.
@@ -34,12 +29,23 @@ impl JsonArray {
     /// # Errors
     /// They cannot be written whole.
     pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> Result<(), WriteError> {
-        if let Some(file) = self.file {
-            return file.write(|out| array(BufWriter::new(out), items));
-        }
-        let place = "to standard output".to_owned();
-        array(BufWriter::new(stream::raw_stdout()), items)
-            .map_err(|source| WriteError { place, source })
+        self.0.write(|out| array(BufWriter::new(out), items))
+    }
+}
+
+/// Two things would be printed in one place.
+#[derive(Debug, thiserror::Error)]
+#[error("--json - and --csv - print in one place: give one of them a file")]
+pub struct OnePlace;
+
+/// Whether tables go to standard output: nothing else does.
+///
+/// # Errors
+/// Both do.
+pub fn leaves_room(json: Option<&JsonArray>, csv: Option<&ResultFile>) -> Result<bool, OnePlace> {
+    match (json.is_some_and(JsonArray::is_stdout), csv.is_some_and(ResultFile::is_stdout)) {
+        (true, true) => Err(OnePlace),
+        (json, csv) => Ok(!json && !csv),
     }
 }
 

@@ -42,7 +42,7 @@ pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
 pub use html::{Named, answers, html};
-pub use json::JsonArray;
+pub use json::{JsonArray, OnePlace, leaves_room};
 pub use kernels::{generations, real_kernels, scenarios};
 pub use matrix::{markdown, matrix, svg};
 pub use page::Page;

@@ -1,6 +1,6 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
-use super::replay::{chosen, warn};
+use super::replay::{again, chosen, warn};
 use super::verify::Counting;
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use cpumax_engine::given::{duration, factor, percent, share, time};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{JsonArray, ResultFile, System, advised, csv, to_apply};
+use cpumax_report::{JsonArray, ResultFile, System, advised, csv, leaves_room, to_apply};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,7 +73,11 @@ pub struct AdviseArgs {
     #[arg(short, long, value_name = "SYSTEM")]
     #[arg(value_parser = PossibleValuesParser::new(System::NAMES))]
     output: Option<String>,
-    /// Write the limits that decide as CSV, a line for each recording and kernel
+    /// Put threads against time into the JSON, and who waited for whom: what reports show of runs
+    #[arg(long)]
+    stretches: bool,
+    /// Write the limits that decide as CSV, a line for each recording and kernel; - for standard
+    /// output, without the text
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     csv: Option<PathBuf>,
     #[command(flatten)]
@@ -138,18 +142,22 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     }
     let question = question(args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
+    let is_told = leaves_room(json.as_ref(), table.as_ref())?;
     if !is_told && args.output.is_some() {
-        return Err(anyhow!("--json - and --output print in one place: give --json FILE").into());
+        return Err(anyhow!("- and --output print in one place: give --json FILE").into());
     }
     let cases = cases(args)?;
     let (running, watch) = (args.running.how(), Terminal::new());
-    let answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
+    let mut answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
+    if args.stretches {
+        answer.trace(&cases, &running, &watch).map_err(Failure::of)?;
+    }
     drop(watch);
     json.map_or(Ok(()), |json| json.write([answer.document(&cases)].into_iter()))?;
-    if let Some(path) = &args.csv {
+    if let Some(table) = table {
         let saved = Saved::of([answer.document(&cases)].into_iter()).map_err(Failure::of)?;
-        ResultFile::create(path)?.write_text(&csv(&saved))?;
+        table.write_text(&csv(&saved))?;
     }
     let text = || advised(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
@@ -176,7 +184,8 @@ fn system(args: &AdviseArgs) -> Option<System> {
 
 fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
     let (periods_ns, scale_load) = (args.period.clone(), args.load);
-    let request = Request { periods_ns, scale_load, ..chosen(&args.choosing) };
+    let made_by = again("advise", None);
+    let request = Request { periods_ns, scale_load, made_by, ..chosen(&args.choosing) };
     let mut cases = Vec::new();
     for path in &args.recordings {
         let recording = recorded::read(path, args.costs.options()).map_err(Failure::of)?;

@@ -1,6 +1,7 @@
 //! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario
 //! by scenario.
 
+use super::replay;
 use crate::args::{CompareArgs, WorldName};
 use crate::failure::Failure;
 use crate::interrupt;
@@ -11,11 +12,10 @@ use cpumax_compare::comparison::Progress;
 use cpumax_compare::matrix::Noisy;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
 use cpumax_engine::given::Seeds;
-use cpumax_engine::{builtin, scenario};
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
-use cpumax_workload::{Workload, random};
+use cpumax_workload::Workload;
 use indicatif::ProgressBar;
-use std::fmt::Write as _;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -68,7 +68,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         }
         return Err(worlds::failure(error));
     }
-    let written = files.write(args, &title, &comparison);
+    let written = files.write(&title, &comparison);
     // Whatever became of files, what was found is told.
     let told = if shown { tell(&title, &matrix) } else { Ok(()) };
     traced.and(written)?;
@@ -115,7 +115,7 @@ impl Files {
     }
 
     /// Each of them, also where another one cannot be written.
-    fn write(self, args: &CompareArgs, title: &str, comparison: &Comparison) -> anyhow::Result<()> {
+    fn write(self, title: &str, comparison: &Comparison) -> anyhow::Result<()> {
         let json = self.json.map_or(Ok(()), |json| json.write(comparison.cells()));
         let svg = self.svg.map_or(Ok(()), |file| {
             file.write_text(&cpumax_report::svg(&comparison.matrix_of_note(), title))
@@ -123,7 +123,7 @@ impl Files {
         let markdown = self.markdown.map_or(Ok(()), |file| {
             let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
             let made = Made {
-                by: &command(args),
+                by: &replay::again("compare", None).join(" "),
                 version: env!("CARGO_PKG_VERSION"),
                 on: today.get(..10).unwrap_or_default(),
                 cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -142,17 +142,8 @@ fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
 }
 
 fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
-    let mut workloads =
-        args.scenarios.iter().map(|name| scenario::load(name)).collect::<Result<Vec<_>, _>>()?;
-    if args.all {
-        for built_in in builtin::ALL {
-            workloads.push(cpumax_workload::parse(built_in.text, built_in.name)?);
-        }
-    }
-    if let Some(Seeds { first, last }) = args.cases {
-        let random = if args.parallel { random::real_on_several } else { random::real };
-        workloads.extend((first..=last).map(random));
-    }
+    let workloads =
+        cpumax_compare::workloads(&args.scenarios, args.all, args.cases, args.parallel)?;
     if workloads.is_empty() {
         bail!("nothing to compare: give scenarios, --all or --cases");
     }
@@ -171,40 +162,4 @@ fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> 
 fn progress(cells: usize) -> ProgressBar {
     let template = "{bar:40} {pos} of {len} comparisons, now on {msg}{left}";
     ProgressBar::new(cells as u64).with_style(output::bar_style(template))
-}
-
-/// The command again, without where its output goes.
-fn command(args: &CompareArgs) -> String {
-    let mut text = "cpumax compare".to_owned();
-    let mut add = |word: String| {
-        let _ = write!(text, " {word}");
-    };
-    args.scenarios.iter().for_each(|name| add(name.clone()));
-    if args.all {
-        add("--all".to_owned());
-    }
-    if let Some(cases) = args.cases {
-        add(format!("--cases {}..{}", cases.first, cases.last));
-    }
-    add(format!("--kernel {} --on {}", args.kernel, args.on));
-    if let Some(against) = &args.against {
-        add(format!("--against {against}"));
-    }
-    if args.parallel {
-        add("--parallel".to_owned());
-        if args.median > 1 {
-            add(format!("--median {}", args.median));
-        }
-    }
-    if args.noisy != Noisy::MOST {
-        add(format!("--noisy {}", args.noisy));
-    }
-    if args.trace.is_some() {
-        add("--trace FOLDER".to_owned());
-    }
-    match args.seeds {
-        Some(seeds) => add(format!("--seeds {}..{}", seeds.first, seeds.last)),
-        None => add(format!("--seed {}", args.seed)),
-    }
-    text
 }

@@ -1,23 +1,28 @@
 //! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no
 //! limit.
 
-use crate::args::{Choosing, ReplayArgs};
+use crate::args::{self, Choosing, ReplayArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::Context;
+use clap::CommandFactory;
+use clap::parser::ValueSource;
 use cpumax_engine::replay::Run;
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Replay, Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
 use cpumax_report::{JsonArray, ResultFile, csv, escape, replayed};
+use std::path::Path;
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let asked = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
     let request = request(args)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
+    let is_told = cpumax_report::leaves_room(json.as_ref(), table.as_ref())?;
     let recording = recorded::read(&args.reading.recording, args.reading.costs.options())
         .map_err(Failure::of)?;
     let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
@@ -36,14 +41,17 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     }
     let kernels = asked.unwrap_or_else(|| replay.kernels());
     let (seed, running) = (args.running.seed, args.running.how());
-    let runs = replay.runs(&kernels, seed, &running, &Terminal::new()).map_err(Failure::of)?;
+    let watch = Terminal::new();
+    let mut runs = replay.runs(&kernels, seed, &running, &watch).map_err(Failure::of)?;
+    if args.stretches {
+        replay.trace_telling(&mut runs, &running, &watch).map_err(Failure::of)?;
+    }
+    drop(watch);
     let documents =
         || std::iter::once(replay.document(&kernels, &runs)).chain(runs.iter().map(Run::document));
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(documents()))?;
-    if let Some(path) = &args.csv {
-        ResultFile::create(path)?
-            .write_text(&csv(&Saved::of(documents()).map_err(Failure::of)?))?;
+    if let Some(table) = table {
+        table.write_text(&csv(&Saved::of(documents()).map_err(Failure::of)?))?;
     }
     if is_told {
         let (name, page) = (recorded::name(&args.reading.recording), output::page());
@@ -57,6 +65,7 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
     Ok(Request {
         limits: args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?,
         scale_load: args.scale_load,
+        made_by: again("replay", None),
         ..chosen(&args.choosing)
     })
 }
@@ -85,4 +94,39 @@ pub fn warn(defects: &Defects) {
     if !defects.is_empty() {
         anstream::eprintln!("The recording has faults that were repaired:\n{defects}");
     }
+}
+
+/// Where output goes, and what makes no difference.
+const ASIDE: [&str; 9] =
+    ["json", "csv", "svg", "markdown", "output", "trace", "runs", "write_scenario", "jobs"];
+
+/// The words of a command with what was given that it takes, but for where output goes; `input` is
+/// the one that is asked for of several.
+pub fn again(name: &str, input: Option<&Path>) -> Vec<String> {
+    let cli = args::Cli::command();
+    let given = cli.clone().get_matches_from(std::env::args_os());
+    let mut words = vec!["cpumax".to_owned(), name.to_owned()];
+    words.extend(input.map(|path| path.to_string_lossy().into_owned()));
+    let (Some((_, given)), Some(command)) = (given.subcommand(), cli.find_subcommand(name)) else {
+        return words;
+    };
+    for argument in command.get_arguments() {
+        let id = argument.get_id().as_str();
+        let Ok(Some(values)) = given.try_get_raw(id) else { continue };
+        if ASIDE.contains(&id) || given.value_source(id) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let option = argument.get_long().map(|long| format!("--{long}"));
+        if !argument.get_action().takes_values() {
+            words.extend(option);
+            continue;
+        }
+        for value in values.map(|value| value.to_string_lossy()) {
+            match &option {
+                Some(option) if value.starts_with('-') => words.push(format!("{option}={value}")),
+                option => words.extend(option.iter().cloned().chain([value.into_owned()])),
+            }
+        }
+    }
+    words
 }

@@ -1,6 +1,6 @@
 //! `cpumax report`: studies as one HTML file that needs no network.
 
-use super::replay::{chosen, limit, warn};
+use super::replay::{again, chosen, limit, warn};
 use crate::args::{Choosing, Costs};
 use crate::failure::Failure;
 use crate::output;
@@ -19,7 +19,7 @@ pub struct ReportArgs {
     /// shown one below the other
     #[arg(required = true, value_name = "STUDY|RECORDING", value_hint = ValueHint::FilePath)]
     inputs: Vec<PathBuf>,
-    /// The file to write
+    /// The file to write; - for standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(default_value = "report.html")]
     output: PathBuf,
@@ -40,12 +40,14 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let named =
         |path: &PathBuf| Ok(Named { name: recorded::name(path), study: study(path, args)? });
     let studies = args.inputs.iter().map(named).collect::<Result<Vec<_>, Failure>>()?;
+    let is_stdout = file.is_stdout();
     file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?;
-    output::print(&answers(&studies, output::page()))
+    let told = answers(&studies, output::page());
+    if is_stdout { output::tell(&told) } else { output::print(&told) }
 }
 
 fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
-    if path.extension().is_some_and(|extension| extension == "json") {
+    if Saved::is_in(path) {
         let is_asked = !args.set.is_empty() || args.kernel.is_some();
         if is_asked || !args.choosing.group.is_empty() {
             let path = path.display();
@@ -55,7 +57,9 @@ fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
         return Saved::read(path).map_err(Failure::of);
     }
     let limits = args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?;
-    let request = Request { limits, ..chosen(&args.choosing) };
+    let mut made_by = again("replay", Some(path));
+    made_by.push("--stretches".to_owned());
+    let request = Request { limits, made_by, ..chosen(&args.choosing) };
     let kernels = args.kernel.as_deref().map(kernel::parse_kernels).transpose()?;
     let (options, watch) = (args.costs.options(), Terminal::new());
     let (study, defects) =

@@ -3,11 +3,10 @@
 use crate::failure::Failure;
 use crate::output;
 use cpumax_engine::{builtin, scenario};
-use std::io::Write;
 
 pub fn scenarios(name: Option<&str>, json: bool) -> Result<(), Failure> {
     let Some(name) = name else { return list(json) };
-    Ok(output::stdout().write_all(scenario::text(name).map_err(Failure::of)?.as_bytes())?)
+    output::print(&scenario::text(name).map_err(Failure::of)?)
 }
 
 fn list(json: bool) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output;
 use anyhow::Context;
 use clap::CommandFactory;
-use cpumax_report::escape;
+use cpumax_report::{WriteError, escape};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "cpumax", &mut script);
-    Ok(output::raw_stdout().write_all(&script)?)
+    Ok(output::raw_stdout().write_all(&script).map_err(WriteError::stdout)?)
 }
 
 /// One page for the program and one for each subcommand.

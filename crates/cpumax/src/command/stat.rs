@@ -38,7 +38,6 @@ pub struct StatArgs {
 
 /// Asks and prints.
 pub fn stat(args: &StatArgs) -> Result<(), Failure> {
-    let mut out = output::stdout();
     loop {
         let groups = ask(&args.socket, args.group.as_deref(), args.tasks).map_err(Failure::of)?;
         let text = match (&groups[..], args) {
@@ -52,8 +51,7 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
         if args.watch.is_some() {
             write!(output::raw_stdout(), "\x1b[H\x1b[2J")?;
         }
-        write!(out, "{text}")?;
-        out.flush()?;
+        output::print(&text)?;
         let Some(seconds) = args.watch else { return Ok(()) };
         std::thread::sleep(Duration::from_secs(seconds));
     }

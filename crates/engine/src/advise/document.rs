@@ -3,6 +3,7 @@
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::predict::{Prediction, Ranged};
 use crate::replay::Recorded;
+use crate::traced::RunTrace;
 use crate::what_if::Try;
 use cpumax_outcome::{Histogram, percentile};
 use cpumax_recording::Demand;
@@ -83,6 +84,9 @@ struct RunHeld<'a> {
     held: Vec<Told>,
     /// Latencies of the limited group as a histogram, for plots.
     latency_histogram_ns: Option<&'a Histogram>,
+    /// The run looked at closely, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a RunTrace>,
 }
 
 /// A goal held against a prediction.
@@ -186,6 +190,7 @@ fn tried<'a>(role: Role, probe: &'a Probe, cases: &'a [Case]) -> Tried<'a> {
         prediction: &run.prediction,
         held: held.iter().map(told).collect(),
         latency_histogram_ns: run.latencies(),
+        trace: run.trace.as_ref(),
     });
     Tried { role, limit: (&probe.limit).into(), kept: probe.is_kept(), runs: runs.collect() }
 }
@@ -231,6 +236,8 @@ mod tests {
         let told = schema["properties"].as_object().unwrap().keys().map(String::as_str);
         let document = include_str!("../../../../docs/json.md");
         let section = document.split("\n## Advice").nth(1).unwrap();
+        let closely = document.split("\n## Runs looked at closely").nth(1).unwrap();
+        let closely = closely.split("\n## ").next().unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         assert_eq!(rows.collect::<BTreeSet<_>>(), told.collect());
         let of_replays = serde_json::to_value(schemars::schema_for!(Recorded<'_>)).unwrap();
@@ -240,7 +247,8 @@ mod tests {
         for (_, inner) in schema["$defs"].as_object().unwrap().iter().filter(is_own) {
             for name in inner["properties"].as_object().into_iter().flat_map(|all| all.keys()) {
                 let is_of_replays = document.contains(&format!("prediction.{name}"));
-                let is_told = section.contains(&format!("`{name}`"));
+                let is_told =
+                    [section, closely].iter().any(|section| section.contains(&format!("`{name}`")));
                 let is_ranged =
                     ["value", "low", "high", "p50", "p90", "p99"].contains(&name.as_str());
                 assert!(is_of_replays || is_told || is_ranged, "{name}");

@@ -26,8 +26,8 @@ struct Cell<'a> {
     lacks: Vec<Missing>,
     /// By reading of the recording; each with whether it is a likely one.
     samples: Vec<Vec<(Sample, bool)>>,
-    /// Of the first likely one.
-    outcome: Option<Outcome>,
+    /// Of the first likely one, and which that is.
+    outcome: Option<(Outcome, Doubt)>,
 }
 
 impl Replay {
@@ -114,7 +114,7 @@ impl Replay {
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
             cell.samples[reading].push((sample, doubt.likely));
-            cell.outcome.get_or_insert(report.outcome);
+            cell.outcome.get_or_insert((report.outcome, doubt));
         })
     }
 
@@ -151,11 +151,16 @@ impl Replay {
         }
     }
 
+    /// The job that a run tells its outcome of.
+    pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Job {
+        self.job(&self.readings[0], &run.limit, kernel, run.doubt)
+    }
+
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
         let mut runs: Vec<Run> = Vec::new();
         for cell in cells {
-            let Some(outcome) = cell.outcome else { continue };
+            let Some((outcome, doubt)) = cell.outcome else { continue };
             let mut prediction = predict(&cell.samples[0], self.unit);
             for (samples, reading) in cell.samples.iter().zip(&self.readings).skip(1) {
                 prediction.or_else(&predict(samples, self.unit), reading.doubt);
@@ -178,6 +183,8 @@ impl Replay {
                 slowdown,
                 prediction,
                 outcome,
+                trace: None,
+                doubt,
             });
         }
         runs

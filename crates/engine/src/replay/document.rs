@@ -4,6 +4,7 @@ use super::{Replay, Run};
 use crate::job::Share;
 use crate::predict::{Prediction, Window};
 use crate::recorded::Served;
+use crate::traced::RunTrace;
 use crate::what_if::Try;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
@@ -56,6 +57,8 @@ pub struct Recorded<'a> {
     disagreements: Vec<String>,
     /// Limits that were not tried, as a kernel has nothing of them.
     not_tried: Vec<NotTried>,
+    /// The words of the command that made it, without where its output went.
+    made_by: &'a [String],
 }
 
 /// A limit that was not tried.
@@ -92,6 +95,9 @@ pub struct Limited<'a> {
     window: Span,
     /// What the limit does to it.
     prediction: &'a Prediction,
+    /// The run looked at closely, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a RunTrace>,
     #[serde(flatten)]
     outcome: &'a Outcome,
 }
@@ -150,6 +156,7 @@ impl Replay {
             is_unheard: self.is_unheard,
             disagreements: unlimited.unwrap_or_default(),
             not_tried: not_tried.collect(),
+            made_by: &self.made_by,
         }
     }
 }
@@ -172,6 +179,7 @@ impl Run {
             slowdown: self.slowdown,
             window: self.window.into(),
             prediction: &self.prediction,
+            trace: self.trace.as_ref(),
             outcome: &self.outcome,
         })
     }
@@ -180,7 +188,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::{Sample, Unit, predict};
+    use crate::predict::{Doubts, Sample, Unit, WorkRange, predict};
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
@@ -214,6 +222,8 @@ mod tests {
             slowdown: None,
             prediction: predict(&[(sample, true)], Unit::Requests),
             outcome,
+            trace: None,
+            doubt: Doubts { seed: 1, scale: None, work: WorkRange::default() }.first(None),
         };
         let with_more = serde_json::to_value(run.document()).unwrap();
         let mut added = BTreeSet::new();

@@ -225,6 +225,7 @@ impl Machine<'_> {
         let there_ns = grant_ns.min(pool.runtime_ns);
         pool.runtime_ns -= there_ns;
         pool.refilled_ns += i128::from(grant_ns - there_ns);
+        self.tell_runtime(group);
         grant_ns
     }
 

@@ -3,9 +3,10 @@
 //! `__return_cfs_rq_runtime()`, `tg_set_cfs_bandwidth()`).
 
 use crate::bandwidth::rules::Refill;
-use crate::ids::{CfsRqId, GroupId};
+use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
 use cpumax_limit::Limit;
+use cpumax_outcome::trace::What;
 use cpumax_workload::GroupSpec;
 
 /// Runtime that stays in a silo that goes idle, ns (kernel: `min_cfs_rq_runtime`).
@@ -73,6 +74,13 @@ impl Machine<'_> {
         if self.rules.pull {
             self.repay(group);
         }
+        self.tell_runtime(group);
+    }
+
+    /// What is in the pool has changed.
+    pub(crate) fn tell_runtime(&mut self, group: GroupId) {
+        let left_ns = self.groups[group].pool.runtime_ns;
+        self.emit(CpuId::NONE, What::Runtime { group: group.0, left_ns });
     }
 
     /// A silo takes enough to have `target` left, or what there is. True if it then has any.
@@ -90,6 +98,7 @@ impl Machine<'_> {
             if got_ns > 0 {
                 pool.runtime_ns -= got_ns;
                 pool.idle = false;
+                self.tell_runtime(group);
             }
         } else {
             self.groups[group].pool.refilled_ns += i128::from(got_ns);
@@ -118,9 +127,11 @@ impl Machine<'_> {
         let valid = !self.rules.slices_expire || silo.expires_seq == pool.expires_seq;
         if pool.quota_ns.is_some() && valid {
             pool.runtime_ns += surplus_ns as u64;
+            let is_for_others = pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty();
+            self.tell_runtime(group);
             if self.rules.pull {
                 self.gave_back(group, cpu);
-            } else if pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty() {
+            } else if is_for_others {
                 self.arm_slack_timer(group, cpu);
             }
         } else {

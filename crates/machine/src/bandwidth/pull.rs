@@ -286,6 +286,7 @@ impl Machine<'_> {
             self.send_mail(q);
         }
         self.groups[group].pool.throttled.drain(..at);
+        self.tell_runtime(group);
     }
 
     fn send_mail(&mut self, q: CfsRqId) {

@@ -309,6 +309,10 @@ impl Machine<'_> {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
         }
+        let by = self.sends;
+        if by.is_some() && by != task {
+            self.emit(self.tasks[by].cpu, What::WokenBy { task: task.0, by: by.0 });
+        }
         let t = &mut self.tasks[task];
         t.average_wanted(self.now);
         t.state = State::Runnable;

@@ -4,8 +4,8 @@ use cpumax_outcome::trace::{TraceEvent, What};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, Write};
 
-/// Time, CPU, kind, two numbers; little-endian.
-const RECORD: usize = 8 + 2 + 1 + 4 + 4;
+/// Time, CPU, kind, a number and a larger one; little-endian.
+const RECORD: usize = 8 + 2 + 1 + 4 + 8;
 /// Stands for "nobody" in a switch.
 const NOBODY: u32 = u32::MAX;
 
@@ -47,7 +47,7 @@ impl Spool {
 }
 
 fn encode(event: TraceEvent) -> [u8; RECORD] {
-    let (kind, first, second) = match event.what {
+    let (kind, first, second): (u8, u32, u64) = match event.what {
         What::Switch { next } => (0, next.unwrap_or(NOBODY), 0),
         What::Sleep { task } => (1, task, 0),
         What::Wake { task } => (2, task, 0),
@@ -56,9 +56,12 @@ fn encode(event: TraceEvent) -> [u8; RECORD] {
         What::Park { task } => (5, task, 0),
         What::Unpark { task } => (6, task, 0),
         What::Period { group } => (7, group, 0),
-        What::LockWait { task, lock } => (8, task, lock),
-        What::LockTaken { task, lock } => (9, task, lock),
+        What::LockWait { task, lock } => (8, task, u64::from(lock)),
+        What::LockTaken { task, lock } => (9, task, u64::from(lock)),
         What::Exit { task } => (10, task, 0),
+        What::WokenBy { task, by } => (11, task, u64::from(by)),
+        What::Done { task, took_ns } => (12, task, took_ns),
+        What::Runtime { group, left_ns } => (13, group, left_ns),
     };
     let mut record = [0; RECORD];
     record[..8].copy_from_slice(&event.time_ns.to_le_bytes());
@@ -74,6 +77,7 @@ fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
         u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
     };
     let (first, second) = (number(11), number(15));
+    let large = u64::from(second) | u64::from(number(19)) << 32;
     let what = match record[10] {
         0 => What::Switch { next: (first != NOBODY).then_some(first) },
         1 => What::Sleep { task: first },
@@ -86,6 +90,9 @@ fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
         8 => What::LockWait { task: first, lock: second },
         9 => What::LockTaken { task: first, lock: second },
         10 => What::Exit { task: first },
+        11 => What::WokenBy { task: first, by: second },
+        12 => What::Done { task: first, took_ns: large },
+        13 => What::Runtime { group: first, left_ns: large },
         _ => {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
@@ -116,6 +123,9 @@ mod tests {
             What::LockWait { task: 8, lock: 9 },
             What::LockTaken { task: 10, lock: u32::MAX },
             What::Exit { task: 11 },
+            What::WokenBy { task: 12, by: u32::MAX },
+            What::Done { task: 13, took_ns: u64::MAX - 1 },
+            What::Runtime { group: 14, left_ns: 1 << 40 },
         ];
         let mut spool = Spool::new().unwrap();
         let mut pushed = Vec::new();

@@ -33,6 +33,12 @@ fn recordings(study: &Saved) -> Vec<String> {
     names
 }
 
+/// What is limited of a recording.
+pub(super) fn group<'a>(study: &'a Saved, recording: &str) -> &'a str {
+    let recorded = study.recordings.iter().find(|recorded| recorded.name == recording);
+    recorded.map_or("the group", |recorded| &recorded.group)
+}
+
 /// Thousandths of a CPU that a limit gives.
 pub(super) fn millicpus(run: &Run) -> Option<u64> {
     run.limit.limit.millicpus()
@@ -229,6 +235,16 @@ pub(super) fn doubts(study: &Saved) -> Vec<String> {
 
 /// The commands that make the study again, as far as it says how it was made.
 pub(super) fn commands(study: &Saved) -> Vec<String> {
+    let again = "cpumax report study.json -o report.html".to_owned();
+    let made_by = study.recordings.first().map_or(&[][..], |recorded| &recorded.made_by);
+    // Nothing else is put into a reader's mouth, whoever wrote the file.
+    if let [program, command, ..] = made_by
+        && program == "cpumax"
+        && ["replay", "advise"].contains(&command.as_str())
+    {
+        let words: Vec<String> = made_by.iter().map(|word| shell(word)).collect();
+        return vec![format!("{} --json study.json", words.join(" ")), again];
+    }
     let names: Vec<String> = recordings(study).iter().map(|name| quoted(name)).collect();
     let mut kernels: Vec<&str> = Vec::new();
     for run in &study.runs {
@@ -257,7 +273,7 @@ pub(super) fn commands(study: &Saved) -> Vec<String> {
         format!("cpumax replay {} {}", names.join(" "), sets.join(" "))
     };
     let command = format!("{command} --kernel {kernels} --json study.json");
-    vec![command, "cpumax report study.json -o report.html".to_owned()]
+    vec![command, again]
 }
 
 fn option(goal: &Goal) -> String {
@@ -294,13 +310,16 @@ fn setting(run: &Run) -> String {
     all.join(",")
 }
 
+/// A name for a shell: what begins with a dash is no option.
+fn quoted(name: &str) -> String {
+    if name.starts_with('-') { shell(&format!("./{name}")) } else { shell(name) }
+}
+
 /// A word for a shell.
-fn quoted(word: &str) -> String {
+fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+,:=".contains(c);
     let word = line(word);
-    // What begins with a dash is no option.
-    let word = if word.starts_with('-') { format!("./{word}").into() } else { word };
-    if word.chars().all(is_plain) {
+    if !word.is_empty() && word.chars().all(is_plain) {
         word.into_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))

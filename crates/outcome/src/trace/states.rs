@@ -1,0 +1,145 @@
+//! What each task is doing, followed through the events of a run.
+
+use super::{TraceEvent, What};
+use std::collections::BTreeMap;
+
+/// What a task is doing, as far as events tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Asleep, not yet born or gone.
+    Away,
+    /// On this CPU.
+    Running {
+        /// Which.
+        cpu: u16,
+    },
+    /// On a queue; it was last seen on this CPU.
+    Ready {
+        /// Which.
+        cpu: u16,
+    },
+    /// Taken off the queue on its way to user mode, as its group is throttled.
+    Parked,
+    /// It waits for a lock.
+    LockWait {
+        /// Which.
+        lock: u32,
+    },
+}
+
+/// A task does something else from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The task.
+    pub task: u32,
+    /// What it did before, and since when, ns; `None`: it is seen for the first time.
+    pub was: Option<(State, u64)>,
+    /// What it does.
+    pub is: State,
+}
+
+/// What all tasks are doing.
+#[derive(Debug, Clone, Default)]
+pub struct States {
+    /// By CPU.
+    running: BTreeMap<u16, u32>,
+    /// By task, and since when.
+    states: BTreeMap<u32, (State, u64)>,
+}
+
+impl States {
+    /// What an event changes: a switch may change two tasks.
+    pub fn event(&mut self, event: &TraceEvent) -> impl Iterator<Item = Change> + use<> {
+        let TraceEvent { time_ns, cpu, what } = *event;
+        let one = |change: Change| [Some(change), None];
+        let changes = match what {
+            What::Switch { next } => self.switch(cpu, next, time_ns),
+            What::Wake { task } | What::Unpark { task } => {
+                one(self.set(task, State::Ready { cpu }, time_ns))
+            }
+            // Who waits for a lock may sleep meanwhile.
+            What::Sleep { task } if matches!(self.of(task), Some((State::LockWait { .. }, _))) => {
+                [None, None]
+            }
+            What::Sleep { task } | What::Exit { task } => one(self.set(task, State::Away, time_ns)),
+            What::Park { task } => one(self.set(task, State::Parked, time_ns)),
+            What::LockWait { task, lock } => one(self.set(task, State::LockWait { lock }, time_ns)),
+            What::LockTaken { task, .. } => [self.lock_taken(task, cpu, time_ns), None],
+            What::WokenBy { .. }
+            | What::Done { .. }
+            | What::Runtime { .. }
+            | What::Throttle { .. }
+            | What::Unthrottle { .. }
+            | What::Period { .. } => [None, None],
+        };
+        changes.into_iter().flatten()
+    }
+
+    /// What a task does, and since when, ns.
+    pub fn of(&self, task: u32) -> Option<(State, u64)> {
+        self.states.get(&task).copied()
+    }
+
+    /// All tasks that were seen, with what they do, and since when, ns.
+    pub fn all(&self) -> impl Iterator<Item = (u32, State, u64)> + '_ {
+        self.states.iter().map(|(&task, &(state, since_ns))| (task, state, since_ns))
+    }
+
+    fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> [Option<Change>; 2] {
+        let mut changes = [None, None];
+        if let Some(previous) = self.running.remove(&cpu)
+            && self.of(previous).is_some_and(|(state, _)| state == State::Running { cpu })
+        {
+            changes[0] = Some(self.set(previous, State::Ready { cpu }, time_ns));
+        }
+        if let Some(next) = next {
+            self.running.insert(cpu, next);
+            changes[1] = Some(self.set(next, State::Running { cpu }, time_ns));
+        }
+        changes
+    }
+
+    /// A task that spins for a lock keeps its CPU, one that sleeps for it becomes ready.
+    fn lock_taken(&mut self, task: u32, cpu: u16, time_ns: u64) -> Option<Change> {
+        if !matches!(self.of(task), Some((State::LockWait { .. }, _))) {
+            return None;
+        }
+        let on = self.running.iter().find(|(_, running)| **running == task);
+        let state = on.map_or(State::Ready { cpu }, |(&cpu, _)| State::Running { cpu });
+        Some(self.set(task, state, time_ns))
+    }
+
+    fn set(&mut self, task: u32, is: State, time_ns: u64) -> Change {
+        Change { task, was: self.states.insert(task, (is, time_ns)), is }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_switched_away_from_is_ready_unless_it_sleeps() {
+        let mut states = States::default();
+        let mut told = |time_ns, what| -> Vec<Change> {
+            states.event(&TraceEvent { time_ns, cpu: 2, what }).collect()
+        };
+        let change = |task, was, is| Change { task, was, is };
+        let running = State::Running { cpu: 2 };
+        let switch = |next| What::Switch { next };
+        assert_eq!(told(1, switch(Some(7))), [change(7, None, running)]);
+        let ready = State::Ready { cpu: 2 };
+        assert_eq!(
+            told(3, switch(Some(8))),
+            [change(7, Some((running, 1)), ready), change(8, None, running)]
+        );
+        assert_eq!(told(4, What::Sleep { task: 8 }), [change(8, Some((running, 3)), State::Away)]);
+        assert_eq!(told(4, switch(None)), []);
+        assert_eq!(told(5, What::LockTaken { task: 7, lock: 0 }), [], "it did not wait");
+        let waits = State::LockWait { lock: 0 };
+        assert_eq!(told(6, What::LockWait { task: 7, lock: 0 })[0].is, waits);
+        assert_eq!(told(7, What::Sleep { task: 7 }), [], "for the lock");
+        let taken = told(9, What::LockTaken { task: 7, lock: 0 });
+        assert_eq!(taken, [change(7, Some((waits, 6)), ready)]);
+    }
+}

@@ -1,0 +1,46 @@
+//! A stretch of a run that was looked at closely, in the same format.
+
+use super::{Args, Entry, LIMITS, TASKS, Writer, entry};
+use cpumax_engine::traced::{Does, Stretch};
+use cpumax_outcome::trace::Names;
+use std::io::{self, Write};
+
+/// Writes it; `group` is what is limited.
+pub(crate) fn write_stretch<W: Write>(stretch: &Stretch, group: &str, out: W) -> io::Result<W> {
+    let names = Names::default();
+    let mut writer = Writer::new(out, &names)?;
+    let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns);
+    for (thread, at) in stretch.threads.iter().zip(0..) {
+        writer.name("thread_name", TASKS, at, Args::Name(&thread.name))?;
+        writer.name("thread_sort_index", TASKS, at, Args::SortIndex(at))?;
+        for (from_ns, until_ns, does) in thread.pieces(length_ns) {
+            writer.slice(TASKS, at, name(does), from_ns, until_ns, None)?;
+        }
+    }
+    let track = stretch.threads.len() as u32;
+    writer.name("thread_name", TASKS, track, Args::Name("the request"))?;
+    let done_ns = stretch.done_ns.saturating_sub(stretch.from_ns);
+    let begun_ns = done_ns.saturating_sub(stretch.took_ns);
+    writer.slice(TASKS, track, "request", begun_ns, done_ns, None)?;
+    writer.name("thread_name", LIMITS, 0, Args::Name(&format!("{group} periods")))?;
+    for at_ns in &stretch.periods_ns {
+        writer.entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, 0, *at_ns) })?;
+    }
+    for [at_ns, left_usec] in &stretch.runtime {
+        let args = Some(Args::Ms(*left_usec as f64 / 1e3));
+        let name = format!("{group} runtime left");
+        writer.entry(&Entry { args, ..entry("C", &name, LIMITS, 0, *at_ns) })?;
+    }
+    writer.finish()
+}
+
+/// What a thread does, in a word or two.
+pub(crate) fn name(does: Does) -> &'static str {
+    match does {
+        Does::Sleeps => "asleep",
+        Does::Runs => "running",
+        Does::Ready => "ready",
+        Does::Stopped => "stopped by the limit",
+        Does::WaitsForLock => "waiting for a lock",
+    }
+}
