@@ -74,8 +74,12 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
     let answer = page.split("<p class=\"answer\">").nth(1).unwrap();
     assert!(answer.starts_with(limit), "{limit}: {answer}");
     assert!(page.contains(">advised</text>") && page.contains(">current</text>"));
-    cpumax(&["report", &json, &json, "-o", &html]);
-    assert_eq!(fs::read_to_string(&html).unwrap().matches("<section ").count(), 2);
+    let output = cpumax(&["report", &json, &json, "-o", &html]);
+    let page = fs::read_to_string(&html).unwrap();
+    assert_eq!(page.matches("<section ").count(), 3);
+    assert!(page.contains("<h2 id=\"beside-h\">Before and after: "));
+    let told = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
+    assert!(told.starts_with("None of ") && told.contains(" may be off."), "{told}");
 }
 
 /// The words of a command line, as a shell takes them.

@@ -5,6 +5,7 @@
 //! ticket and read aloud; the only program in it opens a stretch elsewhere when a button is
 //! pressed. All of it is made from what was saved as JSON.
 
+mod beside;
 mod plot;
 mod script;
 mod stretch;
@@ -51,6 +52,7 @@ pub fn html(studies: &[Named], version: &str) -> String {
         section.rules(&mut out);
     }
     let _ = write!(out, "</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n", xml(&title));
+    beside::write(&mut out, studies);
     for section in &sections {
         let _ = writeln!(out, "<section aria-labelledby=\"{0}-h\">", section.prefix);
         section.write(&mut out, sections.len() > 1);
@@ -76,7 +78,8 @@ pub fn answers(studies: &[Named], page: Page) -> String {
         let answer = format!("{}: {}", named.name, words::answer(&named.study));
         page.wrapped(&escape::line(&answer)) + "\n"
     };
-    studies.iter().map(line).collect()
+    let beside = beside::answer(studies).map(|answer| page.wrapped(&escape::line(&answer)) + "\n");
+    beside.into_iter().chain(studies.iter().map(line)).collect()
 }
 
 /// What belongs together in plots: a kernel, and of several kinds of limits one.
