@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use cpumax_engine::counted::{Asked, counted};
-//! use cpumax_engine::counters::{Moment, Observed};
+//! use cpumax_engine::counters::{AllowedCpus, Moment, Observed};
 //! use cpumax_engine::limit::{CpuStat, Limit};
 //!
 //! let moment = |at: u64| Moment {
@@ -21,12 +21,13 @@
 //! };
 //! let moments = (0..=400).map(moment).collect();
 //! let name = "/web".to_owned();
-//! let observed = Observed { name, limit: Limit::UNLIMITED, kernel: None, moments };
+//! let limit = Limit::UNLIMITED;
+//! let cpus = Some(AllowedCpus { count: 2, told_by: "cpuset.cpus.effective".to_owned() });
+//! let observed = Observed { name, limit, kernel: None, cpus, moments };
 //! let asked = Asked {
 //!     period_ns: 100_000_000,
 //!     throttled: Some(5.0),
 //!     current: None,
-//!     cpus: 2,
 //!     not_told: Vec::new(),
 //!     seed: 1,
 //! };
@@ -36,7 +37,7 @@
 //! # Ok::<(), cpumax_engine::Error>(())
 //! ```
 
-use crate::counters::{Interval, Observed, Stretch, interval};
+use crate::counters::{AllowedCpus, Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::Ranged;
 use cpumax_limit::Limit;
@@ -46,8 +47,11 @@ use serde::Serialize;
 /// Runtime that a CPU takes from the pool at once, and may keep without using it (kernel:
 /// `sched_cfs_bandwidth_slice_us`), ns.
 const SLICE_NS: f64 = 5e6;
-/// A reading of usage misses what ran since the last tick, ns.
+/// A reading of usage misses what ran on each CPU since its last tick, ns; so long where there are
+/// 250 of them a second.
 const READ_OFF_NS: f64 = 4e6;
+/// Of machines whose number is not told: more than any kernel is built for.
+const CPUS_UNKNOWN: usize = 1 << 16;
 /// Fewer stretches as long as a period tell nothing of how many would be throttled.
 pub const LEAST_PERIODS: usize = 20;
 /// Readings in a period that tell how much was used in it.
@@ -68,6 +72,9 @@ pub struct Counted {
     pub readings: usize,
     /// Mean of the CPUs it kept busy.
     pub cpus: Ranged<f64>,
+    /// The CPUs that it may run on, where they are told: each may strand a slice, and read off by a
+    /// tick.
+    pub may_run_on: Option<AllowedCpus>,
     /// Periods of a hundred that were throttled under the limit that it has, where it has one.
     pub throttled_percent: Option<Ranged<f64>>,
     /// CPU time used in a stretch as long as a period, us: least, deciles, most; empty where
@@ -115,8 +122,6 @@ pub struct Asked {
     pub throttled: Option<f64>,
     /// A limit to be told beside.
     pub current: Option<Limit>,
-    /// CPUs that it may run on at once.
-    pub cpus: usize,
     /// What was asked that counters do not tell.
     pub not_told: Vec<String>,
     /// Seed of the intervals.
@@ -139,7 +144,9 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
     if cpus.value <= 0.0 {
         return Err(nothing("no CPU time was used meanwhile: read it while it has its load"));
     }
-    let periods = Periods::of(&used, asked.period_ns);
+    let may_run_on = observed.cpus.as_ref();
+    let count = may_run_on.map_or(CPUS_UNKNOWN, |cpus| cpus.count);
+    let periods = Periods::of(&used, asked.period_ns, count);
     let whole = observed.whole();
     let limited = observed.limit.quota_ns().is_some();
     let throttled =
@@ -162,12 +169,13 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
         watched_ns: whole.length_ns,
         readings: observed.moments.len(),
         cpus: ranged(cpus),
+        may_run_on: may_run_on.cloned(),
         throttled_percent: throttled.map(ranged),
         usage_usec: periods.as_ref().map(Periods::deciles).unwrap_or_default(),
         limits: limits.into_iter().filter_map(judge).collect(),
         enough: enough.and_then(|most| enough_for(most, &cpus, periods.as_ref()?, asked)),
         not_told: asked.not_told.clone(),
-        notes: notes(is_censored, periods.is_some(), asked),
+        notes: notes(is_censored, periods.as_ref(), asked),
     })
 }
 
@@ -199,7 +207,10 @@ fn judged(
 fn enough_for(most: f64, cpus: &Interval, periods: &Periods, asked: &Asked) -> Option<u64> {
     const STEP: u64 = 50;
     let first = (cpus.value * 1e3 / STEP as f64).ceil() as u64 * STEP;
-    let all = (first.max(STEP)..=asked.cpus as u64 * 1_000).step_by(STEP as usize);
+    // From twice of what is used in any period on, all limits are alike.
+    let last = 2e3 * periods.most_ns() / asked.period_ns as f64 + STEP as f64;
+    let last = (periods.cpus as u64 * 1_000).min(last as u64);
+    let all = (first.max(STEP)..=last).step_by(STEP as usize);
     let mut all = all.filter_map(|millicpus| limit(millicpus, asked.period_ns));
     let keeps = |limit: &Limit| {
         let bounds = limit.quota_ns().and_then(|quota_ns| periods.bounds(quota_ns, asked));
@@ -208,7 +219,7 @@ fn enough_for(most: f64, cpus: &Interval, periods: &Periods, asked: &Asked) -> O
     all.find(keeps).and_then(|limit| limit.millicpus())
 }
 
-fn notes(is_censored: bool, has_periods: bool, asked: &Asked) -> Vec<String> {
+fn notes(is_censored: bool, periods: Option<&Periods>, asked: &Asked) -> Vec<String> {
     let mut notes = Vec::new();
     if is_censored {
         notes.push(
@@ -217,7 +228,14 @@ fn notes(is_censored: bool, has_periods: bool, asked: &Asked) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !has_periods {
+    if periods.is_some_and(|periods| periods.cpus == CPUS_UNKNOWN) {
+        notes.push(
+            "On how many CPUs it may run is not told, so that the upper bounds are those of a \
+             machine of very many."
+                .to_owned(),
+        );
+    }
+    if periods.is_none() {
         notes.push(format!(
             "Readings are too far apart, or too few, to tell what is used in a period of {} ms: \
              only limits below the mean are ruled out. Read the group itself with --stat.",
@@ -230,12 +248,16 @@ fn notes(is_censored: bool, has_periods: bool, asked: &Asked) -> Vec<String> {
 /// Usage in stretches as long as a period, at several phases.
 struct Periods {
     phases: Vec<Vec<f64>>,
+    /// CPUs that the group may run on.
+    cpus: usize,
+    /// How far the usage of a period may be off, ns.
+    read_off_ns: f64,
 }
 
 impl Periods {
     /// Of usage and length of stretches, ns; `None` where these are longer than half a period, or
     /// periods are few.
-    fn of(used: &[(f64, f64)], period_ns: u64) -> Option<Periods> {
+    fn of(used: &[(f64, f64)], period_ns: u64, cpus: usize) -> Option<Periods> {
         const PHASES: u32 = 4;
         let period_ns = period_ns as f64;
         let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
@@ -245,7 +267,14 @@ impl Periods {
         }
         let phase =
             |at: u32| in_periods(used, period_ns, period_ns * f64::from(at) / f64::from(PHASES));
-        Some(Periods { phases: (0..PHASES).map(phase).collect() })
+        // What a reading misses is in the next ones that come within a tick.
+        let read_off_ns = (READ_OFF_NS * cpus as f64).min(most_within(used, READ_OFF_NS));
+        Some(Periods { phases: (0..PHASES).map(phase).collect(), cpus, read_off_ns })
+    }
+
+    /// The most that was used in a period, ns.
+    fn most_ns(&self) -> f64 {
+        self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }
 
     fn deciles(&self) -> Vec<u64> {
@@ -259,7 +288,7 @@ impl Periods {
     /// the group has work, as the kernel's period timer stops when it has none.
     fn bounds(&self, quota_ns: u64, asked: &Asked) -> Option<Bounds> {
         let quota_ns = quota_ns as f64;
-        let stranded_ns = SLICE_NS * (asked.cpus.saturating_sub(1)) as f64 + READ_OFF_NS;
+        let stranded_ns = SLICE_NS * self.cpus.saturating_sub(1) as f64 + self.read_off_ns;
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for usage in &self.phases {
             // How much is wanted in the period, and whether it is throttled.
@@ -273,7 +302,7 @@ impl Periods {
                 let all = interval(&all, asked.seed).filter(|_| active >= LEAST_PERIODS as f64)?;
                 Some((all, active))
             };
-            let (low, active) = share(&mut |ns| (ns, ns > quota_ns + READ_OFF_NS))?;
+            let (low, active) = share(&mut |ns| (ns, ns > quota_ns + self.read_off_ns))?;
             let mut late_ns = 0.0_f64;
             let (high, _) = share(&mut |ns| {
                 let wanted = late_ns + ns;
@@ -288,6 +317,21 @@ impl Periods {
         }
         Some(Bounds { least, most })
     }
+}
+
+/// The most that was used in any row of stretches which is just as long as that, or longer.
+fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
+    let from = |first: usize| {
+        let (mut sum, mut length) = (0.0, 0.0);
+        for (usage, stretch_ns) in &used[first..] {
+            (sum, length) = (sum + usage, length + stretch_ns);
+            if length >= length_ns {
+                break;
+            }
+        }
+        sum
+    };
+    (0..used.len()).map(from).fold(0.0, f64::max)
 }
 
 /// Usage spread evenly over each stretch, summed up in periods from `first_ns` on; the last one, if
@@ -337,7 +381,8 @@ mod tests {
             stat.nr_periods = (at / 10) as u32;
             stat.nr_throttled = throttled.min(stat.nr_periods);
         }
-        Observed { name: "/g".to_owned(), limit, kernel: None, moments }
+        let cpus = Some(AllowedCpus { count: 2, told_by: "here".to_owned() });
+        Observed { name: "/g".to_owned(), limit, kernel: None, cpus, moments }
     }
 
     fn asked() -> Asked {
@@ -345,7 +390,6 @@ mod tests {
             period_ns: 100_000_000,
             throttled: Some(5.0),
             current: None,
-            cpus: 2,
             not_told: Vec::new(),
             seed: 1,
         }
@@ -353,7 +397,9 @@ mod tests {
 
     #[test]
     fn an_even_load_is_throttled_below_what_it_uses_and_not_well_above() {
-        let told = counted(&observed(&[5], Limit::UNLIMITED, 0), &asked()).unwrap();
+        let current = Limit::new(Some(40_000_000), 100_000_000, 0).ok();
+        let asked = Asked { current, ..asked() };
+        let told = counted(&observed(&[5], Limit::UNLIMITED, 0), &asked).unwrap();
         assert!((told.cpus.value - 0.5).abs() < 1e-9, "{told:?}");
         assert_eq!(told.usage_usec.first(), Some(&50_000));
         let of = |millicpus| {
@@ -362,7 +408,7 @@ mod tests {
             (judged.too_small, bounds.least, bounds.most)
         };
         // All of some sixty periods are throttled, which does not say that all ever are.
-        let (too_small, least, most) = of(450);
+        let (too_small, least, most) = of(400);
         assert!(too_small && (90.0..99.0).contains(&least) && most > 99.9, "{least} {most}");
         let (too_small, least, most) = of(750);
         assert!(!too_small && least < 0.1 && (4.0..5.0).contains(&most), "{least} {most}");
@@ -387,6 +433,27 @@ mod tests {
         let told = counted(&observed(&[5], limit, 30), &asked()).unwrap();
         assert!(told.throttled_percent.is_some_and(|share| share.value > 40.0), "{told:?}");
         assert!(told.enough.is_none() && told.notes[0].contains("too low"), "{told:?}");
+    }
+
+    #[test]
+    fn the_more_cpus_a_group_may_run_on_the_less_is_sure() {
+        // 80 ms in each 100 ms, however they are divided.
+        let on = |count: Option<usize>| {
+            let mut observed = observed(&[10, 6], Limit::UNLIMITED, 0);
+            observed.cpus = count.map(|count| AllowedCpus { count, told_by: "here".to_owned() });
+            let current = Limit::new(Some(71_000_000), 100_000_000, 0).ok();
+            let told = counted(&observed, &Asked { current, ..asked() }).unwrap();
+            let judged = told.limits.iter().find(|judged| judged.millicpus == 710).unwrap();
+            (judged.throttled_percent.unwrap().least, told.enough, told.notes)
+        };
+        // Of two CPUs 8 ms may be off; of many no more than one reading told, 10 ms.
+        let (least, enough, notes) = on(Some(2));
+        assert!(least > 90.0 && enough == Some(950) && notes.is_empty(), "{least} {enough:?}");
+        let (least, enough, notes) = on(Some(16));
+        assert!(least < 0.1 && enough == Some(1600) && notes.is_empty(), "{least} {enough:?}");
+        let (least, enough, notes) = on(None);
+        assert!(least < 0.1 && enough == Some(1600), "{least} {enough:?}");
+        assert!(notes[0].contains("how many CPUs"), "{notes:?}");
     }
 
     #[test]

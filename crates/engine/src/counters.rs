@@ -22,10 +22,12 @@
 //! ```
 
 mod bootstrap;
+mod cpus;
 mod group;
 mod scrape;
 
 pub use bootstrap::{Interval, interval};
+pub use cpus::AllowedCpus;
 pub use group::Group;
 pub use scrape::scrapes;
 
@@ -57,6 +59,8 @@ pub struct Observed {
     pub limit: Limit,
     /// The kernel that runs, as it calls itself; `None`: it is not told.
     pub kernel: Option<String>,
+    /// The CPUs that it may run on; `None`: they are not told.
+    pub cpus: Option<AllowedCpus>,
     /// The counters, in order of time; two at least.
     pub moments: Vec<Moment>,
 }
@@ -176,7 +180,8 @@ pub fn observe(
         let what = "the limit was changed while it was counted";
         return Err(Error::Question(format!("{name}: {what}, from {limit} to {last}")));
     }
-    Observed { name, limit, kernel: Some(crate::world::release()?), moments }.checked()
+    let (kernel, cpus) = (Some(crate::world::release()?), group.cpus().cloned());
+    Observed { name, limit, kernel, cpus, moments }.checked()
 }
 
 /// Counters are not read more often.
@@ -225,7 +230,7 @@ mod tests {
             };
             let moments = vec![moment(0), moment(1)];
             let (name, limit) = ("/g".to_owned(), Limit::UNLIMITED);
-            Observed { name, limit, kernel: None, moments }.checked()
+            Observed { name, limit, kernel: None, cpus: None, moments }.checked()
         };
         assert!(of([5, 6], [10, 10]).is_ok() && of([u32::MAX, 3], [10, 20]).is_ok());
         for wrong in [of([100, 60], [10, 20]), of([5, 6], [10, 9])] {

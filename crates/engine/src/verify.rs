@@ -26,6 +26,7 @@
 //!     name: "/web".to_owned(),
 //!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).unwrap(),
 //!     kernel: Some("6.18.4".to_owned()),
+//!     cpus: None,
 //!     moments: vec![moment(0, 0, 0), moment(10_000_000_000, 100, 55)],
 //! };
 //! assert!(verify(&saved, &observed, None, 1)?.passed());
@@ -419,7 +420,7 @@ mod tests {
         }
         let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
         let kernel = kernel.map(str::to_owned);
-        Observed { name: "/web".to_owned(), limit, kernel, moments }
+        Observed { name: "/web".to_owned(), limit, kernel, cpus: None, moments }
     }
 
     #[test]

@@ -33,6 +33,12 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
         told.cpu_max
     );
     let _ = writeln!(out, "{}", page.wrapped(&watched));
+    if let Some(cpus) = &told.may_run_on {
+        let (count, by) = (cpus.count, line(&cpus.told_by));
+        let plural = if count == 1 { "" } else { "s" };
+        let text = format!("It may run on {count} CPU{plural}, as {by} says.");
+        let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
     if let Some(share) = told.throttled_percent {
         let share = ranged(share, Ranges::Beside);
         let _ = writeln!(out, "Of a hundred periods {share} were throttled.");

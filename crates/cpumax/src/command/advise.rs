@@ -121,7 +121,6 @@ fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
         period_ns: args.period.first().copied().unwrap_or(cpumax_engine::limit::DEFAULT_PERIOD_NS),
         throttled,
         current: question(args)?.current.map(|current| current.limit),
-        cpus: std::thread::available_parallelism().map_or(1, usize::from),
         not_told,
         seed,
     };

@@ -1,6 +1,7 @@
 //! A control group of this machine, in either hierarchy: its limit and its counters.
 
 use super::Moment;
+use super::cpus::{AllowedCpus, allowed};
 use crate::error::Error;
 use cpumax_limit::{CpuStat, File, Limit, Rules, shown};
 use std::fs;
@@ -30,6 +31,7 @@ pub struct Group {
     folder: PathBuf,
     /// v1: where its CPU time is counted, where that can be found.
     usage: Option<PathBuf>,
+    cpus: Option<AllowedCpus>,
     is_v1: bool,
 }
 
@@ -57,7 +59,13 @@ impl Group {
             return Err(Error::Question(format!("{}: {what}", shown(&folder))));
         }
         let usage = is_v1.then(|| usage_of(&folder, &mounts)).flatten();
-        Ok(Group { folder, usage, is_v1 })
+        let cpus = allowed(&folder, is_v1, &mounts);
+        Ok(Group { folder, usage, cpus, is_v1 })
+    }
+
+    /// The CPUs that it could run on when it was opened.
+    pub fn cpus(&self) -> Option<&AllowedCpus> {
+        self.cpus.as_ref()
     }
 
     /// Its folder, for people.
@@ -114,7 +122,7 @@ impl Group {
 }
 
 /// The root of the v1 hierarchy with that controller, or with an empty name of v2.
-fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
+pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);
         let (place, kind, options) = (words.next()?, words.next()?, words.next()?);
@@ -145,7 +153,7 @@ fn waited(text: &str) -> Option<u64> {
     total.trim().parse::<u64>().ok()?.checked_mul(1_000)
 }
 
-fn read(path: &Path) -> Result<String, Error> {
+pub(super) fn read(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;

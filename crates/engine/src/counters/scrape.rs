@@ -96,7 +96,7 @@ pub fn scrapes(
         let what = format!("the last scrape has no {QUOTA} and {PERIOD} that are a limit");
         Error::Question(format!("{name}: {what}"))
     })?;
-    Observed { name, limit, kernel: None, moments }.checked()
+    Observed { name, limit, kernel: None, cpus: None, moments }.checked()
 }
 
 fn limit(series: &Series) -> Option<Limit> {
