@@ -11,6 +11,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 pub(super) const CPUS_MAX: u32 = 4096;
 /// Pages of the ring buffer are at least a page of memory, and with large ones at most this.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
+/// All sections that describe, together, each as often as it is told of.
+pub(super) const SECTIONS_MAX_BYTES: u64 = 128 << 20;
 const OPTIONS_TAG: &[u8] = b"options  \0";
 const FLYRECORD_TAG: &[u8] = b"flyrecord\0";
 const LATENCY_TAG: &[u8] = b"latency  \0";
@@ -34,6 +36,8 @@ pub(super) struct Head {
     pub buffers: Vec<Buffer>,
     /// How the buffers are compressed.
     pub packed: Option<Algorithm>,
+    /// What sections of version 7 may still come to, packed and unpacked.
+    pub section_bytes_left: u64,
 }
 
 impl Head {
@@ -49,6 +53,7 @@ impl Head {
             options: Options::default(),
             buffers: Vec::new(),
             packed: None,
+            section_bytes_left: SECTIONS_MAX_BYTES,
         };
         match version.as_str() {
             "6" => {
@@ -71,6 +76,7 @@ impl Head {
                 return Err(WalkError::Wrong(what));
             }
         }
+        check_apart(&head.buffers)?;
         if !PAGE_BYTES.contains(&head.page_bytes) {
             return Err(WalkError::Wrong(format!("pages of {} bytes", head.page_bytes)));
         }
@@ -157,4 +163,31 @@ pub(super) fn latency() -> WalkError {
 
 fn buffers(walk: &mut Walk<impl std::io::BufRead>, cpus: u32) -> Result<Vec<Buffer>, WalkError> {
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
+}
+
+/// No part of a file is the buffer of several CPUs: it would be read as often.
+fn check_apart(buffers: &[Buffer]) -> Result<(), String> {
+    let mut full: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.len > 0).collect();
+    full.sort_unstable_by_key(|buffer| buffer.offset);
+    let meet = |pair: &&[&Buffer]| pair[0].offset.saturating_add(pair[0].len) > pair[1].offset;
+    full.windows(2).find(meet).map_or(Ok(()), |pair| {
+        let (one, other) = (pair[0].cpu, pair[1].cpu);
+        Err(format!("the buffers of CPU {one} and CPU {other} lie in the same place"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Buffer, check_apart};
+
+    #[test]
+    fn buffers_lie_apart() {
+        let buffer = |cpu, offset, len| Buffer { cpu, offset, len };
+        let apart = [buffer(0, 4096, 4096), buffer(1, 0, 4096), buffer(2, 100, 0)];
+        assert_eq!(check_apart(&apart), Ok(()));
+        for second in [buffer(1, 4096, 4096), buffer(1, 1, 4096), buffer(1, 0, u64::MAX)] {
+            let told = check_apart(&[buffer(0, 4096, 4096), second]).unwrap_err();
+            assert!(told.contains("CPU 0") && told.contains("CPU 1"), "{told}");
+        }
+    }
 }

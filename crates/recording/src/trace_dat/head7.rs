@@ -1,13 +1,15 @@
 //! Version 7: sections that options tell the places of, each perhaps compressed.
 
 use super::chunks::{Algorithm, unpack};
-use super::head::{Buffer, CPUS_MAX, Head, add, latency};
+use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency};
 use super::options::{self, DONE};
 use crate::raw::{Walk, WalkError};
+use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Sections that are believed, and their sizes.
+/// Sections of options that are believed, instances, and the size of any section.
 const SECTIONS_MAX: usize = 256;
+const INSTANCES_MAX: usize = 256;
 const SECTION_MAX_BYTES: u64 = 64 << 20;
 const FLAG_COMPRESSED: u16 = 1;
 
@@ -30,7 +32,7 @@ impl Head {
             name => Some(Algorithm::named(name)?),
         };
         let mut next = first;
-        let mut has_text = false;
+        let (mut has_text, mut instances) = (false, 0);
         for _ in 0..SECTIONS_MAX {
             if next == 0 {
                 break;
@@ -44,7 +46,11 @@ impl Head {
                 let mut inner = Walk::new(&data[..], self.endian);
                 match id {
                     DONE => break inner.u64()?,
-                    BUFFER => self.buffer(file, &mut inner, algorithm)?,
+                    BUFFER if instances == INSTANCES_MAX => {}
+                    BUFFER => {
+                        instances += 1;
+                        self.buffer(file, &mut inner, algorithm)?;
+                    }
                     HEADER_INFO => {
                         let section = self.section(file, inner.u64()?, algorithm)?;
                         let page = Walk::new(&section[..], self.endian).headers()?;
@@ -72,40 +78,31 @@ impl Head {
 
     /// What is in the section at that place.
     fn section<F: Read + Seek>(
-        &self,
+        &mut self,
         file: &mut F,
         at: u64,
         algorithm: Option<Algorithm>,
     ) -> Result<Vec<u8>, WalkError> {
-        let (flags, len, mut walk) = self.section_head(file, at)?;
-        if len > SECTION_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a section of {len} bytes at byte {at}")));
+        let (flags, len, mut walk) = section_head(file, self.endian, at)?;
+        let is_compressed = flags & FLAG_COMPRESSED != 0;
+        let (packed, unpacked) = if is_compressed { (walk.u32()?, walk.u32()?) } else { (0, 0) };
+        let largest = len.max(packed.into()).max(unpacked.into());
+        if largest > SECTION_MAX_BYTES {
+            return Err(WalkError::Wrong(format!("a section of {largest} bytes at byte {at}")));
         }
-        if flags & FLAG_COMPRESSED == 0 {
+        let Some(left) = self.section_bytes_left.checked_sub(largest) else {
+            let what = format!(
+                "sections of more than {SECTIONS_MAX_BYTES} bytes together, with that at byte {at}"
+            );
+            return Err(WalkError::Wrong(what));
+        };
+        self.section_bytes_left = left;
+        if !is_compressed {
             return walk.take(len);
-        }
-        let (packed, unpacked) = (walk.u32()?, walk.u32()?);
-        if u64::from(packed.max(unpacked)) > SECTION_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a section of {unpacked} bytes at byte {at}")));
         }
         let data = walk.take(u64::from(packed))?;
         let none = || WalkError::Wrong(format!("the section at byte {at} is compressed, by none"));
         Ok(unpack(algorithm.ok_or_else(none)?, &data, unpacked)?)
-    }
-
-    /// Flags and length of the section at that place, and what comes behind its head.
-    fn section_head<'a, F: Read + Seek>(
-        &self,
-        file: &'a mut F,
-        at: u64,
-    ) -> Result<(u16, u64, Walk<BufReader<&'a mut F>>), WalkError> {
-        file.seek(SeekFrom::Start(at)).map_err(WalkError::Io)?;
-        let mut walk = Walk::new(BufReader::new(file), self.endian);
-        walk.u16()?; // its number
-        let flags = walk.u16()?;
-        walk.u32()?; // its description
-        let len = walk.u64()?;
-        Ok((flags, len, walk))
     }
 
     /// The buffers of an instance, if those before hold nothing.
@@ -131,8 +128,70 @@ impl Head {
             let (cpu, offset, len) = (walk.u32()?, walk.u64()?, walk.u64()?);
             self.buffers.push(Buffer { cpu, offset, len });
         }
-        let (flags, ..) = self.section_head(file, section)?;
+        let (flags, ..) = section_head(file, self.endian, section)?;
         self.packed = algorithm.filter(|_| flags & FLAG_COMPRESSED != 0);
         Ok(())
+    }
+}
+
+/// Flags and length of the section at that place, and what comes behind its head.
+fn section_head<F: Read + Seek>(
+    file: &mut F,
+    endian: Endianness,
+    at: u64,
+) -> Result<(u16, u64, Walk<BufReader<&mut F>>), WalkError> {
+    file.seek(SeekFrom::Start(at)).map_err(WalkError::Io)?;
+    let mut walk = Walk::new(BufReader::new(file), endian);
+    walk.u16()?; // its number
+    let flags = walk.u16()?;
+    walk.u32()?; // its description
+    let len = walk.u64()?;
+    Ok((flags, len, walk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EVENT_FORMATS, FLAG_COMPRESSED};
+    use crate::raw::WalkError;
+    use crate::trace_dat::head::Head;
+    use std::io::Cursor;
+
+    fn section(flags: u16, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 2];
+        bytes.extend(flags.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend((content.len() as u64).to_le_bytes());
+        [&bytes, content].concat()
+    }
+
+    fn option(id: u16, data: &[u8]) -> Vec<u8> {
+        [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat()
+    }
+
+    /// A file whose options tell `times` of one section, which unpacks to `len` bytes.
+    fn telling(times: usize, len: usize) -> Vec<u8> {
+        let mut file = b"\x17\x08\x44tracing7\0\0\x08".to_vec();
+        file.extend(4096_u32.to_le_bytes());
+        file.extend(b"zstd\x001.5\0");
+        let first = file.len() as u64 + 8;
+        file.extend(first.to_le_bytes());
+        let behind = |options: usize| (first + 16 + options as u64).to_le_bytes();
+        let options = |at: [u8; 8]| [option(EVENT_FORMATS, &at).repeat(times), option(0, &[0; 8])];
+        let options_len = options([0; 8]).concat().len();
+        file.extend(section(0, &options(behind(options_len)).concat()));
+        let packed = zstd::encode_all(&vec![0; len][..], 1).unwrap();
+        let sizes = [(packed.len() as u32).to_le_bytes(), (len as u32).to_le_bytes()].concat();
+        file.extend(section(FLAG_COMPRESSED, &[sizes, packed].concat()));
+        file
+    }
+
+    #[test]
+    fn a_section_that_is_told_of_again_and_again_is_not_unpacked_for_ever() {
+        assert!(Head::read(&mut Cursor::new(telling(3, 1 << 20))).is_ok());
+        let Err(WalkError::Wrong(what)) = Head::read(&mut Cursor::new(telling(1000, 1 << 20)))
+        else {
+            panic!("a thousand times a megabyte")
+        };
+        assert!(what.contains("134217728 bytes together"), "{what}");
     }
 }

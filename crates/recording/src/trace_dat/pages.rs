@@ -297,6 +297,7 @@ mod tests {
             options: Options::default(),
             buffers: Vec::new(),
             packed: None,
+            section_bytes_left: 0,
         };
         let buffer = Buffer { cpu: 3, offset: 0, len: data.len() as u64 };
         let mut lane = Lane::new(&buffer, &head, 1 << 20).unwrap();
