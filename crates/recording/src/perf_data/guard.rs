@@ -20,8 +20,8 @@ const FEATURE_EVENT_DESC: u64 = 1 << 12;
 const RECORD_AUXTRACE: u32 = 71;
 pub(super) const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_FINISHED_ROUND: u32 = 68;
-const RECORD_COMPRESSED: u32 = 81;
-const RECORD_COMPRESSED2: u32 = 83;
+pub(super) const RECORD_COMPRESSED: u32 = 81;
+pub(super) const RECORD_COMPRESSED2: u32 = 83;
 /// The reader holds two rounds in memory, and for each record so much beside its content. What they
 /// may take together: this, or in larger files the size of the file.
 const RECORD_COST_BYTES: u64 = 160;

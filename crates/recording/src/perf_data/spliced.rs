@@ -2,7 +2,10 @@
 //! written to a pipe (`perf record -o -`), and the directories of `perf record --threads`. Parts of
 //! files stay where they are; only heads and tables are made anew.
 
-use super::guard::{HEADER_SIZE, RECORD_TRACING_DATA, SECTIONS_MAX_BYTES, is_perf_data};
+use super::guard::{
+    HEADER_SIZE, RECORD_COMPRESSED, RECORD_COMPRESSED2, RECORD_TRACING_DATA, SECTIONS_MAX_BYTES,
+    is_perf_data,
+};
 use crate::error::Error;
 use crate::raw::Bytes;
 use linux_perf_event_reader::Endianness;
@@ -275,7 +278,15 @@ pub(super) fn from_threads<F: Read + Seek>(
     let mut table = vec![0; table_len as usize];
     first.seek(SeekFrom::Start(end)).map_err(io)?;
     first.read_exact(&mut table).map_err(io)?;
-    let grown: u64 = lens[1..].iter().fold(0, |sum: u64, len| sum.saturating_add(*len));
+    // Each file is compressed by itself, and perf does not end what it has begun.
+    let mut ends = Vec::new();
+    for (ix, (file, len)) in files.iter_mut().zip(&lens).enumerate() {
+        let records = if ix == 0 { (begin, end) } else { (0, *len) };
+        let is_compressed = has_compressed(file, endian, records).map_err(io)?;
+        ends.push(if is_compressed { end_of_frame(endian) } else { Vec::new() });
+    }
+    let grown = lens[1..].iter().copied().chain(ends.iter().map(|end| end.len() as u64));
+    let grown = grown.fold(0, u64::saturating_add);
     let later = |bytes: &mut [u8], at: usize| {
         let number = number(bytes, at).saturating_add(grown);
         let number = match endian {
@@ -290,11 +301,47 @@ pub(super) fn from_threads<F: Read + Seek>(
     }
     let mut spliced = Spliced::new(files);
     spliced.push_memory(head);
-    spliced.push(From::File { file: 0, offset: 104 }, end - 104);
-    for (file, len) in lens.iter().enumerate().skip(1) {
-        spliced.push(From::File { file, offset: 0 }, *len);
+    for ((file, len), frame_end) in lens.iter().enumerate().zip(ends) {
+        let (from, to) = if file == 0 { (HEADER_SIZE as u64, end) } else { (0, *len) };
+        spliced.push(From::File { file, offset: from }, to - from);
+        spliced.push_memory(frame_end);
     }
     spliced.push_memory(table);
     spliced.push(From::File { file: 0, offset: table_end }, lens[0] - table_end);
     Ok(spliced)
+}
+
+/// Whether there is a compressed record between these places of a file.
+fn has_compressed(
+    file: &mut (impl Read + Seek),
+    endian: Endianness,
+    (mut at, end): (u64, u64),
+) -> io::Result<bool> {
+    let mut walk = io::BufReader::with_capacity(1 << 16, file);
+    walk.seek(SeekFrom::Start(at))?;
+    while at + 8 <= end {
+        let mut head = [0; 8];
+        walk.read_exact(&mut head)?;
+        let head = Bytes::new(&head, endian);
+        let (kind, size) = (head.u32(0).unwrap_or(0), head.u16(6).unwrap_or(0));
+        if [RECORD_COMPRESSED, RECORD_COMPRESSED2].contains(&kind) {
+            return Ok(true);
+        }
+        // Whoever reads it says that it is wrong.
+        let Some(behind) = size.checked_sub(8) else { break };
+        walk.seek_relative(i64::from(behind))?;
+        at += u64::from(size);
+    }
+    Ok(false)
+}
+
+/// A compressed record that ends a frame of zstd: its last block, without content (RFC 8878).
+fn end_of_frame(endian: Endianness) -> Vec<u8> {
+    const LAST_BLOCK: [u8; 3] = [1, 0, 0];
+    let size = 8 + LAST_BLOCK.len() as u16;
+    let (kind, size) = match endian {
+        Endianness::LittleEndian => (RECORD_COMPRESSED.to_le_bytes(), size.to_le_bytes()),
+        Endianness::BigEndian => (RECORD_COMPRESSED.to_be_bytes(), size.to_be_bytes()),
+    };
+    [&kind[..], &[0; 2], &size, &LAST_BLOCK].concat()
 }

@@ -53,6 +53,40 @@ fn a_directory_of_threads_and_its_text() {
     assert!(threads.has_context && !text.has_context, "flags are in perf.data only");
 }
 
+/// Records as `perf record -z` packs them: in records of their own, in one frame that never ends.
+fn packed(records: &[u8], piece: usize) -> Vec<u8> {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    let (mut packed, mut from) = (Vec::new(), 0);
+    for piece in records.chunks(piece) {
+        encoder.write_all(piece).unwrap();
+        encoder.flush().unwrap();
+        let body = &encoder.get_ref()[from..];
+        packed.extend(81_u32.to_le_bytes());
+        packed.extend([0; 2]);
+        packed.extend((8 + body.len() as u16).to_le_bytes());
+        packed.extend(body);
+        from = encoder.get_ref().len();
+    }
+    packed
+}
+
+#[test]
+fn threads_that_compress_are_read_each_by_itself() {
+    let want = read("threads").summary();
+    for piece in [100, 5000, 60_000] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["data", "data.0", "data.1"] {
+            let mut data = std::fs::read(path("threads").join(file)).unwrap();
+            if file != "data" {
+                data = packed(&data, piece);
+            }
+            std::fs::write(folder.path().join(file), data).unwrap();
+        }
+        let read = Recording::read(folder.path(), Options::default()).unwrap();
+        assert_eq!(read.summary(), want, "pieces of {piece}");
+    }
+}
+
 #[test]
 fn of_a_group_only_the_first_is_recorded() {
     let summary = read("group.perf.data.xz").summary();

@@ -19,9 +19,9 @@ fn documented() -> Vec<String> {
 }
 
 /// The load's recording, or why there is none.
-fn record(file: &Path) -> Result<Recording, String> {
+fn record(file: &Path, further: &[&str]) -> Result<Recording, String> {
     let mut perf = Command::new("perf");
-    perf.args(documented()).arg("-o").arg(file).args(["--", "sh", "-c", LOAD]);
+    perf.args(documented()).args(further).arg("-o").arg(file).args(["--", "sh", "-c", LOAD]);
     let output = perf.output().map_err(|error| format!("perf: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
@@ -32,8 +32,20 @@ fn record(file: &Path) -> Result<Recording, String> {
 #[test]
 fn a_recording_of_this_machine_tells_who_ran_and_who_slept() {
     let folder = tempfile::tempdir().unwrap();
-    let recording = record(&folder.path().join("perf.data"));
+    let recording = record(&folder.path().join("perf.data"), &[]);
     let Some(recording) = found(Need::Perf, recording) else { return };
+    assert_tells(&recording);
+}
+
+#[test]
+fn so_does_one_that_each_thread_of_perf_compressed_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = record(&folder.path().join("perf.data"), &["--threads", "-z"]);
+    let Some(recording) = found(Need::Perf, recording) else { return };
+    assert_tells(&recording);
+}
+
+fn assert_tells(recording: &Recording) {
     assert!(recording.span_ns() > 100_000_000, "{}", recording.span_ns());
     let threads = recording.summary().threads;
     let named = |name: &str| -> Vec<_> { threads.iter().filter(|t| t.comm == name).collect() };
