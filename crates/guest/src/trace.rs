@@ -143,6 +143,45 @@ struct Reader<'a> {
     edges: &'a Edges,
 }
 
+/// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`.
+struct Line<'a> {
+    /// `comm-pid`
+    who: &'a str,
+    cpu: u16,
+    flags: &'a str,
+    at_ns: u64,
+    event: &'a str,
+    fields: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a str) -> Option<Line<'a>> {
+        let (who, rest) = line.split_once(" [")?;
+        let (cpu, rest) = rest.split_once("] ")?;
+        let mut parts = rest.splitn(3, ": ");
+        let (stamp, event, fields) = (parts.next()?, parts.next()?, parts.next()?);
+        let mut words = stamp.split_ascii_whitespace();
+        let (flags, stamp) = (words.next().unwrap_or(""), words.next_back().unwrap_or(""));
+        let (seconds, micros) = stamp.split_once('.')?;
+        let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
+        let at_ns = (seconds * 1_000_000 + micros) * NS_PER_US;
+        Some(Line { who, cpu: cpu.parse().ok()?, flags, at_ns, event, fields })
+    }
+
+    fn field(&self, name: &str) -> Option<&'a str> {
+        field(self.fields, name)
+    }
+
+    fn pid(&self, side: &str) -> Option<u32> {
+        self.field(&format!("{side}pid="))?.parse().ok()
+    }
+
+    /// The third flag: whether it was in an interrupt.
+    fn interrupts(&self) -> Option<u8> {
+        self.flags.as_bytes().get(2).copied()
+    }
+}
+
 /// Who is no task of the workload.
 #[derive(Default)]
 struct Other {
@@ -231,124 +270,112 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`. Others are passed
-    /// over.
-    fn line(&mut self, line: &str) {
-        if let Some((_, counts)) = line.split_once("entries-in-buffer/entries-written: ") {
+    /// What a line of `trace` tells; others are passed over.
+    fn line(&mut self, text: &str) {
+        if let Some((_, counts)) = text.split_once("entries-in-buffer/entries-written: ") {
             self.lost = lost(counts);
         }
-        let Some((who, rest)) = line.split_once(" [") else { return };
-        let Some((cpu, rest)) = rest.split_once("] ") else { return };
-        let mut parts = rest.splitn(3, ": ");
-        let (Some(stamp), Some(event), Some(fields)) = (parts.next(), parts.next(), parts.next())
-        else {
-            return;
-        };
-        let mut words = stamp.split_ascii_whitespace();
-        let (flags, stamp) = (words.next().unwrap_or(""), words.next_back().unwrap_or(""));
-        let Some((seconds, micros)) = stamp.split_once('.') else { return };
-        let (Ok(cpu), Ok(seconds), Ok(micros)) =
-            (cpu.parse(), seconds.parse::<u64>(), micros.parse::<u64>())
-        else {
-            return;
-        };
-        let at_ns = (seconds * 1_000_000 + micros) * NS_PER_US;
-        if at_ns > self.end_ns {
-            return;
-        }
+        let Some(line) = Line::of(text).filter(|line| line.at_ns <= self.end_ns) else { return };
         // What was before the start is no event of the run; but who was born then waits from the
         // start on.
-        let early = at_ns + NS_PER_US < self.start_ns;
-        let time_ns = at_ns.saturating_sub(self.start_ns);
-        let push = |events: &mut Vec<TraceEvent>, what| {
-            if !early {
-                events.push(TraceEvent { time_ns, cpu, what });
-            }
-        };
-        let pid_of = |side: &str| field(fields, &format!("{side}pid="))?.parse::<u32>().ok();
-        let task = |reader: &mut Self, side: &str| {
-            if early {
-                return None;
-            }
-            let pid = pid_of(side)?;
-            reader.task(pid, field(fields, &format!("{side}comm="))?)
-        };
-        match event {
-            "sched_switch" => {
-                let (prev, next) = (task(self, "prev_"), task(self, "next_"));
-                let state = field(fields, "prev_state=").unwrap_or("");
-                if let Some(pid) = pid_of("prev_") {
-                    self.stalls.left(pid, time_ns, state);
-                    if pid == self.outside_pid {
-                        self.left_ns = Some(time_ns);
-                    }
-                    if let Some(other) = self.others.get_mut(&pid)
-                        && let Some(came_ns) = other.came_ns.take()
-                    {
-                        let woken_ns = other.woken_ns.take().unwrap_or(came_ns);
-                        if !other.serves {
-                            self.others_ns.push((woken_ns, came_ns, time_ns));
-                        }
-                        // Who has to make way, or waits for a lock, goes on with what it came for.
-                        other.serves &= !state.starts_with('S');
-                    }
-                }
-                if let Some(pid) = pid_of("next_") {
-                    self.stalls.came(pid, time_ns);
-                    if pid == self.outside_pid
-                        && let Some(left_ns) = self.left_ns.take()
-                    {
-                        self.asleep_ns.push((left_ns, time_ns));
-                    }
-                    if self.is_other(pid) && !early {
-                        self.others.entry(pid).or_default().came_ns = Some(time_ns);
-                    }
-                }
-                let events = &mut self.recorded.events;
-                if let Some(prev) = prev
-                    && state.starts_with(['S', 'D'])
-                {
-                    push(events, What::Sleep { task: prev });
-                }
-                push(events, What::Switch { next });
-            }
-            "sched_wakeup" | "sched_wakeup_new" => {
-                if let Some(pid) = pid_of("") {
-                    if self.is_other(pid) {
-                        self.others.entry(pid).or_default().woken_ns = Some(time_ns);
-                    } else if self.kinds.contains_key(&pid) && !early {
-                        self.serves(who, flags);
-                    }
-                    // The third flag tells of interrupts.
-                    self.stalls.woken(pid, time_ns, flags.as_bytes().get(2) == Some(&b'.'));
-                }
-                if let Some(task) = task(self, "") {
-                    push(&mut self.recorded.events, What::Wake { task });
-                }
-            }
-            "sched_process_exit" => {
-                if let Some(task) = task(self, "") {
-                    push(&mut self.recorded.events, What::Exit { task });
-                }
-            }
+        let early = line.at_ns + NS_PER_US < self.start_ns;
+        let time_ns = line.at_ns.saturating_sub(self.start_ns);
+        match line.event {
+            "sched_switch" => self.switch(&line, time_ns, early),
+            "sched_wakeup" | "sched_wakeup_new" => self.wakeup(&line, time_ns, early),
             _ if early => {}
-            _ if fields.contains("function=sched_cfs_slack_timer") => self.serves(who, flags),
-            _ if fields.contains("function=sched_cfs_period_timer") => {
-                self.serves(who, flags);
+            "sched_process_exit" => {
+                if let Some(task) = self.task_of(&line, "") {
+                    self.push(&line, time_ns, What::Exit { task });
+                }
+            }
+            _ if line.fields.contains("function=sched_cfs_slack_timer") => self.serves(&line),
+            _ if line.fields.contains("function=sched_cfs_period_timer") => {
+                self.serves(&line);
                 let group = self.group_at(time_ns);
-                push(&mut self.recorded.events, What::Period { group });
+                self.push(&line, time_ns, What::Period { group });
             }
             _ => {}
         }
     }
 
-    /// Who (`comm-pid`) wakes a task or has a timer of a group expire, or an interrupt on top of
-    /// that one, which is none of its work: the third flag tells.
-    fn serves(&mut self, who: &str, flags: &str) {
-        if matches!(flags.as_bytes().get(2), Some(b'h' | b'H')) {
+    fn switch(&mut self, line: &Line<'_>, time_ns: u64, early: bool) {
+        let state = line.field("prev_state=").unwrap_or("");
+        if let Some(pid) = line.pid("prev_") {
+            self.leaves(pid, time_ns, state);
+        }
+        if let Some(pid) = line.pid("next_") {
+            self.stalls.came(pid, time_ns);
+            if pid == self.outside_pid
+                && let Some(left_ns) = self.left_ns.take()
+            {
+                self.asleep_ns.push((left_ns, time_ns));
+            }
+            if self.is_other(pid) && !early {
+                self.others.entry(pid).or_default().came_ns = Some(time_ns);
+            }
+        }
+        if early {
             return;
         }
-        let Some((comm, pid)) = who.trim().rsplit_once('-') else { return };
+        let (prev, next) = (self.task_of(line, "prev_"), self.task_of(line, "next_"));
+        if let Some(prev) = prev
+            && state.starts_with(['S', 'D'])
+        {
+            self.push(line, time_ns, What::Sleep { task: prev });
+        }
+        self.push(line, time_ns, What::Switch { next });
+    }
+
+    /// Somebody leaves a CPU, in that state.
+    fn leaves(&mut self, pid: u32, time_ns: u64, state: &str) {
+        self.stalls.left(pid, time_ns, state);
+        if pid == self.outside_pid {
+            self.left_ns = Some(time_ns);
+        }
+        if let Some(other) = self.others.get_mut(&pid)
+            && let Some(came_ns) = other.came_ns.take()
+        {
+            let woken_ns = other.woken_ns.take().unwrap_or(came_ns);
+            if !other.serves {
+                self.others_ns.push((woken_ns, came_ns, time_ns));
+            }
+            // Who has to make way, or waits for a lock, goes on with what it came for.
+            other.serves &= !state.starts_with('S');
+        }
+    }
+
+    fn wakeup(&mut self, line: &Line<'_>, time_ns: u64, early: bool) {
+        if let Some(pid) = line.pid("") {
+            if self.is_other(pid) {
+                self.others.entry(pid).or_default().woken_ns = Some(time_ns);
+            } else if self.kinds.contains_key(&pid) && !early {
+                self.serves(line);
+            }
+            self.stalls.woken(pid, time_ns, line.interrupts() == Some(b'.'));
+        }
+        if !early && let Some(task) = self.task_of(line, "") {
+            self.push(line, time_ns, What::Wake { task });
+        }
+    }
+
+    fn push(&mut self, line: &Line<'_>, time_ns: u64, what: What) {
+        self.recorded.events.push(TraceEvent { time_ns, cpu: line.cpu, what });
+    }
+
+    /// The task of which `SIDEpid` and `SIDEcomm` tell.
+    fn task_of(&mut self, line: &Line<'_>, side: &str) -> Option<u32> {
+        let pid = line.pid(side)?;
+        self.task(pid, line.field(&format!("{side}comm="))?)
+    }
+
+    /// Somebody wakes a task or has a timer of a group expire, or an interrupt on top of that one
+    /// does, which is none of its work.
+    fn serves(&mut self, line: &Line<'_>) {
+        if matches!(line.interrupts(), Some(b'h' | b'H')) {
+            return;
+        }
+        let Some((comm, pid)) = line.who.trim().rsplit_once('-') else { return };
         if comm.starts_with("ktimers/")
             && let Some(other) = pid.parse().ok().and_then(|pid: u32| self.others.get_mut(&pid))
         {
