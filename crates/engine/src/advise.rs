@@ -65,6 +65,8 @@ pub const STEP_MILLICPUS: u64 = 10;
 pub const STEP_PART: u64 = 20;
 
 /// One recording of the service.
+///
+/// [Example](self).
 #[derive(Debug)]
 pub struct Case {
     /// What the recording is called.
@@ -90,6 +92,8 @@ impl Case {
 }
 
 /// What is asked.
+///
+/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Question {
     /// What a limit must keep; none is [`USUAL`].
@@ -111,6 +115,8 @@ pub struct Question {
 }
 
 /// A kind of limit: all but how many CPUs it gives.
+///
+/// [Example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// Length of a period, ns.
@@ -122,6 +128,8 @@ pub struct Kind {
 }
 
 /// A limit held against what is asked, or none.
+///
+/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Probe {
     /// Which limit.
@@ -133,6 +141,8 @@ pub struct Probe {
 }
 
 /// What was found for a kind of limit.
+///
+/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Found {
     /// Of which kind.
@@ -152,6 +162,8 @@ pub struct Found {
 }
 
 /// The answer.
+///
+/// [Example](self).
 #[derive(Debug)]
 pub struct Advice {
     /// What was asked, or what is usual.

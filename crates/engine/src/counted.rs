@@ -114,6 +114,8 @@ pub struct Bounds {
 }
 
 /// What is asked of counters.
+///
+/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Length of a period, ns.

@@ -38,6 +38,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counters at one moment.
+///
+/// [Example](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// When, ns since the first moment.
@@ -51,6 +53,8 @@ pub struct Moment {
 }
 
 /// What is known of a group over some time.
+///
+/// [Example](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// What it is called.
@@ -66,6 +70,8 @@ pub struct Observed {
 }
 
 /// What went by between two moments.
+///
+/// [Example](self).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stretch {
     /// How long it is, ns.

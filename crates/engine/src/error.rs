@@ -9,6 +9,18 @@ use std::io;
 pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a question gets no answer: what is at fault, and what would be accepted.
+///
+/// ```
+/// use cpumax_engine::{Error, Try, kernel};
+///
+/// let burst = Try::parse("500m,cpu.max.burst=10000")?;
+/// let told = burst.lacks(kernel::parse_kernels("5.4")?[0]);
+/// assert!(told.is_ok(), "the quota is left");
+/// let told = Try::parse("2000m 100ms").unwrap_err();
+/// assert!(matches!(told, Error::Setting(_)), "{told:?}");
+/// assert!(told.to_string().contains("2000m"), "it names what is at fault: {told}");
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -10,6 +10,8 @@ use cpumax_workload::{Expectation, Parts};
 use std::fmt::Display;
 
 /// A run that is over.
+///
+/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Done {
     /// On which kernel.
@@ -47,6 +49,8 @@ pub struct Verdict<'a> {
 }
 
 /// What one run showed.
+///
+/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Measured {
     /// On which kernel.

@@ -64,6 +64,19 @@ pub struct Job {
 }
 
 /// What is different in one run.
+///
+/// ```
+/// use cpumax_engine::limit::Limit;
+/// use cpumax_engine::{Share, WhatIf, scenario};
+///
+/// let burst = scenario::load("burst")?;
+/// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
+/// let what_if = WhatIf { group: 1, own, pod: None, duration_ns: 1_000_000_000, phase_ns: None };
+/// let changed = what_if.apply(burst)?;
+/// assert_eq!(changed.groups[1].limit.millicpus(), Some(300));
+/// assert_eq!(changed.duration_ns, 1_000_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct WhatIf {
     /// The group that is limited.
@@ -80,6 +93,8 @@ pub struct WhatIf {
 }
 
 /// What a group may use.
+///
+/// [Example](WhatIf).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// Its limit.
@@ -206,6 +221,8 @@ impl Job {
 }
 
 /// What came of a run, in whichever world.
+///
+/// [Example](Job).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// What it yielded.
@@ -268,6 +285,16 @@ struct Expected<'a> {
 
 impl Report {
     /// As it is written as JSON, where nothing is expected of it.
+    ///
+    /// ```
+    /// use cpumax_engine::{Model, Study, scenario, world};
+    ///
+    /// let jobs = Study::new(scenario::load("nested")?).jobs();
+    /// let reports = world::all(&Model::default(), &jobs, &())?;
+    /// let json = serde_json::to_value(reports[0].document())?;
+    /// assert_eq!(json["scenario"], "nested");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn document(&self) -> ReportDocument<'_> {
         self.document_of(&[], &[], None)
     }

@@ -31,6 +31,8 @@ pub fn modelled(list: &str) -> Result<Vec<NamedKernel>, Error> {
 }
 
 /// Real kernels that a list names.
+///
+/// [Example](crate::Machines).
 #[derive(Debug, Clone, Default)]
 pub struct Fetched {
     /// Those that can be run.

@@ -66,6 +66,18 @@ pub struct Inspected {
 
 impl Inspected {
     /// What is in a recording that is called so.
+    ///
+    /// ```
+    /// use cpumax_engine::recorded::{self, Inspected};
+    /// use cpumax_engine::recording::Options;
+    ///
+    /// let path = "../../recordings/web-closed.perf.data".as_ref();
+    /// let recording = recorded::read(path, Options::default())?;
+    /// let told = serde_json::to_value(Inspected::new(&recorded::name(path), &recording))?;
+    /// assert_eq!(told["name"], "web-closed.perf.data");
+    /// assert_eq!(told["waits"]["all"], 2278);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(name: &str, recording: &Recording) -> Inspected {
         let summary = recording.summary();
         let services = recording.services().into_iter();

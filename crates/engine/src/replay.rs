@@ -42,6 +42,8 @@ const CHOSEN_IN_POD: &str = "/pod/limited";
 
 /// What is asked of a recording. [`Request::default`] asks for a ladder of limits of its busiest
 /// group.
+///
+/// [Example](crate).
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The threads to limit; none is the group that used most CPU time, or that of the limits.
@@ -461,6 +463,8 @@ fn reading(
 }
 
 /// One limit on one kernel.
+///
+/// [Example](crate).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Which limit.

@@ -101,6 +101,8 @@ pub struct NotTried {
 }
 
 /// A limit, with all that belongs to it.
+///
+/// [Example](Saved).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
     /// What the group may use.
@@ -112,6 +114,8 @@ pub struct Tried {
 }
 
 /// What a limit does to a recording on a kernel.
+///
+/// [Example](Saved).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// The recording.

@@ -137,6 +137,20 @@ enum Answer {
 ///
 /// # Errors
 /// Nobody answers there, the scheduler refuses, or what answers is not it.
+///
+/// ```
+/// use cpumax_engine::{Error, scheduler};
+///
+/// match scheduler::ask("/run/scx_cpumax.sock".as_ref(), Some("/web"), true) {
+///     Ok(groups) => {
+///         for group in groups {
+///             println!("{}: {} of {}", group.group, group.nr_throttled, group.nr_periods);
+///         }
+///     }
+///     Err(Error::NoScheduler { socket, .. }) => println!("nobody answers at {socket}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
 pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupStat>, Error> {
     let at = || cpumax_limit::shown(socket);
     let failed = |source: io::Error| Error::File { path: at(), source };

@@ -50,6 +50,8 @@ pub struct Study {
 type Limit = (Option<Try>, Option<WhatIf>);
 
 /// One line of a study's table: what was run, and what came of it.
+///
+/// [Example](Study).
 #[derive(Debug)]
 pub struct Row {
     /// The limit that was tried; `None` is the workload's own.
@@ -259,6 +261,8 @@ impl Cell<'_> {
 }
 
 /// The rows of a study, in order, while it goes on; an error is that nothing more can be run.
+///
+/// [Example](Study::rows).
 #[derive(Debug)]
 pub struct Rows {
     receiver: Option<mpsc::Receiver<Result<Row, Error>>>,

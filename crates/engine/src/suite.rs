@@ -16,6 +16,8 @@ use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
 /// A scenario as it will be run.
+///
+/// [Example](Suite).
 #[derive(Debug, Clone)]
 pub struct Plan {
     workload: Arc<Workload>,
@@ -103,6 +105,8 @@ pub struct Failed {
 }
 
 /// What came of one scenario.
+///
+/// [Example](Suite).
 #[derive(Debug)]
 pub struct Ended<'a> {
     /// The scenario.

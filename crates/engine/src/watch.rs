@@ -58,6 +58,43 @@ pub type Traced = Result<Option<Box<dyn Trace>>, OtherError>;
 impl Watch for () {}
 
 /// Takes the events of one run.
+///
+/// ```
+/// use cpumax_engine::outcome::trace::{Names, TraceEvent, TraceSink};
+/// use cpumax_engine::{Error, Model, OtherError, Study, Trace, Traced, Watch, scenario, world};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// /// How many events there are.
+/// struct Count(Arc<AtomicU64>);
+///
+/// impl TraceSink for Count {
+///     fn event(&mut self, _: TraceEvent) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+///     fn names(&mut self, _: Names) {}
+/// }
+///
+/// impl Trace for Count {
+///     fn done(self: Box<Self>) -> Result<(), OtherError> {
+///         Ok(())
+///     }
+/// }
+///
+/// struct Counting(Arc<AtomicU64>);
+///
+/// impl Watch for Counting {
+///     fn trace(&self, _job: usize) -> Traced {
+///         Ok(Some(Box::new(Count(Arc::clone(&self.0)))))
+///     }
+/// }
+///
+/// let events = Arc::new(AtomicU64::new(0));
+/// let jobs = Study::new(scenario::load("nested")?).jobs();
+/// world::all(&Model::default(), &jobs, &Counting(Arc::clone(&events)))?;
+/// assert!(events.load(Ordering::Relaxed) > 0);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Trace: TraceSink {
     /// The run has come to its end. One that has not is dropped.
     ///

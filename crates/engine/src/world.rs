@@ -18,6 +18,33 @@ use std::ops::ControlFlow;
 pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFlow<()>;
 
 /// Where jobs are run.
+///
+/// ```
+/// use cpumax_engine::{Error, Job, Model, Study, Watch, World, scenario, world};
+///
+/// /// Another world, in which only every second job is run.
+/// struct Half(Model);
+///
+/// impl World for Half {
+///     fn name(&self) -> &'static str {
+///         self.0.name()
+///     }
+///
+///     fn is_real(&self) -> bool {
+///         self.0.is_real()
+///     }
+///
+///     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: world::Each<'_>) -> Result<(), Error> {
+///         let half: Vec<Job> = jobs.iter().step_by(2).cloned().collect();
+///         self.0.run(&half, watch, each)
+///     }
+/// }
+///
+/// let jobs = Study::new(scenario::load("nested")?).with_seeds(1..=4).jobs();
+/// let seeds = world::all(&Half(Model::default()), &jobs, &())?;
+/// assert_eq!(seeds.iter().map(|report| report.outcome.seed).collect::<Vec<_>>(), [1, 3]);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait World {
     /// `model`, `vm` or `host`, as in outcomes.
     fn name(&self) -> &'static str;

@@ -25,6 +25,8 @@ pub enum Goal {
 pub const USUAL: Goal = Goal::Slower(10.0);
 
 /// A goal held against a prediction.
+///
+/// [Example](Goal::held).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     /// What is asked.
@@ -55,6 +57,22 @@ pub enum Measure {
 
 impl Goal {
     /// Held against what a limit does, and what happens without.
+    ///
+    /// ```
+    /// use cpumax_engine::advise::{Goal, Measure};
+    /// use cpumax_engine::recording::{Options, Recording};
+    /// use cpumax_engine::{Replay, Request, Running, Try, kernel::Kernel};
+    ///
+    /// let path = "../../recordings/bursts.perf.data";
+    /// let recording = Recording::read(path.as_ref(), Options::default())?;
+    /// let request = Request { limits: vec![Try::parse("10m")?], ..Request::default() };
+    /// let replay = Replay::new("bursts.perf.data", &recording, &request)?;
+    /// let runs = replay.runs(&[Kernel::newest()], 1, &Running::default(), &())?;
+    /// let [unlimited, limited] = &runs[..] else { panic!("one limit, and none") };
+    /// let held = Goal::Throttled(5.0).held(&limited.prediction, &unlimited.prediction);
+    /// assert_eq!((held.measure, held.is_kept()), (Measure::ThrottledPercent, false));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn held(self, limited: &Prediction, unlimited: &Prediction) -> Held {
         let times = |measure: Measure, times: f64| {
             let without = measure.of(unlimited).map_or(0.0, |without| measure.worse(without));

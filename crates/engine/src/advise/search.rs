@@ -6,6 +6,16 @@ use std::collections::BTreeMap;
 const STRIDE: usize = 4;
 
 /// What was tried, and what came of it.
+///
+/// ```
+/// use cpumax_engine::advise::smallest;
+///
+/// let keeps = |at: &[usize]| Ok::<_, ()>(at.iter().map(|at| *at >= 70).collect());
+/// let searched = smallest(100, 20, keeps)?;
+/// assert_eq!(searched.smallest, Some(70));
+/// assert!(searched.tried.len() < 20 && searched.uneven().is_empty());
+/// # Ok::<(), ()>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Searched {
     /// The smallest step that keeps it, as do all larger ones that were tried.

@@ -13,6 +13,8 @@ const LEFT_OUT_PERCENT: f64 = 2.5;
 const STRETCHES_MIN: usize = 8;
 
 /// A share and how far it may be off.
+///
+/// [Example](super).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// As measured.

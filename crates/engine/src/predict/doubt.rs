@@ -16,6 +16,8 @@ pub(crate) struct Doubt {
 }
 
 /// How much more or less the same work may cost on another day, as factors.
+///
+/// [Example](super).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkRange {
     /// At least.

@@ -19,6 +19,8 @@ const AHEAD: usize = 8;
 const STEPS: u64 = 1024;
 
 /// How to run. Results do not depend on `threads` and `every_tick`.
+///
+/// [Example](Model).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Running {
     /// Verify every invariant of the model after every event. Slow.
