@@ -16,7 +16,7 @@ mod request;
 
 pub use error::Error;
 pub use groups::{Group, Hierarchy};
-pub use request::{End, Progress, Request, Told, What, parse_size, told};
+pub use request::{Buffer, End, Progress, Request, Told, What, parse_size, told};
 
 /// Records until its time, its size or its budget is used up, its command ends, or `go_on` says no;
 /// that is asked and told how far it is a few times a second.

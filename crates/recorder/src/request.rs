@@ -101,6 +101,23 @@ pub enum End {
     Command(ExitStatus),
 }
 
+/// How large the room for records was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffer {
+    /// As was asked for, or up to half of it, as a ring has a power of two.
+    Asked,
+    /// No more than this could be had.
+    Most {
+        /// Of all CPUs together.
+        bytes: u64,
+    },
+    /// Less than this cannot be had.
+    Least {
+        /// Of all CPUs together.
+        bytes: u64,
+    },
+}
+
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
@@ -114,6 +131,19 @@ pub struct Told {
     pub event_ns: u64,
     /// Chosen threads that are not recorded, as there are too many.
     pub forgotten: u64,
+    /// Room for records.
+    pub buffer: Buffer,
+}
+
+impl Told {
+    /// With which status whoever records a command ends: as a shell does, that of the command, or
+    /// 128 and the number of the signal that ended it.
+    pub fn status(&self) -> u8 {
+        use std::os::unix::process::ExitStatusExt;
+        let End::Command(status) = self.end else { return 0 };
+        let of_signal = || status.signal().map(|signal| 128 + signal);
+        status.code().or_else(of_signal).map_or(1, |status| status as u8)
+    }
 }
 
 /// A number of bytes as people say it: `4096`, `64k`, `100M`, `2G`.
@@ -152,6 +182,19 @@ pub fn told(request: &Request, done: &Told) -> String {
         0 => "",
         _ => "\nEvents were lost: give more room with --buffer, or record fewer threads",
     };
+    let buffer = match done.buffer {
+        Buffer::Most { bytes } if bytes < request.memory as u64 => format!(
+            "\nRoom for events was {}, not the {} of --buffer: more cannot be had",
+            size(bytes),
+            size(request.memory as u64)
+        ),
+        Buffer::Least { bytes } if bytes > request.memory as u64 => format!(
+            "\nRoom for events was {}, not the {} of --buffer: each CPU needs its part",
+            size(bytes),
+            size(request.memory as u64)
+        ),
+        _ => String::new(),
+    };
     let forgotten = match done.forgotten {
         0 => String::new(),
         threads => format!(
@@ -161,7 +204,7 @@ pub fn told(request: &Request, done: &Told) -> String {
     };
     format!(
         "{file}: {}{why}\nIt took {of_cpu:.1} % of a CPU to write, and {of_threads:.1} % of one in \
-         the recorded threads{lost}{forgotten}",
+         the recorded threads{lost}{forgotten}{buffer}",
         done.progress
     )
 }

@@ -451,6 +451,30 @@ fn group(folder: &Folder) -> Option<(Summary, Told)> {
 }
 
 #[test]
+fn a_command_that_a_signal_ends_has_the_status_that_shells_have_for_it() {
+    let folder = Folder::new();
+    for (script, status) in [("kill -9 $$", 137), ("exit 7", 7), ("true", 0)] {
+        let what = What::Command(["sh", "-c", script].map(Into::into).to_vec());
+        let memory = 1 << 40;
+        let request = Request { memory, ..Request::new(what, folder.file("ends.cpumax")) };
+        let Some(done) = recorded(&request) else { return };
+        assert_eq!(done.status(), status, "{script}");
+        // No kernel gives so much room.
+        assert!(cpumax_recorder::told(&request, &done).contains("of --buffer: more cannot be had"));
+    }
+}
+
+#[test]
+fn a_recording_is_not_written_to_standard_output() {
+    let what = What::Command(vec!["true".into()]);
+    match record(&Request::new(what, "-".into()), &mut |_| true) {
+        Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
+        Err(error) => assert!(error.to_string().contains("give the name of a file"), "{error}"),
+        Ok(told) => panic!("{told:?}"),
+    }
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     let file = PathBuf::from("nothing-is-written.cpumax");
     for (what, named) in [

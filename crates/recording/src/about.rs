@@ -73,6 +73,8 @@ pub struct Ended {
     pub lost: BTreeMap<u32, u64>,
     /// Chosen threads that are not recorded, as there are too many.
     pub forgotten: u64,
+    /// Sockets that got other numbers if they were used again, as there were too many.
+    pub forgotten_sockets: u64,
     /// CPU time of the recorder itself, ns.
     pub recorder_ns: u64,
     /// What it took a recorded thread to hand over an event, on average, ns; 0: not known.

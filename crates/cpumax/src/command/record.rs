@@ -6,7 +6,7 @@ use crate::output;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args, ValueHint, value_parser};
 use cpumax_engine::given::{duration, share};
-use cpumax_recorder::{End, Progress, Request, What, parse_size, told};
+use cpumax_recorder::{Progress, Request, What, parse_size, told};
 use cpumax_report::escape;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -83,10 +83,8 @@ pub fn record(args: RecordArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     let done = done?;
     output::say(format_args!("{}", escape::lines(&told(&request, &done))));
-    match done.end {
-        End::Command(status) if !status.success() => {
-            Err(Failure::Status(status.code().map_or(1, |code| code as u8)))
-        }
-        _ => Ok(()),
+    match done.status() {
+        0 => Ok(()),
+        status => Err(Failure::Status(status)),
     }
 }

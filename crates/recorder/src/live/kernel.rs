@@ -4,6 +4,7 @@
 use super::calibrate::{Bench, Cost, Round};
 use super::raw::{Kind, Record};
 use super::refused::Refused;
+use crate::request::Buffer;
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, RingBuf};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{BtfTracePoint, PerfEvent};
@@ -42,6 +43,10 @@ const A_SWITCH: Duration = Duration::from_micros(100);
 const BEATS_PER_SECOND: u64 = 10;
 /// More rings than these are not made: CPUs then share them.
 const RINGS_MAX: usize = 512;
+
+/// Sizes that a ring can have, bytes.
+const RING_LEAST: u32 = 1 << 16;
+const RING_MOST: u32 = 1 << 26;
 
 /// `enum mode` and `enum class` of the program.
 const MODE_ALL: u32 = 0;
@@ -328,6 +333,19 @@ impl Program {
         Ok(most)
     }
 
+    /// Size of all rings together, and whether that is bounded otherwise than was asked for.
+    pub fn buffer(&self) -> Buffer {
+        let bytes = self.ring_bytes * self.rings.len() as u64;
+        if self.ring_bytes == u64::from(RING_MOST) {
+            return Buffer::Most { bytes };
+        }
+        if self.ring_bytes == u64::from(RING_LEAST) {
+            Buffer::Least { bytes }
+        } else {
+            Buffer::Asked
+        }
+    }
+
     /// Size of each ring.
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
@@ -432,9 +450,7 @@ fn make_rings(
 
 /// A power of two.
 fn ring_size(bytes: usize) -> u32 {
-    const LEAST: usize = 1 << 16;
-    const MOST: usize = 1 << 26;
-    let bytes = bytes.clamp(LEAST, MOST);
+    let bytes = bytes.clamp(RING_LEAST as usize, RING_MOST as usize);
     1 << bytes.ilog2()
 }
 

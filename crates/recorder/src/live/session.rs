@@ -29,6 +29,11 @@ pub(crate) fn record(
     go_on: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Told, Error> {
     let _ = rustix::thread::set_name(NAME);
+    if request.file.as_os_str() == "-" {
+        let what = "a recording is not written to standard output, where what a command says \
+                    would be in it: give the name of a file with -o";
+        return Err(Error::NotFound { what: what.to_owned() });
+    }
     let group = match &request.what {
         What::Group(path) => Some(Group::find(path)?),
         What::Pod(pod) => Some(pods::find(pod)?),
@@ -160,11 +165,14 @@ impl Session<'_> {
     fn finish(mut self, program: &mut Program, end: End) -> Result<Told, Error> {
         program.detach();
         self.drain(program)?;
+        let buffer = program.buffer();
         let Counters { handed_ns, whole_ns: event_ns, forgotten, .. } = program.counters();
         let used = cpu_time().saturating_sub(self.used);
-        let mut told = Told { progress: self.progress(program), end, used, event_ns, forgotten };
+        let mut told =
+            Told { progress: self.progress(program), end, used, event_ns, forgotten, buffer };
         let (watch, file) = (self.watch, &self.request.file);
-        let ended = watch.ended(&told, handed_ns, program.lost());
+        let mut ended = watch.ended(&told, handed_ns, program.lost());
+        ended.forgotten_sockets = self.writer.forgotten_sockets();
         let written = self.writer.flush().and_then(|()| self.writer.describe(3, &ended));
         written.map_err(|e| Error::io(file, e))?;
         told.progress.bytes = self.writer.written_bytes;

@@ -19,8 +19,10 @@ use std::io::{self, Write};
 const OTHERS_TID: i32 = 0x4000_0000;
 /// A bundle that is larger is written, bytes.
 const BUNDLE_SIZE: usize = 1 << 16;
-/// More threads, groups or sockets than these are forgotten and told again.
+/// More threads or groups than these are forgotten and told again.
 const KNOWN_MAX: usize = 1 << 18;
+/// Of more sockets the oldest are forgotten: they get other numbers if they are used again.
+const SOCKETS_MAX: usize = 1 << 18;
 const CPUS_MAX: usize = 4096;
 /// Threads that were seen last, by the lowest bits of their ids.
 const RECENT: usize = 1 << 12;
@@ -28,6 +30,7 @@ const RECENT: usize = 1 << 12;
 /// As the kernel's tracepoints have them.
 const STATE_SLEEPING: u32 = 1;
 const STATE_PREEMPTED: u32 = 0x100;
+const TCP_CLOSE: i64 = 7;
 const TRACE_HARDIRQ: u64 = 0x08;
 const TRACE_SOFTIRQ: u64 = 0x10;
 
@@ -57,7 +60,7 @@ pub(crate) struct Writer<W> {
     groups: HashMap<u64, Group>,
     new_groups: Vec<u8>,
     groups_told: u32,
-    sockets: HashMap<u64, u32>,
+    sockets: Sockets,
     pub written_bytes: u64,
     pub events: u64,
     pub lost: u64,
@@ -71,6 +74,39 @@ struct Cpu {
     others_sleep: bool,
     /// The system call that was entered last, by whom.
     call: (i32, u64),
+}
+
+/// Numbers of sockets by their addresses: those that were used last, and those before them, which
+/// are forgotten when there are too many.
+#[derive(Default)]
+struct Sockets {
+    numbers: HashMap<u64, u32>,
+    before: HashMap<u64, u32>,
+    next: u32,
+    forgotten: u64,
+}
+
+impl Sockets {
+    fn number(&mut self, address: u64) -> u32 {
+        if let Some(number) = self.numbers.get(&address) {
+            return *number;
+        }
+        let number = self.before.remove(&address).unwrap_or_else(|| {
+            self.next = self.next.wrapping_add(1);
+            self.next
+        });
+        if self.numbers.len() >= SOCKETS_MAX / 2 {
+            self.forgotten += self.before.len() as u64;
+            self.before = std::mem::take(&mut self.numbers);
+        }
+        self.numbers.insert(address, number);
+        number
+    }
+
+    fn forget(&mut self, address: u64) {
+        self.numbers.remove(&address);
+        self.before.remove(&address);
+    }
 }
 
 struct Group {
@@ -102,11 +138,16 @@ impl<W: Write> Writer<W> {
             groups: HashMap::new(),
             new_groups: Vec::new(),
             groups_told: 0,
-            sockets: HashMap::new(),
+            sockets: Sockets::default(),
             written_bytes: 0,
             events: 0,
             lost: 0,
         }
+    }
+
+    /// Sockets that may have got other numbers.
+    pub fn forgotten_sockets(&self) -> u64 {
+        self.sockets.forgotten
     }
 
     /// What the Perfetto UI shows of the machine.
@@ -353,8 +394,13 @@ impl<W: Write> Writer<W> {
     /// Sockets are numbered: their addresses are the kernel's own affair.
     fn at(&mut self, record: &Record<'_>, kind: AtSocket, address: u64, value: i64) {
         let tid = self.running(record);
-        let next = self.sockets.len() as u32;
-        let socket = *self.sockets.entry(address).or_insert(next);
+        let socket = self.sockets.number(address);
+        // Who has this address next is another.
+        if let AtSocket::State = kind
+            && value & 0xff == TCP_CLOSE
+        {
+            self.sockets.forget(address);
+        }
         let bundle = &mut self.cpus[usize::from(record.cpu)].bundle;
         bundle.socket(record.time_ns, tid, kind, socket, value);
     }
@@ -473,4 +519,25 @@ pub(crate) fn parent_and_name(pid: i32) -> Option<(i32, [u8; 16])> {
     comm[..length].copy_from_slice(&name[..length]);
     let rest = std::str::from_utf8(text.get(to + 1..)?).ok()?;
     Some((rest.split_ascii_whitespace().nth(1)?.parse().ok()?, comm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_keep_their_numbers_until_they_close_or_too_many_are_newer() {
+        let mut sockets = Sockets::default();
+        assert_eq!((sockets.number(100), sockets.number(200), sockets.number(100)), (1, 2, 1));
+        sockets.forget(200);
+        assert_eq!(sockets.number(200), 3);
+        for address in 0..4 * SOCKETS_MAX as u64 {
+            sockets.number(1000 + address);
+            // Whoever is used is not old.
+            assert_eq!(sockets.number(100), 1);
+            assert!(sockets.numbers.len() + sockets.before.len() <= SOCKETS_MAX);
+        }
+        assert!(sockets.forgotten > SOCKETS_MAX as u64);
+        assert!(sockets.number(200) > 3);
+    }
 }
