@@ -2,6 +2,7 @@
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
+use crate::requests::asking::Asking;
 use crate::requests::evidence::{self, Loop};
 use crate::requests::guess::{self, Guess};
 use crate::requests::{Exchange, Known, Service};
@@ -143,14 +144,16 @@ impl Recording {
             self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
         }
         let served = known.map(|mut known| {
+            let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
+            let asking = Asking::of(self, &inside);
+            let closed = asking.closed_clients().filter(|_| told != Some(Loop::Open));
             let (sections, served) = match &mut known {
                 Known::Recorded(exchange) => {
                     (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
                 }
-                Known::Guessed(guess) => self.guessed(guess, &places),
+                Known::Guessed(guess) => self.guessed(guess, &places, closed),
             };
-            let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
-            (sections, Service::of(&known, &served, told), served)
+            (sections, Service::of(&known, &served, asking.closed, told), served)
         });
         if let Some((_, service, served)) = &served
             && service.clients == Loop::Open

@@ -14,11 +14,13 @@ use crate::thread::{Io, Place, Step};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+pub(crate) mod asking;
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
 pub(crate) mod tags;
 
+use asking::Asking;
 use endpoints::{EndIx, Ends};
 use evidence::{Evidence, Loop};
 use guess::Guess;
@@ -62,8 +64,13 @@ pub struct Service {
 }
 
 impl Service {
-    pub(crate) fn of(known: &Known, served: &[Vec<Request>], told: Option<Loop>) -> Service {
-        let evidence = Evidence::of(&known.lines(served), known.distances_ns(served));
+    pub(crate) fn of(
+        known: &Known,
+        served: &[Vec<Request>],
+        asleep: f64,
+        told: Option<Loop>,
+    ) -> Service {
+        let evidence = Evidence::of(&known.lines(served), known.distances_ns(served), asleep);
         let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
             requests: served.iter().flatten().copied().collect(),
@@ -97,7 +104,12 @@ impl Recording {
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
             let exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
             let served = exchange.served(self);
-            let service = Service::of(&Known::Recorded(exchange), &served, None);
+            let service = Service::of(
+                &Known::Recorded(exchange),
+                &served,
+                Asking::of(self, &inside).closed,
+                None,
+            );
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
             }

@@ -125,10 +125,17 @@ fn served(name: &str, service: &Service) -> String {
         _ => "a while after each answer (closed loop)",
     };
     let sure = if service.sure { "" } else { "probably " };
+    let asleep = match evidence.asleep {
+        closed if closed >= 1.0 => {
+            " The more answers they wait for, the less often timers end their sleep."
+        }
+        open if open <= -1.0 => " Timers end their sleep as often whatever they wait for.",
+        _ => "",
+    };
     format!(
         "{} served {} requests on {} connections, p50 {}, p99 {}. Its clients ask {sure}{clients}: \
          for each ms that an answer takes longer the next request comes {:.2} ms (+-{:.2}) later \
-         after it.\n",
+         after it.{asleep}\n",
         escape::line(name),
         service.requests.len(),
         service.connections,

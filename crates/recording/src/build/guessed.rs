@@ -1,8 +1,9 @@
 //! Sections of threads whose requests were guessed from the scheduler's events.
 //!
 //! Connections are not in such a recording. A thread that serves one request at a time has one;
-//! others have as many as there were clients that came before the first answer, or requests under
-//! way at once, whichever is more. Of those the one that was idle for longest asks next.
+//! others have as many as the clients' sleep tells; or else as there were clients that came before
+//! the first answer, or requests under way at once, whichever is more. Of those the one that was
+//! idle for longest asks next.
 
 use super::Places;
 use super::program::Builder;
@@ -32,16 +33,18 @@ struct Lines {
     busy: BTreeSet<(u64, u32)>,
     made: usize,
     known: usize,
-    /// There is one, whatever is seen.
-    single: bool,
+    /// There are no more than are known, whatever is seen.
+    sure: bool,
 }
 
 impl Recording {
-    /// The sections of all threads that answer, and the requests by connection.
+    /// The sections of all threads that answer, and the requests by connection. `closed`: how many
+    /// closed clients there are, where that is known.
     pub(super) fn guessed(
         &self,
         guess: &mut Guess,
         places: &Places,
+        closed: Option<usize>,
     ) -> (Vec<Section>, Vec<Vec<Request>>) {
         let (mut sections, mut loose) = (Vec::new(), Vec::new());
         for (&thread, server) in &guess.servers {
@@ -70,35 +73,60 @@ impl Recording {
         loose.sort_by_key(|request| (request.arrived_ns, request.thread));
         let woke = loose.windows(2).filter(|pair| pair[0].woke && pair[1].woke);
         guess.distances_ns = woke.map(|pair| pair[1].arrived_ns - pair[0].arrived_ns).collect();
-        let mut served: Vec<Vec<Request>> = Vec::new();
-        let clients = clients_at_start(guess, places);
-        let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
-        for request in &loose {
-            let single = places.serves_one[request.thread];
-            let key = (
-                places.inboxes[request.thread].unwrap_or_default(),
-                if single { request.thread + 1 } else { 0 },
-            );
-            let lines = lines.entry(key).or_insert_with(|| Lines {
-                known: if single { 1 } else { clients.get(&key.0).copied().unwrap_or(0) },
-                single,
-                ..Lines::default()
-            });
-            let connection = lines.take(request, &mut served);
-            guess.sure.resize(served.len(), single);
-            sections[request.section].request =
-                Some((connection, served[connection as usize].len() as u32));
-            served[connection as usize].push(Request {
-                connection,
-                arrived_ns: request.arrived_ns.saturating_sub(self.first_ns),
-                answered_ns: request.answered_ns.saturating_sub(self.first_ns),
-            });
-        }
+        let served = self.connect(guess, places, closed, &loose, &mut sections);
         let mut by_thread: BTreeMap<usize, Vec<Section>> = BTreeMap::new();
         for section in sections {
             by_thread.entry(section.thread).or_default().push(section);
         }
         (by_thread.into_values().flat_map(carry).collect(), served)
+    }
+
+    /// The requests by connection, which their sections are told.
+    fn connect(
+        &self,
+        guess: &mut Guess,
+        places: &Places,
+        closed: Option<usize>,
+        loose: &[Loose],
+        sections: &mut [Section],
+    ) -> Vec<Vec<Request>> {
+        let mut served: Vec<Vec<Request>> = Vec::new();
+        let clients = clients_at_start(guess, places);
+        // Where requests may come to any of them, how many clients there are in all tells nothing.
+        let pools: BTreeSet<u32> = guess
+            .servers
+            .keys()
+            .filter(|thread| !places.serves_one[**thread])
+            .map(|thread| places.inboxes[*thread].unwrap_or_default())
+            .collect();
+        let closed = closed.filter(|_| pools.len() == 1);
+        let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
+        for request in loose {
+            let single = places.serves_one[request.thread];
+            let key = (
+                places.inboxes[request.thread].unwrap_or_default(),
+                if single { request.thread + 1 } else { 0 },
+            );
+            let lines = lines.entry(key).or_insert_with(|| {
+                let (known, sure) = match closed {
+                    _ if single => (1, true),
+                    Some(closed) => (closed, true),
+                    None => (clients.get(&key.0).copied().unwrap_or(0), false),
+                };
+                Lines { known, sure, ..Lines::default() }
+            });
+            let (connection, free_ns) = lines.take(request, &mut served);
+            let arrived_ns = request.arrived_ns.max(free_ns).min(request.answered_ns);
+            guess.sure.resize(served.len(), single);
+            sections[request.section].request =
+                Some((connection, served[connection as usize].len() as u32));
+            served[connection as usize].push(Request {
+                connection,
+                arrived_ns: arrived_ns.saturating_sub(self.first_ns),
+                answered_ns: request.answered_ns.saturating_sub(self.first_ns),
+            });
+        }
+        served
     }
 }
 
@@ -231,27 +259,28 @@ fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
 }
 
 impl Lines {
-    /// The connection of a request.
-    fn take(&mut self, request: &Loose, served: &mut Vec<Vec<Request>>) -> u32 {
+    /// The connection of a request, and since when it waits for nothing.
+    fn take(&mut self, request: &Loose, served: &mut Vec<Vec<Request>>) -> (u32, u64) {
         let now_ns = request.arrived_ns;
+        let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
         while let Some(&(answered_ns, number)) = self.busy.first()
-            && (answered_ns <= now_ns || self.single)
+            && (answered_ns <= now_ns || self.free.is_empty() && all_taken(self))
         {
             self.busy.pop_first();
             self.free.push_back((answered_ns, number));
         }
-        let number = match self.free.front().copied() {
-            Some((_, number)) if self.made >= self.known => {
+        let (free_ns, number) = match self.free.front().copied() {
+            Some(free) if self.made >= self.known => {
                 self.free.pop_front();
-                number
+                free
             }
             _ => {
                 self.made += 1;
                 served.push(Vec::new());
-                served.len() as u32 - 1
+                (0, served.len() as u32 - 1)
             }
         };
         self.busy.insert((request.answered_ns, number));
-        number
+        (number, free_ns)
     }
 }

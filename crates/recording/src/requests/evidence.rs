@@ -14,6 +14,8 @@
 //! Where it is known, and requests come at random times, closed clients ask the less often the
 //! fewer of them are idle: what is likelier, that or always the same rate, tells them where pauses
 //! vary too much for the slope to.
+//!
+//! Where none of that is sure, the clients' sleep decides: see `asking`.
 
 use super::Request;
 use schemars::JsonSchema;
@@ -49,6 +51,8 @@ pub struct Evidence {
     /// many connections were idle, as closed clients ask, than always at the same rate; 0 if it is
     /// not known which requests came on one connection.
     pub crowding: f64,
+    /// The same from how often timers wake clients that sleep; 0 if that does not tell.
+    pub asleep: f64,
 }
 
 /// The slope must be so many standard errors away from what it is taken not to be.
@@ -59,10 +63,13 @@ const STRETCHES: usize = 25;
 const EVEN: f64 = 0.4;
 /// Distances that are more alike than this are a plan's, and those that are less than this as at
 /// random times.
-const REGULAR: f64 = 0.3;
+pub(super) const REGULAR: f64 = 0.3;
 const RANDOM: f64 = 0.6;
 /// A crowding of so much is certain.
 const CROWDED: f64 = 10.0;
+/// What clients' sleep says outweighs a guess, and is certain.
+const LIKELIER: f64 = 0.7;
+pub(super) const LIKELY: f64 = 3.0;
 /// A connection that is so many times as regular as turns would make it has its own plan.
 const OWN_PLAN: f64 = 4.0;
 /// Of the median: requests that took longer are left out.
@@ -73,7 +80,11 @@ const PAUSES_MIN: u64 = 20;
 impl Evidence {
     /// `connections`: the requests of each, in order of time, and whether it is certain that they
     /// came on one. `distances_ns`: between one request and the next, of those whose time is known.
-    pub(crate) fn of(connections: &[(&[Request], bool)], distances_ns: Vec<u64>) -> Evidence {
+    pub(crate) fn of(
+        connections: &[(&[Request], bool)],
+        distances_ns: Vec<u64>,
+        asleep: f64,
+    ) -> Evidence {
         let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
@@ -83,8 +94,15 @@ impl Evidence {
         let irregularity = if connections.len() < 3 { 1.0 } else { irregularity };
         let known = connections.iter().all(|(_, sure)| *sure);
         let crowding = if known { crowding(connections) } else { 0.0 };
-        let random =
-            Evidence { slope: 0.0, error: 0.0, pauses: 0, dispersion, irregularity, crowding };
+        let random = Evidence {
+            slope: 0.0,
+            error: 0.0,
+            pauses: 0,
+            dispersion,
+            irregularity,
+            crowding,
+            asleep,
+        };
         for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
             let pairs = requests.windows(2);
             let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
@@ -110,6 +128,16 @@ impl Evidence {
 
     /// What is more likely, and whether that is sure.
     pub fn says(&self) -> (Loop, bool) {
+        let (clients, sure) = self.requests_say();
+        match self.asleep {
+            _ if sure => (clients, true),
+            more if more >= LIKELIER => (Loop::Closed, more >= LIKELY),
+            more if more <= -LIKELIER => (Loop::Open, more <= -LIKELY),
+            _ => (clients, false),
+        }
+    }
+
+    fn requests_say(&self) -> (Loop, bool) {
         if self.irregularity < REGULAR {
             return (Loop::Open, true);
         }
@@ -194,7 +222,7 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
-fn irregularity(mut between: Vec<u64>) -> f64 {
+pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;
     }
@@ -235,21 +263,21 @@ mod tests {
     #[test]
     fn who_thinks_after_the_answer_is_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new());
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
         assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
     }
 
     #[test]
     fn who_follows_a_plan_is_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new());
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
         assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
     }
 
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
-        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new()).says().1);
+        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), 0.0).says().1);
     }
 
     /// Eight clients that ask at a rate for each that is idle, or at one for all together.

@@ -108,8 +108,8 @@ impl Guess {
             return None;
         }
         for server in servers.values_mut() {
-            if server.is_direct() {
-                add_unseen(&mut server.bursts);
+            if let Some(by) = server.asked_by() {
+                add_unseen(&mut server.bursts, by);
             }
             server.unit_ns = unit(&server.bursts, most);
         }
@@ -191,6 +191,19 @@ impl Server {
         outside >= inside || 3 * outside >= 2 * answers && self.answers_once()
     }
 
+    /// Who tells it of a request: clients, or another thread of its group where more often than not
+    /// an answer follows.
+    fn asked_by(&self) -> Option<Woken> {
+        if self.is_direct() {
+            return Some(Woken::Outside);
+        }
+        let inside = self.bursts.iter().filter(|burst| burst.woken == Woken::Inside);
+        let (all, answered) = inside.fold((0, 0), |(all, answered), burst| {
+            (all + 1, answered + usize::from(!burst.marks.is_empty()))
+        });
+        (2 * answered > all).then_some(Woken::Inside)
+    }
+
     /// Whether clients are woken at most twice between one time and the next that one of them woke
     /// the thread, but for one time in fifty.
     fn answers_once(&self) -> bool {
@@ -246,23 +259,23 @@ fn join_parts(bursts: &mut [Burst]) {
     }
 }
 
-/// A client that was awake when it was answered did not have to be woken: where it woke a thread
-/// that then worked long enough for an answer, and told nobody before it was woken again, there was
-/// one at the end.
-fn add_unseen(bursts: &mut [Burst]) {
+/// A client that was awake when it was answered did not have to be woken: where a thread was told
+/// of a request, worked long enough for an answer, and told nobody before it was woken so again,
+/// there was one at the end.
+fn add_unseen(bursts: &mut [Burst], by: Woken) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let least_ns = work_ns / (marks as u64 * UNSEEN_ONE_IN).max(1);
     let (mut asked, mut since_ns) = (false, 0_u64);
     for at in 0..bursts.len() {
-        if bursts[at].woken == Woken::Outside {
+        if bursts[at].woken == by {
             (asked, since_ns) = (true, 0);
         }
         let next = bursts.get(at + 1).map(|burst| burst.woken);
         let burst = &mut bursts[at];
         since_ns = since_ns.saturating_add(burst.work_ns);
         asked &= burst.marks.is_empty();
-        if asked && next == Some(Woken::Outside) && since_ns >= least_ns {
+        if asked && next == Some(by) && since_ns >= least_ns {
             burst.marks.push((burst.work_ns, burst.end_ns));
         }
     }

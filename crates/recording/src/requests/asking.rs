@@ -1,0 +1,331 @@
+//! How clients ask, as their sleep shows.
+//!
+//! A client that sleeps is woken by an answer, or by a timer: then it is to ask. How often a timer
+//! wakes it while it sleeps does not hang on what it does while it is awake. How many requests are
+//! under way then is known about: as many as timers woke it for, less the answers since, and none
+//! where all who serve sleep. Of N closed clients those ask that wait for no answer, at a rate in
+//! proportion to N less what is under way; open ones ask at one rate always. By how much the one is
+//! likelier than the other is the ratio of the likelihoods of two Poisson processes, over all N.
+//!
+//! What is held to be under way must hang on the past alone, or open clients look closed. And a
+//! plan may be more regular than chance: what was asked last is then still under way when nothing
+//! is due yet. So both processes have another rate for each age of the last request.
+
+use super::evidence::{LIKELY, REGULAR, irregularity};
+use super::guess;
+use crate::recording::Recording;
+use crate::thread::{Birth, Cause, Thread};
+use std::collections::BTreeMap;
+
+/// A process is so many clients at most; each number is as likely before as its inverse.
+const CLIENTS_MOST: u32 = 256;
+/// More requests under way count as so many.
+const UNDER_WAY_MOST: usize = 512;
+/// The rate where all clients wait for answers, by that of one that does not: what is under way is
+/// not known well.
+const NOBODY: f64 = 0.3;
+/// Ages of the last request, in quarters of the mean distance between two. The last stratum is all
+/// beyond.
+const AGES: [u64; 5] = [1, 2, 4, 8, 16];
+const STRATA: usize = AGES.len() + 1;
+/// Who wakes, or is woken by, a thread that serves, once in so many answers at least, serves too.
+const OFTEN_ONE_IN: usize = 16;
+/// With fewer requests or answers of a process nothing is said, nor where a clock makes it ask.
+const ASKED_MIN: usize = 50;
+
+/// What the sleep of a group's clients shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asking {
+    /// The logarithm of how much likelier it is that they are closed than that they are open; 0 if
+    /// nothing tells.
+    pub closed: f64,
+    /// How many they are most likely, if they are closed; 0 if nothing tells.
+    pub clients: u32,
+}
+
+impl Asking {
+    /// `inside` tells which threads are in the group.
+    pub fn of(recording: &Recording, inside: &[bool]) -> Asking {
+        let clients = guess::clients(recording, inside);
+        if !clients.contains(&true) {
+            return Asking::default();
+        }
+        let idle = idle(recording, &serving(recording, inside, &clients));
+        let mut processes: BTreeMap<(bool, i32), Vec<usize>> = BTreeMap::new();
+        for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| !inside[*ix]) {
+            let process = thread.pid.map_or((false, thread.tid), |pid| (true, pid));
+            processes.entry(process).or_default().push(ix);
+        }
+        let asks = |threads: &&Vec<usize>| threads.iter().any(|ix| clients[*ix]);
+        let asleep: Vec<Asleep> = processes
+            .values()
+            .filter(asks)
+            .filter_map(|threads| {
+                let mut events = idle.clone();
+                for ix in threads {
+                    happens(recording, inside, *ix, &mut events);
+                }
+                events.sort_unstable();
+                Asleep::of(&events)
+            })
+            .collect();
+        Asking::from(&asleep)
+    }
+
+    /// What all processes that ask show.
+    fn from(asleep: &[Asleep]) -> Asking {
+        if asleep.is_empty() {
+            return Asking::default();
+        }
+        // By number of clients of a process.
+        let likelier = |clients| asleep.iter().map(|one| one.likelier(clients)).sum::<f64>();
+        let all: Vec<f64> = (1..=CLIENTS_MOST).map(likelier).collect();
+        let best = |best: (usize, f64), one: (usize, &f64)| {
+            if *one.1 > best.1 { (one.0, *one.1) } else { best }
+        };
+        let (at, most) = all.iter().enumerate().fold((0, f64::MIN), best);
+        let weight = |at: usize| 1.0 / (at + 1) as f64;
+        let (sum, weights) =
+            all.iter().enumerate().fold((0.0, 0.0), |(sum, weights), (at, one)| {
+                (sum + weight(at) * (one - most).exp(), weights + weight(at))
+            });
+        let closed = most + (sum / weights).ln();
+        Asking { closed, clients: (at as u32 + 1) * asleep.len() as u32 }
+    }
+
+    /// How many closed clients there are, where that is known.
+    pub fn closed_clients(&self) -> Option<usize> {
+        (self.closed >= LIKELY).then_some(self.clients as usize)
+    }
+}
+
+/// The threads that requests go through: those that talk with clients, and those that talk with
+/// these often.
+fn serving(recording: &Recording, inside: &[bool], clients: &[bool]) -> Vec<bool> {
+    let mut serving = vec![false; inside.len()];
+    let (mut answers, mut among) = (0, BTreeMap::<(usize, usize), usize>::new());
+    for edge in &recording.edges {
+        let (waker, wakee) = (edge.waker as usize, edge.wakee() as usize);
+        if inside[waker] && inside[wakee] {
+            *among.entry((waker.min(wakee), waker.max(wakee))).or_default() += 1;
+        } else if inside[waker] && clients[wakee] {
+            (serving[waker], answers) = (true, answers + 1);
+        } else if clients[waker] && inside[wakee] {
+            serving[wakee] = true;
+        }
+    }
+    among.retain(|_, times| *times * OFTEN_ONE_IN >= answers);
+    let mut reached: Vec<usize> = (0..inside.len()).filter(|ix| serving[*ix]).collect();
+    let mut talks: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (a, b) in among.into_keys() {
+        talks.entry(a).or_default().push(b);
+        talks.entry(b).or_default().push(a);
+    }
+    while let Some(ix) = reached.pop() {
+        for other in talks.remove(&ix).into_iter().flatten() {
+            if !std::mem::replace(&mut serving[other], true) {
+                reached.push(other);
+            }
+        }
+    }
+    // Whether a child ever woke a client is not known while it works. Parents come first.
+    for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| inside[*ix]) {
+        if let Birth::Forked { parent, .. } = thread.birth {
+            serving[ix] |= serving[parent as usize];
+        }
+    }
+    serving
+}
+
+/// What happens to a process that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Answer,
+    /// All threads sleep that serve.
+    Idle,
+    Timer,
+    /// Threads that woke up, less those that went to sleep.
+    Awake(i32),
+}
+
+/// When the last thread that was awake of those that serve went to sleep.
+fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
+    let mut steps: Vec<(u64, i32)> = Vec::new();
+    for (thread, _) in recording.threads.iter().zip(serving).filter(|(_, serves)| **serves) {
+        steps.push((begins_ns(recording, thread), 1));
+        for wait in &thread.waits {
+            steps.extend([(wait.start_ns, -1), (wait.end_ns, 1)]);
+        }
+        steps.extend(thread.exited.then_some((thread.last_ns, -1)));
+    }
+    steps.sort_unstable_by_key(|(at_ns, step)| (*at_ns, -step));
+    let mut awake = 0;
+    steps.retain(|(_, step)| {
+        awake += step;
+        awake <= 0 && *step < 0
+    });
+    steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
+}
+
+fn begins_ns(recording: &Recording, thread: &Thread) -> u64 {
+    let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = thread.birth;
+    recording.first_ns.saturating_add(at_ns)
+}
+
+fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
+    let thread = &recording.threads[ix];
+    events.push((begins_ns(recording, thread), Event::Awake(1)));
+    for wait in &thread.waits {
+        events.push((wait.start_ns, Event::Awake(-1)));
+        match wait.cause {
+            Cause::Thread { edge } if inside[recording.edges[edge as usize].waker as usize] => {
+                events.push((wait.end_ns, Event::Answer));
+            }
+            Cause::Interrupt(_) => events.push((wait.end_ns, Event::Timer)),
+            Cause::Thread { .. } | Cause::Unseen => {}
+        }
+        events.push((wait.end_ns, Event::Awake(1)));
+    }
+    events.extend(thread.exited.then_some((thread.last_ns, Event::Awake(-1))));
+}
+
+/// For how long a process slept, and how often a timer ended that, by how many requests were under
+/// way and by the age of the last one.
+struct Asleep {
+    ns: Vec<[f64; STRATA]>,
+    asked: Vec<[f64; STRATA]>,
+}
+
+impl Asleep {
+    /// `events` in order of time; none if there are too few to tell.
+    fn of(events: &[(u64, Event)]) -> Option<Asleep> {
+        let count = |kind| events.iter().filter(|(_, event)| *event == kind).count();
+        let (timers, answers) = (count(Event::Timer), count(Event::Answer));
+        let (first_ns, last_ns) = (events.first()?.0, events.last()?.0);
+        if timers < ASKED_MIN || answers < ASKED_MIN {
+            return None;
+        }
+        let times = events.iter().filter(|(_, event)| *event == Event::Timer);
+        let times: Vec<u64> = times.map(|(at_ns, _)| *at_ns).collect();
+        if irregularity(times.windows(2).map(|pair| pair[1] - pair[0]).collect()) < REGULAR {
+            return None;
+        }
+        // An answer may come in parts, and either may find the client awake.
+        let part = timers as f64 / answers as f64;
+        let quarter_ns = (last_ns - first_ns) / (4 * timers as u64) + 1;
+        let ages = |asked_ns: u64| AGES.map(|quarters| asked_ns + quarters * quarter_ns);
+        let mut asleep = Asleep { ns: Vec::new(), asked: Vec::new() };
+        let (mut under_way, mut awake, mut since_ns) = (0.0_f64, 0, first_ns);
+        let mut ends = ages(0);
+        for &(at_ns, event) in events {
+            if awake <= 0 {
+                let row = (under_way.round() as usize).min(UNDER_WAY_MOST);
+                asleep.slept(row, &ends, (since_ns, at_ns));
+                if event == Event::Timer {
+                    asleep.asked[row][stratum(&ends, at_ns)] += 1.0;
+                }
+            }
+            since_ns = at_ns;
+            match event {
+                Event::Answer => under_way = (under_way - part).max(0.0),
+                Event::Idle => under_way = 0.0,
+                Event::Timer => (under_way, ends) = (under_way + 1.0, ages(at_ns)),
+                Event::Awake(step) => awake += step,
+            }
+        }
+        Some(asleep)
+    }
+
+    /// Adds a time asleep, in parts by the age of the last request; `ends` are of its ages.
+    fn slept(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
+        let rows = self.ns.len().max(row + 1);
+        self.ns.resize(rows, [0.0; STRATA]);
+        self.asked.resize(rows, [0.0; STRATA]);
+        let mut at_ns = from;
+        while at_ns < to {
+            let age = stratum(ends, at_ns);
+            let end_ns = ends.get(age).map_or(to, |end_ns| to.min(*end_ns));
+            self.ns[row][age] += (end_ns - at_ns) as f64;
+            at_ns = end_ns;
+        }
+    }
+
+    /// By how much likelier that is of so many closed clients than of open ones, as a logarithm.
+    fn likelier(&self, clients: u32) -> f64 {
+        let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NOBODY);
+        let of = |age: usize| {
+            let (mut all, mut each, mut ns, mut free_ns) = (0.0, 0.0, 0.0, 0.0);
+            for (row, (slept, asked)) in self.ns.iter().zip(&self.asked).enumerate() {
+                let (asked, slept) = (asked[age], slept[age]);
+                (all, each) = (all + asked, each + asked * free(row).ln());
+                (ns, free_ns) = (ns + slept, free_ns + slept * free(row));
+            }
+            each - all * (free_ns.max(1.0) / ns.max(1.0)).ln()
+        };
+        (0..STRATA).map(of).sum()
+    }
+}
+
+fn stratum(ends: &[u64; AGES.len()], at_ns: u64) -> usize {
+    ends.iter().filter(|end_ns| **end_ns <= at_ns).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Numbers that look random, below 2^20: the same each time.
+    fn noise(i: u64) -> u64 {
+        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 27)) >> 44
+    }
+
+    /// Twelve seconds of a client that asks one thread: at 300 requests a second, or at a rate of
+    /// 30 for each of ten connections that wait for nothing. An answer takes 2 ms or 8.
+    fn asks(closed: bool) -> Asking {
+        let (mut events, mut waiting) = (vec![(0, Event::Awake(0))], Vec::<u64>::new());
+        for step in 0..120_000 {
+            let now_ns = step * 100_000;
+            if waiting.first().is_some_and(|answer_ns| *answer_ns <= now_ns) {
+                waiting.remove(0);
+                events.push((now_ns, Event::Answer));
+                if waiting.is_empty() {
+                    events.push((now_ns, Event::Idle));
+                }
+            }
+            let free = if closed { 10 - waiting.len().min(10) as u64 } else { 10 };
+            // 30 a second are 3 in a thousand steps.
+            if noise(step) * 1000 < free * 3 * (1 << 20) {
+                let takes_ns =
+                    if noise(step + 1_000_000).is_multiple_of(4) { 8 * MS } else { 2 * MS };
+                let from_ns = waiting.last().copied().unwrap_or(0).max(now_ns);
+                waiting.push(from_ns + takes_ns);
+                events.push((now_ns, Event::Timer));
+            }
+        }
+        Asking::from(&[Asleep::of(&events).unwrap()])
+    }
+
+    #[test]
+    fn closed_clients_are_woken_the_less_the_more_they_wait() {
+        let closed = asks(true);
+        assert!(closed.closed > LIKELY, "{closed:?}");
+        assert!((7..=14).contains(&closed.closed_clients().unwrap()), "{closed:?}");
+        let open = asks(false);
+        assert!(open.closed < 0.0, "{open:?}");
+        assert_eq!(open.closed_clients(), None);
+    }
+
+    #[test]
+    fn a_clock_tells_nothing() {
+        let tick = |i: u64| {
+            let at_ns = i * 5 * MS;
+            [(at_ns, Event::Timer), (at_ns + MS, Event::Answer), (at_ns + MS, Event::Idle)]
+        };
+        let events: Vec<(u64, Event)> = (0..500).flat_map(tick).collect();
+        assert!(Asleep::of(&events).is_none());
+    }
+}
