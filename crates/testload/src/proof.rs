@@ -5,6 +5,7 @@
 //! server with all its processes; the client is outside, and latency is what the client sees. A
 //! service whose programs the machine lacks is named and left out.
 
+mod advice;
 mod client;
 mod files;
 mod plan;
@@ -16,14 +17,15 @@ mod services;
 mod tables;
 
 use crate::stop::Stop;
+use advice::Target;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use files::Folder;
 use plan::Limit;
 use run::{Perf, Session};
 use serde_json::json;
-use services::{SERVICES, Service};
-use std::path::PathBuf;
+use services::{Kind, SERVICES, Service};
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Proof {
@@ -55,6 +57,16 @@ pub struct Proof {
     /// The kernel whose rules the machine follows, as `cpumax replay --kernel` takes it.
     #[arg(long, default_value = "6.18")]
     kernel: String,
+    /// What records: perf with the scheduler's events (plain) or with system calls (full), or
+    /// `cpumax record` with system calls (record), which takes no load of testload's own.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "plain,full")]
+    recorders: Vec<Perf>,
+    /// What `cpumax advise` is asked for, each alone.
+    #[arg(long, value_delimiter = ',', default_value = "p99=50ms,slower-than=20%,throttled=5%")]
+    targets: Vec<Target>,
+    /// Which recording it is asked about.
+    #[arg(long, value_enum, default_value = "full")]
+    advised_from: Perf,
     /// Tell the score as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
@@ -62,8 +74,7 @@ pub struct Proof {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Step {
-    /// Record each service without a limit, once with the scheduler's events and once with system
-    /// calls.
+    /// Record each service without a limit, by each recorder.
     Record,
     /// Run each service under each limit, without perf.
     Measure,
@@ -71,6 +82,11 @@ enum Step {
     Predict,
     /// Print how far predictions are off.
     Score,
+    /// Ask `cpumax advise` for a limit that keeps each target, and run the service under it and
+    /// under one a fifth smaller.
+    Advise,
+    /// Print how often advised limits kept their targets, and smaller ones did not.
+    Kept,
 }
 
 impl Proof {
@@ -84,29 +100,32 @@ impl Proof {
 
     fn take_steps(&self, stop: &Stop) -> Result<()> {
         let folder = Folder::open(&self.dir)?;
+        let cpumax = match &self.cpumax {
+            Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+            None => std::env::current_exe()?.with_file_name("cpumax"),
+        };
         let has = |step| self.steps.contains(&step);
-        if has(Step::Record) || has(Step::Measure) {
+        if has(Step::Record) || has(Step::Measure) || has(Step::Advise) {
             let services = self.services()?;
             let rounds = if has(Step::Measure) { self.repeat } else { 1 };
             // Round by round, so that runs of one limit are minutes apart.
             for round in 1..=rounds {
                 for service in &services {
                     let record = has(Step::Record) && round == 1;
-                    self.serve(&folder, service, record, stop)
+                    self.serve(&folder, service, (record, round == 1), &cpumax, stop)
                         .with_context(|| service.name.to_owned())?;
                 }
             }
         }
         if has(Step::Predict) {
-            let cpumax = match &self.cpumax {
-                Some(path) => path.clone(),
-                None => std::env::current_exe()?.with_file_name("cpumax"),
-            };
             let asked = predict::Asked::new(&cpumax, &self.kernel)?;
             predict::predict(&folder, &asked, &self.only, stop)?;
         }
         if has(Step::Score) {
             self.score(&folder)?;
+        }
+        if has(Step::Kept) {
+            print!("{}", advice::markdown(&folder.advices()?));
         }
         Ok(())
     }
@@ -143,13 +162,15 @@ impl Proof {
         &self,
         folder: &Folder,
         service: &'static Service,
-        record: bool,
+        (record, advise): (bool, bool),
+        cpumax: &Path,
         stop: &Stop,
     ) -> Result<()> {
         eprintln!("{}: starts", service.name);
-        let mut session = Session::start(service, self.seconds, stop)?;
+        let mut session = Session::start(service, self.seconds, cpumax, stop)?;
         if record {
-            for perf in Perf::ALL {
+            let own = matches!(service.kind, Kind::Own(_));
+            for &perf in self.recorders.iter().filter(|one| !own || **one != Perf::Record) {
                 let recording = session.record(perf, &folder.recordings())?;
                 let (name, run) = (service.name, recording.run.describe());
                 eprintln!("{name} recorded {}: {run}", perf.name());
@@ -165,6 +186,18 @@ impl Proof {
                 eprintln!("{} under {limit}, run {rep}: {}", service.name, run.describe());
                 folder.add_run(run)?;
             }
+        }
+        if advise && self.steps.contains(&Step::Advise) {
+            let asked = advice::Asked {
+                cpumax,
+                kernel: &self.kernel,
+                from: if matches!(service.kind, Kind::Own(_)) {
+                    Perf::Full
+                } else {
+                    self.advised_from
+                },
+            };
+            advice::advise(folder, &asked, &self.targets, &mut session)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What is kept in the folder of a proof: results.json (all runs), groups.json (how a user names
-//! the limited group of each recording), recordings/ (packed), predictions.json.
+//! the limited group of each recording), recordings/ (packed), predictions.json, advice.json.
 
+use super::advice::Advice;
 use super::run::{Run, Task};
 use anyhow::{Context as _, Result, ensure};
 use serde::de::DeserializeOwned;
@@ -117,6 +118,19 @@ impl Folder {
 
     pub fn predictions(&self) -> Result<Vec<Prediction>> {
         self.read("predictions.json")
+    }
+
+    pub fn advices(&self) -> Result<Vec<Advice>> {
+        self.read("advice.json")
+    }
+
+    /// Adds what came of an advice, in the place of an earlier one.
+    pub fn add_advice(&self, advice: Advice) -> Result<()> {
+        let mut all = self.advices()?;
+        all.retain(|one| (&one.workload, &one.target) != (&advice.workload, &advice.target));
+        all.push(advice);
+        let lines: Vec<String> = all.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        self.write("advice.json", &format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
     pub fn write_predictions(&self, predictions: &[Prediction]) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::validate::plan::{LOADS, NamedLimit};
 use crate::validate::run::{Events, Measured, Setting};
 use crate::validate::{Context as Plan, run as loads};
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -98,21 +99,26 @@ impl Run {
 }
 
 /// What a recording has beside the scheduler's events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Perf {
     Plain,
     /// System calls with their arguments.
     Full,
+    /// The same, by `cpumax record`.
+    Record,
 }
 
 impl Perf {
-    pub const ALL: [Perf; 2] = [Perf::Plain, Perf::Full];
-
     pub fn name(self) -> &'static str {
         match self {
             Perf::Plain => "plain",
             Perf::Full => "full",
+            Perf::Record => "record",
         }
+    }
+
+    fn program(self, cpumax: &Path) -> &Path {
+        if self == Perf::Record { cpumax } else { Path::new("perf") }
     }
 
     fn arguments(self, output: &str) -> Vec<&str> {
@@ -125,6 +131,7 @@ impl Perf {
                 let last = ["-e", enter, "--exclude-perf", "-e", exit, "--exclude-perf", "-a"];
                 [&["record"][..], &all, &["-e", FULL_EVENTS], &last].concat()
             }
+            Perf::Record => vec!["record", "--cgroup", PATH, "--calls", "-o", output],
         }
     }
 }
@@ -135,13 +142,19 @@ pub struct Session<'a> {
     place: Place,
     running: Option<(Running, Server, Client)>,
     seconds: u32,
+    cpumax: &'a Path,
     stop: &'a Stop,
     /// CPUs that the service keeps busy without a limit, once that was seen.
     demand: f64,
 }
 
 impl<'a> Session<'a> {
-    pub fn start(service: &'static Service, seconds: u32, stop: &'a Stop) -> Result<Session<'a>> {
+    pub fn start(
+        service: &'static Service,
+        seconds: u32,
+        cpumax: &'a Path,
+        stop: &'a Stop,
+    ) -> Result<Session<'a>> {
         let place = Place::make()?;
         let running = match service.kind {
             Kind::Own(_) => None,
@@ -151,7 +164,11 @@ impl<'a> Session<'a> {
                 Some((running, server, client))
             }
         };
-        Ok(Session { service, place, running, seconds, stop, demand: 1.0 })
+        Ok(Session { service, place, running, seconds, cpumax, stop, demand: 1.0 })
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.service.name
     }
 
     /// How a user names the limited group.
@@ -190,7 +207,11 @@ impl<'a> Session<'a> {
             tasks_before: before,
             tasks_seen: seen,
             perf_size: bytes.len(),
-            perf_cmd: format!("perf {}", perf.arguments(&file).join(" ")),
+            perf_cmd: format!(
+                "{} {}",
+                perf.program(Path::new("cpumax")).display(),
+                perf.arguments(&file).join(" ")
+            ),
             file,
             run,
         })
@@ -230,9 +251,9 @@ impl<'a> Session<'a> {
             None => None,
             Some((perf, folder)) => {
                 let file = format!("{}.{}.data", self.service.name, perf.name());
-                let mut command = Command::new("perf");
+                let mut command = Command::new(perf.program(self.cpumax));
                 command.args(perf.arguments(&file)).current_dir(folder);
-                command.stderr(std::process::Stdio::null());
+                command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
                 let process = Process::start("perf", command)?;
                 thread::sleep(PERF_START);
                 Some(process)

@@ -27,6 +27,7 @@ pub fn markdown(
             write!(text, "### {}\n\n{}\n\n", title(way), summary_table(&of))?;
         }
     }
+    write!(text, "### By what recorded\n\n{}\n\n", recorders_table(cells))?;
     text.push_str(&unpredictable(predictions));
     write!(text, "### What the machine and the recording did\n\n{}\n\n", costs(folder, runs))?;
     let workloads: BTreeSet<&str> =
@@ -91,6 +92,24 @@ fn summary_table(summaries: &[&Summary]) -> Table {
     table
 }
 
+fn recorders_table(cells: &[Cell]) -> Table {
+    let mut table =
+        table(&["recorded", "numbers", "within tolerance", "measured in the told range"]);
+    let kind = |cell: &Cell| cell.recording.rsplit('.').next().unwrap_or_default().to_owned();
+    let kinds: BTreeSet<(String, &str)> = cells.iter().map(|cell| (kind(cell), cell.way)).collect();
+    for (recorder, way) in kinds {
+        let of = || cells.iter().filter(|cell| kind(cell) == recorder && cell.way == way);
+        let all = of().count();
+        table.add_row([
+            format!("{recorder}, {way}"),
+            all.to_string(),
+            of_all(of().filter(|cell| cell.within).count(), all),
+            of_all(of().filter(|cell| cell.covered).count(), all),
+        ]);
+    }
+    table
+}
+
 fn of_all(part: usize, whole: usize) -> String {
     format!("{part} ({:.0} %)", 100.0 * part as f64 / whole.max(1) as f64)
 }
@@ -127,6 +146,7 @@ fn costs(folder: &Folder, runs: &[Run]) -> Table {
         "under limits, of that",
         "recorded plain, of that",
         "recorded with system calls, of that",
+        "by cpumax record, of that",
         "CPU time of others, most in a run, s",
     ]);
     let workloads: BTreeSet<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
@@ -155,6 +175,7 @@ fn costs(folder: &Folder, runs: &[Run]) -> Table {
             spread(share(costs(true)), 2),
             recorded(Perf::Plain),
             recorded(Perf::Full),
+            recorded(Perf::Record),
             format!("{others:.2}"),
         ]);
     }
