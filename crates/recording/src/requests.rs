@@ -70,7 +70,8 @@ impl Service {
         asleep: f64,
         told: Option<Loop>,
     ) -> Service {
-        let evidence = Evidence::of(&known.lines(served), known.distances_ns(served), asleep);
+        let mut evidence = Evidence::of(&known.lines(served), known.distances_ns(served), asleep);
+        evidence.anew = known.is_anew();
         let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
             requests: served.iter().flatten().copied().collect(),
@@ -146,10 +147,21 @@ impl Known {
     /// The requests of each connection, and whether it is known that they came on one.
     fn lines<'a>(&self, served: &'a [Vec<Request>]) -> Vec<(&'a [Request], bool)> {
         let sure = |line: usize| match self {
-            Known::Recorded(_) => true,
+            Known::Recorded(exchange) => !exchange.connections[line].is_anew(),
             Known::Guessed(guess) => guess.sure.get(line).is_some_and(|sure| *sure),
         };
         served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
+    }
+
+    /// Whether most requests came each on a connection of its own.
+    fn is_anew(&self) -> bool {
+        let Known::Recorded(exchange) = self else { return false };
+        let (mut all, mut anew) = (0, 0);
+        for one in &exchange.connections {
+            all += one.requests.len();
+            anew += if one.is_anew() { one.requests.len() } else { 0 };
+        }
+        2 * anew > all
     }
 
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
@@ -184,6 +196,14 @@ pub(crate) struct Connection {
     /// At the group's side.
     pub ends: Vec<EndIx>,
     pub requests: Vec<Asked>,
+}
+
+impl Connection {
+    /// Whether the client connected anew for most requests: then nothing tells which of them comes
+    /// after the answer to which.
+    fn is_anew(&self) -> bool {
+        2 * self.ends.len() > self.requests.len().max(2)
+    }
 }
 
 /// A request, and by which transfers.

@@ -15,7 +15,9 @@
 //! fewer of them are idle: what is likelier, that or always the same rate, tells them where pauses
 //! vary too much for the slope to.
 //!
-//! Where none of that is sure, the clients' sleep decides: see `asking`.
+//! Where none of that is sure, the clients' sleep decides: see `asking`. Where nothing tells, who
+//! connects anew for each request is taken to be another one each time, and those do not wait for
+//! each other; others are taken to be closed.
 
 use super::Request;
 use schemars::JsonSchema;
@@ -53,6 +55,8 @@ pub struct Evidence {
     pub crowding: f64,
     /// The same from how often timers wake clients that sleep; 0 if that does not tell.
     pub asleep: f64,
+    /// Most requests came each on a connection of its own.
+    pub anew: bool,
 }
 
 /// The slope must be so many standard errors away from what it is taken not to be.
@@ -102,6 +106,7 @@ impl Evidence {
             irregularity,
             crowding,
             asleep,
+            anew: false,
         };
         for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
             let pairs = requests.windows(2);
@@ -142,7 +147,8 @@ impl Evidence {
             return (Loop::Open, true);
         }
         if self.pauses < PAUSES_MIN || self.error <= 0.0 && self.slope == 0.0 {
-            return (Loop::Closed, self.dispersion < EVEN);
+            let even = self.dispersion < EVEN;
+            return (if self.anew && !even { Loop::Open } else { Loop::Closed }, even);
         }
         let error = self.error.max(1e-9);
         let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
@@ -278,6 +284,17 @@ mod tests {
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
         assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), 0.0).says().1);
+    }
+
+    #[test]
+    fn who_connects_anew_is_another_client_unless_something_tells() {
+        let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
+        let nothing = Evidence::of(&[(&requests[..], false)], Vec::new(), 0.0);
+        let nothing = Evidence { dispersion: 1.0, ..nothing };
+        assert_eq!(nothing.says(), (Loop::Closed, false));
+        let anew = Evidence { anew: true, ..nothing };
+        assert_eq!(anew.says(), (Loop::Open, false));
+        assert_eq!(Evidence { asleep: 5.0, ..anew }.says(), (Loop::Closed, true));
     }
 
     /// Eight clients that ask at a rate for each that is idle, or at one for all together.
