@@ -122,13 +122,16 @@ impl Asked<'_> {
         command.args(["--kernel", self.kernel, "--json", "-"]);
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let answer: Value = match serde_json::from_slice(&output.stdout) {
+        let answers: Value = match serde_json::from_slice(&output.stdout) {
             Ok(answer) => answer,
             Err(_) => bail!("{}", said.trim().lines().last().unwrap_or("no word why")),
         };
+        let answer = &answers[0];
         let advised = &answer["recommended"];
         let Some(max) = advised["cpu_max"].as_str() else {
-            return Ok(Err(answer["lacks"].to_string()));
+            let lacks = answer["lacks"].as_array().map_or(&[][..], Vec::as_slice);
+            let lacks: Vec<&str> = lacks.iter().filter_map(Value::as_str).collect();
+            return Ok(Err(lacks.join("; ")));
         };
         let us = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let mut words = max.split(' ');
