@@ -30,6 +30,8 @@ const AGES: [u64; 5] = [1, 2, 4, 8, 16];
 const STRATA: usize = AGES.len() + 1;
 /// Who wakes, or is woken by, a thread that serves, once in so many answers at least, serves too.
 const OFTEN_ONE_IN: usize = 16;
+/// So many processes are looked at, those that woke up most often.
+const PROCESSES_MOST: usize = 32;
 /// With fewer requests or answers of a process nothing is said, nor where a clock makes it ask.
 const ASKED_MIN: usize = 50;
 
@@ -56,10 +58,15 @@ impl Asking {
             let process = thread.pid.map_or((false, thread.tid), |pid| (true, pid));
             processes.entry(process).or_default().push(ix);
         }
-        let asks = |threads: &&Vec<usize>| threads.iter().any(|ix| clients[*ix]);
+        let mut processes: Vec<Vec<usize>> = processes.into_values().collect();
+        processes.retain(|threads| threads.iter().any(|ix| clients[*ix]));
+        let waits = |threads: &Vec<usize>| -> usize {
+            threads.iter().map(|ix| recording.threads[*ix].waits.len()).sum()
+        };
+        processes.sort_by_key(|threads| std::cmp::Reverse(waits(threads)));
+        processes.truncate(PROCESSES_MOST);
         let asleep: Vec<Asleep> = processes
-            .values()
-            .filter(asks)
+            .iter()
             .filter_map(|threads| {
                 let mut events = idle.clone();
                 for ix in threads {
@@ -213,7 +220,9 @@ impl Asleep {
         // An answer may come in parts, and either may find the client awake.
         let part = timers as f64 / answers as f64;
         let quarter_ns = (last_ns - first_ns) / (4 * timers as u64) + 1;
-        let ages = |asked_ns: u64| AGES.map(|quarters| asked_ns + quarters * quarter_ns);
+        let ages = |asked_ns: u64| {
+            AGES.map(|quarters| asked_ns.saturating_add(quarters.saturating_mul(quarter_ns)))
+        };
         let mut asleep = Asleep { ns: Vec::new(), asked: Vec::new() };
         let (mut under_way, mut awake, mut since_ns) = (0.0_f64, 0, first_ns);
         let mut ends = ages(0);
