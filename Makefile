@@ -21,8 +21,9 @@ help: ## List what can be made
 # read with every state that is restored, and names of functions depend on where it is built: a file of another size is
 # another start of the machine, and no run in it is like one elsewhere.
 # It has a folder of its own, as `cargo build` makes programs that need libraries.
-guest: deps ## Build the static program that runs scenarios with real processes
+guest: deps ## Build the static programs that run in virtual machines
 	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=symbols
+	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-recorder --example in_lab -- -C target-feature=+crt-static -C strip=symbols
 
 install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
 	$(CARGO) install --path crates/cpumax

@@ -288,27 +288,32 @@ fn main() {
 }
 "#;
 
-/// Each costs several times as much when it is recorded.
+/// Each costs several times as much when it is recorded. A machine that others use changes its pace
+/// between the two runs: then it is tried again.
 #[test]
 fn what_it_costs_to_record_calls_is_taken_off() {
+    const TRIES: u32 = 4;
     let folder = Folder::new();
     let file = folder.file("calls.cpumax");
     let Some(program) = program(CALLS, &folder.file("calls")) else { return };
     let _alone = alone();
-    let without = Command::new(&program).arg("400000").output().unwrap().stdout;
-    let without_ns: f64 = String::from_utf8(without).unwrap().trim().parse().unwrap();
-    let what = What::Command(vec![program.into(), "400000".into()]);
-    let request = Request { calls: true, ..Request::new(what, file.clone()) };
-    let Some(told) = recorded_now(&request) else { return };
-    let summary = read(&file);
-    let calls = thread(&summary, "calls");
-    let events = told.progress.events as f64;
-    // All that a thread does before and after takes some milliseconds.
-    let most_ns = without_ns * 1.3 + 5e6;
-    assert!(calls.runtime_ns as f64 <= most_ns, "{calls:?}, {without_ns}, {told:?}");
-    assert!(calls.runtime_ns as f64 >= without_ns * 0.7, "{calls:?}, {without_ns}, {told:?}");
-    let taken_off = summary.event_cost.syscall_ns;
-    assert!(events * f64::from(taken_off) > without_ns * 0.5, "{taken_off}, {without_ns}");
+    for left in (0..TRIES).rev() {
+        let without = Command::new(&program).arg("400000").output().unwrap().stdout;
+        let without_ns: f64 = String::from_utf8(without).unwrap().trim().parse().unwrap();
+        let what = What::Command(vec![program.clone().into(), "400000".into()]);
+        let request = Request { calls: true, ..Request::new(what, file.clone()) };
+        let Some(told) = recorded_now(&request) else { return };
+        let summary = read(&file);
+        let calls = thread(&summary, "calls");
+        // All that a thread does before and after takes some milliseconds.
+        let may_be_ns = without_ns * 0.7..=without_ns * 1.3 + 5e6;
+        let (taken_off, events) = (summary.event_cost.syscall_ns, told.progress.events as f64);
+        if may_be_ns.contains(&(calls.runtime_ns as f64)) {
+            assert!(events * f64::from(taken_off) > without_ns * 0.5, "{taken_off}, {without_ns}");
+            return;
+        }
+        assert!(left > 0, "{calls:?}, {without_ns}, {told:?}");
+    }
 }
 
 #[test]

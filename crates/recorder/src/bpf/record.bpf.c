@@ -555,6 +555,7 @@ int on_fork(u64 *ctx)
 	s32 parent_tid = parent->pid, tid = child->pid;
 	u32 number, of_child, one = 1;
 	struct cpu *cpu;
+	bool known;
 
 	cpu = this_cpu(&number);
 	if (!cpu)
@@ -563,9 +564,10 @@ int on_fork(u64 *ctx)
 	    bpf_map_update_elem(&chosen, &tid, &one, BPF_ANY))
 		__sync_fetch_and_add(&cpu->no_room, 1);
 	of_child = class_of(tid, group_of(child, cpu, number));
-	if (of_child < CLASS_PARTNER && !(is_running(cpu) && seen_class(cpu) >= CLASS_PARTNER))
+	known = is_known(cpu, number);
+	if (of_child < CLASS_PARTNER && !(known && seen_class(cpu) >= CLASS_PARTNER))
 		return 0;
-	if (of_child == CLASS_CHOSEN && is_running(cpu) && seen_class(cpu) == CLASS_OTHER)
+	if (of_child == CLASS_CHOSEN && known && seen_class(cpu) == CLASS_OTHER)
 		joins(cpu, number);
 	tell(child, cpu, number, KIND_FORK, 0);
 	return 0;
