@@ -130,7 +130,7 @@ impl Asked<'_> {
         let advised = &answer["recommended"];
         let Some(max) = advised["cpu_max"].as_str() else {
             let lacks = answer["lacks"].as_array().map_or(&[][..], Vec::as_slice);
-            let lacks: Vec<&str> = lacks.iter().filter_map(Value::as_str).collect();
+            let lacks: Vec<&str> = lacks.iter().filter_map(|lack| lack["why"].as_str()).collect();
             return Ok(Err(lacks.join("; ")));
         };
         let us = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
