@@ -365,7 +365,7 @@ fn it_ends_at_its_size_or_when_asked_and_the_file_is_whole() {
         let _alone = alone();
         // Who runs without a pause when it begins is found out a few times a second.
         let stopped =
-            record(&asked, &mut |so_far| so_far.elapsed < Duration::from_millis(500)).unwrap();
+            record(&asked, &mut |so_far| so_far.elapsed < Duration::from_millis(250)).unwrap();
         (told, read(&file), stopped)
     });
     dd.kill().unwrap();
