@@ -8,100 +8,19 @@
  *
  * Left out: the contents of what is sent, and all that replay has no use for.
  */
-#include "kernel.bpf.h"
-#include "intf.h"
+#include "who.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
-enum mode { MODE_ALL, MODE_GROUP, MODE_PROCESS };
-/* From PARTNER on it is recorded. */
-enum class { CLASS_UNKNOWN, CLASS_IDLE, CLASS_OTHER, CLASS_PARTNER, CLASS_CHOSEN };
-
-/* Set by the loader. */
-const volatile u32 mode = MODE_ALL;
-const volatile u64 chosen_group = 0;
-/* Which of a task's groups counts: that of the controller `cpu` in a hierarchy of version 1, or that of version 2. */
-const volatile u32 is_version_1 = 0;
-/* Whether the tracepoint tells the state in which a thread leaves (Linux 5.18). */
-const volatile u32 has_prev_state = 0;
-/* Where it is in the variable that has it. */
-const volatile u32 preempt_count_at = 0;
-
-#define DEPTH_MAX 32
 #define PREEMPTED 0x100
 #define REPORTED 0x7f
 #define NOLOAD 0x402
 #define IDLE_STATE 0x80
-#define COST_EVERY 256
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE 7
 #define MSG_PEEK 2
 /* What was sent is delivered within. */
 #define DELIVERED_NS 1000000
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, sizeof(u32));
-	__array(values, struct {
-		__uint(type, BPF_MAP_TYPE_RINGBUF);
-		__uint(max_entries, 1 << 20);
-	});
-} rings SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct cpu);
-} cpus SEC(".maps");
-
-/* Threads that are chosen, where processes are: none of them is forgotten. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__type(key, s32);
-	__type(value, u32);
-} chosen SEC(".maps");
-
-/* Threads that are partners; of too many the oldest are forgotten. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, s32);
-	__type(value, u32);
-} partners SEC(".maps");
-
-/* Groups that have been told, and whether they are chosen. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, u64);
-	__type(value, u32);
-} groups SEC(".maps");
-
-/* TCP connections that are new or have been used by a recorded thread (1), or by another (0). */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, u64);
-	__type(value, u32);
-} sockets SEC(".maps");
-
-/* For each system call, which of its arguments tell something, by bits. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
-	__type(key, u32);
-	__type(value, u32);
-} telling SEC(".maps");
-
-static __always_inline struct cpu *this_cpu(u32 *number)
-{
-	*number = bpf_get_smp_processor_id();
-	return bpf_map_lookup_elem(&cpus, number);
-}
 
 /*
  * Whether an interrupt has hit the thread that runs. The loader puts the kernel's per-CPU variable `preempt_count` here, or
@@ -172,160 +91,6 @@ INTERRUPT(on_timer_begin, "hrtimer_expire_entry", 1, 0)
 INTERRUPT(on_timer_end, "hrtimer_expire_exit", -1, 0)
 INTERRUPT(on_soft_begin, "softirq_entry", 0, 1)
 INTERRUPT(on_soft_end, "softirq_exit", 0, -1)
-
-static __always_inline void *reserve(struct cpu *cpu, u32 number, u64 size)
-{
-	void *ring, *record = NULL;
-
-	ring = bpf_map_lookup_elem(&rings, &number);
-	if (ring)
-		record = bpf_ringbuf_reserve(ring, size, 0);
-	if (!record)
-		__sync_fetch_and_add(&cpu->lost, 1);
-	return record;
-}
-
-static __always_inline void head(struct head *head, struct cpu *cpu, u32 number, u32 kind, u32 flags)
-{
-	u64 id = bpf_get_current_pid_tgid();
-
-	head->time_ns = bpf_ktime_get_boot_ns();
-	head->lost = (u32)cpu->lost;
-	head->cpu = number;
-	head->kind = kind;
-	head->flags = flags;
-	head->tid = (s32)id;
-	head->pid = (s32)(id >> 32);
-}
-
-static __always_inline void submit(struct cpu *cpu, void *record)
-{
-	u64 began_ns = ((struct head *)record)->time_ns;
-
-	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
-	if (cpu->records++ % COST_EVERY == 0) {
-		cpu->cost_ns += bpf_ktime_get_boot_ns() - began_ns;
-		cpu->cost_of++;
-	}
-}
-
-static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
-{
-	struct css_set *set = p->cgroups;
-
-	if (!is_version_1)
-		return set->dfl_cgrp;
-	return set->subsys[CPU_CONTROLLER]->cgroup;
-}
-
-/*
- * Two things in one word: an interrupt, or a thread that takes this CPU, may come between any two instructions. Of the ids
- * of groups the highest bits count how often ids were used up.
- */
-#define CLASS_BITS 3
-#define CLASS_MASK ((1 << CLASS_BITS) - 1)
-
-static __always_inline u64 with_class(u64 id, u32 class)
-{
-	return id << CLASS_BITS | class;
-}
-
-static __always_inline u32 class_in(u64 word)
-{
-	return word & CLASS_MASK;
-}
-
-static __always_inline u64 id_in(u64 word)
-{
-	return word >> CLASS_BITS;
-}
-
-/* A group that is new here: tells its path, and notes whether it is chosen. */
-static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 number)
-{
-	struct cgroup *at = group;
-	struct cgroup_subsys_state *css;
-	struct grouped *record;
-	u32 class = CLASS_OTHER;
-	u64 id;
-	int i;
-
-	for (i = 0; i < DEPTH_MAX; i++) {
-		id = at->kn->id;
-		if (id == chosen_group)
-			class = CLASS_CHOSEN;
-		css = at->self.parent;
-		record = reserve(cpu, number, sizeof(*record));
-		if (record) {
-			head(&record->head, cpu, number, KIND_GROUP, 0);
-			record->id = id;
-			record->parent = 0;
-			record->name[0] = 0;
-			bpf_probe_read_kernel_str(record->name, sizeof(record->name), at->kn->name);
-			if (css)
-				record->parent = css->cgroup->kn->id;
-			submit(cpu, record);
-		}
-		if (!css)
-			break;
-		at = css->cgroup;
-	}
-	id = group->kn->id;
-	bpf_map_update_elem(&groups, &id, &class, BPF_ANY);
-	return class;
-}
-
-/* Which group p is in, and whether that is chosen. */
-static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 number)
-{
-	struct cgroup *group = cgroup_of(p);
-	u64 id = group->kn->id, last = READ_ONCE(cpu->group);
-	u32 *class;
-
-	if (id == id_in(last))
-		return last;
-	class = bpf_map_lookup_elem(&groups, &id);
-	last = with_class(id, class ? *class : meet_group(group, cpu, number));
-	WRITE_ONCE(cpu->group, last);
-	return last;
-}
-
-/* What a thread is to the recorder that is in this group. */
-static __always_inline u32 class_of(s32 tid, u64 group)
-{
-	if (!tid)
-		return CLASS_IDLE;
-	if (mode == MODE_ALL)
-		return CLASS_CHOSEN;
-	if (mode == MODE_GROUP && class_in(group) == CLASS_CHOSEN)
-		return CLASS_CHOSEN;
-	if (mode == MODE_PROCESS && bpf_map_lookup_elem(&chosen, &tid))
-		return CLASS_CHOSEN;
-	return bpf_map_lookup_elem(&partners, &tid) ? CLASS_PARTNER : CLASS_OTHER;
-}
-
-static __always_inline void runs(struct cpu *cpu, s32 tid, u32 class)
-{
-	WRITE_ONCE(cpu->runs, with_class((u32)tid, class));
-}
-
-/* The thread that was seen to get on the CPU. */
-static __always_inline s32 seen_tid(struct cpu *cpu)
-{
-	return (s32)id_in(READ_ONCE(cpu->runs));
-}
-
-static __always_inline u32 seen_class(struct cpu *cpu)
-{
-	return class_in(READ_ONCE(cpu->runs));
-}
-
-static __always_inline void becomes_partner(s32 tid)
-{
-	u32 one = 1;
-
-	bpf_map_update_elem(&partners, &tid, &one, BPF_ANY);
-}
 
 static __always_inline u32 kthread(struct task_struct *p)
 {

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* What the loader sets, and what is kept between events. */
+#ifndef RECORDER_MAPS_BPF_H
+#define RECORDER_MAPS_BPF_H
+
+#include "kernel.bpf.h"
+#include "intf.h"
+
+enum mode { MODE_ALL, MODE_GROUP, MODE_PROCESS };
+/* From PARTNER on it is recorded. */
+enum class { CLASS_UNKNOWN, CLASS_IDLE, CLASS_OTHER, CLASS_PARTNER, CLASS_CHOSEN };
+
+/* Set by the loader. */
+const volatile u32 mode = MODE_ALL;
+const volatile u64 chosen_group = 0;
+/* Which of a task's groups counts: that of the controller `cpu` in a hierarchy of version 1, or that of version 2. */
+const volatile u32 is_version_1 = 0;
+/* Whether the tracepoint tells the state in which a thread leaves (Linux 5.18). */
+const volatile u32 has_prev_state = 0;
+/* Where it is in the variable that has it. */
+const volatile u32 preempt_count_at = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(u32));
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_RINGBUF);
+		__uint(max_entries, 1 << 20);
+	});
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+/* Threads that are chosen, where processes are: none of them is forgotten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, u32);
+} chosen SEC(".maps");
+
+/* Threads that are partners; of too many the oldest are forgotten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, s32);
+	__type(value, u32);
+} partners SEC(".maps");
+
+/* Groups that have been told, and whether they are chosen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u32);
+} groups SEC(".maps");
+
+/* TCP connections that are new or have been used by a recorded thread (1), or by another (0). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u32);
+} sockets SEC(".maps");
+
+/* For each system call, which of its arguments tell something, by bits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u32);
+} telling SEC(".maps");
+
+#endif

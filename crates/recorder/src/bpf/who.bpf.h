@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Who is recorded: groups, what a thread is to the recorder, and what is known of the one that runs. */
+#ifndef RECORDER_WHO_BPF_H
+#define RECORDER_WHO_BPF_H
+
+#include "ring.bpf.h"
+
+#define DEPTH_MAX 32
+
+static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
+{
+	struct css_set *set = p->cgroups;
+
+	if (!is_version_1)
+		return set->dfl_cgrp;
+	return set->subsys[CPU_CONTROLLER]->cgroup;
+}
+
+/*
+ * Two things in one word: an interrupt, or a thread that takes this CPU, may come between any two instructions. Of the ids
+ * of groups the highest bits count how often ids were used up.
+ */
+#define CLASS_BITS 3
+#define CLASS_MASK ((1 << CLASS_BITS) - 1)
+
+static __always_inline u64 with_class(u64 id, u32 class)
+{
+	return id << CLASS_BITS | class;
+}
+
+static __always_inline u32 class_in(u64 word)
+{
+	return word & CLASS_MASK;
+}
+
+static __always_inline u64 id_in(u64 word)
+{
+	return word >> CLASS_BITS;
+}
+
+/* A group that is new here: tells its path, and notes whether it is chosen. */
+static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 number)
+{
+	struct cgroup *at = group;
+	struct cgroup_subsys_state *css;
+	struct grouped *record;
+	u32 class = CLASS_OTHER;
+	u64 id;
+	int i;
+
+	for (i = 0; i < DEPTH_MAX; i++) {
+		id = at->kn->id;
+		if (id == chosen_group)
+			class = CLASS_CHOSEN;
+		css = at->self.parent;
+		record = reserve(cpu, number, sizeof(*record));
+		if (record) {
+			head(&record->head, cpu, number, KIND_GROUP, 0);
+			record->id = id;
+			record->parent = 0;
+			record->name[0] = 0;
+			bpf_probe_read_kernel_str(record->name, sizeof(record->name), at->kn->name);
+			if (css)
+				record->parent = css->cgroup->kn->id;
+			submit(cpu, record);
+		}
+		if (!css)
+			break;
+		at = css->cgroup;
+	}
+	id = group->kn->id;
+	bpf_map_update_elem(&groups, &id, &class, BPF_ANY);
+	return class;
+}
+
+/* Which group p is in, and whether that is chosen. */
+static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 number)
+{
+	struct cgroup *group = cgroup_of(p);
+	u64 id = group->kn->id, last = READ_ONCE(cpu->group);
+	u32 *class;
+
+	if (id == id_in(last))
+		return last;
+	class = bpf_map_lookup_elem(&groups, &id);
+	last = with_class(id, class ? *class : meet_group(group, cpu, number));
+	WRITE_ONCE(cpu->group, last);
+	return last;
+}
+
+/* What a thread is to the recorder that is in this group. */
+static __always_inline u32 class_of(s32 tid, u64 group)
+{
+	if (!tid)
+		return CLASS_IDLE;
+	if (mode == MODE_ALL)
+		return CLASS_CHOSEN;
+	if (mode == MODE_GROUP && class_in(group) == CLASS_CHOSEN)
+		return CLASS_CHOSEN;
+	if (mode == MODE_PROCESS && bpf_map_lookup_elem(&chosen, &tid))
+		return CLASS_CHOSEN;
+	return bpf_map_lookup_elem(&partners, &tid) ? CLASS_PARTNER : CLASS_OTHER;
+}
+
+static __always_inline void runs(struct cpu *cpu, s32 tid, u32 class)
+{
+	WRITE_ONCE(cpu->runs, with_class((u32)tid, class));
+}
+
+/* The thread that was seen to get on the CPU. */
+static __always_inline s32 seen_tid(struct cpu *cpu)
+{
+	return (s32)id_in(READ_ONCE(cpu->runs));
+}
+
+static __always_inline u32 seen_class(struct cpu *cpu)
+{
+	return class_in(READ_ONCE(cpu->runs));
+}
+
+static __always_inline void becomes_partner(s32 tid)
+{
+	u32 one = 1;
+
+	bpf_map_update_elem(&partners, &tid, &one, BPF_ANY);
+}
+
+#endif
