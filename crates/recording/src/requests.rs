@@ -70,8 +70,10 @@ impl Service {
         asleep: f64,
         told: Option<Loop>,
     ) -> Service {
-        let mut evidence = Evidence::of(&known.lines(served), known.distances_ns(served), asleep);
-        evidence.anew = known.is_anew();
+        let evidence = Evidence {
+            anew: known.is_anew(),
+            ..Evidence::of(&known.lines(served), known.distances_ns(served), asleep)
+        };
         let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
             requests: served.iter().flatten().copied().collect(),

@@ -7,7 +7,8 @@ use super::run::{Perf, Run, Session};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::fmt::{self, Write as _};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
@@ -100,6 +101,19 @@ pub struct Advice {
     pub smaller_kept: Option<bool>,
     /// Why none was named.
     pub why_not: Option<String>,
+}
+
+impl Advice {
+    fn describe(&self) -> String {
+        let Some(limit) = &self.limit else { return "none".to_owned() };
+        let quota = |limit: &str| limit.split('/').next().unwrap_or_default().to_owned();
+        let came = |kept: Option<bool>| if kept == Some(true) { "kept" } else { "broken" };
+        let advised = format!("{} {}", quota(limit), came(self.kept));
+        match &self.smaller {
+            None => advised,
+            Some(smaller) => format!("{advised}, {} {}", quota(smaller), came(self.smaller_kept)),
+        }
+    }
 }
 
 /// Who is asked, and about what.
@@ -203,49 +217,38 @@ pub fn advise(
     Ok(())
 }
 
-/// A row for each advice, and how many were kept.
+/// A row for each service, a column for each target: the advised quota and the smaller one, in ms,
+/// and what came of them; and how many kept what was asked.
 pub fn markdown(all: &[Advice]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN).set_header([
-        "load",
-        "asked",
-        "at most",
-        "advised",
-        "measured",
-        "a fifth smaller",
-        "measured",
-    ]);
-    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
-    let measured = |found: Option<f64>, kept: Option<bool>| match kept {
-        None => "-".to_owned(),
-        Some(true) => format!("{} kept", number(found)),
-        Some(false) => format!("{} broken", number(found)),
-    };
+    let mut targets: Vec<&str> = Vec::new();
+    let mut rows: BTreeMap<&str, Vec<&Advice>> = BTreeMap::new();
     for one in all {
-        table.add_row([
-            one.workload.clone(),
-            one.target.clone(),
-            number(one.bound),
-            one.limit.clone().unwrap_or_else(|| "none".to_owned()),
-            measured(one.found, one.kept),
-            one.smaller.clone().unwrap_or_else(|| "-".to_owned()),
-            measured(one.smaller_found, one.smaller_kept),
-        ]);
+        if !targets.contains(&one.target.as_str()) {
+            targets.push(&one.target);
+        }
+        rows.entry(&one.workload).or_default().push(one);
     }
-    let named = all.iter().filter(|one| one.limit.is_some());
-    let smaller = all.iter().filter(|one| one.smaller.is_some());
-    let mut text = format!("{table}\n\n");
-    let _ = writeln!(
-        text,
-        "{} of {} advised limits kept what was asked; {} of {} a fifth smaller broke it; for {} \
-         none was named.",
-        named.clone().filter(|one| one.kept == Some(true)).count(),
-        named.count(),
-        smaller.clone().filter(|one| one.smaller_kept == Some(false)).count(),
-        smaller.count(),
+    let mut table = comfy_table::Table::new();
+    let header = std::iter::once("load").chain(targets.iter().copied());
+    table.load_preset(comfy_table::presets::ASCII_MARKDOWN).set_header(header);
+    for (workload, of) in rows {
+        let cell = |target: &&str| {
+            let one = of.iter().find(|one| one.target == **target);
+            one.map_or("-".to_owned(), |one| one.describe())
+        };
+        table.add_row(std::iter::once(workload.to_owned()).chain(targets.iter().map(cell)));
+    }
+    let named = || all.iter().filter(|one| one.limit.is_some());
+    let smaller = || all.iter().filter(|one| one.smaller.is_some());
+    format!(
+        "{table}\n\n{} of {} advised limits kept what was asked; {} of {} a fifth smaller broke it; \
+         for {} none was named.\n",
+        named().filter(|one| one.kept == Some(true)).count(),
+        named().count(),
+        smaller().filter(|one| one.smaller_kept == Some(false)).count(),
+        smaller().count(),
         all.iter().filter(|one| one.limit.is_none()).count()
-    );
-    text
+    )
 }
 
 #[cfg(test)]
@@ -281,6 +284,8 @@ mod tests {
             advice(Some("60/100"), Some(true), Some(true)),
             advice(None, None, None),
         ];
+        let text = markdown(&all[..1]);
+        assert!(text.contains("| web  | 50 kept, 50 broken |"), "{text}");
         let text = markdown(&all);
         assert!(text.contains("2 of 2 advised limits kept"), "{text}");
         assert!(text.contains("1 of 2 a fifth smaller broke it; for 1 none"), "{text}");

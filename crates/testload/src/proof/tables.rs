@@ -92,20 +92,42 @@ fn summary_table(summaries: &[&Summary]) -> Table {
     table
 }
 
+/// Recorders side by side: of all that each recorded, and of what all of them did.
 fn recorders_table(cells: &[Cell]) -> Table {
-    let mut table =
-        table(&["recorded", "numbers", "within tolerance", "measured in the told range"]);
+    let mut table = table(&[
+        "recorded",
+        "numbers",
+        "within tolerance",
+        "measured in the told range",
+        "of loads that all recorded: numbers",
+        "within",
+        "in the range",
+    ]);
     let kind = |cell: &Cell| cell.recording.rsplit('.').next().unwrap_or_default().to_owned();
-    let kinds: BTreeSet<(String, &str)> = cells.iter().map(|cell| (kind(cell), cell.way)).collect();
-    for (recorder, way) in kinds {
-        let of = || cells.iter().filter(|cell| kind(cell) == recorder && cell.way == way);
-        let all = of().count();
-        table.add_row([
-            format!("{recorder}, {way}"),
-            all.to_string(),
-            of_all(of().filter(|cell| cell.within).count(), all),
-            of_all(of().filter(|cell| cell.covered).count(), all),
-        ]);
+    let kinds: BTreeSet<String> = cells.iter().map(kind).collect();
+    let by = |workload: &str| -> BTreeSet<String> {
+        let of = cells.iter().filter(|cell| score::workload(&cell.recording) == workload);
+        of.map(kind).collect()
+    };
+    let workloads: BTreeSet<&str> =
+        cells.iter().map(|cell| score::workload(&cell.recording)).collect();
+    let shared: BTreeSet<&str> =
+        workloads.into_iter().filter(|workload| by(workload) == kinds).collect();
+    for (recorder, way) in kinds.iter().flat_map(|kind| Way::ALL.map(|way| (kind, way.name()))) {
+        let mut row = vec![format!("{recorder}, {way}")];
+        for shared_only in [false, true] {
+            let of = || {
+                cells.iter().filter(|cell| {
+                    let is_shared = shared.contains(score::workload(&cell.recording));
+                    kind(cell) == *recorder && cell.way == way && (is_shared || !shared_only)
+                })
+            };
+            let all = of().count();
+            row.push(all.to_string());
+            row.push(of_all(of().filter(|cell| cell.within).count(), all));
+            row.push(of_all(of().filter(|cell| cell.covered).count(), all));
+        }
+        table.add_row(row);
     }
     table
 }
