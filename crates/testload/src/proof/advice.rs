@@ -241,8 +241,8 @@ pub fn markdown(all: &[Advice]) -> String {
     let named = || all.iter().filter(|one| one.limit.is_some());
     let smaller = || all.iter().filter(|one| one.smaller.is_some());
     format!(
-        "{table}\n\n{} of {} advised limits kept what was asked; {} of {} a fifth smaller broke it; \
-         for {} none was named.\n",
+        "{table}\n\n{} of {} advised limits kept what was asked; {} of {} a fifth smaller broke \
+         it; for {} none was named.\n",
         named().filter(|one| one.kept == Some(true)).count(),
         named().count(),
         smaller().filter(|one| one.smaller_kept == Some(false)).count(),
