@@ -41,6 +41,9 @@ for (const [scheme, width] of [['light', 1100], ['dark', 1100], ['light', 360], 
   });
   const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (over > 0) wrong.push(`${at}: wider than the window by ${over}`);
+  const higher = await page.evaluate(() => [...document.querySelectorAll('.scroll')]
+    .filter((one) => one.scrollHeight > one.clientHeight).length);
+  if (higher > 0) wrong.push(`${at}: ${higher} figures are higher than their place`);
   await useBoxes(page, at);
   await useWidths(page, at);
   for (const summary of await page.locator('summary').all()) await summary.click();
