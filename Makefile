@@ -80,7 +80,7 @@ conformance-parallel: guest ## The same on several CPUs: docs/conformance-parall
 comma := ,
 
 # The kernels that tests run on. They are fetched once, through apt; FETCH takes options for that, e.g. FETCH='--mirror URI'.
-TEST_KERNELS ?= 6.12 6.18 7.3 6.12-rt 7.3-rt
+TEST_KERNELS ?= 6.1 6.12 6.18 7.3 6.12-rt 7.3-rt
 FETCH ?=
 
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible
