@@ -3,6 +3,7 @@
 mod about;
 mod bundle;
 mod calibrate;
+mod deflate;
 mod kernel;
 mod raw;
 mod refused;

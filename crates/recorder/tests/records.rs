@@ -186,6 +186,59 @@ fn program(text: &str, program: &Path) -> Option<PathBuf> {
     is_built.then(|| program.to_owned())
 }
 
+/// Connects, asks, is answered, and closes: the memory of a client's socket is a server's next.
+const ASKS: &str = r#"
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+fn main() {
+    let at = std::env::args().nth(1).unwrap();
+    let listener = UnixListener::bind(&at).unwrap();
+    let (serves_first, goes_on) = std::sync::mpsc::sync_channel(0);
+    let serves = move || {
+        for (mut client, n) in listener.incoming().map(Result::unwrap).zip(0..) {
+            client.read_exact(&mut [0; 3]).unwrap();
+            client.write_all(b"answer").unwrap();
+            if n % 3 > 0 {
+                drop(client);
+                serves_first.send(()).unwrap();
+            } else {
+                serves_first.send(()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    };
+    std::thread::Builder::new().name("serves".to_owned()).spawn(serves).unwrap();
+    for _ in 0..60 {
+        let mut asks = UnixStream::connect(&at).unwrap();
+        asks.write_all(b"ask").unwrap();
+        asks.read_exact(&mut [0; 6]).unwrap();
+        goes_on.recv().unwrap();
+    }
+}
+"#;
+
+#[test]
+fn a_socket_in_the_memory_of_an_earlier_one_is_another() {
+    let folder = Folder::new();
+    let file = folder.file("asks.cpumax");
+    let Some(program) = program(ASKS, &folder.file("asks")) else { return };
+    let words = [program.into_os_string(), folder.file("at").into_os_string()];
+    let request = Request::new(What::Command(words.to_vec()), file.clone());
+    if recorded(&request).is_none() {
+        return;
+    }
+    let recording = Recording::read(&file, Options::default()).unwrap();
+    let release = recording.summary().about.unwrap().release;
+    let numbers: Vec<u32> = release.split('.').map_while(|part| part.parse().ok()).collect();
+    if numbers < vec![6, 3] {
+        return;
+    }
+    let services = recording.services();
+    let serves = services.iter().find(|(name, _)| name == "serves");
+    let (_, service) = serves.unwrap_or_else(|| panic!("{services:?}"));
+    assert_eq!(service.requests.len(), 60);
+}
+
 /// The kernel ends such a wait in a software interrupt, whoever runs then.
 #[test]
 fn whom_an_interrupt_hits_is_no_partner_of_whom_it_wakes() {

@@ -46,6 +46,7 @@ static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static u64 (*const bpf_get_current_task)(void) = (void *)35;
+static u64 (*const bpf_get_socket_cookie)(void *socket) = (void *)46;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static u64 (*const bpf_ktime_get_boot_ns)(void) = (void *)125;

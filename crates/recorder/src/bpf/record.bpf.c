@@ -450,6 +450,12 @@ int on_leave(u64 *ctx)
 	return 0;
 }
 
+/* What no other socket is called, before or after: their addresses are used again. */
+static __always_inline u64 socket_at(u64 address)
+{
+	return bpf_get_socket_cookie((void *)address);
+}
+
 /* A message: its socket is of interest from now on, or no longer. */
 static __always_inline void message(u64 socket, s32 result, u32 kind)
 {
@@ -470,7 +476,7 @@ static __always_inline void message(u64 socket, s32 result, u32 kind)
 SEC("tp_btf/sock_send_length")
 int on_sent(u64 *ctx)
 {
-	message(ctx[0], ctx[1], KIND_SENT);
+	message(socket_at(ctx[0]), ctx[1], KIND_SENT);
 	return 0;
 }
 
@@ -478,14 +484,14 @@ SEC("tp_btf/sock_recv_length")
 int on_received(u64 *ctx)
 {
 	if (!(ctx[2] & MSG_PEEK))
-		message(ctx[0], ctx[1], KIND_RECEIVED);
+		message(socket_at(ctx[0]), ctx[1], KIND_RECEIVED);
 	return 0;
 }
 
 SEC("tp_btf/sk_data_ready")
 int on_ready(u64 *ctx)
 {
-	u64 socket = ctx[0];
+	u64 socket = socket_at(ctx[0]);
 	u32 number, *known;
 	struct cpu *cpu;
 
@@ -501,7 +507,7 @@ int on_ready(u64 *ctx)
 SEC("tp_btf/inet_sock_set_state")
 int on_state(u64 *ctx)
 {
-	u64 socket = ctx[0];
+	u64 socket = socket_at(ctx[0]);
 	u32 number, old = ctx[1], new = ctx[2], fresh = 1, *known;
 	struct cpu *cpu;
 

@@ -5,6 +5,7 @@
 //! none that is recorded does and the CPU is not idle.
 
 use super::bundle::{AtSocket, Bundle, Next, OURS};
+use super::deflate::Deflate;
 use super::raw::{
     CHARGED, HARDIRQ, KTHREAD, Kind, NEXT_OTHER, PREV_OTHER, Record, SOFTIRQ, Thread, until_nul,
 };
@@ -43,12 +44,14 @@ const SYS_EXIT: u32 = 330;
 /// Numbers of the messages in `TracePacket`.
 const PROCESS_TREE: u32 = 2;
 const SYSTEM_INFO: u32 = 45;
+const COMPRESSED_PACKETS: u32 = 50;
 
 /// Puts records into a file.
 pub(crate) struct Writer<W> {
     to: W,
     /// Packets that have not been written.
     packets: Vec<u8>,
+    deflate: Deflate,
     cpus: Vec<Cpu>,
     recent: Vec<i32>,
     /// How much CPU time threads had when they left last, in the same way, ns.
@@ -76,8 +79,8 @@ struct Cpu {
     call: (i32, u64),
 }
 
-/// Numbers of sockets by their addresses: those that were used last, and those before them, which
-/// are forgotten when there are too many.
+/// Numbers of sockets by their cookies, which the kernel gives once: those that were used last, and
+/// those before them, which are forgotten when there are too many.
 #[derive(Default)]
 struct Sockets {
     numbers: HashMap<u64, u32>,
@@ -87,11 +90,11 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn number(&mut self, address: u64) -> u32 {
-        if let Some(number) = self.numbers.get(&address) {
+    fn number(&mut self, cookie: u64) -> u32 {
+        if let Some(number) = self.numbers.get(&cookie) {
             return *number;
         }
-        let number = self.before.remove(&address).unwrap_or_else(|| {
+        let number = self.before.remove(&cookie).unwrap_or_else(|| {
             self.next = self.next.wrapping_add(1);
             self.next
         });
@@ -99,13 +102,13 @@ impl Sockets {
             self.forgotten += self.before.len() as u64;
             self.before = std::mem::take(&mut self.numbers);
         }
-        self.numbers.insert(address, number);
+        self.numbers.insert(cookie, number);
         number
     }
 
-    fn forget(&mut self, address: u64) {
-        self.numbers.remove(&address);
-        self.before.remove(&address);
+    fn forget(&mut self, cookie: u64) {
+        self.numbers.remove(&cookie);
+        self.before.remove(&cookie);
     }
 }
 
@@ -129,6 +132,7 @@ impl<W: Write> Writer<W> {
         Writer {
             to,
             packets: Vec::new(),
+            deflate: Deflate::new(),
             cpus: Vec::new(),
             recent: vec![-1; RECENT],
             left: vec![(-1, 0); RECENT],
@@ -167,8 +171,10 @@ impl<W: Write> Writer<W> {
     pub fn describe(&mut self, field: u32, what: &impl Serialize) -> io::Result<()> {
         let mut described = Vec::new();
         bytes(&mut described, field, &serde_json::to_vec(what)?);
+        // What tells what the file is can be read as it stands.
+        self.put()?;
         self.packet(OURS, &described);
-        self.put()
+        self.write_packets()
     }
 
     /// A packet of its own.
@@ -251,7 +257,20 @@ impl<W: Write> Writer<W> {
         self.to.flush()
     }
 
+    /// Writes the packets that there are, compressed.
     fn put(&mut self) -> io::Result<()> {
+        if self.packets.is_empty() {
+            return Ok(());
+        }
+        let packed = self.deflate.packed(&self.packets)?;
+        self.packets.clear();
+        let mut packet = Vec::with_capacity(packed.len() + 8);
+        bytes(&mut packet, COMPRESSED_PACKETS, packed);
+        bytes(&mut self.packets, 1, &packet);
+        self.write_packets()
+    }
+
+    fn write_packets(&mut self) -> io::Result<()> {
         self.to.write_all(&self.packets)?;
         self.written_bytes += self.packets.len() as u64;
         self.packets.clear();
@@ -391,15 +410,13 @@ impl<W: Write> Writer<W> {
         });
     }
 
-    /// Sockets are numbered: their addresses are the kernel's own affair.
-    fn at(&mut self, record: &Record<'_>, kind: AtSocket, address: u64, value: i64) {
+    fn at(&mut self, record: &Record<'_>, kind: AtSocket, cookie: u64, value: i64) {
         let tid = self.running(record);
-        let socket = self.sockets.number(address);
-        // Who has this address next is another.
+        let socket = self.sockets.number(cookie);
         if let AtSocket::State = kind
             && value & 0xff == TCP_CLOSE
         {
-            self.sockets.forget(address);
+            self.sockets.forget(cookie);
         }
         let bundle = &mut self.cpus[usize::from(record.cpu)].bundle;
         bundle.socket(record.time_ns, tid, kind, socket, value);
