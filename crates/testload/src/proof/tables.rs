@@ -12,6 +12,9 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+/// Of lines of a document, columns.
+const WIDTH: usize = 120;
+
 /// All tables.
 pub fn markdown(
     folder: &Folder,
@@ -151,13 +154,28 @@ fn unpredictable(predictions: &[Prediction]) -> String {
     for each in marked {
         let why = each.said.as_ref().and_then(|said| said["why_not"].as_str());
         let why = why.unwrap_or("no word why");
-        lines.push(format!("- {} under {}: {why}", each.recording, each.setting));
+        lines.push(item(&format!("{} under {}: {why}", each.recording, each.setting)));
     }
     for each in raw.iter().filter(|each| each.said.is_none()) {
         let why = each.failed.as_deref().unwrap_or("no prediction in the answer");
-        lines.push(format!("- {} under {} failed: {why}", each.recording, each.setting));
+        lines.push(item(&format!("{} under {} failed: {why}", each.recording, each.setting)));
     }
     lines.join("\n") + "\n\n"
+}
+
+/// An item of a list, in lines that are not too wide.
+fn item(text: &str) -> String {
+    let mut lines = vec!["-".to_owned()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    lines.join("\n")
 }
 
 /// What a unit of work cost: without a limit, under each, and recorded.
@@ -181,6 +199,9 @@ fn costs(folder: &Folder, runs: &[Run]) -> Table {
         };
         let free = score::median(costs(false));
         let spread = |values: Vec<f64>, digits: usize| {
+            if values.is_empty() {
+                return "-".to_owned();
+            }
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
             let high = values.iter().copied().fold(0.0, f64::max);
             format!("{:.digits$} ({low:.digits$}..{high:.digits$})", score::median(values))
@@ -289,6 +310,19 @@ mod tests {
         assert!(table.contains("50 ms in 100 ms ") && table.contains(text), "{table}");
         cell.predicted = None;
         assert_eq!(cell_text(&cell), "- / 20.0 (10.0..40.0)");
+    }
+
+    #[test]
+    fn an_item_is_wrapped_and_indented() {
+        let words = vec!["word"; 60].join(" ");
+        let item = item(&words);
+        assert_eq!(item.lines().count(), 3);
+        assert!(item.lines().all(|line| line.len() <= WIDTH));
+        assert!(
+            item.starts_with("- word word")
+                && item.lines().skip(1).all(|line| line.starts_with("  word"))
+        );
+        assert_eq!(item.split_whitespace().filter(|word| *word == "word").count(), 60);
     }
 
     #[test]
