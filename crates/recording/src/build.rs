@@ -134,7 +134,15 @@ impl Recording {
             .iter()
             .map(|ix| (*ix, self.plans(*ix, &names, selection, &places.tasks)))
             .collect();
-        let known = self.known(&inside);
+        let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
+        let mut known = self.known(&inside);
+        let asking = known.as_ref().map(|_| Asking::of(self, &inside)).unwrap_or_default();
+        let closed = asking.closed_clients().filter(|_| told != Some(Loop::Open));
+        if let Some(Known::Recorded(exchange)) = &mut known
+            && (closed.is_some() || told == Some(Loop::Closed))
+        {
+            exchange.spread(self);
+        }
         if let Some(known) = &known {
             known.pools(self, &inside).add(&mut places, &mut workload);
             places.silent.clone_from(&inside);
@@ -144,9 +152,6 @@ impl Recording {
             self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
         }
         let served = known.map(|mut known| {
-            let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
-            let asking = Asking::of(self, &inside);
-            let closed = asking.closed_clients().filter(|_| told != Some(Loop::Open));
             let (sections, served) = match &mut known {
                 Known::Recorded(exchange) => {
                     (self.recorded_sections(exchange, &plans, &places), exchange.served(self))

@@ -18,12 +18,14 @@ pub(crate) mod asking;
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
+pub(crate) mod lines;
 pub(crate) mod tags;
 
 use asking::Asking;
 use endpoints::{EndIx, Ends};
 use evidence::{Evidence, Loop};
 use guess::Guess;
+use lines::Lines;
 use tags::Tag;
 
 /// A request that was answered.
@@ -105,14 +107,14 @@ impl Recording {
         for (_, one) in names {
             let inside: Vec<bool> =
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
-            let exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
+            let asking = Asking::of(self, &inside);
+            let mut exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
+            if asking.closed_clients().is_some() {
+                exchange.spread(self);
+            }
             let served = exchange.served(self);
-            let service = Service::of(
-                &Known::Recorded(exchange),
-                &served,
-                Asking::of(self, &inside).closed,
-                None,
-            );
+            let known = Known::Recorded(exchange);
+            let service = Service::of(&known, &served, asking.closed, None);
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
             }
@@ -157,13 +159,10 @@ impl Known {
 
     /// Whether most requests came each on a connection of its own.
     fn is_anew(&self) -> bool {
-        let Known::Recorded(exchange) = self else { return false };
-        let (mut all, mut anew) = (0, 0);
-        for one in &exchange.connections {
-            all += one.requests.len();
-            anew += if one.is_anew() { one.requests.len() } else { 0 };
+        match self {
+            Known::Recorded(exchange) => exchange.is_anew(),
+            Known::Guessed(_) => false,
         }
-        2 * anew > all
     }
 
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
@@ -197,6 +196,8 @@ pub(crate) struct Inner {
 pub(crate) struct Connection {
     /// At the group's side.
     pub ends: Vec<EndIx>,
+    /// How many requests came on each of them.
+    counts: Vec<usize>,
     pub requests: Vec<Asked>,
 }
 
@@ -205,6 +206,26 @@ impl Connection {
     /// after the answer to which.
     fn is_anew(&self) -> bool {
         2 * self.ends.len() > self.requests.len().max(2)
+    }
+
+    fn new() -> Connection {
+        Connection { ends: Vec::new(), counts: Vec::new(), requests: Vec::new() }
+    }
+
+    fn add(&mut self, end: EndIx, requests: &[Asked]) {
+        self.ends.push(end);
+        self.counts.push(requests.len());
+        self.requests.extend_from_slice(requests);
+    }
+
+    /// Its ends in order, each with its requests.
+    fn by_end(&self) -> impl Iterator<Item = (EndIx, &[Asked])> {
+        let mut left = &self.requests[..];
+        self.ends.iter().zip(&self.counts).map(move |(end, count)| {
+            let (here, rest) = left.split_at(*count);
+            left = rest;
+            (*end, here)
+        })
     }
 }
 
@@ -216,6 +237,17 @@ pub(crate) struct Asked {
     pub read: u32,
     /// The last write.
     pub answer: u32,
+}
+
+impl Asked {
+    fn request(&self, recording: &Recording, connection: u32) -> Request {
+        let (first_ns, answer) = (recording.first_ns, &recording.ios[self.answer as usize]);
+        Request {
+            connection,
+            arrived_ns: self.arrived_ns.saturating_sub(first_ns),
+            answered_ns: answer.left_ns.max(answer.entered_ns).saturating_sub(first_ns),
+        }
+    }
 }
 
 impl Exchange {
@@ -243,27 +275,56 @@ impl Exchange {
             let new = exchange.connections.len();
             let line = *lines.entry(key).or_insert(new);
             if line == new {
-                exchange.connections.push(Connection { ends: Vec::new(), requests: Vec::new() });
+                exchange.connections.push(Connection::new());
             }
-            exchange.connections[line].ends.push(end);
-            exchange.connections[line].requests.extend(requests);
+            exchange.connections[line].add(end, &requests);
         }
         exchange
     }
 
+    /// Whether most requests came each on a connection of its own.
+    fn is_anew(&self) -> bool {
+        let (mut all, mut anew) = (0, 0);
+        for one in &self.connections {
+            all += one.requests.len();
+            anew += if one.is_anew() { one.requests.len() } else { 0 };
+        }
+        2 * anew > all
+    }
+
+    /// Where closed clients connect anew for each request, each request is that of the one that
+    /// waits for nothing for longest, of as many as likely ask. Descriptors do not tell: the lowest
+    /// that is free is used, whoever asks.
+    pub fn spread(&mut self, recording: &Recording) {
+        if !self.is_anew() {
+            return;
+        }
+        let all = std::mem::take(&mut self.connections);
+        let (anew, mut kept): (Vec<Connection>, _) = all.into_iter().partition(Connection::is_anew);
+        let request = |asked: &Asked| asked.request(recording, 0);
+        let requests: Vec<Request> =
+            anew.iter().flat_map(|one| &one.requests).map(request).collect();
+        let mut lines = Lines::new(evidence::likeliest(requests.iter()), false);
+        let mut asked: Vec<(EndIx, &[Asked])> = anew.iter().flat_map(Connection::by_end).collect();
+        asked.sort_by_key(|(end, requests)| (requests[0].arrived_ns, *end));
+        let first = kept.len();
+        for (end, requests) in asked {
+            let last = request(&requests[requests.len() - 1]);
+            let times = (request(&requests[0]).arrived_ns, last.answered_ns);
+            let new = kept.len() - first;
+            let (at, _) = lines.take(times, new as u32);
+            if at as usize == new {
+                kept.push(Connection::new());
+            }
+            kept[first + at as usize].add(end, requests);
+        }
+        self.connections = kept;
+    }
+
     /// The requests by connection, ns from the first event.
     pub fn served(&self, recording: &Recording) -> Vec<Vec<Request>> {
-        let first_ns = recording.first_ns;
         let requests = |(connection, one): (usize, &Connection)| {
-            let request = |asked: &Asked| {
-                let answer = &recording.ios[asked.answer as usize];
-                Request {
-                    connection: connection as u32,
-                    arrived_ns: asked.arrived_ns.saturating_sub(first_ns),
-                    answered_ns: answer.left_ns.max(answer.entered_ns).saturating_sub(first_ns),
-                }
-            };
-            one.requests.iter().map(request).collect()
+            one.requests.iter().map(|asked| asked.request(recording, connection as u32)).collect()
         };
         self.connections.iter().enumerate().map(requests).collect()
     }
@@ -273,20 +334,17 @@ impl Exchange {
         let mut all = Vec::new();
         for (line, one) in self.connections.iter().enumerate() {
             let mut next = 0;
-            for end in one.ends.iter().map(|end| &self.ends.ends[*end as usize]) {
-                let (Some(first), Some(last)) = (end.moves.first(), end.moves.last()) else {
-                    continue;
-                };
-                let here = |request: &Asked| (*first..=*last).contains(&request.read);
-                let requests = one.requests[next..].iter().take_while(|request| here(request));
-                let (number, request) = (next as u32, one.requests.get(next).copied());
-                next += requests.count();
-                if let (Some(accept), Some(request)) = (end.accepted, request.filter(here)) {
+            for (end, requests) in one.by_end() {
+                if let (Some(accept), Some(request)) =
+                    (self.ends.ends[end as usize].accepted, requests.first())
+                {
                     let accepted_ns = recording.ios[accept as usize].left_ns;
-                    if accepted_ns.saturating_add(ACCEPTED_BEFORE_NS) >= request.arrived_ns {
-                        all.push((accept, (line as u32, number)));
+                    let soon = accepted_ns.saturating_add(ACCEPTED_BEFORE_NS) >= request.arrived_ns;
+                    if soon || one.is_anew() {
+                        all.push((accept, (line as u32, next)));
                     }
                 }
+                next += requests.len() as u32;
             }
         }
         all

@@ -238,6 +238,12 @@ impl Thread {
         }
     }
 
+    /// When it began, on the clock of a recording that began at `first_ns`.
+    pub fn birth_ns(&self, first_ns: u64) -> u64 {
+        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = self.birth;
+        first_ns.saturating_add(at_ns)
+    }
+
     /// Whether it belongs to the tool that makes the recording.
     pub fn is_perf(&self) -> bool {
         matches!(&*self.comm, "perf" | "perf-exec" | "cpumax-record")

@@ -11,6 +11,7 @@ use super::sections::{Section, carry};
 use crate::recording::Recording;
 use crate::requests::Request;
 use crate::requests::guess::{Guess, Served, Server, Woken};
+use crate::requests::lines::Lines;
 use crate::thread::{Step, Wait};
 use cpumax_workload::{Op, Span};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,18 +24,6 @@ struct Loose {
     answered_ns: u64,
     /// It woke the thread when it came.
     woke: bool,
-}
-
-/// Connections of a pool.
-#[derive(Default)]
-struct Lines {
-    /// Numbers of those that wait for nothing, with the time since when; longest first.
-    free: VecDeque<(u64, u32)>,
-    busy: BTreeSet<(u64, u32)>,
-    made: usize,
-    known: usize,
-    /// There are no more than are known, whatever is seen.
-    sure: bool,
 }
 
 impl Recording {
@@ -113,9 +102,13 @@ impl Recording {
                     Some(closed) => (closed, true),
                     None => (clients.get(&key.0).copied().unwrap_or(0), false),
                 };
-                Lines { known, sure, ..Lines::default() }
+                Lines::new(known, sure)
             });
-            let (connection, free_ns) = lines.take(request, &mut served);
+            let times = (request.arrived_ns, request.answered_ns);
+            let (connection, free_ns) = lines.take(times, served.len() as u32);
+            if connection as usize == served.len() {
+                served.push(Vec::new());
+            }
             let arrived_ns = request.arrived_ns.max(free_ns).min(request.answered_ns);
             guess.sure.resize(served.len(), single);
             sections[request.section].request =
@@ -256,31 +249,4 @@ fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
         *clients.entry(pool).or_default() += usize::from(before);
     }
     clients
-}
-
-impl Lines {
-    /// The connection of a request, and since when it waits for nothing.
-    fn take(&mut self, request: &Loose, served: &mut Vec<Vec<Request>>) -> (u32, u64) {
-        let now_ns = request.arrived_ns;
-        let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
-        while let Some(&(answered_ns, number)) = self.busy.first()
-            && (answered_ns <= now_ns || self.free.is_empty() && all_taken(self))
-        {
-            self.busy.pop_first();
-            self.free.push_back((answered_ns, number));
-        }
-        let (free_ns, number) = match self.free.front().copied() {
-            Some(free) if self.made >= self.known => {
-                self.free.pop_front();
-                free
-            }
-            _ => {
-                self.made += 1;
-                served.push(Vec::new());
-                (0, served.len() as u32 - 1)
-            }
-        };
-        self.busy.insert((request.answered_ns, number));
-        (number, free_ns)
-    }
 }

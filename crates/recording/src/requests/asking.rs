@@ -11,14 +11,12 @@
 //! plan may be more regular than chance: what was asked last is then still under way when nothing
 //! is due yet. So both processes have another rate for each age of the last request.
 
-use super::evidence::{LIKELY, REGULAR, irregularity};
+use super::evidence::{CLIENTS_MOST, LIKELY, REGULAR, irregularity};
 use super::guess;
 use crate::recording::Recording;
-use crate::thread::{Birth, Cause, Thread};
+use crate::thread::{Birth, Cause};
 use std::collections::BTreeMap;
 
-/// A process is so many clients at most; each number is as likely before as its inverse.
-const CLIENTS_MOST: u32 = 256;
 /// More requests under way count as so many.
 const UNDER_WAY_MOST: usize = 512;
 /// The rate where all clients wait for answers, by that of one that does not: what is under way is
@@ -84,9 +82,9 @@ impl Asking {
         if asleep.is_empty() {
             return Asking::default();
         }
-        // By number of clients of a process.
+        // By number of clients of a process; each number is as likely before as its inverse.
         let likelier = |clients| asleep.iter().map(|one| one.likelier(clients)).sum::<f64>();
-        let all: Vec<f64> = (1..=CLIENTS_MOST).map(likelier).collect();
+        let all: Vec<f64> = (1..=CLIENTS_MOST as u32).map(likelier).collect();
         let best = |best: (usize, f64), one: (usize, &f64)| {
             if *one.1 > best.1 { (one.0, *one.1) } else { best }
         };
@@ -159,7 +157,7 @@ enum Event {
 fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     let mut steps: Vec<(u64, i32)> = Vec::new();
     for (thread, _) in recording.threads.iter().zip(serving).filter(|(_, serves)| **serves) {
-        steps.push((begins_ns(recording, thread), 1));
+        steps.push((thread.birth_ns(recording.first_ns), 1));
         for wait in &thread.waits {
             steps.extend([(wait.start_ns, -1), (wait.end_ns, 1)]);
         }
@@ -174,14 +172,9 @@ fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
 }
 
-fn begins_ns(recording: &Recording, thread: &Thread) -> u64 {
-    let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = thread.birth;
-    recording.first_ns.saturating_add(at_ns)
-}
-
 fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
     let thread = &recording.threads[ix];
-    events.push((begins_ns(recording, thread), Event::Awake(1)));
+    events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));
     for wait in &thread.waits {
         events.push((wait.start_ns, Event::Awake(-1)));
         match wait.cause {

@@ -76,6 +76,8 @@ const LIKELIER: f64 = 0.7;
 pub(super) const LIKELY: f64 = 3.0;
 /// A connection that is so many times as regular as turns would make it has its own plan.
 const OWN_PLAN: f64 = 4.0;
+/// More closed clients are not looked for.
+pub(super) const CLIENTS_MOST: usize = 256;
 /// Of the median: requests that took longer are left out.
 const LONG: u64 = 4;
 /// With fewer pauses nothing is said.
@@ -165,35 +167,68 @@ impl Evidence {
 /// it best.
 fn crowding(connections: &[(&[Request], bool)]) -> f64 {
     let clients = connections.len();
-    let all = || connections.iter().flat_map(|(requests, _)| *requests);
-    let Some(last_ns) = all().map(|request| request.arrived_ns).max() else { return 0.0 };
-    let came = all().map(|request| (request.arrived_ns, true));
-    let answered = all().map(|one| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false));
-    let mut events: Vec<(u64, bool)> = came.chain(answered).collect();
-    events.retain(|(at_ns, _)| *at_ns <= last_ns);
-    // An answer comes before the request that it lets come.
-    events.sort_unstable();
-    // By how many requests were under way: how many more came, and for how long that was so.
-    let (mut more, mut time) = (vec![0.0; clients + 1], vec![0.0; clients + 1]);
-    let mut under_way = 0;
-    for (at, &(at_ns, came)) in events.iter().enumerate() {
-        let before_ns = at.checked_sub(1).map_or(at_ns, |before| events[before].0);
-        time[under_way] += (at_ns - before_ns) as f64;
-        if came {
-            more[under_way] += f64::from(u8::from(at > 0));
-            under_way = (under_way + 1).min(clients);
-        } else {
-            under_way = under_way.saturating_sub(1);
+    let crowd = Crowd::of(connections.iter().flat_map(|(requests, _)| *requests));
+    let idle = |under_way: usize| (clients + 1).saturating_sub(under_way).max(1) as f64;
+    crowd.likelihood(idle) - crowd.likelihood(|_| 1.0)
+}
+
+/// How many closed clients most likely bring these requests: each that waits for nothing asks at
+/// the same rate.
+pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> usize {
+    let crowd = Crowd::of(requests);
+    let least = crowd.more.len().saturating_sub(1).max(1);
+    let likelihood =
+        |clients: usize| crowd.likelihood(|under| clients.saturating_sub(under) as f64);
+    let most = (least..=least.max(CLIENTS_MOST))
+        .map(|clients| (clients, likelihood(clients)))
+        .fold((least, f64::MIN), |best, one| if one.1 > best.1 { one } else { best });
+    most.0
+}
+
+/// By how many requests were under way: how many more came, and for how long that was so.
+struct Crowd {
+    more: Vec<f64>,
+    ns: Vec<f64>,
+}
+
+impl Crowd {
+    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Crowd {
+        let mut crowd = Crowd { more: vec![0.0], ns: vec![0.0] };
+        let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);
+        let answered =
+            |one: &Request| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false);
+        let came = requests.clone().map(|one| (one.arrived_ns, true));
+        let mut events: Vec<(u64, bool)> = came.chain(requests.map(answered)).collect();
+        events.retain(|(at_ns, _)| *at_ns <= last_ns);
+        // An answer comes before the request that it lets come.
+        events.sort_unstable();
+        let mut under_way = 0;
+        for (at, &(at_ns, came)) in events.iter().enumerate() {
+            let before_ns = at.checked_sub(1).map_or(at_ns, |before| events[before].0);
+            crowd.ns[under_way] += (at_ns - before_ns) as f64;
+            if came {
+                crowd.more[under_way] += f64::from(u8::from(at > 0));
+                under_way += 1;
+                let rows = crowd.ns.len().max(under_way + 1);
+                crowd.more.resize(rows, 0.0);
+                crowd.ns.resize(rows, 0.0);
+            } else {
+                under_way = under_way.saturating_sub(1);
+            }
         }
+        crowd
     }
-    let n: f64 = more.iter().sum();
-    let likelihood = |rate: fn(usize) -> f64| {
-        let idle = |under_way: usize| rate(clients + 1 - under_way);
-        let whole: f64 = time.iter().enumerate().map(|(at, ns)| idle(at) * ns).sum();
-        let each: f64 = more.iter().enumerate().map(|(at, more)| more * idle(at).ln()).sum();
-        each - n * whole.max(1.0).ln()
-    };
-    likelihood(|idle| idle as f64) - likelihood(|_| 1.0)
+
+    /// The logarithm of that, at a rate in proportion to this of how many are under way.
+    fn likelihood(&self, rate: impl Fn(usize) -> f64) -> f64 {
+        let rows = || self.more.iter().zip(&self.ns).enumerate();
+        let n: f64 = self.more.iter().sum();
+        let whole: f64 = rows().map(|(row, (_, ns))| rate(row) * ns).sum();
+        let each = |(row, (more, _)): (usize, (&f64, &f64))| {
+            if *more > 0.0 { more * rate(row).max(f64::MIN_POSITIVE).ln() } else { 0.0 }
+        };
+        rows().map(each).sum::<f64>() - n * whole.max(1.0).ln()
+    }
 }
 
 /// Whether open clients have one plan for all of their connections. Where each has its own, what
@@ -297,8 +332,9 @@ mod tests {
         assert_eq!(Evidence { asleep: 5.0, ..anew }.says(), (Loop::Closed, true));
     }
 
-    /// Eight clients that ask at a rate for each that is idle, or at one for all together.
-    fn crowd(closed: bool) -> f64 {
+    /// Eight clients that ask at a rate for each that is idle, or at one for all together: the
+    /// requests of each.
+    fn crowd(closed: bool) -> Vec<Vec<Request>> {
         let mut lines: Vec<Vec<Request>> = vec![Vec::new(); 8];
         let (mut now_ns, mut drawn) = (0_u64, 0);
         let mut free_ns = [0_u64; 8];
@@ -318,14 +354,23 @@ mod tests {
                 free_ns[line] = answered_ns;
             }
         }
-        let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
-        crowding(&lines)
+        lines
     }
 
     #[test]
     fn closed_clients_ask_the_less_the_more_they_wait() {
-        assert!(crowd(true) > CROWDED, "{}", crowd(true));
-        assert!(crowd(false) < 0.0, "{}", crowd(false));
+        let crowding = |closed: bool| {
+            let lines = crowd(closed);
+            crowding(&lines.iter().map(|line| (&line[..], true)).collect::<Vec<_>>())
+        };
+        assert!(crowding(true) > CROWDED, "{}", crowding(true));
+        assert!(crowding(false) < 0.0, "{}", crowding(false));
+    }
+
+    #[test]
+    fn how_many_closed_clients_there_are_is_told_by_how_much_less_they_ask() {
+        let clients = likeliest(crowd(true).iter().flatten());
+        assert!((6..=10).contains(&clients), "{clients}");
     }
 
     /// Of each of eight connections, the requests that come at these times.

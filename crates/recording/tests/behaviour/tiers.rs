@@ -174,11 +174,13 @@ fn a_tier_that_is_not_limited_asks_from_outside() {
 }
 
 /// The client connects for each request, and a process is forked for each connection.
-fn forks() -> String {
+/// The client is held up for so long between connecting and asking, and all else with it.
+fn forks(late_us: u64) -> String {
     let (client, parent) = ("cli/20", "srv/10");
     rounds(|round, number| {
         let child = format!("srv/{}", 100 + number);
         let child = child.as_str();
+        let late = |us: u64| us + late_us;
         round.wake(0, 1, IDLE, client);
         round.switch(1, 1, IDLE, "R", client);
         round.exit(2, 1, client, "232 = 0");
@@ -186,55 +188,65 @@ fn forks() -> String {
         round.wake(5, 1, client, parent);
         round.switch(6, 0, IDLE, "R", parent);
         round.exit(7, 1, client, "42 = 0");
-        round.enter(8, 1, client, "1 (4, 0, 48, 0, 0, 0)");
-        round.exit(9, 1, client, "1 = 72");
-        round.enter(10, 1, client, POLL);
-        round.switch(11, 1, client, "S", IDLE);
-        round.exit(12, 0, parent, "288 = 7");
-        round.enter(500, 0, parent, "56 (0, 0, 0, 0, 0, 0)");
+        round.exit(8, 0, parent, "288 = 7");
+        round.enter(late(8), 1, client, "1 (4, 0, 48, 0, 0, 0)");
+        round.exit(late(9), 1, client, "1 = 72");
+        round.enter(late(10), 1, client, POLL);
+        round.switch(late(11), 1, client, "S", IDLE);
+        round.enter(late(500), 0, parent, "56 (0, 0, 0, 0, 0, 0)");
         let pid = child.split_once('/').unwrap().1;
         round.line(
-            510,
+            late(510),
             0,
             parent,
             &format!("sched:sched_process_fork: comm=srv pid=10 child_comm=srv child_pid={pid}"),
         );
         let new = format!("sched:sched_wakeup_new: comm=srv pid={pid} prio=120 target_cpu=000");
-        round.line(512, 0, parent, &new);
-        round.exit(520, 0, parent, &format!("56 = {pid}"));
-        round.enter(530, 0, parent, "3 (7, 0, 0, 0, 0, 0)");
-        round.exit(531, 0, parent, "3 = 0");
-        round.enter(540, 0, parent, "288 (3, 0, 0, 0, 0, 0)");
-        round.switch(541, 0, parent, "S", child);
-        round.exit(545, 0, child, "56 = 0");
-        round.enter(550, 0, child, "0 (7, 0, 400, 0, 0, 0)");
-        round.exit(552, 0, child, "0 = 72");
-        round.enter(2550, 0, child, "1 (7, 0, 48, 0, 0, 0)");
-        round.wake(2552, 0, child, client);
-        round.switch(2553, 1, IDLE, "R", client);
-        round.exit(2554, 0, child, "1 = 200");
-        round.enter(2560, 0, child, "231 (0, 0, 0, 0, 0, 0)");
+        round.line(late(512), 0, parent, &new);
+        round.exit(late(520), 0, parent, &format!("56 = {pid}"));
+        round.enter(late(530), 0, parent, "3 (7, 0, 0, 0, 0, 0)");
+        round.exit(late(531), 0, parent, "3 = 0");
+        round.enter(late(540), 0, parent, "288 (3, 0, 0, 0, 0, 0)");
+        round.switch(late(541), 0, parent, "S", child);
+        round.exit(late(545), 0, child, "56 = 0");
+        round.enter(late(550), 0, child, "0 (7, 0, 400, 0, 0, 0)");
+        round.exit(late(552), 0, child, "0 = 72");
+        round.enter(late(2550), 0, child, "1 (7, 0, 48, 0, 0, 0)");
+        round.wake(late(2552), 0, child, client);
+        round.switch(late(2553), 1, IDLE, "R", client);
+        round.exit(late(2554), 0, child, "1 = 200");
+        round.enter(late(2560), 0, child, "231 (0, 0, 0, 0, 0, 0)");
         round.line(
-            2570,
+            late(2570),
             0,
             child,
             &format!("sched:sched_process_exit: comm=srv pid={pid} prio=120"),
         );
-        round.switch(2580, 0, child, "X", IDLE);
-        round.exit(2581, 1, client, "232 = 1");
-        round.enter(2582, 1, client, "0 (4, 0, 400, 0, 0, 0)");
-        round.exit(2583, 1, client, "0 = 200");
-        round.enter(2584, 1, client, "3 (4, 0, 0, 0, 0, 0)");
-        round.exit(2585, 1, client, "3 = 0");
-        round.enter(2586, 1, client, POLL);
-        round.switch(2587, 1, client, "S", IDLE);
+        round.switch(late(2580), 0, child, "X", IDLE);
+        round.exit(late(2581), 1, client, "232 = 1");
+        round.enter(late(2582), 1, client, "0 (4, 0, 400, 0, 0, 0)");
+        round.exit(late(2583), 1, client, "0 = 200");
+        round.enter(late(2584), 1, client, "3 (4, 0, 0, 0, 0, 0)");
+        round.exit(late(2585), 1, client, "3 = 0");
+        round.enter(late(2586), 1, client, POLL);
+        round.switch(late(2587), 1, client, "S", IDLE);
     })
 }
 
 #[test]
 fn who_accepts_and_forks_works_for_the_request_first() {
-    let (workload, service) = import(&forks(), &["comm:srv"], Some(Loop::Closed));
-    // The client uses one descriptor again and again: it waits for each answer.
+    forked(0);
+}
+
+/// A connection that brings one request is accepted for its sake.
+#[test]
+fn who_accepts_works_for_the_only_request_however_late_that_comes() {
+    forked(1500);
+}
+
+fn forked(late_us: u64) {
+    let (workload, service) = import(&forks(late_us), &["comm:srv"], Some(Loop::Closed));
+    // One request is under way at a time: there is one client, that waits for each answer.
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
     let parents = workload.tasks.iter().find(|task| task.name == "srv/10").unwrap();
     let Some(Op::Serve { channel }) = parents.program.get(1) else {

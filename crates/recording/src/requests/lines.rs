@@ -1,0 +1,70 @@
+//! Connections that are not known: of those there are, the one that waits for nothing for longest
+//! brings the next request.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// The connections of clients that ask the same threads.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// Numbers of those that wait for nothing, with the time since when; longest first.
+    free: VecDeque<(u64, u32)>,
+    busy: BTreeSet<(u64, u32)>,
+    made: usize,
+    known: usize,
+    /// There are no more than are known, whatever is seen.
+    sure: bool,
+}
+
+impl Lines {
+    /// At least so many, or if it is `sure`, just so many.
+    pub fn new(known: usize, sure: bool) -> Lines {
+        Lines { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
+    }
+
+    /// The connection of a request, and since when it waits for nothing. `new` is the number of the
+    /// next that is made.
+    pub fn take(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
+        let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
+        while let Some(&(free_ns, number)) = self.busy.first()
+            && (free_ns <= arrived_ns || self.free.is_empty() && all_taken(self))
+        {
+            self.busy.pop_first();
+            self.free.push_back((free_ns, number));
+        }
+        let (free_ns, number) = match self.free.front().copied() {
+            Some(free) if self.made >= self.known => {
+                self.free.pop_front();
+                free
+            }
+            _ => {
+                self.made += 1;
+                (0, new)
+            }
+        };
+        self.busy.insert((answered_ns, number));
+        (number, free_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connections of requests that follow each other, each taking 5, one beginning each 3.
+    fn numbers(mut lines: Lines) -> Vec<u32> {
+        let mut made = 0;
+        let mut number = |at_ns| {
+            let (number, _) = lines.take((at_ns, at_ns + 5), made);
+            made = made.max(number + 1);
+            number
+        };
+        (0..6).map(|n| number(n * 3)).collect()
+    }
+
+    #[test]
+    fn who_was_idle_for_longest_asks_next() {
+        assert_eq!(numbers(Lines::new(0, false)), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(numbers(Lines::new(4, false)), [0, 1, 2, 3, 0, 1]);
+        assert_eq!(numbers(Lines::new(1, true)), [0; 6]);
+    }
+}
