@@ -19,6 +19,7 @@ pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
 pub(crate) mod lines;
+mod relay;
 pub(crate) mod tags;
 
 use asking::Asking;
@@ -161,7 +162,7 @@ impl Known {
     fn is_anew(&self) -> bool {
         match self {
             Known::Recorded(exchange) => exchange.is_anew(),
-            Known::Guessed(_) => false,
+            Known::Guessed(guess) => guess.is_anew(),
         }
     }
 

@@ -4,21 +4,29 @@
 //! others have as many as the clients' sleep tells; or else as there were clients that came before
 //! the first answer, or requests under way at once, whichever is more. Of those the one that was
 //! idle for longest asks next.
+//!
+//! Where several threads work for a request, each section but the first begins because the thread
+//! before it forked or woke this one: that part is what the other did at that time.
 
 use super::Places;
 use super::program::Builder;
 use super::sections::{Section, carry};
 use crate::recording::Recording;
 use crate::requests::Request;
-use crate::requests::guess::{Guess, Served, Server, Woken};
+use crate::requests::guess::{Guess, Role, Served, Server, Woken};
 use crate::requests::lines::Lines;
-use crate::thread::{Step, Wait};
+use crate::thread::{Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
+use parts::{Piece, Pieces};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+mod parts;
 
 /// A request whose connection is not known yet.
 struct Loose {
-    section: usize,
+    /// The first part first.
+    sections: Vec<usize>,
+    /// Who does the first part.
     thread: usize,
     arrived_ns: u64,
     answered_ns: u64,
@@ -35,7 +43,7 @@ impl Recording {
         places: &Places,
         closed: Option<usize>,
     ) -> (Vec<Section>, Vec<Vec<Request>>) {
-        let (mut sections, mut loose) = (Vec::new(), Vec::new());
+        let (mut sections, mut pieces) = (Vec::new(), Vec::new());
         for (&thread, server) in &guess.servers {
             let inside = self.threads[thread].starts_in_kernel.unwrap_or(false);
             let mut cutter = Cutter {
@@ -48,18 +56,25 @@ impl Recording {
                 burst: 0,
                 left: VecDeque::new(),
                 worked_ns: 0,
-                start_ns: self.first_ns,
+                start_ns: match server.role {
+                    Role::Forked { .. } => self.threads[thread].birth_ns(self.first_ns),
+                    _ => self.first_ns,
+                },
+                answer_at: None,
                 asked_ns: None,
+                begins: false,
                 sections: std::mem::take(&mut sections),
-                loose: std::mem::take(&mut loose),
+                pieces: std::mem::take(&mut pieces),
             };
             cutter.begin();
             self.threads[thread].steps.iter().for_each(|step| cutter.step(step));
             let last = cutter.left.pop_front();
             cutter.close(self.last_ns, self.last_ns, last);
-            (sections, loose) = (cutter.sections, cutter.loose);
+            (sections, pieces) = (cutter.sections, cutter.pieces);
         }
+        let mut loose = Pieces::of(guess, &sections, &pieces).requests();
         loose.sort_by_key(|request| (request.arrived_ns, request.thread));
+        call(&loose, &mut sections);
         let woke = loose.windows(2).filter(|pair| pair[0].woke && pair[1].woke);
         guess.distances_ns = woke.map(|pair| pair[1].arrived_ns - pair[0].arrived_ns).collect();
         let served = self.connect(guess, places, closed, &loose, &mut sections);
@@ -84,9 +99,9 @@ impl Recording {
         // Where requests may come to any of them, how many clients there are in all tells nothing.
         let pools: BTreeSet<u32> = guess
             .servers
-            .keys()
-            .filter(|thread| !places.serves_one[**thread])
-            .map(|thread| places.inboxes[*thread].unwrap_or_default())
+            .iter()
+            .filter(|(thread, server)| server.role.is_asked() && !places.serves_one[**thread])
+            .map(|(thread, _)| places.inboxes[*thread].unwrap_or_default())
             .collect();
         let closed = closed.filter(|_| pools.len() == 1);
         let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
@@ -111,8 +126,10 @@ impl Recording {
             }
             let arrived_ns = request.arrived_ns.max(free_ns).min(request.answered_ns);
             guess.sure.resize(served.len(), single);
-            sections[request.section].request =
-                Some((connection, served[connection as usize].len() as u32));
+            let number = served[connection as usize].len() as u32;
+            for section in &request.sections {
+                sections[*section].request = Some((connection, number));
+            }
             served[connection as usize].push(Request {
                 connection,
                 arrived_ns: arrived_ns.saturating_sub(self.first_ns),
@@ -138,10 +155,15 @@ struct Cutter<'a> {
     worked_ns: u64,
     /// Where the section begins.
     start_ns: u64,
+    /// Where in its instructions the answer has been sent.
+    answer_at: Option<usize>,
     /// When a request came that has not been answered yet.
     asked_ns: Option<u64>,
+    /// It begins where the burst does.
+    begins: bool,
     sections: Vec<Section>,
-    loose: Vec<Loose>,
+    /// What is known of each section.
+    pieces: Vec<Piece>,
 }
 
 impl Cutter<'_> {
@@ -155,6 +177,7 @@ impl Cutter<'_> {
         self.left =
             burst.map(|burst| self.guess.served(self.server, burst).into()).unwrap_or_default();
         self.worked_ns = 0;
+        self.begins = true;
     }
 
     fn step(&mut self, step: Step) {
@@ -175,47 +198,76 @@ impl Cutter<'_> {
     }
 
     fn run(&mut self, mut ns: u64) {
-        while let Some(&served) = self.left.front()
-            && self.worked_ns.saturating_add(ns) > served.until_work
-        {
-            let part_ns = served.until_work.saturating_sub(self.worked_ns);
+        while let Some(&served) = self.left.front() {
+            let answer_work = served.answer_work.filter(|_| self.answer_at.is_none());
+            let until_work = answer_work.unwrap_or(served.until_work).min(served.until_work);
+            if self.worked_ns.saturating_add(ns) <= until_work {
+                break;
+            }
+            let part_ns = until_work.saturating_sub(self.worked_ns);
             self.builder.run(part_ns);
             (ns, self.worked_ns) = (ns - part_ns, self.worked_ns + part_ns);
-            self.left.pop_front();
-            self.close(served.answered_ns, served.answered_ns, Some(served));
+            if answer_work.is_some() {
+                self.answer_at = Some(self.builder.here());
+            } else {
+                self.left.pop_front();
+                self.close(served.answered_ns, served.answered_ns, Some(served));
+            }
         }
         self.builder.run(ns);
         self.worked_ns = self.worked_ns.saturating_add(ns);
     }
 
     fn wait(&mut self, wait: Wait) {
+        if let Role::Forked { .. } = self.server.role {
+            if !self.is_for_server(&wait) {
+                self.sleep(&wait);
+            }
+            return;
+        }
         let served = self.left.pop_front();
-        if served.is_none() && self.woken() == Woken::Outside {
+        if served.is_none() && self.woken() == Woken::Outside && !self.server.asks {
             self.asked_ns.get_or_insert(self.start_ns);
         }
-        self.burst += 1;
+        let next = self.server.bursts.get(self.burst + 1).map(|burst| burst.woken);
         // Asked, not answered, and not asked again: it waits for something else.
-        if served.is_none() && self.asked_ns.is_some() && self.woken() == Woken::Otherwise {
-            let ns = wait.end_ns.saturating_sub(wait.start_ns);
-            self.builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
+        if served.is_none() && self.asked_ns.is_some() && next == Some(Woken::Otherwise) {
+            self.burst += 1;
+            self.sleep(&wait);
         } else {
             self.close(wait.start_ns, wait.end_ns, served);
+            self.burst += 1;
         }
         self.begin();
+    }
+
+    fn sleep(&mut self, wait: &Wait) {
+        let ns = wait.end_ns.saturating_sub(wait.start_ns);
+        self.builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
+    }
+
+    /// Whether it waits for another thread that serves: for a lock, or for the CPU.
+    fn is_for_server(&self, wait: &Wait) -> bool {
+        let Cause::Thread { edge } = wait.cause else { return false };
+        self.guess.servers.contains_key(&(self.recording.edges[edge as usize].waker as usize))
     }
 
     /// Ends a section; the next begins at `next_ns`.
     fn close(&mut self, end_ns: u64, next_ns: u64, served: Option<Served>) {
         let (ops, work_ns) = self.builder.cut();
-        if let Some(served) = served {
-            self.loose.push(Loose {
-                section: self.sections.len(),
-                thread: self.thread,
-                arrived_ns: self.asked_ns.take().unwrap_or(served.arrived_ns),
-                answered_ns: served.answered_ns,
-                woke: served.arrived_ns == self.start_ns,
-            });
-        }
+        let burst = self.server.bursts.get(self.burst);
+        let began = burst.filter(|_| std::mem::take(&mut self.begins));
+        self.pieces.push(Piece {
+            asked: began.is_some_and(|burst| burst.woken == Woken::Outside),
+            by: began.and_then(|burst| burst.by),
+            burst_ns: burst.map_or(self.start_ns, |burst| burst.start_ns),
+            arrived_ns: match served {
+                Some(served) => self.asked_ns.take().unwrap_or(served.arrived_ns),
+                None => self.start_ns,
+            },
+            answered_ns: served.map(|served| served.answered_ns),
+            woke: served.is_none_or(|served| served.arrived_ns == self.start_ns),
+        });
         self.sections.push(Section {
             thread: self.thread,
             request: None,
@@ -223,17 +275,30 @@ impl Cutter<'_> {
             work_ns,
             start_ns: self.start_ns,
             end_ns,
-            answer_at: None,
+            answer_at: self.answer_at.take(),
             called: false,
         });
         self.start_ns = next_ns;
     }
 }
 
+/// Has each part of a request but the first begin when the one before is done.
+fn call(loose: &[Loose], sections: &mut [Section]) {
+    for request in loose {
+        for pair in request.sections.windows(2) {
+            let end_ns = sections[pair[0]].end_ns;
+            let next = &mut sections[pair[1]];
+            next.start_ns = next.start_ns.max(end_ns);
+            next.called = true;
+        }
+    }
+}
+
 /// How many times somebody from outside woke a thread of each pool before any was answered there.
 fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
     let bursts = || {
-        guess.servers.iter().flat_map(|(ix, server)| {
+        let asked = guess.servers.iter().filter(|(_, server)| server.role.is_asked());
+        asked.flat_map(|(ix, server)| {
             let pool = places.inboxes[*ix].unwrap_or_default();
             server.bursts.iter().map(move |burst| (pool, burst))
         })

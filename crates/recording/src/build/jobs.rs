@@ -11,7 +11,7 @@ use super::Places;
 use super::sections::Section;
 use crate::recording::Recording;
 use crate::requests::endpoints::EndIx;
-use crate::requests::guess::Guess;
+use crate::requests::guess::{Guess, Role};
 use crate::requests::tags::Tag;
 use crate::requests::{Exchange, Request};
 use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
@@ -90,20 +90,28 @@ impl Pools {
 }
 
 impl Pools {
-    /// Threads that clients wake directly serve their own; others share the work of their process.
+    /// Threads that clients wake directly serve their own; others share the work of their process,
+    /// and processes that are forked for connections that of their parent.
     pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
         let mut of = vec![None; recording.threads.len()];
         let mut alone = vec![false; recording.threads.len()];
-        let mut numbers: BTreeMap<(bool, i32), u32> = BTreeMap::new();
+        let mut accepts = vec![false; recording.threads.len()];
+        let mut numbers: BTreeMap<(u32, i32), u32> = BTreeMap::new();
         for (&ix, server) in &guess.servers {
             let thread = &recording.threads[ix];
-            let direct = server.is_direct();
-            let key = (direct, if direct { thread.tid } else { thread.pid.unwrap_or(thread.tid) });
+            let process = thread.pid.unwrap_or(thread.tid);
+            let key = match server.role {
+                Role::Forked { parent } => (0, parent as i32),
+                Role::Forks => (1, thread.tid),
+                Role::Answers if server.is_direct() => (1, thread.tid),
+                Role::Answers => (2, process),
+                Role::Behind { tier } => (2 + tier, process),
+            };
             let next = numbers.len() as u32;
             of[ix] = Some(*numbers.entry(key).or_insert(next));
             alone[ix] = server.single;
+            accepts[ix] = server.role == Role::Forks;
         }
-        let accepts = vec![false; recording.threads.len()];
         Pools { of, count: numbers.len() as u32, alone, accepts }
     }
 }

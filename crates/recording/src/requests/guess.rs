@@ -9,13 +9,14 @@
 //! cost the same, which short bursts show, the length of a burst tells how many it served, even if
 //! the client was awake and did not have to be woken.
 
+use super::relay;
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many answers must be seen, of a group and of a thread.
 const ANSWERS_MIN: usize = 20;
-const THREAD_ANSWERS_MIN: usize = 3;
+pub(super) const THREAD_ANSWERS_MIN: usize = 3;
 /// Requests cost the same if half of them differ from the median by less than one in so many.
 const ALIKE_ONE_IN: u64 = 10;
 /// An answer that comes after so little work is the rest of the one before: less than such a part
@@ -23,7 +24,7 @@ const ALIKE_ONE_IN: u64 = 10;
 const PART_ONE_IN: u64 = 8;
 const PART_MAX_NS: u64 = 40_000;
 /// Work of less than such a part of what one answer costs is none.
-const UNSEEN_ONE_IN: u64 = 4;
+pub(super) const UNSEEN_ONE_IN: u64 = 4;
 /// So many requests are taken to be in a burst at most, for each answer that is seen and one more.
 const UNSEEN_MOST: u64 = 8;
 /// Nobody sends an answer in more parts: the thread hardly ever waits.
@@ -36,6 +37,8 @@ pub(crate) struct Burst {
     pub end_ns: u64,
     pub work_ns: u64,
     pub woken: Woken,
+    /// Which thread did, if one did; of a process, who forked it.
+    pub by: Option<usize>,
     /// Wakeups of clients: work done before, and when.
     pub marks: Vec<(u64, u64)>,
     /// Not whole: the recording began in it.
@@ -48,13 +51,49 @@ pub(crate) enum Woken {
     /// Nobody, an interrupt, or it is not known.
     #[default]
     Otherwise,
+    /// Who asks.
     Outside,
+    /// Another thread.
     Inside,
+}
+
+impl Woken {
+    pub(super) fn by(inside: bool) -> Woken {
+        if inside { Woken::Inside } else { Woken::Outside }
+    }
+}
+
+/// What a thread does for requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It answers clients.
+    Answers,
+    /// It forks a process for each connection.
+    Forks,
+    /// It is such a process, of that parent (index).
+    Forked { parent: u32 },
+    /// It answers other threads of the group: those that clients ask, or that many tiers behind.
+    Behind { tier: u32 },
+}
+
+impl Role {
+    /// Whether clients ask it.
+    pub fn is_asked(self) -> bool {
+        matches!(self, Role::Answers | Role::Forks)
+    }
+
+    /// Whether what it sends goes to clients.
+    pub fn answers(self) -> bool {
+        matches!(self, Role::Answers | Role::Forked { .. })
+    }
 }
 
 /// A thread that answers.
 #[derive(Debug)]
 pub(crate) struct Server {
+    pub role: Role,
+    /// It asks others of its group, and answers when it is woken by them.
+    pub asks: bool,
     pub bursts: Vec<Burst>,
     /// What each request costs, if all cost the same, ns.
     pub unit_ns: Option<u64>,
@@ -80,6 +119,8 @@ pub(crate) struct Guess {
 pub(crate) struct Served {
     /// It ends when the burst has done so much work, ns.
     pub until_work: u64,
+    /// It is answered when the burst has done so much; `None`: where it ends.
+    pub answer_work: Option<u64>,
     pub arrived_ns: u64,
     pub answered_ns: u64,
 }
@@ -88,16 +129,25 @@ impl Guess {
     /// `inside` tells which threads are in the group.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
         let clients = clients(recording, inside);
-        let mut servers = BTreeMap::new();
-        for ix in (0..recording.threads.len()).filter(|ix| inside[*ix]) {
-            let mut bursts = bursts(recording, ix, inside, &clients);
+        let mut servers = relay::forked(recording, inside, &clients);
+        let threads = (0..recording.threads.len()).filter(|ix| inside[*ix]);
+        for ix in threads.filter(|ix| !servers.contains_key(ix)).collect::<Vec<_>>() {
+            let woken = |waker: usize| Woken::by(inside[waker]);
+            let mut bursts = bursts(recording, ix, woken, |step| match step {
+                Step::Wake(edge) => {
+                    let edge = &recording.edges[edge as usize];
+                    clients[edge.wakee() as usize].then_some(edge.at_ns)
+                }
+                _ => None,
+            });
             join_parts(&mut bursts);
             let answers: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
             if answers >= THREAD_ANSWERS_MIN {
-                servers.insert(ix, Server { bursts, unit_ns: None, single: false });
+                servers.insert(ix, Server::new(Role::Answers, bursts));
             }
         }
-        let all = servers.values().flat_map(|server| &server.bursts);
+        let answer = servers.values().filter(|server| server.role.answers());
+        let all = answer.flat_map(|server| &server.bursts);
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for burst in all.filter(|burst| !burst.marks.is_empty()) {
             *counts.entry(burst.marks.len()).or_default() += 1;
@@ -107,7 +157,11 @@ impl Guess {
         if answers < ANSWERS_MIN || most > PARTS_MAX {
             return None;
         }
+        relay::behind(recording, inside, &mut servers);
         for server in servers.values_mut() {
+            if server.role != Role::Answers || server.asks {
+                continue;
+            }
             if let Some(by) = server.asked_by() {
                 add_unseen(&mut server.bursts, by);
             }
@@ -118,21 +172,35 @@ impl Guess {
         Some(guess)
     }
 
+    /// Whether most requests came each on a connection of its own.
+    pub fn is_anew(&self) -> bool {
+        let answers = |forked: bool| -> usize {
+            let servers = self.servers.values().filter(|server| server.role.answers());
+            let these = servers.filter(|one| matches!(one.role, Role::Forked { .. }) == forked);
+            these.flat_map(|server| &server.bursts).map(|burst| burst.marks.len()).sum()
+        };
+        answers(true) > answers(false)
+    }
+
     /// Finds the threads that serve one connection each: several that clients wake for each
     /// request, and those that are called the same but for a number.
     fn find_single(&mut self, recording: &Recording) {
         let comm = |ix: usize| recording.threads[ix].unnumbered();
         let mut kin: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        for (&ix, server) in &self.servers {
+        let alike = |server: &Server| server.role == Role::Answers && !server.asks;
+        for (&ix, server) in self.servers.iter().filter(|(_, server)| alike(server)) {
             let (direct, once) = kin.entry(comm(ix)).or_default();
             *direct += usize::from(server.is_direct());
             *once += usize::from(server.is_direct() && server.answers_once());
         }
-        let is_single = |(&ix, server): (&usize, &Server)| match kin[comm(ix)] {
-            // One thread that many clients wake may look like that when there is little to do.
-            (0 | 1, _) => false,
-            (direct, once) => server.is_direct() && 2 * once >= direct,
-        };
+        let is_single =
+            |(&ix, server): (&usize, &Server)| match kin.get(comm(ix)).copied().unwrap_or_default()
+            {
+                _ if !alike(server) => false,
+                // One thread that many clients wake may look like that when there is little to do.
+                (0 | 1, _) => false,
+                (direct, once) => server.is_direct() && 2 * once >= direct,
+            };
         let single: Vec<bool> = self.servers.iter().map(is_single).collect();
         for (server, single) in self.servers.values_mut().zip(single) {
             server.single = single;
@@ -147,7 +215,10 @@ impl Guess {
         if burst.cut {
             return Vec::new();
         }
-        let parts = if server.single { 1 } else { self.parts };
+        let parts = match server.role {
+            Role::Answers if !server.single => self.parts,
+            _ => 1,
+        };
         let by_answers = burst.marks.len().div_ceil(parts);
         let count = match server.unit_ns {
             Some(unit_ns) => {
@@ -172,7 +243,11 @@ impl Guess {
             let waited_ns =
                 if server.single { 0 } else { turn_ns.saturating_sub(burst.start_ns) / 2 };
             let arrived_ns = turn_ns - waited_ns;
-            served.push(Served { until_work, arrived_ns, answered_ns: answered_ns.max(turn_ns) });
+            let answer_work = mark
+                .filter(|_| matches!(server.role, Role::Forked { .. }))
+                .map(|(work_ns, _)| *work_ns);
+            let answered_ns = answered_ns.max(turn_ns);
+            served.push(Served { until_work, answer_work, arrived_ns, answered_ns });
         }
         if let Some(last) = served.last_mut() {
             last.until_work = u64::MAX;
@@ -182,6 +257,35 @@ impl Guess {
 }
 
 impl Server {
+    pub(super) fn new(role: Role, bursts: Vec<Burst>) -> Server {
+        Server { role, asks: false, bursts, unit_ns: None, single: false }
+    }
+
+    /// Who woke it to answer, of its group.
+    pub(super) fn answered_by(&self) -> impl Iterator<Item = usize> {
+        let told = self.bursts.iter().filter(|one| one.woken == Woken::Inside);
+        told.filter(|one| !one.marks.is_empty()).filter_map(|one| one.by)
+    }
+
+    /// Whether it is asked, goes to sleep, and mostly is woken to answer by one of these.
+    pub(super) fn is_front(&self, these: impl Fn(usize) -> bool) -> bool {
+        let answers = self.bursts.iter().filter(|one| !one.marks.is_empty()).count();
+        let told = self.answered_by().filter(|by| these(*by)).count();
+        let asked = self.bursts.iter().filter(|one| one.woken == Woken::Outside);
+        2 * told > answers && 2 * asked.filter(|one| one.marks.is_empty()).count() > told
+    }
+
+    /// It asks others, whose answers came at these times. Where such an answer woke it, and it woke
+    /// nobody, it answered somebody who was awake.
+    pub(super) fn becomes_front(&mut self, answered_ns: &BTreeSet<u64>) {
+        self.asks = true;
+        for one in self.bursts.iter_mut().filter(|one| one.marks.is_empty()) {
+            if one.woken == Woken::Inside && answered_ns.contains(&one.start_ns) {
+                one.marks.push((one.work_ns, one.end_ns));
+            }
+        }
+    }
+
     /// Whether clients wake it, not others of its group; where it waits for locks of its group as
     /// well, whether each request does.
     pub fn is_direct(&self) -> bool {
@@ -221,7 +325,7 @@ impl Server {
 }
 
 /// Takes what follows a part of an answer at once for the rest of it.
-fn join_parts(bursts: &mut [Burst]) {
+pub(super) fn join_parts(bursts: &mut [Burst]) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let near_ns = (work_ns / (marks as u64 * PART_ONE_IN).max(1)).min(PART_MAX_NS);
@@ -323,33 +427,35 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     talks.iter().enumerate().map(is_client).collect()
 }
 
-fn bursts(recording: &Recording, ix: usize, inside: &[bool], clients: &[bool]) -> Vec<Burst> {
+/// What a thread did from one wait to the next. `woken`: what it means that a thread woke it;
+/// `mark`: when a step is an answer.
+pub(super) fn bursts(
+    recording: &Recording,
+    ix: usize,
+    woken: impl Fn(usize) -> Woken,
+    mark: impl Fn(Step) -> Option<u64>,
+) -> Vec<Burst> {
     let thread = &recording.threads[ix];
     let mut bursts = Vec::new();
     let mut burst = Burst { start_ns: recording.first_ns, cut: true, ..Burst::default() };
     for step in thread.steps.iter() {
         match step {
             Step::Run(ns) => burst.work_ns = burst.work_ns.saturating_add(ns),
-            Step::Wake(edge) => {
-                let edge = &recording.edges[edge as usize];
-                if clients[edge.wakee() as usize] {
-                    burst.marks.push((burst.work_ns, edge.at_ns));
-                }
-            }
             Step::Wait(wait) => {
                 let wait = &thread.waits[wait as usize];
-                let woken = match wait.cause {
-                    Cause::Thread { edge } => {
-                        let waker = recording.edges[edge as usize].waker as usize;
-                        if inside[waker] { Woken::Inside } else { Woken::Outside }
-                    }
-                    _ => Woken::Otherwise,
+                let by = match wait.cause {
+                    Cause::Thread { edge } => Some(recording.edges[edge as usize].waker as usize),
+                    _ => None,
                 };
                 burst.end_ns = wait.start_ns;
-                let next = Burst { start_ns: wait.end_ns, woken, ..Burst::default() };
+                let woken = by.map_or(Woken::Otherwise, &woken);
+                let next = Burst { start_ns: wait.end_ns, woken, by, ..Burst::default() };
                 bursts.push(std::mem::replace(&mut burst, next));
             }
             _ => {}
+        }
+        if let Some(at_ns) = mark(step) {
+            burst.marks.push((burst.work_ns, at_ns));
         }
     }
     burst.end_ns = recording.last_ns;
@@ -369,7 +475,7 @@ fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
     (unit_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < unit_ns).then_some(unit_ns)
 }
 
-fn median(values: &mut [u64]) -> u64 {
+pub(super) fn median(values: &mut [u64]) -> u64 {
     values.sort_unstable();
     values[values.len() / 2]
 }
@@ -398,7 +504,7 @@ mod tests {
             sure: Vec::new(),
             distances_ns: Vec::new(),
         };
-        let server = Server { bursts: Vec::new(), unit_ns: None, single: false };
+        let server = Server::new(Role::Answers, Vec::new());
         let served = guess.served(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
         let times: Vec<(u64, u64)> =
             served.iter().map(|served| (served.arrived_ns, served.answered_ns)).collect();
@@ -413,7 +519,7 @@ mod tests {
             sure: Vec::new(),
             distances_ns: Vec::new(),
         };
-        let server = Server { bursts: Vec::new(), unit_ns: Some(100), single: false };
+        let server = Server { unit_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
         assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
         assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
         assert_eq!(guess.served(&server, &burst(20, &[(10, 1010)])).len(), 1);

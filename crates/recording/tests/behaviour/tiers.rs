@@ -1,7 +1,7 @@
 //! Requests that several threads of the group work on: tiers that ask each other, and processes
 //! that are forked for a connection. And clients of which one thread asks and another is answered.
 
-use cpumax_recording::{Loop, Options, Recording, Selection, Service};
+use cpumax_recording::{Loop, Options, Recording, Request, Selection, Service};
 use cpumax_workload::{ChannelIx, Op, Workload};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -261,6 +261,94 @@ fn forked(late_us: u64) {
     let to_parent = again
         .filter(|op| matches!(op, Op::After { channel: to, keep: false, .. } if to == channel));
     assert_eq!(to_parent.count() as u64, ROUNDS - 1, "the client asks the parent");
+}
+
+/// What is left where only the scheduler's events are recorded.
+fn without_calls(text: &str) -> String {
+    text.lines().filter(|line| !line.contains("raw_sys")).flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn wakeups_tell_who_is_behind_a_front() {
+    let text = without_calls(&tiers());
+    let (workload, service) = import(&text, &["comm:front", "comm:back"], Some(Loop::Open));
+    assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
+    // From the wakeup of the front to that of the client.
+    assert!(service.requests.iter().all(|request| request.took_ns() == 4_530_000));
+    let served = served(&workload);
+    let (front, back) = (served["front"], served["back"]);
+    assert_ne!(front, back);
+    let ways = ways(&workload);
+    assert!(ways.iter().all(|way| *way == [front, back, front]), "{ways:?}");
+    assert_eq!(ways.len() as u64, ROUNDS);
+}
+
+/// The client asks the front a second time while the one behind is at work: it is not woken.
+fn busy_tiers() -> String {
+    let (client, front, back) = ("cli/20", "front/10", "back/30");
+    rounds(|round, _| {
+        for us in [0, 1500] {
+            round.wake(us, 1, IDLE, client);
+            round.switch(us + 1, 1, IDLE, "R", client);
+            round.wake(us + 10, 1, client, front);
+            round.switch(us + 20, 1, client, "S", front);
+            if us == 0 {
+                round.wake(us + 100, 1, front, back);
+                round.switch(us + 101, 0, IDLE, "R", back);
+            }
+            round.switch(us + 120, 1, front, "S", IDLE);
+        }
+        for us in [3100, 6100] {
+            round.wake(us, 0, back, front);
+            round.switch(us + 1, 1, IDLE, "R", front);
+            round.wake(us + 200, 1, front, client);
+            round.switch(us + 201, 1, front, "S", client);
+            round.switch(us + 220, 1, client, "S", IDLE);
+        }
+        round.switch(6110, 0, back, "S", IDLE);
+    })
+}
+
+#[test]
+fn who_is_behind_takes_what_came_while_it_was_at_work() {
+    let (workload, service) = import(&busy_tiers(), &["comm:front", "comm:back"], Some(Loop::Open));
+    let mut requests = service.requests.clone();
+    requests.sort_by_key(|request| request.arrived_ns);
+    let took: Vec<u64> = requests.iter().map(Request::took_ns).collect();
+    assert_eq!(took, [3_290_000, 4_790_000].repeat(ROUNDS as usize));
+    let served = served(&workload);
+    let (front, back) = (served["front"], served["back"]);
+    let ways = ways(&workload);
+    assert!(ways.iter().all(|way| *way == [front, back, front]), "{ways:?}");
+    assert_eq!(ways.len() as u64, 2 * ROUNDS);
+}
+
+#[test]
+fn wakeups_tell_who_was_forked_for_a_request() {
+    for clients in [Loop::Open, Loop::Closed] {
+        let (workload, service) = import(&without_calls(&forks(0)), &["comm:srv"], Some(clients));
+        assert!(!service.recorded && service.evidence.anew);
+        assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
+        // From the wakeup of the parent to that of the client.
+        assert!(service.requests.iter().all(|request| request.took_ns() == 2_547_000));
+        let parents = workload.tasks.iter().find(|task| task.name == "srv/10").unwrap();
+        let Some(Op::Serve { channel }) = parents.program.get(1) else {
+            panic!("the parent serves: {:?}", parents.program)
+        };
+        let jobs = || workload.jobs.iter().map(|job| &job.program);
+        let posts = jobs().flatten().filter(|op| matches!(op, Op::Post { .. }));
+        assert_eq!(posts.count() as u64, ROUNDS, "each child is told by the parent");
+        // What a child does after its answer is not waited for.
+        let answers =
+            jobs().filter_map(|ops| Some(&ops[ops.iter().position(|op| *op == Op::Done)?..]));
+        let rests = answers.filter(|rest| matches!(rest.last(), Some(Op::User(_))));
+        assert_eq!(rests.count() as u64, ROUNDS);
+        let again = jobs().flatten();
+        let again = again
+            .filter(|op| matches!(op, Op::After { channel: to, keep: false, .. } if to == channel));
+        let want = if clients == Loop::Closed { ROUNDS - 1 } else { 0 };
+        assert_eq!(again.count() as u64, want, "the client asks the parent");
+    }
 }
 
 /// One thread of the client asks, and another one is answered; only the scheduler's events.

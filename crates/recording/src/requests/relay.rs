@@ -1,0 +1,163 @@
+//! Threads of the group that work for the same request, as forks and wakeups tell.
+//!
+//! Who forks a process for each connection does the first part of its request, and the process the
+//! rest: its whole life. No such process answers often enough to be told by it, so all children of
+//! one parent are looked at together.
+//!
+//! Who is asked by clients, asks another thread of its group, and answers when that one has woken
+//! it, is a front; the other one is behind it. To who is behind, fronts are what clients are to
+//! fronts: it is woken by them, and answers where it wakes them. There may be others behind it.
+
+use super::guess::{
+    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts, median,
+};
+use crate::recording::Recording;
+use crate::thread::{Birth, Step};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who is behind a front is woken by others than fronts at most once in so many times.
+const OTHERS_ONE_IN: usize = 4;
+/// Fronts, who is behind them, who is behind those, and so on.
+const TIERS_MAX: u32 = 8;
+
+/// Parents that fork for each connection, and their children.
+pub(super) fn forked(
+    recording: &Recording,
+    inside: &[bool],
+    clients: &[bool],
+) -> BTreeMap<usize, Server> {
+    let mut families: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
+    for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| inside[*ix]) {
+        if let Birth::Forked { parent, .. } = thread.birth
+            && inside[parent as usize]
+            && thread.pid.is_none_or(|pid| pid == thread.tid)
+        {
+            families.entry(parent).or_default().insert(ix);
+        }
+    }
+    let mut servers = BTreeMap::new();
+    for (parent, children) in families {
+        let life = |ix: &usize| (*ix, life(recording, *ix, clients));
+        let mut lives: Vec<(usize, Burst)> = children.iter().map(life).collect();
+        let some = lives.iter().filter(|(_, life)| !life.marks.is_empty()).count();
+        let once = lives.iter().filter(|(_, life)| life.marks.len() == 1).count();
+        if some < THREAD_ANSWERS_MIN || 2 * once <= some {
+            continue;
+        }
+        add_unseen(recording, &mut lives);
+        let woken = |waker: usize| Woken::by(inside[waker]);
+        let forks = bursts(recording, parent as usize, woken, |step| match step {
+            Step::Fork(child) if children.contains(&(child as usize)) => {
+                Some(recording.threads[child as usize].birth_ns(recording.first_ns))
+            }
+            _ => None,
+        });
+        servers.insert(parent as usize, Server::new(Role::Forks, forks));
+        for (ix, life) in lives {
+            servers.insert(ix, Server::new(Role::Forked { parent }, vec![life]));
+        }
+    }
+    servers
+}
+
+/// All that a forked process does, as one burst.
+fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
+    let thread = &recording.threads[ix];
+    let parent = match thread.birth {
+        Birth::Forked { parent, .. } => Some(parent as usize),
+        Birth::Present { .. } => None,
+    };
+    let mut life = Burst {
+        start_ns: thread.birth_ns(recording.first_ns),
+        end_ns: if thread.exited { thread.last_ns } else { recording.last_ns },
+        woken: Woken::Inside,
+        by: parent,
+        ..Burst::default()
+    };
+    for step in thread.steps.iter() {
+        match step {
+            Step::Run(ns) => life.work_ns = life.work_ns.saturating_add(ns),
+            Step::Wake(edge) => {
+                let edge = &recording.edges[edge as usize];
+                if clients[edge.wakee() as usize] {
+                    life.marks.push((life.work_ns, edge.at_ns));
+                }
+            }
+            _ => {}
+        }
+    }
+    join_parts(std::slice::from_mut(&mut life));
+    life
+}
+
+/// A child that worked, woke no client and exited answered one that was awake, as long before its
+/// end as others do.
+fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
+    let answered = lives.iter().filter_map(|(_, life)| Some((life.work_ns, life.marks.last()?.0)));
+    let (mut works, mut rests): (Vec<u64>, Vec<u64>) =
+        answered.map(|(work_ns, mark_ns)| (work_ns, work_ns - mark_ns)).unzip();
+    let (work_ns, rest_ns) = (median(&mut works), median(&mut rests));
+    for (ix, life) in lives.iter_mut().filter(|(_, life)| life.marks.is_empty()) {
+        if recording.threads[*ix].exited && life.work_ns >= work_ns / UNSEEN_ONE_IN {
+            life.marks.push((life.work_ns.saturating_sub(rest_ns), life.end_ns));
+        }
+    }
+}
+
+/// Finds fronts among those who answer, and adds who is behind them.
+pub(super) fn behind(
+    recording: &Recording,
+    inside: &[bool],
+    servers: &mut BTreeMap<usize, Server>,
+) {
+    let answers = servers.iter().filter(|(_, server)| server.role == Role::Answers);
+    let mut asked: Vec<usize> = answers.map(|(ix, _)| *ix).collect();
+    for tier in 1..TIERS_MAX {
+        let others = |ix: usize| inside[ix] && !servers.contains_key(&ix);
+        asked.retain(|ix| servers[ix].is_front(others));
+        let fronts: BTreeSet<usize> = asked.iter().copied().collect();
+        let wakers = fronts.iter().flat_map(|ix| servers[ix].answered_by());
+        let wakers: BTreeSet<usize> = wakers.filter(|ix| others(*ix)).collect();
+        let behind: BTreeMap<usize, Server> = wakers
+            .into_iter()
+            .filter_map(|ix| Some((ix, tells(recording, inside, ix, &fronts)?)))
+            .map(|(ix, bursts)| (ix, Server::new(Role::Behind { tier }, bursts)))
+            .collect();
+        if behind.is_empty() {
+            return;
+        }
+        let marks = behind.values().flat_map(|server| &server.bursts).flat_map(|one| &one.marks);
+        let answered: BTreeSet<u64> = marks.map(|(_, at_ns)| *at_ns).collect();
+        for front in fronts {
+            if let Some(server) = servers.get_mut(&front)
+                && server.answered_by().any(|by| behind.contains_key(&by))
+            {
+                server.becomes_front(&answered);
+            }
+        }
+        asked = behind.keys().copied().collect();
+        servers.extend(behind);
+    }
+}
+
+/// What a thread does, if it is behind fronts: with its answers to them.
+fn tells(
+    recording: &Recording,
+    inside: &[bool],
+    ix: usize,
+    fronts: &BTreeSet<usize>,
+) -> Option<Vec<Burst>> {
+    let woken = |waker: usize| Woken::by(!fronts.contains(&waker));
+    let mut own = bursts(recording, ix, woken, |step| match step {
+        Step::Wake(edge) => {
+            let edge = &recording.edges[edge as usize];
+            fronts.contains(&(edge.wakee() as usize)).then_some(edge.at_ns)
+        }
+        _ => None,
+    });
+    join_parts(&mut own);
+    let by_fronts = own.iter().filter(|one| one.woken == Woken::Outside).count();
+    let by_clients = own.iter().filter(|one| one.by.is_some_and(|by| !inside[by])).count();
+    let answers: usize = own.iter().map(|one| one.marks.len()).sum();
+    (answers >= THREAD_ANSWERS_MIN && by_clients * OTHERS_ONE_IN <= by_fronts).then_some(own)
+}
