@@ -154,11 +154,13 @@ impl Evidence {
         }
         let error = self.error.max(1e-9);
         let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
+        let crowding = if self.irregularity >= RANDOM { self.crowding } else { 0.0 };
         if from_open < from_closed {
             (Loop::Open, from_closed >= SURE)
+        } else if from_open < SURE && self.dispersion >= EVEN && crowding <= -LIKELY {
+            (Loop::Open, crowding <= -CROWDED)
         } else {
-            let crowded = self.crowding >= CROWDED && self.irregularity >= RANDOM;
-            (Loop::Closed, from_open >= SURE || crowded)
+            (Loop::Closed, from_open >= SURE || crowding >= CROWDED)
         }
     }
 }
@@ -371,6 +373,30 @@ mod tests {
     fn how_many_closed_clients_there_are_is_told_by_how_much_less_they_ask() {
         let clients = likeliest(crowd(true).iter().flatten());
         assert!((6..=10).contains(&clients), "{clients}");
+    }
+
+    #[test]
+    fn who_always_asks_at_the_same_rate_is_open_unless_the_slope_tells() {
+        let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
+        let unsure = Evidence {
+            slope: -0.5,
+            error: 0.3,
+            crowding: -5.0,
+            dispersion: 1.0,
+            irregularity: 0.7,
+            ..evidence
+        };
+        assert_eq!(unsure.says(), (Loop::Open, false));
+        assert_eq!(Evidence { crowding: -12.0, ..unsure }.says(), (Loop::Open, true));
+        assert_eq!(
+            Evidence { crowding: -1.0, slope: -0.4, ..unsure }.says(),
+            (Loop::Closed, false)
+        );
+        // Pauses that are much alike are no chance, whatever the rate looks like.
+        let even = Evidence { crowding: -34.0, dispersion: 0.2, ..unsure };
+        assert_eq!(even.says().0, Loop::Closed);
+        assert_eq!(Evidence { error: 0.1, slope: -0.1, ..unsure }.says(), (Loop::Closed, true));
     }
 
     /// Of each of eight connections, the requests that come at these times.
