@@ -25,7 +25,7 @@ pub use doubt::WorkRange;
 pub use range::Ranged;
 pub use sample::Window;
 
-pub(crate) use doubt::{Doubt, Doubts};
+pub(crate) use doubt::{Doubt, Doubts, Seen};
 pub(crate) use range::predict;
 pub(crate) use sample::Sample;
 

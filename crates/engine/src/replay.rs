@@ -23,8 +23,10 @@ use std::sync::Arc;
 
 mod agree;
 mod cells;
+mod costs;
 mod document;
 
+use costs::Costs;
 pub use document::Document;
 pub(crate) use document::Recorded;
 
@@ -178,6 +180,8 @@ struct Reading {
     workload: Arc<Workload>,
     /// The load lasts for a given time, whatever the limit does to it.
     lasts: bool,
+    /// What its requests cost.
+    costs: Costs,
     /// What is not known, and how to tell it, where this differs from the first one.
     doubt: &'static str,
 }
@@ -459,7 +463,8 @@ fn reading(
     // Who serves waits for more, and who leaves out what it is late for has nothing left to do when
     // its clock stops.
     let lasts = service.is_some() || selection.skip_periodic || !selection.skip_late.is_empty();
-    Ok((Reading { workload, lasts, doubt: SKIPS_OR_QUEUES }, group, service))
+    let costs = Costs::of(service.as_ref());
+    Ok((Reading { workload, lasts, costs, doubt: SKIPS_OR_QUEUES }, group, service))
 }
 
 /// One limit on one kernel.

@@ -158,7 +158,9 @@ impl Recording {
                 }
                 Known::Guessed(guess) => self.guessed(guess, &places, closed),
             };
-            (sections, Service::of(&known, &served, asking.closed, told), served)
+            let costs_ns = sections::costs_ns(&sections, &served);
+            let service = Service::of(&known, &served, asking.closed, told);
+            (sections, Service { costs_ns, ..service }, served)
         });
         if let Some((_, service, served)) = &served
             && service.clients == Loop::Open

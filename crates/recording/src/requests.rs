@@ -64,6 +64,9 @@ pub struct Service {
     pub sure: bool,
     /// Whether requests were recorded; else they are inferred from who woke whom.
     pub recorded: bool,
+    /// CPU time that went into each request, in the order in which they came, ns; empty where it
+    /// was not looked at.
+    pub costs_ns: Vec<u64>,
 }
 
 impl Service {
@@ -85,6 +88,7 @@ impl Service {
             evidence,
             sure,
             recorded: matches!(known, Known::Recorded(_)),
+            costs_ns: Vec::new(),
         }
     }
 }

@@ -15,6 +15,16 @@ pub(crate) struct Doubt {
     pub likely: bool,
 }
 
+/// What the first run under a limit shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    /// Of a hundred periods, those that were throttled.
+    pub throttled_percent: f64,
+    /// What a request cost that it got to, by what one costs on average: a limit under which only
+    /// the first of the recorded requests are answered is not told by these what all cost.
+    pub dearness: f64,
+}
+
 /// How much more or less the same work may cost on another day, as factors.
 ///
 /// [Example](super).
@@ -64,18 +74,19 @@ impl Doubts {
         self.run(0, period_ns, rise, true)
     }
 
-    /// Whether the first run is a likely one, given the share of periods that were throttled in it.
-    pub fn is_likely(&self, period_ns: Option<u64>, throttled_percent: f64) -> bool {
-        period_ns.is_none() || self.scale.is_some() || throttled_percent >= OFTEN_PERCENT
+    /// Whether the first run is a likely one.
+    pub fn is_likely(&self, period_ns: Option<u64>, seen: Seen) -> bool {
+        let often = self.scale.is_some() || seen.throttled_percent >= OFTEN_PERCENT;
+        period_ns.is_none() || often && (seen.dearness - 1.0).abs() < f64::EPSILON
     }
 
     /// The runs that come after it. Without a limit phases make no difference, so there are fewer.
-    pub fn others(&self, period_ns: Option<u64>, throttled_percent: f64) -> Vec<Doubt> {
+    pub fn others(&self, period_ns: Option<u64>, seen: Seen) -> Vec<Doubt> {
         let limited = period_ns.is_some();
-        let often = limited && throttled_percent >= OFTEN_PERCENT;
-        let rise = if often { self.rise() } else { 1.0 };
+        let often = limited && seen.throttled_percent >= OFTEN_PERCENT;
+        let rise = if often { self.rise() } else { 1.0 } / seen.dearness;
         let (likely, at_the_ends) = if limited { (LIKELY, AT_THE_ENDS) } else { (1, 1) };
-        let likely = likely - usize::from(self.is_likely(period_ns, throttled_percent));
+        let likely = likely - usize::from(self.is_likely(period_ns, seen));
         let at_end = |end: f64| std::iter::repeat_n((end * rise, false), at_the_ends);
         let costs = std::iter::repeat_n((rise, true), likely)
             .chain(at_end(self.work.low))
@@ -121,8 +132,9 @@ mod tests {
     fn all(doubts: &Doubts, throttled_percent: f64) -> Vec<Doubt> {
         let period_ns = Some(100_000_000);
         let first = doubts.first(period_ns);
-        let is_likely = doubts.is_likely(period_ns, throttled_percent);
-        let others = doubts.others(period_ns, throttled_percent);
+        let seen = Seen { throttled_percent, dearness: 1.0 };
+        let is_likely = doubts.is_likely(period_ns, seen);
+        let others = doubts.others(period_ns, seen);
         std::iter::once(Doubt { likely: is_likely, ..first }).chain(others).collect()
     }
 
@@ -157,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn where_the_first_requests_cost_more_all_cost_less() {
+        let seen = Seen { throttled_percent: 99.0, dearness: 1.06 };
+        assert!(!DOUBTS.is_likely(Some(100_000_000), seen));
+        let others = DOUBTS.others(Some(100_000_000), seen);
+        assert_eq!(costs(&others, true), [1_000_000]);
+        assert_eq!(costs(&others, false), [900_000, 1_200_000]);
+    }
+
+    #[test]
     fn periods_begin_at_places_that_lie_evenly() {
         for seed in [1, 7, u64::MAX] {
             let mut phases: Vec<u64> = (0..11).map(|at| phase_ns(seed, at, 1_100)).collect();
@@ -169,7 +190,8 @@ mod tests {
     #[test]
     fn without_a_limit_only_the_work_is_doubted() {
         assert_eq!(DOUBTS.first(None).cost_ppm, 1_000_000);
-        assert!(DOUBTS.is_likely(None, 0.0));
-        assert_eq!(costs(&DOUBTS.others(None, 0.0), false), [900_000, 1_200_000]);
+        let seen = Seen { throttled_percent: 0.0, dearness: 1.0 };
+        assert!(DOUBTS.is_likely(None, seen));
+        assert_eq!(costs(&DOUBTS.others(None, seen), false), [900_000, 1_200_000]);
     }
 }

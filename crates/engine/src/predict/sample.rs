@@ -14,6 +14,8 @@ pub(crate) struct Sample {
     pub cpus: f64,
     /// Periods that ended throttled, of a hundred; `None`: it is not known.
     pub throttled_percent: Option<f64>,
+    /// Requests answered, or bursts that were done.
+    pub answered: usize,
     /// Requests answered a second; `None` where bursts are counted.
     pub requests_per_second: Option<f64>,
     /// Median, 90th and 99th of a hundred latencies, ns.
@@ -33,6 +35,7 @@ impl Sample {
         Sample {
             cpus: share(watched.usage_ns, length_ns),
             throttled_percent: Some(100.0 * share(watched.nr_throttled, watched.nr_periods)),
+            answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
             latency_ns,
             takes_ns: watched.done.then_some(length_ns),
@@ -46,6 +49,7 @@ impl Sample {
         Sample {
             cpus: cpu_ns as f64 / length_ns as f64,
             throttled_percent: None,
+            answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
             latency_ns: latency(latencies_ns, &[]),
             takes_ns: (unit == Unit::Bursts).then_some(length_ns),

@@ -4,7 +4,7 @@
 use super::{Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
-use crate::predict::{Doubt, Doubts, Sample, predict};
+use crate::predict::{Doubt, Doubts, Sample, Seen, predict};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
@@ -68,7 +68,7 @@ impl Replay {
         let first = |cell: &Cell<'_>| vec![(0, doubts.first(cell.limit.period_ns()))];
         self.ask(&mut cells, first, running, watch)?;
         for cell in &mut cells {
-            let is_likely = doubts.is_likely(cell.limit.period_ns(), cell.throttled_percent());
+            let is_likely = doubts.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
             cell.samples[0].iter_mut().for_each(|(_, likely)| *likely = is_likely);
             cell.outcome = cell.outcome.take().filter(|_| is_likely);
         }
@@ -78,13 +78,20 @@ impl Replay {
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
             let mut asked: Vec<(usize, Doubt)> = Vec::new();
             for reading in 0..readings {
-                let others = doubts.others(period_ns, throttled_percent);
+                let others = doubts.others(period_ns, self.seen(cell, reading));
                 asked.extend(others.into_iter().map(|doubt| (reading, doubt)));
             }
             asked
         };
         self.ask(&mut cells, others, running, watch)?;
         Ok(self.answers(cells))
+    }
+
+    /// What the first run of a cell shows for a reading.
+    fn seen(&self, cell: &Cell<'_>, reading: usize) -> Seen {
+        let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
+        let dearness = self.readings[reading].costs.dearness(answered);
+        Seen { throttled_percent: cell.throttled_percent(), dearness }
     }
 
     /// Puts each cell to the runs that are chosen for it, each of a reading of the recording.

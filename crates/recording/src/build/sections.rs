@@ -10,8 +10,8 @@ use super::Places;
 use super::program::Builder;
 use crate::classify::Plan;
 use crate::recording::Recording;
-use crate::requests::Exchange;
 use crate::requests::tags::{Tag, Tags};
+use crate::requests::{Exchange, Request};
 use crate::syscalls::Transfer;
 use crate::thread::{Birth, Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
@@ -222,6 +222,23 @@ impl Cutter<'_> {
         });
         self.start_ns = next_ns;
     }
+}
+
+/// CPU time that went into each request, in the order in which they came, ns.
+pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64> {
+    let mut costs: Vec<Vec<(u64, u64)>> = served
+        .iter()
+        .map(|line| line.iter().map(|request| (request.arrived_ns, 0)).collect())
+        .collect();
+    for section in sections {
+        if let Some((line, number)) = section.request {
+            let (_, ns) = &mut costs[line as usize][number as usize];
+            *ns = ns.saturating_add(section.work_ns);
+        }
+    }
+    let mut costs = costs.concat();
+    costs.sort_by_key(|(arrived_ns, _)| *arrived_ns);
+    costs.into_iter().map(|(_, ns)| ns).collect()
 }
 
 /// Adds what belongs to no request to the section behind it, unless it is much longer than those.
