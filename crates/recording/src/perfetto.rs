@@ -37,6 +37,8 @@ const HELD_MAX_BYTES: u64 = 256 << 20;
 const SEQUENCES_MAX: usize = 1 << 12;
 /// Threads whose groups are remembered.
 const GROUPS_MAX: usize = 1 << 18;
+/// So many wakeups show whether events name who ran.
+const WAKINGS_LOOKED_AT: u32 = 1000;
 /// No machine has CPUs of higher numbers.
 const CPUS_MAX: usize = 4096;
 
@@ -116,6 +118,9 @@ struct Look {
     described: Described,
     has_switch: bool,
     has_waking: bool,
+    /// Wakeups that were looked at, and how many of them name who is woken as who ran.
+    wakings: u32,
+    of_wakee: u32,
     sequences: BTreeSet<u64>,
     dropped_packets: u64,
     overruns: tree::Overruns,
@@ -163,13 +168,22 @@ impl Look {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
         let first_ns = bundle.next_ns().unwrap_or(u64::MAX);
-        while !(self.has_switch && self.has_waking)
+        while !(self.has_switch && self.has_waking && self.wakings >= WAKINGS_LOOKED_AT)
             && let Some(item) = bundle.item(&self.described)
         {
             let tracepoint = match item {
                 Item::Switch { .. } => Tracepoint::Switch,
-                Item::Waking { .. } => Tracepoint::Waking,
-                Item::Event(event) => event.tracepoint,
+                Item::Waking { .. } => {
+                    self.wakings += 1;
+                    Tracepoint::Waking
+                }
+                Item::Event(event) => {
+                    if let Kind::Waking(wakee) = event.kind {
+                        self.wakings += 1;
+                        self.of_wakee += u32::from(wakee.tid == event.tid);
+                    }
+                    event.tracepoint
+                }
                 Item::Beat(_) | Item::AtSocket(_) => Tracepoint::Other,
             };
             self.has_switch |= tracepoint == Tracepoint::Switch;
@@ -213,6 +227,8 @@ struct Order<'a, S> {
     sink: &'a mut S,
     described: Described,
     has_waking: bool,
+    /// Whether events name who ran. scxtop has something else there, as the thread that is woken.
+    names_who_runs: bool,
     stretch: Stretch,
     earliest_ns: Vec<u64>,
     bundles: u64,
@@ -234,6 +250,7 @@ impl<'a, S: Sink> Order<'a, S> {
             sink,
             described: look.described,
             has_waking: look.has_waking,
+            names_who_runs: 2 * look.of_wakee <= look.wakings,
             stretch: Stretch::default(),
             earliest_ns,
             bundles: 0,
@@ -303,7 +320,7 @@ impl<'a, S: Sink> Order<'a, S> {
                 self.sink.note(&Note::LostOn { cpu, events: lost });
             }
             if let Some(item) = bundle.item(&self.described) {
-                let known = (self.has_waking, &mut self.groups);
+                let known = (self.has_waking, self.names_who_runs, &mut self.groups);
                 emit(&item, now_ns, cpu, known, current, self.sink)
                     .map_err(|e| refused(self.name, e))?;
             }
@@ -326,16 +343,16 @@ fn emit(
     item: &Item<'_>,
     time_ns: u64,
     cpu: u32,
-    (has_waking, groups): (bool, &mut HashMap<i32, u64>),
+    (has_waking, names_who_runs, groups): (bool, bool, &mut HashMap<i32, u64>),
     current: &mut Current,
     sink: &mut impl Sink,
 ) -> Result<(), crate::event::Enough> {
     let mut event = Event::of_nobody(time_ns, cpu);
     let next = match *item {
         Item::Event(of) => {
-            // scxtop tells who is woken instead of who wakes: that is who runs on the CPU.
-            let is_wakee = matches!(of.kind, Kind::Waking(wakee) if wakee.tid == of.tid);
-            (event.tid, event.context) = (if is_wakee { -1 } else { of.tid }, of.context);
+            let is_known =
+                names_who_runs || matches!(of.kind, Kind::Switch { .. } | Kind::Fork { .. });
+            (event.tid, event.context) = (if is_known { of.tid } else { -1 }, of.context);
             let is_second = of.tracepoint == Tracepoint::Wakeup && has_waking;
             event.kind = if is_second { Kind::Other } else { of.kind };
             if let Some((tid, comm)) = of.renamed

@@ -112,6 +112,7 @@ fn flags_tell_the_context_of_a_wakeup() {
             .number(1, 0)
             .message(2, &switch(1000, (b"b", 8), 1, (b"a", 7)))
             .message(2, &event.message(20, &woken))
+            .message(2, &message().number(1, 25_000).number(2, of).message(24, &message()))
             .message(2, &switch(30_000, (b"a", 7), 1, (b"b", 8)))
             .message(2, &switch(40_000, (b"b", 8), 1, (b"swapper", 0)));
         read(&trace(&[message().message(1, &bundle)])).unwrap()
@@ -125,8 +126,10 @@ fn flags_tell_the_context_of_a_wakeup() {
         ops.filter(|op| matches!(op, cpumax_workload::Op::Send { .. })).count()
     };
     assert_eq!((sends(&bundle(Some(0), 7)), sends(&interrupt)), (1, 0));
-    // scxtop: the event is said to be of the thread that is woken.
-    assert_eq!(sends(&bundle(Some(0), 8)), 1);
+    // scxtop: events are said to be of a thread that is woken, not of that which runs.
+    let of_wakee = bundle(Some(0), 8);
+    assert_eq!(sends(&of_wakee), 1);
+    assert_eq!(of_wakee.summary().defects.mismatched_switches, 0);
 }
 
 fn summary_with(packet: &Message) -> Summary {
