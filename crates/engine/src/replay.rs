@@ -38,6 +38,10 @@ const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask
 difference, and the recording does not tell: record system calls, or tell --open-loop PATTERN or \
 --closed-loop PATTERN with the clients' threads";
 
+const HOW_MANY: &str = "clients ask again at once of threads that hardly ever wait, so that how \
+many connections there are, which latencies hang on, is not in the recording: record messages of \
+sockets or system calls";
+
 /// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
 const CHOSEN_IN_POD: &str = "/pod/limited";

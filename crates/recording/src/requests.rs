@@ -15,12 +15,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub(crate) mod asking;
+pub(crate) mod busy;
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
 pub(crate) mod lines;
 mod relay;
 pub(crate) mod tags;
+pub(crate) mod unseen;
 
 use asking::Asking;
 use endpoints::{EndIx, Ends};
@@ -56,6 +58,8 @@ pub struct Service {
     pub requests: Vec<Request>,
     /// How many connections they came on.
     pub connections: u32,
+    /// There may be more of them, which nothing tells.
+    pub or_more: bool,
     /// How clients ask, as it is replayed.
     pub clients: Loop,
     /// What the recording shows of that.
@@ -84,6 +88,7 @@ impl Service {
         Service {
             requests: served.iter().flatten().copied().collect(),
             connections: served.len() as u32,
+            or_more: known.may_be_more(),
             clients,
             evidence,
             sure,
@@ -168,6 +173,12 @@ impl Known {
             Known::Recorded(exchange) => exchange.is_anew(),
             Known::Guessed(guess) => guess.is_anew(),
         }
+    }
+
+    /// Whether there may be more connections than are known.
+    fn may_be_more(&self) -> bool {
+        let Known::Guessed(guess) = self else { return false };
+        guess.servers.values().any(|server| server.crowd.is_some_and(|crowd| crowd.or_more))
     }
 
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {

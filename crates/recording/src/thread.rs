@@ -1,9 +1,11 @@
 //! A thread of a recording: its work and its waits, in order, with all waiting for a CPU taken out.
 
 use crate::event::Left;
-use crate::steps::Steps;
+use crate::steps::{Steps, push_one};
 use crate::syscalls::{Hint, Transfer};
 
+/// A thread that gets a CPU so soon did not queue for it, ns.
+const QUEUED_MIN_NS: u64 = 5_000;
 /// A thread that moves through more groups than this is in none of the further ones for long.
 const GROUPS_MAX: usize = 64;
 
@@ -22,6 +24,8 @@ pub(crate) struct Thread {
     pub exited: bool,
     pub steps: Steps,
     pub waits: Vec<Wait>,
+    /// When it could run and did not, in order of time; not what was over at once.
+    pub queued: Vec<Queued>,
     /// Waits whose wakeup is missing, but must have come when a CPU ended its idle time.
     pub placed_waits: u64,
     /// Waits whose wakeup is missing and may have come any time before the thread ran.
@@ -90,6 +94,14 @@ pub(crate) struct Wait {
     pub cause: Cause,
     /// What its system call tells of the wait.
     pub hint: Option<Hint>,
+}
+
+/// A time in a queue for a CPU, or throttled: from when on a thread could run, and when it did, on
+/// the clock of the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Queued {
+    pub from_ns: u64,
+    pub to_ns: u64,
 }
 
 /// What ended a wait.
@@ -221,6 +233,7 @@ impl Thread {
             exited: false,
             steps: Steps::default(),
             waits: Vec::new(),
+            queued: Vec::new(),
             placed_waits: 0,
             guessed_waits: 0,
             merged_waits: 0,
@@ -257,6 +270,7 @@ impl Thread {
         (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
         self.doubtful_waits = Vec::new();
         self.starts_in_kernel = None;
+        self.queued = Vec::new();
         std::mem::take(&mut self.waits)
     }
 
@@ -272,6 +286,13 @@ impl Thread {
         }
         self.runtime_ns = self.runtime_ns.saturating_add(ns);
         self.steps.push_run(ns);
+    }
+
+    /// It got a CPU that it could have used before.
+    pub fn queued(&mut self, from_ns: u64, to_ns: u64) {
+        if to_ns.saturating_sub(from_ns) >= QUEUED_MIN_NS {
+            push_one(&mut self.queued, Queued { from_ns, to_ns });
+        }
     }
 
     pub fn saw_cpu(&mut self, cpu: usize) {

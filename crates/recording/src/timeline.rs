@@ -115,7 +115,9 @@ enum State {
     /// Nothing has been seen of it yet.
     Unknown,
     /// Has just been forked, or was preempted, or woken.
-    Ready,
+    Ready {
+        since_ns: u64,
+    },
     Running(OnCpu),
     /// Has left this CPU some time after, why is not known.
     Gone {
@@ -183,6 +185,7 @@ impl Timeline {
         for thread in &mut self.threads {
             thread.steps.shrink_to_fit();
             thread.waits.shrink_to_fit();
+            thread.queued.shrink_to_fit();
         }
         self.refusal().map_or(Ok(()), Err)
     }
@@ -268,9 +271,14 @@ impl Timeline {
             self.leave(other, tid, end_ns, None);
         }
         let debt_ns = self.cost.other_ns;
-        let early_ns = std::mem::take(&mut self.live(tid).early_charge_ns);
+        let live = self.live(tid);
+        let early_ns = std::mem::take(&mut live.early_charge_ns);
+        let ready_ns = if let State::Ready { since_ns } = live.state { since_ns } else { since_ns };
         let thread = self.thread_of(tid);
         thread.saw_cpu(cpu);
+        if entry.is_seen() {
+            thread.queued(ready_ns, since_ns);
+        }
         thread.run(early_ns, 0);
         // A thread cannot have run before it was woken, nor before it slept.
         let woken_ns = settled.map_or(0, |settled| {
@@ -290,7 +298,7 @@ impl Timeline {
         }
         let state = match left {
             None => State::Gone { after_ns: now_ns, cpu: cpu as u32 },
-            Some(Left::Runnable) => State::Ready,
+            Some(Left::Runnable) => State::Ready { since_ns: now_ns },
             Some(Left::Dead) => State::Dead,
             Some(left) => {
                 State::Asleep(Asleep { since_ns: now_ns, left, cpu: cpu as u32, wake: None })
@@ -338,7 +346,7 @@ impl Timeline {
             return;
         }
         self.named(wakee, event.time_ns);
-        if matches!(self.live(wakee.tid).state, State::Ready | State::Dead) {
+        if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
         }
         if let State::Asleep(Asleep { wake: Some(_), .. }) = self.live(wakee.tid).state {
@@ -359,7 +367,7 @@ impl Timeline {
                 live.state = asleep(first_ns, cpu, wake);
             }
             State::Gone { after_ns, cpu } => live.state = asleep(*after_ns, *cpu, wake),
-            State::Ready | State::Dead => {}
+            State::Ready { .. } | State::Dead => {}
         }
     }
 
@@ -400,7 +408,7 @@ impl Timeline {
                 }
             }
             // Another CPU may charge it before it does anything that is recorded.
-            State::Ready | State::Gone { .. } | State::Asleep(_) if possible => {
+            State::Ready { .. } | State::Gone { .. } | State::Asleep(_) if possible => {
                 live.early_charge_ns = live.early_charge_ns.saturating_add(ns);
             }
             _ => self.defects.stray_runtimes += 1,

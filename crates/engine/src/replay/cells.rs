@@ -1,7 +1,7 @@
 //! The runs behind each answer: a limit on a kernel is put to several, first to one that tells
 //! whether the limit stops the load often, then to those that stand for what nobody knows.
 
-use super::{Reading, Replay, Run};
+use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
 use crate::predict::{Doubt, Doubts, Sample, Seen, predict};
@@ -174,6 +174,9 @@ impl Replay {
             }
             if let Some(unknown) = self.unknown_waits() {
                 prediction.is_doubtful(&unknown);
+            }
+            if self.service.as_ref().is_some_and(|service| service.or_more) {
+                prediction.is_doubtful(HOW_MANY);
             }
             let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
             let mut unlimited = runs.iter().filter(|run| run.limit == none);

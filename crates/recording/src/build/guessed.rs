@@ -112,9 +112,10 @@ impl Recording {
                 if single { request.thread + 1 } else { 0 },
             );
             let lines = lines.entry(key).or_insert_with(|| {
-                let (known, sure) = match closed {
+                let crowd = guess.servers.get(&request.thread).and_then(|server| server.crowd);
+                let (known, sure) = match crowd.map(|crowd| crowd.clients).or(closed) {
                     _ if single => (1, true),
-                    Some(closed) => (closed, true),
+                    Some(clients) => (clients, true),
                     None => (clients.get(&key.0).copied().unwrap_or(0), false),
                 };
                 Lines::new(known, sure)

@@ -28,6 +28,9 @@ const AGES: [u64; 5] = [1, 2, 4, 8, 16];
 const STRATA: usize = AGES.len() + 1;
 /// Who wakes, or is woken by, a thread that serves, once in so many answers at least, serves too.
 const OFTEN_ONE_IN: usize = 16;
+/// Clients that are woken by hardly anything but answers have no plan of their own: that is so much
+/// likelier of closed ones.
+const AT_ONCE: f64 = 10.0;
 /// So many processes are looked at, those that woke up most often.
 const PROCESSES_MOST: usize = 32;
 /// With fewer requests or answers of a process nothing is said, nor where a clock makes it ask.
@@ -49,6 +52,9 @@ impl Asking {
         let clients = guess::clients(recording, inside);
         if !clients.contains(&true) {
             return Asking::default();
+        }
+        if ask_at_once(recording, inside, &clients) {
+            return Asking { closed: AT_ONCE, clients: 0 };
         }
         let idle = idle(recording, &serving(recording, inside, &clients));
         let mut processes: BTreeMap<(bool, i32), Vec<usize>> = BTreeMap::new();
@@ -100,8 +106,26 @@ impl Asking {
 
     /// How many closed clients there are, where that is known.
     pub fn closed_clients(&self) -> Option<usize> {
-        (self.closed >= LIKELY).then_some(self.clients as usize)
+        (self.closed >= LIKELY && self.clients > 0).then_some(self.clients as usize)
     }
+}
+
+/// Whether clients ask as soon as they are answered: no timer wakes them.
+pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[bool]) -> bool {
+    let (mut timers, mut answers) = (0, 0);
+    for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
+        for wait in &thread.waits {
+            match wait.cause {
+                Cause::Interrupt(_) => timers += 1,
+                Cause::Thread { edge } => {
+                    let waker = recording.edges[edge as usize].waker as usize;
+                    answers += usize::from(inside[waker]);
+                }
+                Cause::Unseen => {}
+            }
+        }
+    }
+    answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
 }
 
 /// The threads that requests go through: those that talk with clients, and those that talk with

@@ -9,13 +9,14 @@
 //! cost the same, which short bursts show, the length of a burst tells how many it served, even if
 //! the client was awake and did not have to be woken.
 
-use super::relay;
+use super::busy::Crowd;
+use super::{asking, busy, relay, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many answers must be seen, of a group and of a thread.
-const ANSWERS_MIN: usize = 20;
+pub(super) const ANSWERS_MIN: usize = 20;
 pub(super) const THREAD_ANSWERS_MIN: usize = 3;
 /// Requests cost the same if half of them differ from the median by less than one in so many.
 const ALIKE_ONE_IN: u64 = 10;
@@ -28,7 +29,7 @@ pub(super) const UNSEEN_ONE_IN: u64 = 4;
 /// So many requests are taken to be in a burst at most, for each answer that is seen and one more.
 const UNSEEN_MOST: u64 = 8;
 /// Nobody sends an answer in more parts: the thread hardly ever waits.
-const PARTS_MAX: usize = 8;
+pub(super) const PARTS_MAX: usize = 8;
 
 /// What a thread did from one wait to the next.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +47,7 @@ pub(crate) struct Burst {
 }
 
 /// Who ended the wait before a burst.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Woken {
     /// Nobody, an interrupt, or it is not known.
     #[default]
@@ -99,6 +100,8 @@ pub(crate) struct Server {
     pub unit_ns: Option<u64>,
     /// It serves one connection only.
     pub single: bool,
+    /// How many connections it is asked on, where it hardly ever waits.
+    pub crowd: Option<Crowd>,
 }
 
 /// The threads that answer, and in how many parts.
@@ -146,14 +149,24 @@ impl Guess {
                 servers.insert(ix, Server::new(Role::Answers, bursts));
             }
         }
-        let answer = servers.values().filter(|server| server.role.answers());
-        let all = answer.flat_map(|server| &server.bursts);
+        let at_once = asking::ask_at_once(recording, inside, &clients);
+        let answers = |server: &&mut Server| server.role.answers();
+        for server in servers.values_mut().filter(answers) {
+            if at_once && server.is_busy() {
+                server.crowd = Some(busy::count(&mut server.bursts));
+            }
+        }
+        let answer = || servers.values().filter(|server| server.role.answers());
+        let is_busy = answer().count() > 0 && answer().all(|server| server.crowd.is_some());
+        let all = answer().filter(|server| is_busy || server.crowd.is_none());
+        let all = all.flat_map(|server| &server.bursts);
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for burst in all.filter(|burst| !burst.marks.is_empty()) {
             *counts.entry(burst.marks.len()).or_default() += 1;
         }
         let answers: usize = counts.iter().map(|(marks, times)| marks * times).sum();
         let most = counts.iter().rev().max_by_key(|(_, times)| **times).map(|(marks, _)| *marks)?;
+        let most = if is_busy { 1 } else { most };
         if answers < ANSWERS_MIN || most > PARTS_MAX {
             return None;
         }
@@ -165,10 +178,12 @@ impl Guess {
             if let Some(by) = server.asked_by() {
                 add_unseen(&mut server.bursts, by);
             }
-            server.unit_ns = unit(&server.bursts, most);
+            let is_counted = server.crowd.is_some();
+            server.unit_ns = unit(&server.bursts, most).filter(|_| !is_counted);
         }
         let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
         guess.find_single(recording);
+        unseen::add(recording, &clients, &mut guess.servers);
         Some(guess)
     }
 
@@ -216,7 +231,7 @@ impl Guess {
             return Vec::new();
         }
         let parts = match server.role {
-            Role::Answers if !server.single => self.parts,
+            Role::Answers if !server.single && server.crowd.is_none() => self.parts,
             _ => 1,
         };
         let by_answers = burst.marks.len().div_ceil(parts);
@@ -258,7 +273,7 @@ impl Guess {
 
 impl Server {
     pub(super) fn new(role: Role, bursts: Vec<Burst>) -> Server {
-        Server { role, asks: false, bursts, unit_ns: None, single: false }
+        Server { role, asks: false, bursts, unit_ns: None, single: false, crowd: None }
     }
 
     /// Who woke it to answer, of its group.
@@ -297,7 +312,7 @@ impl Server {
 
     /// Who tells it of a request: clients, or another thread of its group where more often than not
     /// an answer follows.
-    fn asked_by(&self) -> Option<Woken> {
+    pub fn asked_by(&self) -> Option<Woken> {
         if self.is_direct() {
             return Some(Woken::Outside);
         }
@@ -390,7 +405,7 @@ fn work_of(bursts: &[Burst]) -> u64 {
     bursts.iter().fold(0, |sum, burst| sum.saturating_add(burst.work_ns))
 }
 
-fn share(whole: u64, part: usize, of: usize) -> u64 {
+pub(super) fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
 }
 

@@ -44,9 +44,12 @@ impl Timeline {
             match &mut live.state {
                 State::Running(on) => on.restart(now_ns),
                 State::Gone { after_ns, .. } => *after_ns = now_ns,
-                State::Asleep(Asleep { wake: Some(_), .. }) => live.state = State::Ready,
+                State::Asleep(Asleep { wake: Some(_), .. }) => {
+                    live.state = State::Ready { since_ns: now_ns }
+                }
                 State::Asleep(asleep) => asleep.since_ns = now_ns,
-                State::Unknown | State::Ready | State::Dead => {}
+                State::Ready { since_ns } => *since_ns = now_ns,
+                State::Unknown | State::Dead => {}
             }
         }
     }

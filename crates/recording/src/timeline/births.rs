@@ -79,7 +79,7 @@ impl Timeline {
         self.named(child, now_ns);
         let live = self.live(child.tid);
         if matches!(live.state, State::Unknown | State::Dead) {
-            live.state = State::Ready;
+            live.state = State::Ready { since_ns: now_ns };
             let at_ns = now_ns - self.first_ns;
             self.thread_of(child.tid).birth = Birth::Present { at_ns };
         }
@@ -101,7 +101,7 @@ impl Timeline {
             parent.is_some_and(|tid| self.thread_of(tid).kthread) || event.tid == 2;
         let parent_ix = parent.map(|tid| self.live(tid).thread);
         let live = self.live(child);
-        live.state = State::Ready;
+        live.state = State::Ready { since_ns: event.time_ns };
         let ix = live.thread;
         let at_ns = event.time_ns - self.first_ns;
         let thread = self.thread_of(child);

@@ -8,7 +8,7 @@
 
 use super::{CPUS_MAX, State, Timeline};
 use crate::event::Enough;
-use crate::thread::{Edge, Io, Ready, Thread, Wait};
+use crate::thread::{Edge, Io, Queued, Ready, Thread, Wait};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
 /// What is kept and what the reader holds, together, bytes.
@@ -41,11 +41,12 @@ impl Timeline {
         if !self.events.is_multiple_of(LOOK_EVERY) {
             return Ok(());
         }
-        let (mut steps, mut steps_bytes, mut waits) = (0, 0, 0);
+        let (mut steps, mut steps_bytes, mut waits, mut queued) = (0, 0, 0, 0);
         for thread in &self.threads {
             steps += thread.steps.len() as u64;
             steps_bytes += thread.steps.bytes() as u64;
             waits += thread.waits.len() as u64;
+            queued += thread.queued.len() as u64;
         }
         for live in self.live.values() {
             if let State::Running(on) = &live.state {
@@ -60,6 +61,7 @@ impl Timeline {
             + threads * size_of::<Thread>() as u64
             + steps_bytes
             + waits * size_of::<Wait>() as u64
+            + queued * size_of::<Queued>() as u64
             + edges * size_of::<Edge>() as u64
             + ios * size_of::<Io>() as u64
             + self.ready.len() as u64 * size_of::<Ready>() as u64
@@ -71,6 +73,7 @@ impl Timeline {
             + groups * u64::from(cpus) * GROUP_CPU_BYTES
             + steps * STEP_BYTES
             + waits * WAIT_BYTES
+            + queued * size_of::<Queued>() as u64
             + edges * EDGE_BYTES
             + ios * IO_BYTES
             + self.ready.len() as u64 * READY_BYTES

@@ -69,7 +69,8 @@ impl Timeline {
             let (wake, missing) = self.missing_wakeup(&asleep, now_ns, on?);
             (wake, Some(missing))
         };
-        self.live(tid).state = State::Ready;
+        let end_ns = wake.at_ns.max(asleep.since_ns);
+        self.live(tid).state = State::Ready { since_ns: end_ns };
         if let Cause::Thread { edge } = wake.cause {
             self.edges[edge as usize].set_used(true);
         }
@@ -82,13 +83,8 @@ impl Timeline {
             Some(Missing::Doubtful) => thread.doubtful_waits.push(wait as u32),
         }
         thread.steps.push(Step::Wait(wait as u32));
-        let settled = Wait {
-            start_ns: asleep.since_ns,
-            end_ns: wake.at_ns.max(asleep.since_ns),
-            left: asleep.left,
-            cause: wake.cause,
-            hint,
-        };
+        let settled =
+            Wait { start_ns: asleep.since_ns, end_ns, left: asleep.left, cause: wake.cause, hint };
         push_one(&mut thread.waits, settled);
         Some(Settled { wait, missing })
     }

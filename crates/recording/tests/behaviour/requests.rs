@@ -267,3 +267,62 @@ fn what_is_not_known_of_waits_and_clients_is_told() {
     assert!(waits.all >= ROUNDS - 1 && !waits.are_known(), "{waits:?}");
     assert!(!blind.has_clients(&selection));
 }
+
+/// A server that always has something to do, on a CPU of its own: each answer is sent in two parts,
+/// and the client, whom each part wakes, asks again at once.
+fn without_a_pause() -> String {
+    let mut text = String::new();
+    let mut line = |us: u64, cpu: u32, who: &str, event: &str| {
+        let (comm, tid) = who.split_once('/').unwrap();
+        let (s, us) = (us / 1_000_000, us % 1_000_000);
+        writeln!(text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
+    };
+    let switch = |from: &str, state: &str, to: &str| {
+        let (prev, prev_pid) = from.split_once('/').unwrap();
+        let (next, next_pid) = to.split_once('/').unwrap();
+        format!(
+            "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
+             prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
+        )
+    };
+    let wake = |whom: &str| {
+        let (comm, pid) = whom.split_once('/').unwrap();
+        format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000")
+    };
+    let (idle, server, client) = ("swapper/0", "srv/10", "cli/20");
+    let asks = |us: u64, line: &mut dyn FnMut(u64, u32, &str, &str)| {
+        line(us, 1, idle, &switch(idle, "R", client));
+        line(us + 12, 1, client, &switch(client, "S", idle));
+    };
+    for n in 0..3 {
+        line(900_000 + 100 * n, 1, idle, &switch(idle, "R", client));
+        line(900_002 + 100 * n, 1, client, &wake(server));
+        line(900_004 + 100 * n, 0, idle, &switch(idle, "R", server));
+        line(900_012 + 100 * n, 1, client, &switch(client, "S", idle));
+        line(900_050 + 100 * n, 0, server, &switch(server, "S", idle));
+    }
+    line(1_000_000, 1, idle, &switch(idle, "R", client));
+    line(1_000_002, 1, client, &wake(server));
+    line(1_000_004, 0, idle, &switch(idle, "R", server));
+    line(1_000_012, 1, client, &switch(client, "S", idle));
+    for n in 0..200 {
+        let at = 1_000_004 + n * 1300;
+        for us in [at + 1230 + n % 7, at + 1300] {
+            line(us, 0, server, &wake(client));
+            asks(us + 3, &mut line);
+        }
+    }
+    text
+}
+
+#[test]
+fn a_server_that_never_waits_serves_as_many_as_its_work_tells() {
+    let (_, service) = import(&without_a_pause(), None);
+    assert_eq!((service.clients, service.sure, service.recorded), (Loop::Closed, true, false));
+    // On two connections at least, or it would wait for the next request.
+    assert_eq!((service.connections, service.or_more), (2, true));
+    assert!((198..=201).contains(&service.requests.len()), "{}", service.requests.len());
+    let mut took: Vec<u64> = service.requests.iter().map(|one| one.took_ns() / 10_000).collect();
+    took.sort_unstable();
+    assert_eq!(took[100], 260);
+}

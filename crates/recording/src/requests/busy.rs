@@ -1,0 +1,161 @@
+//! Servers that hardly ever wait, as clients ask again at once.
+//!
+//! Nothing tells there where a request begins. But if requests cost the same, what is done between
+//! one answer that was seen and the next is a whole number of times what one costs, or next to
+//! nothing where it is the rest of the same answer. Such a number there is if the work between
+//! answers lies near its multiples: the mean cosine of the phase tells. The largest is taken, as a
+//! part of it would fit as well.
+//!
+//! A server that has always something to do is asked on two connections at least. One that answers
+//! several requests together tells how many there are, as who was answered asks again while the
+//! next are served: what it serves in one go and in the next is all that there are.
+
+use super::guess::{ANSWERS_MIN, Burst, PARTS_MAX, Server, share};
+use std::collections::BTreeMap;
+use std::f64::consts::TAU;
+
+/// Such a mean cosine is that of multiples.
+const NEAR: f64 = 0.8;
+/// What is tried is smaller by so much each time.
+const FINER: f64 = 0.99;
+/// From so many times the work of half of the time between answers on, down to such a part of it.
+const FROM: f64 = 1.5;
+const TO: f64 = 0.05;
+/// So many stretches of work are looked at.
+const LOOKED_AT: usize = 4096;
+
+/// How many connections a server is asked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crowd {
+    pub clients: usize,
+    /// There may be more.
+    pub or_more: bool,
+    /// Its work tells how many requests there were.
+    pub by_work: bool,
+}
+
+impl Server {
+    /// Whether most of what it answered it answered without a wait in between.
+    pub(super) fn is_busy(&self) -> bool {
+        let (mut all, mut long) = (0, 0);
+        for answers in self.bursts.iter().map(|burst| burst.marks.len()) {
+            all += answers;
+            long += if answers > PARTS_MAX { answers } else { 0 };
+        }
+        2 * long > all
+    }
+}
+
+/// Has each answer of a busy server be that of one request, where that can be told; returns how
+/// many connections it is asked on.
+pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
+    let least = |by_work| Crowd { clients: 2, or_more: true, by_work };
+    let works: Vec<u64> = bursts.iter().flat_map(between).collect();
+    let Some(unit_ns) = unit(&works) else { return least(false) };
+    let number = |work_ns: u64| (work_ns as f64 / unit_ns).round() as usize;
+    let mut sums: BTreeMap<usize, usize> = BTreeMap::new();
+    for burst in bursts {
+        let numbers: Vec<usize> = between(burst).map(number).collect();
+        for pair in numbers.windows(2) {
+            *sums.entry(pair[0] + pair[1]).or_default() += 1;
+        }
+        let mut before = (0, burst.start_ns);
+        let marks = std::mem::take(&mut burst.marks);
+        for (at, mark) in marks.into_iter().enumerate() {
+            // What came before the first is not known to be whole.
+            let count = at.checked_sub(1).map_or(1, |at| numbers[at]);
+            for n in 1..=count {
+                let work_ns = before.0 + share(mark.0 - before.0, n, count);
+                let at_ns = before.1 + share(mark.1.saturating_sub(before.1), n, count);
+                burst.marks.push((work_ns, at_ns));
+            }
+            if count > 0 {
+                before = mark;
+            }
+        }
+    }
+    let most = sums.iter().max_by_key(|(_, times)| **times).map_or(0, |(sum, _)| *sum);
+    if most > 2 { Crowd { clients: most, or_more: false, by_work: true } } else { least(true) }
+}
+
+/// The work from one answer to the next.
+fn between(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
+    burst.marks.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0))
+}
+
+/// What one request costs, ns, if each of these is a whole number of requests.
+fn unit(works: &[u64]) -> Option<f64> {
+    if works.len() < ANSWERS_MIN {
+        return None;
+    }
+    let whole: f64 = works.iter().map(|ns| *ns as f64).sum();
+    let mut sorted = works.to_vec();
+    sorted.sort_unstable();
+    let mut below = 0.0;
+    let half = sorted.iter().find(|ns| {
+        below += **ns as f64;
+        2.0 * below >= whole
+    });
+    let half_ns = *half? as f64;
+    let step = works.len().div_ceil(LOOKED_AT);
+    let near = |unit_ns: f64| {
+        let cosines = works.iter().step_by(step).map(|ns| (*ns as f64 / unit_ns * TAU).cos());
+        cosines.sum::<f64>() / works.len().div_ceil(step) as f64
+    };
+    let mut unit_ns = half_ns * FROM;
+    while near(unit_ns) < NEAR {
+        unit_ns *= FINER;
+        if unit_ns < half_ns * TO {
+            return None;
+        }
+    }
+    while near(unit_ns * FINER) > near(unit_ns) {
+        unit_ns *= FINER;
+    }
+    let count: f64 = works.iter().map(|ns| (*ns as f64 / unit_ns).round()).sum();
+    Some(whole / count.max(1.0)).filter(|unit_ns| *unit_ns >= 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A burst with an answer after each of these pieces of work, us.
+    fn burst(works: impl Iterator<Item = u64>) -> Burst {
+        let mut done_ns = 0;
+        let marks = works.map(|us| {
+            done_ns += us * 1000;
+            (done_ns, 1_000_000 + 2 * done_ns)
+        });
+        let marks: Vec<(u64, u64)> = marks.collect();
+        Burst { start_ns: 1_000_000, end_ns: 1_000_000 + 2 * done_ns, marks, ..Burst::default() }
+    }
+
+    #[test]
+    fn answers_sent_together_are_as_many_as_their_work() {
+        let works = (0..200).map(|n| if n % 2 == 0 { 750 + n % 7 } else { 2250 - n % 11 });
+        let mut bursts = [burst(works)];
+        assert_eq!(count(&mut bursts), Crowd { clients: 4, or_more: false, by_work: true });
+        // The first may be of any number.
+        assert_eq!(bursts[0].marks.len(), 1 + 100 * 3 + 99);
+        let (last, before) = (bursts[0].marks[399], bursts[0].marks[398]);
+        assert!((745_000..756_000).contains(&(last.0 - before.0)), "{last:?} {before:?}");
+        assert_eq!(last.1 - before.1, 2 * (last.0 - before.0));
+    }
+
+    #[test]
+    fn parts_of_an_answer_are_one() {
+        let works = (0..200).map(|n| if n % 2 == 0 { 1250 + n % 13 } else { 65 });
+        let mut bursts = [burst(works)];
+        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: true });
+        assert_eq!(bursts[0].marks.len(), 100);
+    }
+
+    #[test]
+    fn where_requests_differ_each_answer_is_one() {
+        let works = (0..200_u64).map(|n| 500 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2500);
+        let mut bursts = [burst(works)];
+        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: false });
+        assert_eq!(bursts[0].marks.len(), 200);
+    }
+}

@@ -1,0 +1,321 @@
+//! Answers to clients that were awake.
+//!
+//! Who is awake when an answer comes does not have to be woken, so nothing tells of it. But whether
+//! a client sleeps makes no difference to how soon a server answers after it was woken, or after
+//! its last answer. How often it does for so much time on a CPU is seen while the client sleeps,
+//! and so many answers are to be expected while he is awake, too. One is placed wherever their
+//! number passes a whole one and a half.
+
+use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, Woken};
+use crate::recording::Recording;
+use crate::thread::Birth;
+use std::collections::BTreeMap;
+
+/// Ends of the ages of work, in thirty-seconds of what is done for one answer. The last is all
+/// beyond.
+const AGES: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Kinds of wakeups.
+const KINDS: usize = 3;
+/// A stratum is of one age, after one kind of wakeup, before the first answer since or after it.
+const STRATA: usize = KINDS * 2 * (AGES.len() + 1);
+/// So many threads are looked at, and of the clients of each those that it woke most often.
+const SERVERS_MOST: usize = 256;
+const CLIENTS_MOST: usize = 16;
+/// So many answers are unseen at most for each that is known.
+const UNSEEN_MOST: usize = 8;
+
+/// A time in which a thread was on a CPU, and at the end of which it may have answered.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    burst: usize,
+    from_ns: u64,
+    to_ns: u64,
+    /// Time on a CPU since the burst began, or the last answer in it; at the beginning.
+    age_ns: u64,
+    /// The same since the burst began, whatever was answered.
+    done_ns: u64,
+    answers: bool,
+    /// The thread has answered before in this burst.
+    again: bool,
+}
+
+/// A client, and when it slept.
+struct Client {
+    born_ns: u64,
+    last_ns: u64,
+    sleeps: Vec<(u64, u64)>,
+}
+
+/// A time in which a client was awake: how often a server answered in such a time, for each ns.
+#[derive(Debug, Clone, Copy)]
+struct Awake {
+    from_ns: u64,
+    to_ns: u64,
+    rate: f64,
+    /// Of the stretch.
+    of: usize,
+}
+
+/// Adds to the bursts of threads that serve several clients what they answered unseen. `clients`
+/// tells which threads are clients.
+pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMap<usize, Server>) {
+    let mut woken: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    for edge in recording.edges.iter().filter(|edge| clients[edge.wakee() as usize]) {
+        let times = woken.entry(edge.waker as usize).or_default();
+        *times.entry(edge.wakee() as usize).or_default() += 1;
+    }
+    let several = |(_, server): &(&usize, &mut Server)| {
+        let by_work = server.crowd.is_some_and(|crowd| crowd.by_work);
+        let answers = server.role == Role::Answers && !server.asks && !server.single;
+        answers && !by_work && server.unit_ns.is_none()
+    };
+    let mut left = 0.0;
+    for (ix, server) in servers.iter_mut().filter(several).take(SERVERS_MOST) {
+        let mut asks: Vec<(usize, usize)> =
+            woken.get(ix).into_iter().flatten().map(|(client, times)| (*times, *client)).collect();
+        asks.retain(|(times, _)| *times >= THREAD_ANSWERS_MIN);
+        asks.sort_unstable_by(|a, b| b.cmp(a));
+        asks.truncate(CLIENTS_MOST);
+        let clients: Vec<Client> =
+            asks.iter().map(|(_, client)| Client::of(recording, *client)).collect();
+        let told = server.asked_by();
+        // Who passes on what it is told does little for the answer itself: its work tells nothing.
+        if told.is_some_and(|told| !answers_when(&server.bursts)[told as usize]) {
+            continue;
+        }
+        left = place(&mut server.bursts, told, &queued(recording, *ix), &clients, left);
+    }
+}
+
+fn queued(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
+    recording.threads[thread].queued.iter().map(|one| (one.from_ns, one.to_ns)).collect()
+}
+
+/// Adds to the bursts of one thread, which was off the CPU meanwhile at times. `left` is what was
+/// expected of others and not placed; returns what is then.
+fn place(
+    bursts: &mut [Burst],
+    told: Option<Woken>,
+    queued: &[(u64, u64)],
+    clients: &[Client],
+    left: f64,
+) -> f64 {
+    let (stretches, on_cpu_ns) = stretches(bursts, queued);
+    let mut awake: Vec<Awake> = Vec::new();
+    let answers = stretches.iter().filter(|stretch| stretch.answers).count();
+    let mean_ns = on_cpu_ns.iter().sum::<u64>() / answers.max(1) as u64;
+    for client in clients {
+        client.awake(bursts, &stretches, mean_ns, &mut awake);
+    }
+    awake.sort_unstable_by_key(|awake| (awake.from_ns, awake.of));
+    // What is known already although nobody was woken was to be expected as well.
+    let wakes = |at_ns: u64| clients.iter().any(|client| client.is_woken(at_ns));
+    let mut known = stretches
+        .iter()
+        .filter(|stretch| stretch.answers && !wakes(stretch.to_ns))
+        .map(|stretch| stretch.to_ns)
+        .peekable();
+    let mut expected = left;
+    let mut more: Vec<(usize, u64, u64)> = Vec::new();
+    for Awake { from_ns, to_ns, rate, of } in awake {
+        while known.next_if(|known_ns| *known_ns <= from_ns).is_some() {
+            expected -= 1.0;
+        }
+        expected += rate * (to_ns - from_ns) as f64;
+        while expected >= 0.5 && more.len() < UNSEEN_MOST * answers {
+            expected -= 1.0;
+            let over_ns = ((expected + 0.5) / rate) as u64;
+            let at_ns = to_ns.saturating_sub(over_ns).max(from_ns);
+            let stretch = &stretches[of];
+            more.push((stretch.burst, at_ns, stretch.done_ns + at_ns - stretch.from_ns));
+        }
+    }
+    for (burst, at_ns, done_ns) in more {
+        let next = bursts.get(burst + 1).map(|burst| burst.woken);
+        let of = &mut bursts[burst];
+        let last = of.marks.last().is_none_or(|last| last.1 < at_ns);
+        // A thread that was told of the next one had done all of the last.
+        let mark = if last && told.is_some() && next == told {
+            (of.work_ns, of.end_ns)
+        } else {
+            let work = u128::from(of.work_ns) * u128::from(done_ns);
+            ((work / u128::from(on_cpu_ns[burst].max(1))) as u64, at_ns)
+        };
+        let at = of.marks.partition_point(|before| before.1 <= mark.1);
+        of.marks.insert(at, mark);
+    }
+    expected - known.count() as f64
+}
+
+/// After which kinds of wakeup a thread answers more often than not; after any if after none. Who
+/// is woken by clients to ask others, and by those to answer, answers after the latter only.
+fn answers_when(bursts: &[Burst]) -> [bool; KINDS] {
+    let mut more = [0_i64; KINDS];
+    for burst in bursts {
+        more[burst.woken as usize] += if burst.marks.is_empty() { -1 } else { 1 };
+    }
+    let often = more.map(|more| more > 0);
+    if often.contains(&true) { often } else { [true; KINDS] }
+}
+
+/// Whether there is more than one answer in one of fifty bursts at most.
+fn answers_once(bursts: &[Burst]) -> bool {
+    let more_than = |marks| bursts.iter().filter(|burst| burst.marks.len() > marks).count();
+    more_than(1) * 50 <= more_than(0)
+}
+
+/// The stretches of a thread, and how long it was on a CPU in each burst. What began before the
+/// recording did has no stretches.
+fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>) {
+    let answers_when = answers_when(bursts);
+    let mut queued = queued.iter().copied().peekable();
+    let (mut all, mut on_cpu_ns) = (Vec::new(), Vec::with_capacity(bursts.len()));
+    for (burst, of) in bursts.iter().enumerate() {
+        let (mut at_ns, mut age_ns, mut done_ns, mut again) = (of.start_ns, 0, 0, false);
+        let mut marks = of.marks.iter().map(|mark| mark.1).peekable();
+        let looked_at = !of.cut && answers_when[of.woken as usize];
+        while looked_at && at_ns <= of.end_ns.max(of.start_ns) {
+            while queued.next_if(|off| off.1 <= at_ns).is_some() {}
+            let off = queued.peek().filter(|off| off.0 < of.end_ns);
+            if let Some(off) = off.filter(|off| off.0 <= at_ns) {
+                at_ns = off.1;
+                continue;
+            }
+            let until_ns = off.map_or(of.end_ns, |off| off.0);
+            let mark = marks.next_if(|mark| *mark <= until_ns);
+            let (to_ns, answers) = (mark.unwrap_or(until_ns).max(at_ns), mark.is_some());
+            if to_ns == at_ns && !answers {
+                break;
+            }
+            all.push(Stretch { burst, from_ns: at_ns, to_ns, age_ns, done_ns, answers, again });
+            again |= answers;
+            done_ns += to_ns - at_ns;
+            age_ns = if answers { 0 } else { age_ns + to_ns - at_ns };
+            at_ns = to_ns;
+        }
+        on_cpu_ns.push(done_ns);
+    }
+    (all, on_cpu_ns)
+}
+
+impl Client {
+    fn of(recording: &Recording, thread: usize) -> Client {
+        let thread = &recording.threads[thread];
+        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = thread.birth;
+        Client {
+            born_ns: recording.first_ns.saturating_add(at_ns),
+            last_ns: thread.last_ns,
+            sleeps: thread.waits.iter().map(|wait| (wait.start_ns, wait.end_ns)).collect(),
+        }
+    }
+
+    fn is_woken(&self, at_ns: u64) -> bool {
+        self.sleeps.binary_search_by_key(&at_ns, |sleep| sleep.1).is_ok()
+    }
+
+    /// Adds the times in which it was awake while the thread of these stretches worked.
+    fn awake(&self, bursts: &[Burst], stretches: &[Stretch], mean_ns: u64, awake: &mut Vec<Awake>) {
+        let ends = AGES.map(|part| mean_ns.saturating_mul(part) / 32);
+        let mean_ns = mean_ns.max(1) as f64;
+        let once = answers_once(bursts);
+        let (mut asleep_ns, mut answers) = ([0.0; STRATA], [0.0; STRATA]);
+        let first = awake.len();
+        let here =
+            |stretch: &&Stretch| stretch.from_ns >= self.born_ns && stretch.to_ns <= self.last_ns;
+        for (of, stretch) in stretches.iter().enumerate().filter(|(_, stretch)| here(stretch)) {
+            let kind = 2 * bursts[stretch.burst].woken as usize + usize::from(stretch.again);
+            let stratum = |at_ns: u64| {
+                let age_ns = stretch.age_ns + at_ns - stretch.from_ns;
+                let age = ends.iter().filter(|end| **end <= age_ns).count();
+                let rest_ns = ends.get(age).map_or(u64::MAX, |end| end - age_ns);
+                (kind * (AGES.len() + 1) + age, at_ns.saturating_add(rest_ns))
+            };
+            let mut sleeps =
+                &self.sleeps[self.sleeps.partition_point(|one| one.1 <= stretch.from_ns)..];
+            let mut at_ns = stretch.from_ns;
+            while at_ns < stretch.to_ns {
+                while sleeps.first().is_some_and(|sleep| sleep.1 <= at_ns) {
+                    sleeps = &sleeps[1..];
+                }
+                let sleep = sleeps.first().copied().unwrap_or((u64::MAX, u64::MAX));
+                let sleeping = sleep.0 <= at_ns;
+                let (stratum, end_ns) = stratum(at_ns);
+                let until_ns = if sleeping { sleep.1 } else { sleep.0 };
+                let to_ns = end_ns.min(until_ns).min(stretch.to_ns);
+                if sleeping {
+                    asleep_ns[stratum] += (to_ns - at_ns) as f64;
+                } else if !once || bursts[stretch.burst].marks.is_empty() {
+                    // Which stratum, until its rate is known.
+                    let rate = stratum as f64;
+                    awake.push(Awake { from_ns: at_ns, to_ns, rate, of });
+                }
+                at_ns = to_ns;
+            }
+            if stretch.answers && self.is_woken(stretch.to_ns) {
+                answers[stratum(stretch.to_ns).0] += 1.0;
+            }
+        }
+        for awake in &mut awake[first..] {
+            let stratum = awake.rate as usize;
+            let known = asleep_ns[stratum] >= mean_ns;
+            awake.rate = if known { answers[stratum] / asleep_ns[stratum] } else { 0.0 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1000;
+
+    /// Four hundred bursts and one of a millisecond, each with an answer at its end. The client
+    /// sleeps meanwhile, but for what it does just after it asked and after it was answered; in one
+    /// burst of four it is awake, and if `told` the answer is known all the same.
+    fn bursts(told: bool) -> (Vec<Burst>, Client) {
+        let (mut bursts, mut sleeps) = (Vec::new(), Vec::new());
+        for n in 0..401 {
+            let start_ns = n * 2000 * US;
+            let end_ns = start_ns + 1000 * US;
+            let awake = n % 4 == 3;
+            if !awake {
+                sleeps.push((start_ns + 100 * US, end_ns));
+            }
+            sleeps.push((end_ns + 100 * US, start_ns + 2000 * US));
+            let answer = (500 * US, end_ns);
+            let marks = if awake && !told { Vec::new() } else { vec![answer] };
+            let (work_ns, woken) = (500 * US, Woken::Outside);
+            bursts.push(Burst { start_ns, end_ns, work_ns, woken, marks, ..Burst::default() });
+        }
+        (bursts, Client { born_ns: 0, last_ns: u64::MAX, sleeps })
+    }
+
+    #[test]
+    fn clients_are_answered_as_often_while_they_are_awake() {
+        let (mut bursts, client) = bursts(false);
+        let left = place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        assert!(left.abs() < 1.0, "{left}");
+        for burst in bursts {
+            // Where it was told of the next request it had answered the last.
+            assert_eq!(burst.marks, [(500 * US, burst.end_ns)]);
+        }
+    }
+
+    #[test]
+    fn answers_that_are_known_are_not_expected_again() {
+        let (mut bursts, client) = bursts(true);
+        place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        assert!(bursts.iter().all(|burst| burst.marks.len() == 1));
+    }
+
+    #[test]
+    fn time_in_a_queue_is_no_work() {
+        let queued = [(0, 200 * US), (2300 * US, 2500 * US)];
+        let (bursts, _) = bursts(true);
+        let (stretches, on_cpu_ns) = stretches(&bursts[..2], &queued);
+        assert_eq!(on_cpu_ns, [800 * US, 800 * US]);
+        let of = |one: &Stretch| (one.from_ns / US, one.to_ns / US, one.age_ns / US, one.answers);
+        let all: Vec<_> = stretches.iter().map(of).collect();
+        assert_eq!(all, [(200, 1000, 0, true), (2000, 2300, 0, false), (2500, 3000, 300, true)]);
+    }
+}
