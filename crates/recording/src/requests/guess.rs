@@ -220,6 +220,7 @@ impl Guess {
         for (server, single) in self.servers.values_mut().zip(single) {
             server.single = single;
             if single {
+                server.crowd = None;
                 server.unit_ns = None;
             }
         }
