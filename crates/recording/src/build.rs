@@ -392,8 +392,8 @@ impl Recording {
         let clocks = selection.clocks.iter().map(|(selector, _)| selector);
         let clock = self.matches(ix, names, clocks).map(|at| selection.clocks[at].1);
         classify::plans(thread, self.is_kernel(thread), clock, |edge| {
-            let waker = self.edges[edge as usize].waker;
-            tasks[waker as usize].is_some()
+            let edge = &self.edges[edge as usize];
+            edge.is_used() && tasks[edge.waker as usize].is_some()
         })
     }
 

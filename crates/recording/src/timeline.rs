@@ -182,6 +182,7 @@ impl Timeline {
         }
         self.live = HashMap::new();
         self.settle_doubtful();
+        self.drop_forgotten_wakeups();
         for thread in &mut self.threads {
             thread.steps.shrink_to_fit();
             thread.waits.shrink_to_fit();

@@ -71,6 +71,19 @@ impl Timeline {
         }
     }
 
+    /// Whoever was woken by what is forgotten, or was left out, was woken from elsewhere.
+    pub(super) fn drop_forgotten_wakeups(&mut self) {
+        let mut is_made = vec![false; self.edges.len()];
+        for step in self.threads.iter().flat_map(|thread| thread.steps.iter()) {
+            if let Step::Wake(edge) = step {
+                is_made[edge as usize] = true;
+            }
+        }
+        for (edge, is_made) in self.edges.iter_mut().zip(is_made) {
+            edge.set_used(edge.is_used() && is_made);
+        }
+    }
+
     /// A new thread may run. Where its fork was not seen, it begins here.
     pub(super) fn started(&mut self, child: &Named<'_>, now_ns: u64) {
         if child.tid <= 0 {

@@ -367,6 +367,27 @@ fn the_recorder_is_left_out_and_counted() {
     );
 }
 
+/// Its wakeups are none of the program's that it becomes, but who was woken was woken.
+#[test]
+fn what_perf_wakes_before_it_is_another_program_waits_for_nobody() {
+    let mut script = Script::default();
+    script.switch(0, 0, "job/1", "S", "perf/5");
+    script.wake(5, 0, "perf/5", "job/1");
+    script.line(20, 0, "perf/5", "PERF_RECORD_COMM exec: load:5/5");
+    script.switch(30, 0, "load/5", "S", "job/1");
+    script.switch(40, 0, "job/1", "S", IDLE);
+    let workload = script.recording().workload(&Selection::default()).unwrap();
+    assert_eq!(workload.tasks.len(), 2);
+    let sends = workload.tasks.iter().flat_map(|task| &task.program);
+    assert!(!sends.clone().any(|op| matches!(op, Op::Send { .. })));
+    let waits: u64 = sends.map(|op| if let Op::Recv { n, .. } = op { *n } else { 0 }).sum();
+    let arrivals = workload.sources.iter().map(|source| match &source.arrivals {
+        Arrivals::At(times) => times.len() as u64,
+        Arrivals::Between(_) => 0,
+    });
+    assert_eq!(waits, arrivals.sum::<u64>());
+}
+
 #[test]
 fn lost_events_are_counted_and_bridged() {
     let mut script = Script::default();
