@@ -189,13 +189,13 @@ fn program(text: &str, program: &Path) -> Option<PathBuf> {
 /// Connects, asks, is answered, and closes: the memory of a client's socket is a server's next.
 const ASKS: &str = r#"
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-fn main() {
-    let at = std::env::args().nth(1).unwrap();
-    let listener = UnixListener::bind(&at).unwrap();
+fn talk<S: Read + Write>(mut accept: impl FnMut() -> S + Send + 'static, connect: impl Fn() -> S) {
     let (serves_first, goes_on) = std::sync::mpsc::sync_channel(0);
     let serves = move || {
-        for (mut client, n) in listener.incoming().map(Result::unwrap).zip(0..) {
+        for n in 0.. {
+            let mut client = accept();
             client.read_exact(&mut [0; 3]).unwrap();
             client.write_all(b"answer").unwrap();
             if n % 3 > 0 {
@@ -209,34 +209,52 @@ fn main() {
     };
     std::thread::Builder::new().name("serves".to_owned()).spawn(serves).unwrap();
     for _ in 0..60 {
-        let mut asks = UnixStream::connect(&at).unwrap();
+        let mut asks = connect();
         asks.write_all(b"ask").unwrap();
         asks.read_exact(&mut [0; 6]).unwrap();
         goes_on.recv().unwrap();
     }
 }
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("tcp") => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap();
+            talk(move || listener.accept().unwrap().0, || TcpStream::connect(at).unwrap());
+        }
+        Some(at) => {
+            let listener = UnixListener::bind(at).unwrap();
+            talk(move || listener.accept().unwrap().0, || UnixStream::connect(at).unwrap());
+        }
+        None => panic!("where?"),
+    }
+}
 "#;
 
+/// Only of TCP is it told who connects.
 #[test]
 fn a_socket_in_the_memory_of_an_earlier_one_is_another() {
     let folder = Folder::new();
-    let file = folder.file("asks.cpumax");
     let Some(program) = program(ASKS, &folder.file("asks")) else { return };
-    let words = [program.into_os_string(), folder.file("at").into_os_string()];
-    let request = Request::new(What::Command(words.to_vec()), file.clone());
-    if recorded(&request).is_none() {
-        return;
+    for (at, is_told) in [(folder.file("at"), false), ("tcp".into(), true)] {
+        let file = folder.file("asks.cpumax");
+        let words = [program.clone().into_os_string(), at.into_os_string()];
+        let request = Request::new(What::Command(words.to_vec()), file.clone());
+        if recorded(&request).is_none() {
+            return;
+        }
+        let recording = Recording::read(&file, Options::default()).unwrap();
+        let release = recording.summary().about.unwrap().release;
+        let numbers: Vec<u32> = release.split('.').map_while(|part| part.parse().ok()).collect();
+        if numbers < vec![6, 3] {
+            return;
+        }
+        let services = recording.services();
+        let serves = services.iter().find(|(name, _)| name == "serves");
+        let (_, service) = serves.unwrap_or_else(|| panic!("{services:?}"));
+        assert_eq!((service.requests.len(), service.connections), (60, 60));
+        assert_eq!(service.evidence.anew, is_told);
     }
-    let recording = Recording::read(&file, Options::default()).unwrap();
-    let release = recording.summary().about.unwrap().release;
-    let numbers: Vec<u32> = release.split('.').map_while(|part| part.parse().ok()).collect();
-    if numbers < vec![6, 3] {
-        return;
-    }
-    let services = recording.services();
-    let serves = services.iter().find(|(name, _)| name == "serves");
-    let (_, service) = serves.unwrap_or_else(|| panic!("{services:?}"));
-    assert_eq!(service.requests.len(), 60);
 }
 
 /// The kernel ends such a wait in a software interrupt, whoever runs then.

@@ -214,6 +214,8 @@ pub(crate) struct Connection {
     pub ends: Vec<EndIx>,
     /// How many requests came on each of them.
     counts: Vec<usize>,
+    /// How many of them were seen to be accepted.
+    accepted: usize,
     pub requests: Vec<Asked>,
 }
 
@@ -221,15 +223,18 @@ impl Connection {
     /// Whether the client connected anew for most requests: then nothing tells which of them comes
     /// after the answer to which.
     fn is_anew(&self) -> bool {
-        2 * self.ends.len() > self.requests.len().max(2)
+        // One request on a connection that was there before is not the only one that came on it.
+        let least = if self.accepted == self.ends.len() { 1 } else { 2 };
+        2 * self.ends.len() > self.requests.len().max(least)
     }
 
     fn new() -> Connection {
-        Connection { ends: Vec::new(), counts: Vec::new(), requests: Vec::new() }
+        Connection { ends: Vec::new(), counts: Vec::new(), accepted: 0, requests: Vec::new() }
     }
 
-    fn add(&mut self, end: EndIx, requests: &[Asked]) {
+    fn add(&mut self, end: EndIx, requests: &[Asked], ends: &Ends) {
         self.ends.push(end);
+        self.accepted += usize::from(ends.ends[end as usize].accepted.is_some());
         self.counts.push(requests.len());
         self.requests.extend_from_slice(requests);
     }
@@ -293,7 +298,7 @@ impl Exchange {
             if line == new {
                 exchange.connections.push(Connection::new());
             }
-            exchange.connections[line].add(end, &requests);
+            exchange.connections[line].add(end, &requests, &exchange.ends);
         }
         exchange
     }
@@ -332,7 +337,7 @@ impl Exchange {
             if at as usize == new {
                 kept.push(Connection::new());
             }
-            kept[first + at as usize].add(end, requests);
+            kept[first + at as usize].add(end, requests, &self.ends);
         }
         self.connections = kept;
     }
