@@ -196,7 +196,7 @@ pub const SERVICES: &[Service] = &[
     real(
         "nginx.closed",
         "nginx with two event loops that compresses a text of 130 kB; wrk with 16 connections that \
-         wait 12 to 34 ms before each request.",
+         wait 12 to 34 ms before each.",
         Server::Nginx,
         Client::Wrk { connections: 16, think_ms: Some((12, 34)) },
     ),
