@@ -21,6 +21,9 @@ const STRATA: usize = KINDS * 2 * (AGES.len() + 1);
 /// So many threads are looked at, and of the clients of each those that it woke most often.
 const SERVERS_MOST: usize = 256;
 const CLIENTS_MOST: usize = 16;
+/// So many times in which clients were awake are held, of each thread; a client with more of them,
+/// and those that were woken less often, are left out.
+const AWAKE_MOST: usize = 1 << 21;
 /// So many answers are unseen at most for each that is known.
 const UNSEEN_MOST: usize = 8;
 
@@ -105,7 +108,11 @@ fn place(
     let answers = stretches.iter().filter(|stretch| stretch.answers).count();
     let mean_ns = on_cpu_ns.iter().sum::<u64>() / answers.max(1) as u64;
     for client in clients {
-        client.awake(bursts, &stretches, mean_ns, &mut awake);
+        let before = awake.len();
+        if !client.awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
+            awake.truncate(before);
+            break;
+        }
     }
     awake.sort_unstable_by_key(|awake| (awake.from_ns, awake.of));
     // What is known already although nobody was woken was to be expected as well.
@@ -213,8 +220,15 @@ impl Client {
         self.sleeps.binary_search_by_key(&at_ns, |sleep| sleep.1).is_ok()
     }
 
-    /// Adds the times in which it was awake while the thread of these stretches worked.
-    fn awake(&self, bursts: &[Burst], stretches: &[Stretch], mean_ns: u64, awake: &mut Vec<Awake>) {
+    /// Adds the times in which it was awake while the thread of these stretches worked, for
+    /// `mean_ns` for each answer; false if there are more than `most` with those that are there.
+    fn awake(
+        &self,
+        bursts: &[Burst],
+        stretches: &[Stretch],
+        (mean_ns, most): (u64, usize),
+        awake: &mut Vec<Awake>,
+    ) -> bool {
         let ends = AGES.map(|part| mean_ns.saturating_mul(part) / 32);
         let mean_ns = mean_ns.max(1) as f64;
         let once = answers_once(bursts);
@@ -245,6 +259,9 @@ impl Client {
                 if sleeping {
                     asleep_ns[stratum] += (to_ns - at_ns) as f64;
                 } else if !once || bursts[stretch.burst].marks.is_empty() {
+                    if awake.len() >= most {
+                        return false;
+                    }
                     // Which stratum, until its rate is known.
                     let rate = stratum as f64;
                     awake.push(Awake { from_ns: at_ns, to_ns, rate, of });
@@ -260,6 +277,7 @@ impl Client {
             let known = asleep_ns[stratum] >= mean_ns;
             awake.rate = if known { answers[stratum] / asleep_ns[stratum] } else { 0.0 };
         }
+        true
     }
 }
 
@@ -306,6 +324,16 @@ mod tests {
         let (mut bursts, client) = bursts(true);
         place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
         assert!(bursts.iter().all(|burst| burst.marks.len() == 1));
+    }
+
+    #[test]
+    fn a_client_with_too_much_to_hold_is_told_of() {
+        let (bursts, client) = bursts(false);
+        let (stretches, _) = stretches(&bursts, &[]);
+        let mut awake = Vec::new();
+        let mut fits = |most| client.awake(&bursts, &stretches, (1000 * US, most), &mut awake);
+        assert!(!fits(100) && fits(1 << 12));
+        assert!(awake.len() > 200);
     }
 
     #[test]
