@@ -80,6 +80,24 @@ struct Places {
     silent: Vec<bool>,
 }
 
+impl Places {
+    /// Nothing is anywhere yet.
+    fn of(recording: &Recording) -> Places {
+        let threads = recording.threads.len();
+        Places {
+            tasks: vec![None; threads],
+            groups: vec![0; threads],
+            messages: vec![None; threads],
+            arrivals: vec![None; threads],
+            parents: recording.parents(),
+            inboxes: vec![None; threads],
+            serves_one: vec![false; threads],
+            accepts: vec![false; threads],
+            silent: vec![false; threads],
+        }
+    }
+}
+
 impl Recording {
     /// The recorded threads as tasks. No group has a limit yet.
     ///
@@ -113,17 +131,7 @@ impl Recording {
             .filter(|ix| !over(ix))
             .collect();
         let mut workload = self.empty_workload();
-        let mut places = Places {
-            tasks: vec![None; self.threads.len()],
-            groups: vec![0; self.threads.len()],
-            messages: vec![None; self.threads.len()],
-            arrivals: vec![None; self.threads.len()],
-            parents: self.parents(),
-            inboxes: vec![None; self.threads.len()],
-            serves_one: vec![false; self.threads.len()],
-            accepts: vec![false; self.threads.len()],
-            silent: vec![false; self.threads.len()],
-        };
+        let mut places = Places::of(self);
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
             places.tasks[*ix] = Some(task as TaskIx);
