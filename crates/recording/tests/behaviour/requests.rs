@@ -1,6 +1,7 @@
 //! A server of one event loop and a client with two connections: what is known of its requests,
 //! with and without recorded system calls.
 
+use super::tiers::Round;
 use cpumax_recording::{Clock, Loop, Options, Recording, Selection, Service};
 use cpumax_workload::{Arrivals, Op, Span, Workload};
 use std::collections::BTreeMap;
@@ -272,44 +273,27 @@ fn what_is_not_known_of_waits_and_clients_is_told() {
 /// and the client, whom each part wakes, asks again at once.
 fn without_a_pause() -> String {
     let mut text = String::new();
-    let mut line = |us: u64, cpu: u32, who: &str, event: &str| {
-        let (comm, tid) = who.split_once('/').unwrap();
-        let (s, us) = (us / 1_000_000, us % 1_000_000);
-        writeln!(text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
-    };
-    let switch = |from: &str, state: &str, to: &str| {
-        let (prev, prev_pid) = from.split_once('/').unwrap();
-        let (next, next_pid) = to.split_once('/').unwrap();
-        format!(
-            "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
-             prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
-        )
-    };
-    let wake = |whom: &str| {
-        let (comm, pid) = whom.split_once('/').unwrap();
-        format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000")
-    };
     let (idle, server, client) = ("swapper/0", "srv/10", "cli/20");
-    let asks = |us: u64, line: &mut dyn FnMut(u64, u32, &str, &str)| {
-        line(us, 1, idle, &switch(idle, "R", client));
-        line(us + 12, 1, client, &switch(client, "S", idle));
+    let mut from = Round { text: &mut text, begin_us: 900_000 };
+    let ask = |round: &mut Round<'_>| {
+        round.switch(0, 1, idle, "R", client);
+        round.wake(2, 1, client, server);
+        round.switch(4, 0, idle, "R", server);
+        round.switch(12, 1, client, "S", idle);
     };
-    for n in 0..3 {
-        line(900_000 + 100 * n, 1, idle, &switch(idle, "R", client));
-        line(900_002 + 100 * n, 1, client, &wake(server));
-        line(900_004 + 100 * n, 0, idle, &switch(idle, "R", server));
-        line(900_012 + 100 * n, 1, client, &switch(client, "S", idle));
-        line(900_050 + 100 * n, 0, server, &switch(server, "S", idle));
+    for _ in 0..3 {
+        ask(&mut from);
+        from.switch(50, 0, server, "S", idle);
+        from.begin_us += 100;
     }
-    line(1_000_000, 1, idle, &switch(idle, "R", client));
-    line(1_000_002, 1, client, &wake(server));
-    line(1_000_004, 0, idle, &switch(idle, "R", server));
-    line(1_000_012, 1, client, &switch(client, "S", idle));
+    from.begin_us = 1_000_000;
+    ask(&mut from);
     for n in 0..200 {
-        let at = 1_000_004 + n * 1300;
-        for us in [at + 1230 + n % 7, at + 1300] {
-            line(us, 0, server, &wake(client));
-            asks(us + 3, &mut line);
+        from.begin_us = 1_000_004 + n * 1300;
+        for us in [1230 + n % 7, 1300] {
+            from.wake(us, 0, server, client);
+            from.switch(us + 3, 1, idle, "R", client);
+            from.switch(us + 15, 1, client, "S", idle);
         }
     }
     text

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 const ROUNDS: u64 = 40;
 
 /// Lines of a round, which begins where a timer wakes the client.
-struct Round<'a> {
-    text: &'a mut String,
-    begin_us: u64,
+pub struct Round<'a> {
+    pub text: &'a mut String,
+    pub begin_us: u64,
 }
 
 impl Round<'_> {
@@ -30,13 +30,13 @@ impl Round<'_> {
         self.line(us, cpu, who, &format!("raw_syscalls:sys_exit: NR {result}"));
     }
 
-    fn wake(&mut self, us: u64, cpu: u32, who: &str, whom: &str) {
+    pub fn wake(&mut self, us: u64, cpu: u32, who: &str, whom: &str) {
         let (comm, pid) = whom.rsplit_once('/').unwrap();
         let event = format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000");
         self.line(us, cpu, who, &event);
     }
 
-    fn switch(&mut self, us: u64, cpu: u32, from: &str, state: &str, to: &str) {
+    pub fn switch(&mut self, us: u64, cpu: u32, from: &str, state: &str, to: &str) {
         let (prev, prev_pid) = from.rsplit_once('/').unwrap();
         let (next, next_pid) = to.rsplit_once('/').unwrap();
         let event = format!(
