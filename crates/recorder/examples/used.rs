@@ -1,5 +1,5 @@
 //! Records a command with its system calls, and prints who used how much CPU time:
-//! `cargo run --example show FILE COMMAND [ARGUMENT]...`
+//! `cargo run --example used FILE COMMAND [ARGUMENT]...`
 
 use cpumax_recorder::{Request, What, record, told};
 use cpumax_recording::{Options, Recording};
