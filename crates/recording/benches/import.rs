@@ -1,7 +1,9 @@
 //! How long a million events take, from each kind of file, and how long the workload takes that
 //! comes of them.
 //!
-//! The files are small recordings of the tests, again and again, each time later.
+//! The files are small recordings of the tests, again and again, each time later. With
+//! `KEEP=FOLDER` they are written there and nothing is timed, so that what `cpumax inspect` of them
+//! takes can be measured.
 
 use cpumax_recording::{Options, Recording, Selection};
 use divan::Bencher;
@@ -25,7 +27,16 @@ const EVENTS_ONCE: u64 = 3297;
 const ONCE_NS: u64 = 200_000_000;
 
 fn main() {
-    divan::main();
+    let Some(folder) = std::env::var_os("KEEP") else { return divan::main() };
+    let files = [
+        ("perf.data", million_of_data()),
+        ("text", million_of_text()),
+        ("pftrace", million_of_perfetto(encode::plain)),
+        ("trace.dat", million_of_trace_dat()),
+    ];
+    for (name, file) in files {
+        std::fs::write(std::path::Path::new(&folder).join(name), file).unwrap();
+    }
 }
 
 #[divan::bench(sample_count = 10)]
