@@ -206,10 +206,7 @@ fn kind(name: &str) -> &str {
     if comm.starts_with("kworker/") {
         return "kworker";
     }
-    match comm.trim_end_matches(|c: char| c.is_ascii_digit()) {
-        "" => comm,
-        kind => kind,
-    }
+    cpumax_recording::unnumbered(comm)
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ pub use requests::evidence::{Evidence, Loop};
 pub use requests::{Request, Service};
 pub use selector::Selector;
 pub use summary::{Summary, ThreadSummary, Waits};
+pub use thread::unnumbered;
 
 use defects::Defect;
 

@@ -215,10 +215,23 @@ impl Io {
     }
 }
 
+/// The name of a thread without the digits at its end: that of all threads of its kind.
+///
+/// ```
+/// assert_eq!(cpumax_recording::unnumbered("worker-12"), "worker-");
+/// assert_eq!(cpumax_recording::unnumbered("12"), "12");
+/// ```
+pub fn unnumbered(name: &str) -> &str {
+    match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "" => name,
+        kind => kind,
+    }
+}
+
 impl Thread {
-    /// Its name without what numbers it: that of all threads of its kind.
+    /// See [`unnumbered`].
     pub fn unnumbered(&self) -> &str {
-        self.comm.trim_end_matches(|c: char| c.is_ascii_digit())
+        unnumbered(&self.comm)
     }
 
     pub fn new(tid: i32) -> Self {
