@@ -21,6 +21,8 @@ const FINER: f64 = 0.99;
 /// From so many times the work of half of the time between answers on, down to such a part of it.
 const FROM: f64 = 1.5;
 const TO: f64 = 0.05;
+/// More requests than that are not made of their answers.
+const REQUESTS_MOST: usize = 1 << 22;
 /// So many stretches of work are looked at.
 const LOOKED_AT: usize = 4096;
 
@@ -53,6 +55,9 @@ pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
     let works: Vec<u64> = bursts.iter().flat_map(between).collect();
     let Some(unit_ns) = unit(&works) else { return least(false) };
     let number = |work_ns: u64| (work_ns as f64 / unit_ns).round() as usize;
+    if works.iter().map(|work_ns| number(*work_ns)).sum::<usize>() > REQUESTS_MOST {
+        return least(false);
+    }
     let mut sums: BTreeMap<usize, usize> = BTreeMap::new();
     for burst in bursts {
         let numbers: Vec<usize> = between(burst).map(number).collect();

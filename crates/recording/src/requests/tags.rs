@@ -82,6 +82,9 @@ struct Line {
     taken: bool,
 }
 
+/// A thread that deals with more requests at a time forgets those it has not touched for longest.
+const DEALS_MOST: usize = 1024;
+
 /// Goes through all transfers in order of time.
 struct Asking<'a> {
     recording: &'a Recording,
@@ -156,6 +159,9 @@ impl<'a> Asking<'a> {
         let all = self.deals.entry(thread).or_default();
         all.retain(|other| *other != tag && open(other));
         all.extend(Some(tag).filter(open));
+        if all.len() > DEALS_MOST {
+            all.remove(0);
+        }
     }
 
     /// A thread writes to another one of its group.

@@ -137,19 +137,25 @@ fn place(
             more.push((stretch.burst, at_ns, stretch.done_ns + at_ns - stretch.from_ns));
         }
     }
-    for (burst, at_ns, done_ns) in more {
+    more.sort_by_key(|(burst, ..)| *burst);
+    for more in more.chunk_by(|a, b| a.0 == b.0) {
+        let burst = more[0].0;
         let next = bursts.get(burst + 1).map(|burst| burst.woken);
         let of = &mut bursts[burst];
-        let last = of.marks.last().is_none_or(|last| last.1 < at_ns);
-        // A thread that was told of the next one had done all of the last.
-        let mark = if last && told.is_some() && next == told {
-            (of.work_ns, of.end_ns)
-        } else {
-            let work = u128::from(of.work_ns) * u128::from(done_ns);
-            ((work / u128::from(on_cpu_ns[burst].max(1))) as u64, at_ns)
-        };
-        let at = of.marks.partition_point(|before| before.1 <= mark.1);
-        of.marks.insert(at, mark);
+        let mut last_ns = of.marks.last().map(|last| last.1);
+        for (_, at_ns, done_ns) in more {
+            let last = last_ns.is_none_or(|last_ns| last_ns < *at_ns);
+            // A thread that was told of the next one had done all of the last.
+            let mark = if last && told.is_some() && next == told {
+                (of.work_ns, of.end_ns)
+            } else {
+                let work = u128::from(of.work_ns) * u128::from(*done_ns);
+                ((work / u128::from(on_cpu_ns[burst].max(1))) as u64, *at_ns)
+            };
+            last_ns = last_ns.max(Some(mark.1));
+            of.marks.push(mark);
+        }
+        of.marks.sort_by_key(|mark| mark.1);
     }
     expected - known.count() as f64
 }
