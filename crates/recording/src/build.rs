@@ -5,7 +5,7 @@ use crate::recording::Recording;
 use crate::requests::asking::Asking;
 use crate::requests::evidence::{self, Loop};
 use crate::requests::guess::{self, Guess};
-use crate::requests::{Exchange, Known, Service};
+use crate::requests::{Exchange, Known, REQUESTS_MIN, Service};
 use crate::selector::{Selector, Subject};
 use crate::summary::Waits;
 use crate::thread::{Birth, Step, Thread};
@@ -27,6 +27,9 @@ use program::How;
 
 /// Of the name of a thread, as much as leaves room for what stands beside it.
 const MOST_COMM_BYTES: usize = 200;
+
+/// So many ancestors of a thread are looked at.
+const ANCESTORS_MOST: usize = 256;
 
 /// Which threads go where, and what is known better than the recording tells.
 #[derive(Debug, Clone, Default)]
@@ -146,10 +149,8 @@ impl Recording {
         let mut known = self.known(&inside);
         let asking = known.as_ref().map(|_| Asking::of(self, &inside)).unwrap_or_default();
         let closed = asking.closed_clients().filter(|_| told != Some(Loop::Open));
-        if let Some(Known::Recorded(exchange)) = &mut known
-            && (closed.is_some() || told == Some(Loop::Closed))
-        {
-            exchange.spread(self);
+        if let Some(Known::Recorded(exchange)) = &mut known {
+            exchange.spread(self, &asking, told);
         }
         if let Some(known) = &known {
             known.pools(self, &inside).add(&mut places, &mut workload);
@@ -167,7 +168,7 @@ impl Recording {
                 Known::Guessed(guess) => self.guessed(guess, &places, closed),
             };
             let costs_ns = sections::costs_ns(&sections, &served);
-            let service = Service::of(&known, &served, asking.closed, told);
+            let service = Service::of(&known, &served, &asking, told);
             (sections, Service { costs_ns, ..service }, served)
         });
         if let Some((_, service, served)) = &served
@@ -208,10 +209,13 @@ impl Recording {
     /// What is known of the requests of the group, if anything.
     fn known(&self, inside: &[bool]) -> Option<Known> {
         let exchange = Exchange::of(self, inside);
-        if !exchange.connections.is_empty() {
-            return Some(Known::Recorded(exchange));
+        // A few may be of a health check, beside clients whose transfers are not known.
+        let guess = || Guess::of(self, inside).map(Known::Guessed);
+        match exchange.requests_known() {
+            0 => guess(),
+            few if few < REQUESTS_MIN => guess().or(Some(Known::Recorded(exchange))),
+            _ => Some(Known::Recorded(exchange)),
         }
-        Guess::of(self, inside).map(Known::Guessed)
     }
 
     /// Which threads are in the group that is to be limited.
@@ -350,21 +354,26 @@ impl Recording {
         mut selectors: impl Iterator<Item = &'s Selector>,
     ) -> Option<usize> {
         let thread = &self.threads[ix];
-        let pids = self.pids(ix);
         let subject = Subject {
             comm: &thread.comm,
             name: &names[ix],
             group: self.group_path(thread),
-            pids: &pids,
+            pids: &[],
         };
-        selectors.position(|selector| selector.matches(&subject))
+        let mut pids = Vec::new();
+        selectors.position(|selector| {
+            if matches!(selector, Selector::Pid(_)) && pids.is_empty() {
+                pids = self.pids(ix);
+            }
+            selector.matches(&Subject { pids: &pids, ..subject })
+        })
     }
 
     /// Ids of the thread, its process and the ancestors that are known.
     fn pids(&self, ix: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut next = Some(ix);
-        while let Some(ix) = next {
+        while let Some(ix) = next.filter(|_| pids.len() < ANCESTORS_MOST) {
             let thread = &self.threads[ix];
             pids.push(thread.tid);
             pids.extend(thread.pid);
@@ -382,10 +391,13 @@ impl Recording {
 
     /// Those that perf tells of processes that were there before the recording.
     fn told_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
-        let mut next = thread.parent_pid;
-        while let Some(pid) = next.filter(|pid| !pids.contains(pid)) {
+        let told = |pid: i32| self.parent_pids.get(&pid).copied();
+        // Only of the first thread of a process it is told who started it.
+        let mut next = thread.parent_pid.or_else(|| told(thread.pid?));
+        let further = |pid: &i32, pids: &[i32]| pids.len() < ANCESTORS_MOST && !pids.contains(pid);
+        while let Some(pid) = next.filter(|pid| further(pid, pids)) {
             pids.push(pid);
-            next = self.parent_pids.get(&pid).copied();
+            next = told(pid);
         }
     }
 

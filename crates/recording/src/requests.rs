@@ -25,7 +25,7 @@ pub(crate) mod tags;
 pub(crate) mod unseen;
 
 use asking::Asking;
-use endpoints::{EndIx, Ends};
+use endpoints::{EndIx, Ends, Listener};
 use evidence::{Evidence, Loop};
 use guess::Guess;
 use lines::Lines;
@@ -77,13 +77,10 @@ impl Service {
     pub(crate) fn of(
         known: &Known,
         served: &[Vec<Request>],
-        asleep: f64,
+        asking: &Asking,
         told: Option<Loop>,
     ) -> Service {
-        let evidence = Evidence {
-            anew: known.is_anew(),
-            ..Evidence::of(&known.lines(served), known.distances_ns(served), asleep)
-        };
+        let evidence = known.evidence(served, asking);
         let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
         Service {
             requests: served.iter().flatten().copied().collect(),
@@ -119,12 +116,10 @@ impl Recording {
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
             let asking = Asking::of(self, &inside);
             let mut exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
-            if asking.closed_clients().is_some() {
-                exchange.spread(self);
-            }
+            exchange.spread(self, &asking, None);
             let served = exchange.served(self);
             let known = Known::Recorded(exchange);
-            let service = Service::of(&known, &served, asking.closed, None);
+            let service = Service::of(&known, &served, &asking, None);
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
             }
@@ -138,8 +133,10 @@ impl Recording {
 const SERVICES_MOST: usize = 16;
 /// What came on a connection that was accepted longer before has nothing to do with that, ns.
 const ACCEPTED_BEFORE_NS: u64 = 1_000_000;
+/// So many connections with one request each were made for it.
+const ONCE_MIN: usize = 50;
 /// With fewer requests it is no service.
-const REQUESTS_MIN: usize = 10;
+pub(crate) const REQUESTS_MIN: usize = 10;
 
 /// Where the requests of a group are known from.
 pub(crate) enum Known {
@@ -148,31 +145,14 @@ pub(crate) enum Known {
 }
 
 impl Known {
-    /// Between one request and the next, on whatever connection, where both times are known, ns.
-    fn distances_ns(&self, served: &[Vec<Request>]) -> Vec<u64> {
-        if let Known::Guessed(guess) = self {
-            return guess.distances_ns.clone();
-        }
-        let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
-        times.sort_unstable();
-        times.windows(2).map(|pair| pair[1] - pair[0]).collect()
-    }
-
-    /// The requests of each connection, and whether it is known that they came on one.
-    fn lines<'a>(&self, served: &'a [Vec<Request>]) -> Vec<(&'a [Request], bool)> {
-        let sure = |line: usize| match self {
-            Known::Recorded(exchange) => !exchange.connections[line].is_anew(),
-            Known::Guessed(guess) => guess.sure.get(line).is_some_and(|sure| *sure),
+    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+        let guess = match self {
+            Known::Recorded(exchange) => return exchange.evidence(served, asking),
+            Known::Guessed(guess) => guess,
         };
-        served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
-    }
-
-    /// Whether most requests came each on a connection of its own.
-    fn is_anew(&self) -> bool {
-        match self {
-            Known::Recorded(exchange) => exchange.is_anew(),
-            Known::Guessed(guess) => guess.is_anew(),
-        }
+        let sure = |line: usize| guess.sure.get(line).is_some_and(|sure| *sure);
+        let of = Evidence::of(&lines(served, sure), guess.distances_ns.clone(), asking);
+        Evidence { anew: guess.is_anew(), ..of }
     }
 
     /// Whether there may be more connections than are known.
@@ -187,6 +167,11 @@ impl Known {
             Known::Guessed(guess) => Pools::guessed(recording, guess),
         }
     }
+}
+
+/// The requests of each connection, and whether it is known that they came on one.
+fn lines(served: &[Vec<Request>], sure: impl Fn(usize) -> bool) -> Vec<(&[Request], bool)> {
+    served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
 }
 
 /// What is known of the connections of a group.
@@ -234,7 +219,7 @@ impl Connection {
 
     fn add(&mut self, end: EndIx, requests: &[Asked], ends: &Ends) {
         self.ends.push(end);
-        self.accepted += usize::from(ends.ends[end as usize].accepted.is_some());
+        self.accepted += usize::from(ends.all[end as usize].accepted.is_some());
         self.counts.push(requests.len());
         self.requests.extend_from_slice(requests);
     }
@@ -280,9 +265,10 @@ impl Exchange {
     /// The same where the ends, and when threads asked, are known already.
     fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
         let mut exchange = Exchange { connections: Vec::new(), inner: Vec::new(), ends };
+        let listeners = exchange.listeners(recording, inside);
         let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
-        for end in 0..exchange.ends.ends.len() as EndIx {
-            if !exchange.is_border(recording, inside, end) {
+        for end in 0..exchange.ends.all.len() as EndIx {
+            if !exchange.is_border(recording, inside, &listeners, end) {
                 exchange.inner.extend(exchange.inner(recording, inside, end));
                 continue;
             }
@@ -290,8 +276,8 @@ impl Exchange {
             if requests.is_empty() {
                 continue;
             }
-            let one = &exchange.ends.ends[end as usize];
-            let peer = one.peer.map(|peer| &exchange.ends.ends[peer as usize]);
+            let one = &exchange.ends.all[end as usize];
+            let peer = one.peer.map(|peer| &exchange.ends.all[peer as usize]);
             let key = peer.map_or((false, one.pid, one.place), |peer| (true, peer.pid, peer.place));
             let new = exchange.connections.len();
             let line = *lines.entry(key).or_insert(new);
@@ -300,7 +286,34 @@ impl Exchange {
             }
             exchange.connections[line].add(end, &requests, &exchange.ends);
         }
+        exchange.are_new();
         exchange
+    }
+
+    /// Not every socket tells that it was accepted. Where most requests are each the only one on
+    /// theirs, and they are many, it was.
+    fn are_new(&mut self) {
+        let all = self.requests_known();
+        let once = |one: &&mut Connection| one.requests.len() == 1 && one.accepted == 0;
+        let once: Vec<&mut Connection> = self.connections.iter_mut().filter(once).collect();
+        if once.len() >= ONCE_MIN && 2 * once.len() > all {
+            for one in once {
+                one.accepted = one.ends.len();
+            }
+        }
+    }
+
+    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+        let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
+        times.sort_unstable();
+        let distances_ns = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let sure = |line: usize| !self.connections[line].is_anew();
+        let of = Evidence::of(&lines(served, sure), distances_ns, asking);
+        Evidence { anew: self.is_anew(), ..of }
+    }
+
+    pub fn requests_known(&self) -> usize {
+        self.connections.iter().map(|one| one.requests.len()).sum()
     }
 
     /// Whether most requests came each on a connection of its own.
@@ -315,9 +328,11 @@ impl Exchange {
 
     /// Where closed clients connect anew for each request, each request is that of the one that
     /// waits for nothing for longest, of as many as likely ask. Descriptors do not tell: the lowest
-    /// that is free is used, whoever asks.
-    pub fn spread(&mut self, recording: &Recording) {
-        if !self.is_anew() {
+    /// that is free is used, whoever asks. `asking` is what the clients' sleep says, and `told`
+    /// what the caller does.
+    pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Loop>) {
+        let says = || self.evidence(&self.served(recording), asking).says().0;
+        if !self.is_anew() || told.unwrap_or_else(says) == Loop::Open {
             return;
         }
         let all = std::mem::take(&mut self.connections);
@@ -357,7 +372,7 @@ impl Exchange {
             let mut next = 0;
             for (end, requests) in one.by_end() {
                 if let (Some(accept), Some(request)) =
-                    (self.ends.ends[end as usize].accepted, requests.first())
+                    (self.ends.all[end as usize].accepted, requests.first())
                 {
                     let accepted_ns = recording.ios[accept as usize].left_ns;
                     let soon = accepted_ns.saturating_add(ACCEPTED_BEFORE_NS) >= request.arrived_ns;
@@ -371,41 +386,82 @@ impl Exchange {
         all
     }
 
-    fn is_border(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
-        let one = &self.ends.ends[end as usize];
-        let outside = one.peer.is_none_or(|peer| {
-            self.ends.first(recording, peer).is_some_and(|io| !inside[io.thread as usize])
-        });
+    /// Threads that accept the connections that they serve, where these are made anew for requests.
+    pub fn accept_for_themselves<'a>(
+        &'a self,
+        recording: &'a Recording,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let ends = self.connections.iter().filter(|one| one.is_anew()).flat_map(|one| &one.ends);
+        ends.filter_map(|end| {
+            let accept = self.ends.all[*end as usize].accepted?;
+            let thread = recording.ios[accept as usize].thread;
+            let serves = self.ends.first(recording, *end)?.thread == thread;
+            serves.then_some(thread as usize)
+        })
+    }
+
+    fn is_border(
+        &self,
+        recording: &Recording,
+        inside: &[bool],
+        listeners: &BTreeMap<Listener, i64>,
+        end: EndIx,
+    ) -> bool {
+        let one = &self.ends.all[end as usize];
+        let of_listener = || {
+            let from = self.ends.listener(recording, end).and_then(|at| listeners.get(&at));
+            from.is_none_or(|more| *more <= 0)
+        };
+        let outside =
+            one.peer.map_or_else(of_listener, |peer| self.is_outside(recording, inside, peer));
         outside && self.serves(recording, inside, end)
+    }
+
+    fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
+        self.ends.first(recording, end).is_some_and(|io| !inside[io.thread as usize])
+    }
+
+    /// Of each place at which connections are accepted, how many more come from threads of the
+    /// group than from elsewhere. Not of each connection it is known who asks on it.
+    fn listeners(&self, recording: &Recording, inside: &[bool]) -> BTreeMap<Listener, i64> {
+        let mut listeners = BTreeMap::new();
+        for (end, one) in self.ends.all.iter().enumerate() {
+            if let (Some(peer), Some(at)) = (one.peer, self.ends.listener(recording, end as EndIx))
+            {
+                let more = if self.is_outside(recording, inside, peer) { -1 } else { 1 };
+                *listeners.entry(at).or_default() += more;
+            }
+        }
+        listeners
     }
 
     /// A connection that both ends of which are in the group: who connected asks.
     fn inner(&self, recording: &Recording, inside: &[bool], server: EndIx) -> Option<Inner> {
-        let client = self.ends.ends[server as usize].peer?;
+        let client = self.ends.all[server as usize].peer?;
         let first = self.ends.first(recording, client)?;
         let answers = |end: EndIx| {
-            let mut moves = self.ends.ends[end as usize].moves.iter();
+            let mut moves = self.ends.all[end as usize].moves.iter();
             moves.any(|at| recording.ios[*at as usize].kind == Transfer::Write)
         };
-        let asks = first.kind == Transfer::Write && inside[first.thread as usize];
+        let asks = !self.ends.is_served(recording, client) && inside[first.thread as usize];
         (asks && answers(server) && self.serves(recording, inside, server))
             .then_some(Inner { client, server })
     }
 
     /// Whether a thread of the group reads what it is asked there.
     fn serves(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
-        let one = &self.ends.ends[end as usize];
+        let one = &self.ends.all[end as usize];
         let Some(first) = self.ends.first(recording, end) else { return false };
-        let serves = one.accepted.is_some() || first.kind == Transfer::Read;
+        let serves = self.ends.is_served(recording, end);
         // An eventfd moves eight bytes at a time, a pipe to oneself one.
         let counts = !one.place.is_socket()
             && matches!(first.result, 1 | 8)
             && one.moves.iter().all(|at| recording.ios[*at as usize].result == first.result);
-        inside[first.thread as usize] && serves && !one.connected && (one.peer.is_some() || !counts)
+        inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
     fn requests(&self, recording: &Recording, asked: &When, end: EndIx) -> Vec<Asked> {
-        let one = &self.ends.ends[end as usize];
+        let one = &self.ends.all[end as usize];
         let mut requests: Vec<Asked> = Vec::new();
         let mut open: Option<Asked> = None;
         let mut written = self.written(recording, end).into_iter().peekable();
@@ -438,12 +494,12 @@ impl Exchange {
 
     /// When data came in, or else when the other end began to write, if it is known.
     fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
-        let one = &self.ends.ends[end as usize];
+        let one = &self.ends.all[end as usize];
         if !one.ready_ns.is_empty() {
             return one.ready_ns.clone();
         }
         let Some(peer) = one.peer else { return Vec::new() };
-        let moves = self.ends.ends[peer as usize].moves.iter();
+        let moves = self.ends.all[peer as usize].moves.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
         ios.filter(|io| io.kind == Transfer::Write).map(|io| io.entered_ns).collect()
     }

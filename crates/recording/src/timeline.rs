@@ -13,7 +13,7 @@ use crate::defects::Defects;
 use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
 use crate::steps::push_one;
 use crate::syscalls::{Abi, Hint, Transfer};
-use crate::thread::{Cause, Edge, Interrupt, Io, Ready, Step, Thread};
+use crate::thread::{Cause, Edge, Interrupt, Io, Place, Ready, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
@@ -52,6 +52,9 @@ pub(crate) struct Timeline {
     pub sockets: BTreeMap<u64, u32>,
     /// When data came in at sockets.
     pub ready: Vec<Ready>,
+    /// Accepts of a process whose sockets are not known yet (index into the transfers), by what
+    /// descriptor came of them.
+    accepts: BTreeMap<(i32, Place), Vec<u32>>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
     pub defects: Defects,

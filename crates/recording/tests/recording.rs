@@ -1,6 +1,7 @@
 //! Recordings from outside: what they become, and what is refused.
 
 mod behaviour {
+    mod clients;
     mod forms;
     mod implausible;
     mod perf;

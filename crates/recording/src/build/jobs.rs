@@ -5,7 +5,8 @@
 //! the next request so long after the answer to the last one as was recorded; an open one sends
 //! each at its time, whatever came of those before. Open clients with one plan for all of their
 //! connections send what is late on whichever becomes free: all threads of a name take from one
-//! queue then.
+//! queue then. So do threads of a name that accept connections for themselves, where clients
+//! connect anew for each request.
 
 use super::Places;
 use super::sections::Section;
@@ -61,7 +62,7 @@ impl Pools {
             .zip(0_u32..)
             .flat_map(|(ends, line)| ends.iter().map(move |end| (line, *end)));
         for (line, end) in ends {
-            let one = &exchange.ends.ends[end as usize];
+            let one = &exchange.ends.all[end as usize];
             for at in &one.moves {
                 let thread = recording.ios[*at as usize].thread as usize;
                 if !inside[thread] {
@@ -73,6 +74,14 @@ impl Pools {
                 let (a, b) = (find(&mut root, thread), find(&mut root, first));
                 root[a.max(b)] = a.min(b);
             }
+        }
+        // Whoever is free of those that accept for themselves takes the next connection.
+        let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
+        for thread in exchange.accept_for_themselves(recording) {
+            let name = recording.threads[thread].unnumbered();
+            let first = *accepting.entry(name).or_insert(thread);
+            let (a, b) = (find(&mut root, thread), find(&mut root, first));
+            root[a.max(b)] = a.min(b);
         }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
@@ -90,22 +99,26 @@ impl Pools {
 }
 
 impl Pools {
-    /// Threads that clients wake directly serve their own; others share the work of their process,
-    /// and processes that are forked for connections that of their parent.
+    /// Threads that clients wake directly serve their own, unless others are woken with them in
+    /// vain; others share the work of their process, those behind a front that of all called the
+    /// same, and processes that are forked for connections that of their parent.
     pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
         let mut of = vec![None; recording.threads.len()];
         let mut alone = vec![false; recording.threads.len()];
         let mut accepts = vec![false; recording.threads.len()];
         let mut numbers: BTreeMap<(u32, i32), u32> = BTreeMap::new();
+        let mut named: BTreeMap<&str, i32> = BTreeMap::new();
         for (&ix, server) in &guess.servers {
             let thread = &recording.threads[ix];
             let process = thread.pid.unwrap_or(thread.tid);
+            let first = *named.entry(thread.unnumbered()).or_insert(thread.tid);
             let key = match server.role {
                 Role::Forked { parent } => (0, parent as i32),
                 Role::Forks => (1, thread.tid),
+                Role::Answers if server.shares => (1, first),
                 Role::Answers if server.is_direct() => (1, thread.tid),
                 Role::Answers => (2, process),
-                Role::Behind { tier } => (2 + tier, process),
+                Role::Behind { tier } => (2 + tier, first),
             };
             let next = numbers.len() as u32;
             of[ix] = Some(*numbers.entry(key).or_insert(next));

@@ -14,7 +14,7 @@
 use super::evidence::{CLIENTS_MOST, LIKELY, REGULAR, irregularity};
 use super::guess;
 use crate::recording::Recording;
-use crate::thread::{Birth, Cause};
+use crate::thread::{Birth, Cause, Thread};
 use std::collections::BTreeMap;
 
 /// More requests under way count as so many.
@@ -37,13 +37,17 @@ const PROCESSES_MOST: usize = 32;
 const ASKED_MIN: usize = 50;
 
 /// What the sleep of a group's clients shows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Asking {
     /// The logarithm of how much likelier it is that they are closed than that they are open; 0 if
     /// nothing tells.
     pub closed: f64,
     /// How many they are most likely, if they are closed; 0 if nothing tells.
     pub clients: u32,
+    /// The same as `closed` if there are one, two and so on of them in each process that asks;
+    /// empty if nothing tells.
+    by_clients: Vec<f64>,
+    processes: usize,
 }
 
 impl Asking {
@@ -54,7 +58,7 @@ impl Asking {
             return Asking::default();
         }
         if ask_at_once(recording, inside, &clients) {
-            return Asking { closed: AT_ONCE, clients: 0 };
+            return Asking { closed: AT_ONCE, ..Asking::default() };
         }
         let idle = idle(recording, &serving(recording, inside, &clients));
         let mut processes: BTreeMap<(bool, i32), Vec<usize>> = BTreeMap::new();
@@ -101,7 +105,16 @@ impl Asking {
                 (sum + weight(at) * (one - most).exp(), weights + weight(at))
             });
         let closed = most + (sum / weights).ln();
-        Asking { closed, clients: (at as u32 + 1) * asleep.len() as u32 }
+        let clients = (at as u32 + 1) * asleep.len() as u32;
+        Asking { closed, clients, by_clients: all, processes: asleep.len() }
+    }
+
+    /// The same as `closed` if there are up to so many of them in all, or twice as many, as their
+    /// number is not known well.
+    pub fn closed_of(&self, clients: usize) -> f64 {
+        let each = (2 * clients).div_ceil(self.processes.max(1)).min(self.by_clients.len());
+        let most = self.by_clients[..each].iter().copied().reduce(f64::max);
+        most.unwrap_or(self.closed)
     }
 
     /// How many closed clients there are, where that is known.
@@ -110,7 +123,8 @@ impl Asking {
     }
 }
 
-/// Whether clients ask as soon as they are answered: no timer wakes them.
+/// Whether clients ask as soon as they are answered: neither timers nor clients of theirs wake
+/// them.
 pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[bool]) -> bool {
     let (mut timers, mut answers) = (0, 0);
     for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
@@ -120,12 +134,21 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
                 Cause::Thread { edge } => {
                     let waker = recording.edges[edge as usize].waker as usize;
                     answers += usize::from(inside[waker]);
+                    timers += usize::from(is_asked_by(recording, inside, thread, waker));
                 }
                 Cause::Unseen => {}
             }
         }
     }
     answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
+}
+
+/// Whether a thread that wakes a client is one of another program outside of the group, for which
+/// the client asks, as a proxy does: that is a request to come, as a timer is.
+fn is_asked_by(recording: &Recording, inside: &[bool], client: &Thread, waker: usize) -> bool {
+    let thread = &recording.threads[waker];
+    let process = |thread: &Thread| thread.pid.unwrap_or(thread.tid);
+    !inside[waker] && process(thread) != process(client) && !recording.is_kernel(thread)
 }
 
 /// The threads that requests go through: those that talk with clients, and those that talk with
@@ -206,7 +229,13 @@ fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(
                 events.push((wait.end_ns, Event::Answer));
             }
             Cause::Interrupt(_) => events.push((wait.end_ns, Event::Timer)),
-            Cause::Thread { .. } | Cause::Unseen => {}
+            Cause::Thread { edge } => {
+                let waker = recording.edges[edge as usize].waker as usize;
+                if is_asked_by(recording, inside, thread, waker) {
+                    events.push((wait.end_ns, Event::Timer));
+                }
+            }
+            Cause::Unseen => {}
         }
         events.push((wait.end_ns, Event::Awake(1)));
     }

@@ -11,6 +11,8 @@ use crate::syscalls::Transfer;
 use crate::thread::{Birth, Cause, Io, Place, Step};
 use std::collections::BTreeMap;
 
+/// Name of the threads that accept, without what numbers them, and at which descriptor.
+pub(crate) type Listener = (String, Place);
 /// Index of an end.
 pub(crate) type EndIx = u32;
 
@@ -35,9 +37,12 @@ pub(crate) struct End {
 /// All ends, and which of them each transfer is at.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    pub ends: Vec<End>,
+    pub all: Vec<End>,
     /// By index of the transfer; `None`: it moved nothing.
     of: Vec<Option<EndIx>>,
+    /// Of the ends of threads of one name whose other ends are those of another: how many more of
+    /// them look like those of servers than of clients.
+    kinds: BTreeMap<(String, String), i64>,
 }
 
 /// A connection that a process accepted, while it had it open; who is forked meanwhile has it, too.
@@ -64,10 +69,50 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
 
 impl Ends {
     pub fn of(recording: &Recording) -> Ends {
-        let mut ends = Ends { ends: Vec::new(), of: vec![None; recording.ios.len()] };
+        let mut ends = Ends { of: vec![None; recording.ios.len()], ..Ends::default() };
         ends.collect(recording);
         ends.pair(recording);
+        for end in 0..ends.all.len() as EndIx {
+            if let Some(kind) = ends.kind(recording, end) {
+                let server = ends.looks_served(recording, end);
+                *ends.kinds.entry(kind).or_default() += if server { 1 } else { -1 };
+            }
+        }
         ends
+    }
+
+    /// Whether what is read there is asked, and what is written answers it. A connection that was
+    /// there before the recording may have been at any point then: those between the same kinds of
+    /// threads tell.
+    pub fn is_served(&self, recording: &Recording, end: EndIx) -> bool {
+        let one = &self.all[end as usize];
+        let alike = || self.kinds.get(&self.kind(recording, end)?).filter(|more| **more != 0);
+        let looks = self.looks_served(recording, end);
+        let told = one.accepted.is_some() || one.connected;
+        if told { looks } else { alike().map_or(looks, |more| *more > 0) }
+    }
+
+    fn looks_served(&self, recording: &Recording, end: EndIx) -> bool {
+        let one = &self.all[end as usize];
+        let reads = || self.first(recording, end).is_some_and(|io| io.kind == Transfer::Read);
+        let connects = |end: Option<EndIx>| end.is_some_and(|end| self.all[end as usize].connected);
+        !one.connected && (one.accepted.is_some() || connects(one.peer) || reads())
+    }
+
+    /// Where a connection was accepted, if a system call did it.
+    pub fn listener(&self, recording: &Recording, end: EndIx) -> Option<Listener> {
+        let accept = &recording.ios[self.all[end as usize].accepted? as usize];
+        let thread = recording.threads.get(accept.thread as usize)?;
+        (!accept.at.is_socket()).then(|| (thread.unnumbered().to_owned(), accept.at))
+    }
+
+    /// Names of the threads at both ends, without what numbers them.
+    fn kind(&self, recording: &Recording, end: EndIx) -> Option<(String, String)> {
+        let name = |end: EndIx| {
+            let first = self.first(recording, end)?;
+            Some(recording.threads[first.thread as usize].unnumbered().to_owned())
+        };
+        Some((name(end)?, name(self.all[end as usize].peer?)?))
     }
 
     /// The end a transfer is at.
@@ -77,7 +122,7 @@ impl Ends {
 
     /// The first that moved there.
     pub fn first<'a>(&self, recording: &'a Recording, end: EndIx) -> Option<&'a Io> {
-        let at = self.ends[end as usize].moves.first()?;
+        let at = self.all[end as usize].moves.first()?;
         Some(&recording.ios[*at as usize])
     }
 
@@ -90,7 +135,7 @@ impl Ends {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
                 let key = (0, Place::socket(one.socket));
                 let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
-                self.ends[end as usize].ready_ns.push(one.at_ns);
+                self.all[end as usize].ready_ns.push(one.at_ns);
             }
             let pid = if io.at.is_socket() {
                 0
@@ -103,7 +148,9 @@ impl Ends {
                 Transfer::Accept => {
                     let key =
                         if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
-                    let end = self.open(key, Some(at as u32), false);
+                    let known = open.get(&key).copied().filter(|end| self.is_new(*end));
+                    let end = known.unwrap_or_else(|| self.open(key, None, false));
+                    self.all[end as usize].accepted = Some(at as u32);
                     open.insert(key, end);
                     let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
                     accepted.entry(key).or_default().push(one);
@@ -129,12 +176,19 @@ impl Ends {
                     let end = open.get(&key).copied().or_else(inherited);
                     let end = end.unwrap_or_else(|| self.open(key, None, false));
                     open.insert(key, end);
-                    self.ends[end as usize].moves.push(at as u32);
+                    self.all[end as usize].moves.push(at as u32);
                     self.of[at] = Some(end);
                 }
                 Transfer::Read | Transfer::Write | Transfer::Poll => {}
             }
         }
+    }
+
+    /// Whether it has only been made, and data may have come in: a socket is connected before it is
+    /// accepted.
+    fn is_new(&self, end: EndIx) -> bool {
+        let one = &self.all[end as usize];
+        one.place.is_socket() && one.moves.is_empty() && !one.connected
     }
 
     fn open(
@@ -143,7 +197,7 @@ impl Ends {
         accepted: Option<u32>,
         connected: bool,
     ) -> EndIx {
-        self.ends.push(End {
+        self.all.push(End {
             pid,
             place,
             accepted,
@@ -152,13 +206,13 @@ impl Ends {
             ready_ns: Vec::new(),
             peer: None,
         });
-        self.ends.len() as EndIx - 1
+        self.all.len() as EndIx - 1
     }
 
     fn pair(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
-        let mut best: Vec<Option<(u32, EndIx)>> = vec![None; self.ends.len()];
-        let mut all = vec![0; self.ends.len()];
+        let mut best: Vec<Option<(u32, EndIx)>> = vec![None; self.all.len()];
+        let mut all = vec![0; self.all.len()];
         for (&(a, b), &count) in &votes {
             for (one, other) in [(a, b), (b, a)] {
                 all[one as usize] += count;
@@ -168,11 +222,11 @@ impl Ends {
                 }
             }
         }
-        for end in 0..self.ends.len() {
+        for end in 0..self.all.len() {
             let Some((count, other)) = best[end] else { continue };
             let mutual = best[other as usize].is_some_and(|(_, back)| back as usize == end);
             if mutual && 2 * count > all[end] && 2 * count > all[other as usize] {
-                self.ends[end].peer = Some(other);
+                self.all[end].peer = Some(other);
             }
         }
     }

@@ -9,7 +9,8 @@
 //! Where it is not known which requests came on one connection, their number in equal stretches of
 //! time tells something: a closed client that thinks for much the same time always asks more evenly
 //! than chance would. Requests at random times have a variance as large as their mean. And requests
-//! that come at equal distances come from a plan: several closed clients never fall in step.
+//! that come at equal distances come from a plan, unless each follows an answer at once: a busy
+//! server answers requests that cost the same at equal distances, too.
 //!
 //! Where it is known, and requests come at random times, closed clients ask the less often the
 //! fewer of them are idle: what is likelier, that or always the same rate, tells them where pauses
@@ -20,6 +21,7 @@
 //! each other; others are taken to be closed.
 
 use super::Request;
+use super::asking::Asking;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -47,14 +49,19 @@ pub struct Evidence {
     /// Variance by mean of the number of requests in each of 25 stretches of time.
     pub dispersion: f64,
     /// Half of the distances between one request and the next, on whatever connection, differ from
-    /// their median by at most this share of it; at random times some 0.7.
+    /// their median by at most this share of it; at random times some 0.7. 1 where they tell
+    /// nothing: on few connections, or where each request follows an answer at once.
     pub irregularity: f64,
     /// The logarithm of how much likelier it is that requests came at a rate in proportion to how
     /// many connections were idle, as closed clients ask, than always at the same rate; 0 if it is
     /// not known which requests came on one connection.
     pub crowding: f64,
-    /// The same from how often timers wake clients that sleep; 0 if that does not tell.
+    /// The same from how often timers wake clients that sleep, however many clients there are; 0 if
+    /// that does not tell.
     pub asleep: f64,
+    /// The same of at most twice as many clients as there are connections: ever so many closed
+    /// clients, most of them idle, ask as open ones do.
+    pub asleep_of_few: f64,
     /// Most requests came each on a connection of its own.
     pub anew: bool,
 }
@@ -71,8 +78,10 @@ pub(super) const REGULAR: f64 = 0.3;
 const RANDOM: f64 = 0.6;
 /// A crowding of so much is certain.
 const CROWDED: f64 = 10.0;
-/// What clients' sleep says outweighs a guess, and is certain.
+/// What clients' sleep says outweighs a guess, one that each connection is another client's, and is
+/// certain.
 const LIKELIER: f64 = 0.7;
+const LIKELIER_ANEW: f64 = 1.5;
 pub(super) const LIKELY: f64 = 3.0;
 /// A connection that is so many times as regular as turns would make it has its own plan.
 const OWN_PLAN: f64 = 4.0;
@@ -80,6 +89,8 @@ const OWN_PLAN: f64 = 4.0;
 pub(super) const CLIENTS_MOST: usize = 256;
 /// Of the median: requests that took longer are left out.
 const LONG: u64 = 4;
+/// A pause that is so small a part of the distance between requests is none.
+const AT_ONCE: u64 = 10;
 /// With fewer pauses nothing is said.
 const PAUSES_MIN: u64 = 20;
 
@@ -89,15 +100,19 @@ impl Evidence {
     pub(crate) fn of(
         connections: &[(&[Request], bool)],
         distances_ns: Vec<u64>,
-        asleep: f64,
+        asking: &Asking,
     ) -> Evidence {
+        let asleep = asking.closed;
         let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
         times.sort_unstable();
-        let (dispersion, irregularity) = (dispersion(&times), irregularity(distances_ns));
-        // One closed client that takes always as long is as regular as a plan.
-        let irregularity = if connections.len() < 3 { 1.0 } else { irregularity };
+        // One closed client that takes always as long is as regular as a plan, and so are those
+        // that ask as soon as a busy server answers.
+        let at_once = asleep >= LIKELY || follow_answers(connections, &distances_ns);
+        let planned = connections.len() >= 3 && !at_once;
+        let irregularity = if planned { irregularity(distances_ns) } else { 1.0 };
+        let dispersion = dispersion(&times);
         let known = connections.iter().all(|(_, sure)| *sure);
         let crowding = if known { crowding(connections) } else { 0.0 };
         let random = Evidence {
@@ -108,6 +123,7 @@ impl Evidence {
             irregularity,
             crowding,
             asleep,
+            asleep_of_few: asking.closed_of(connections.len()),
             anew: false,
         };
         for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
@@ -136,10 +152,11 @@ impl Evidence {
     /// What is more likely, and whether that is sure.
     pub fn says(&self) -> (Loop, bool) {
         let (clients, sure) = self.requests_say();
+        let closed = if self.anew { LIKELIER_ANEW } else { LIKELIER };
         match self.asleep {
             _ if sure => (clients, true),
-            more if more >= LIKELIER => (Loop::Closed, more >= LIKELY),
-            more if more <= -LIKELIER => (Loop::Open, more <= -LIKELY),
+            more if more >= closed => (Loop::Closed, more >= LIKELY),
+            more if more <= -LIKELIER => (Loop::Open, more.min(self.asleep_of_few) <= -LIKELY),
             _ => (clients, false),
         }
     }
@@ -163,6 +180,19 @@ impl Evidence {
             (Loop::Closed, from_open >= SURE || crowding >= CROWDED)
         }
     }
+}
+
+/// Whether most requests come as soon as the one before on the same connection is answered, held
+/// against how far apart those of all connections are.
+fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> bool {
+    let pause = |pair: &[Request]| pair[1].arrived_ns.saturating_sub(pair[0].answered_ns);
+    let known = connections.iter().filter(|(_, sure)| *sure);
+    let mut pauses: Vec<u64> = known.flat_map(|(all, _)| all.windows(2).map(pause)).collect();
+    let mut distances = distances_ns.to_vec();
+    if pauses.len() < PAUSES_MIN as usize || distances.is_empty() {
+        return false;
+    }
+    median(&mut pauses).saturating_mul(AT_ONCE) <= median(&mut distances)
 }
 
 /// See [`Evidence::crowding`]: the likelihoods of two Poisson processes, each at the rate that fits
@@ -306,27 +336,49 @@ mod tests {
     #[test]
     fn who_thinks_after_the_answer_is_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
         assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
     }
 
     #[test]
     fn who_follows_a_plan_is_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
         assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
+    }
+
+    /// Four connections that a busy server answers in turn, a request each ms: the next on each
+    /// comes so long after the answer.
+    fn in_turn(pause_ns: u64) -> Evidence {
+        let turn_ns = |turn: u64| turn * 1_000_000 + noise(turn) / 100;
+        let request = |connection: u64, n: u64| Request {
+            connection: connection as u32,
+            arrived_ns: turn_ns(4 * n + connection) + pause_ns,
+            answered_ns: turn_ns(4 * n + connection + 4),
+        };
+        let lines: Vec<Vec<Request>> =
+            (0..4).map(|line| (0..100).map(|n| request(line, n)).collect()).collect();
+        let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
+        Evidence::of(&lines, vec![1_000_000; 399], &Asking::default())
+    }
+
+    #[test]
+    fn who_asks_as_soon_as_a_busy_server_answers_has_no_plan() {
+        assert!(in_turn(20_000).irregularity > REGULAR);
+        assert_eq!(in_turn(20_000).says().0, Loop::Closed);
+        assert_eq!(in_turn(500_000).says(), (Loop::Open, true));
     }
 
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
-        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), 0.0).says().1);
+        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), &Asking::default()).says().1);
     }
 
     #[test]
     fn who_connects_anew_is_another_client_unless_something_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let nothing = Evidence::of(&[(&requests[..], false)], Vec::new(), 0.0);
+        let nothing = Evidence::of(&[(&requests[..], false)], Vec::new(), &Asking::default());
         let nothing = Evidence { dispersion: 1.0, ..nothing };
         assert_eq!(nothing.says(), (Loop::Closed, false));
         let anew = Evidence { anew: true, ..nothing };
@@ -378,7 +430,7 @@ mod tests {
     #[test]
     fn who_always_asks_at_the_same_rate_is_open_unless_the_slope_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), 0.0);
+        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
         let unsure = Evidence {
             slope: -0.5,
             error: 0.3,

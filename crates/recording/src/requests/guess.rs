@@ -24,6 +24,8 @@ const ALIKE_ONE_IN: u64 = 10;
 /// of what one costs, and no more than a system call or two.
 const PART_ONE_IN: u64 = 8;
 const PART_MAX_NS: u64 = 40_000;
+/// Where threads are woken in vain so often, one of them is for each connection, whichever.
+const VAIN_ONE_IN: usize = 2;
 /// Work of less than such a part of what one answer costs is none.
 pub(super) const UNSEEN_ONE_IN: u64 = 4;
 /// So many requests are taken to be in a burst at most, for each answer that is seen and one more.
@@ -64,6 +66,17 @@ impl Woken {
     }
 }
 
+/// Threads that clients wake, and that are called the same but for a number.
+#[derive(Default)]
+struct Kin {
+    direct: usize,
+    /// Those that answer once for each time.
+    once: usize,
+    /// How often they were woken and served somebody, and how often another one had already.
+    served: usize,
+    vain: usize,
+}
+
 /// What a thread does for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -100,6 +113,8 @@ pub(crate) struct Server {
     pub unit_ns: Option<u64>,
     /// It serves one connection only.
     pub single: bool,
+    /// Whoever is free of those called the same serves the next connection.
+    pub shares: bool,
     /// How many connections it is asked on, where it hardly ever waits.
     pub crowd: Option<Crowd>,
 }
@@ -198,28 +213,32 @@ impl Guess {
     }
 
     /// Finds the threads that serve one connection each: several that clients wake for each
-    /// request, and those that are called the same but for a number.
+    /// request, and those that are called the same but for a number. If others are woken in vain,
+    /// all of them wait for the next connection, and share what comes.
     fn find_single(&mut self, recording: &Recording) {
         let comm = |ix: usize| recording.threads[ix].unnumbered();
-        let mut kin: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        let mut kin: BTreeMap<&str, Kin> = BTreeMap::new();
         let alike = |server: &Server| server.role == Role::Answers && !server.asks;
         for (&ix, server) in self.servers.iter().filter(|(_, server)| alike(server)) {
-            let (direct, once) = kin.entry(comm(ix)).or_default();
-            *direct += usize::from(server.is_direct());
-            *once += usize::from(server.is_direct() && server.answers_once());
+            if server.is_direct() {
+                let kin = kin.entry(comm(ix)).or_default();
+                kin.direct += 1;
+                kin.once += usize::from(server.answers_once());
+                for answers in server.by_asking() {
+                    *(if answers > 0 { &mut kin.served } else { &mut kin.vain }) += 1;
+                }
+            }
         }
-        let is_single =
-            |(&ix, server): (&usize, &Server)| match kin.get(comm(ix)).copied().unwrap_or_default()
-            {
-                _ if !alike(server) => false,
-                // One thread that many clients wake may look like that when there is little to do.
-                (0 | 1, _) => false,
-                (direct, once) => server.is_direct() && 2 * once >= direct,
+        for (&ix, server) in &mut self.servers {
+            let Some(kin) = kin.get(comm(ix)).filter(|_| alike(server) && server.is_direct())
+            else {
+                continue;
             };
-        let single: Vec<bool> = self.servers.iter().map(is_single).collect();
-        for (server, single) in self.servers.values_mut().zip(single) {
-            server.single = single;
-            if single {
+            // One thread that many clients wake may look like that when there is little to do.
+            let several = kin.direct > 1;
+            server.shares = several && kin.vain * VAIN_ONE_IN > kin.served;
+            server.single = several && !server.shares && 2 * kin.once >= kin.direct;
+            if server.single {
                 server.crowd = None;
                 server.unit_ns = None;
             }
@@ -274,7 +293,15 @@ impl Guess {
 
 impl Server {
     pub(super) fn new(role: Role, bursts: Vec<Burst>) -> Server {
-        Server { role, asks: false, bursts, unit_ns: None, single: false, crowd: None }
+        Server {
+            role,
+            asks: false,
+            bursts,
+            unit_ns: None,
+            single: false,
+            shares: false,
+            crowd: None,
+        }
     }
 
     /// Who woke it to answer, of its group.
@@ -327,16 +354,20 @@ impl Server {
     /// Whether clients are woken at most twice between one time and the next that one of them woke
     /// the thread, but for one time in fifty.
     fn answers_once(&self) -> bool {
-        let (mut all, mut more, mut marks) = (0, 0, 0);
-        for burst in &self.bursts {
-            if burst.woken == Woken::Outside {
-                all += usize::from(marks > 0);
-                more += usize::from(marks > 2);
-                marks = 0;
-            }
-            marks += burst.marks.len();
+        let (mut all, mut more) = (0, 0);
+        for answers in self.by_asking() {
+            all += usize::from(answers > 0);
+            more += usize::from(answers > 2);
         }
         all > 0 && more * 50 <= all
+    }
+
+    /// How many answers there are between one time and the next that a client woke it.
+    fn by_asking(&self) -> impl Iterator<Item = usize> {
+        let bursts = self.bursts.chunk_by(|_, next| next.woken != Woken::Outside);
+        // What comes after the last time is not known whole.
+        let whole = bursts.clone().count().saturating_sub(1);
+        bursts.take(whole).map(|bursts| bursts.iter().map(|burst| burst.marks.len()).sum())
     }
 }
 

@@ -57,7 +57,7 @@ impl Tags {
 
     fn add(&mut self, exchange: &Exchange, line: u32, one: &Connection) {
         let mut next = 0;
-        for &at in one.ends.iter().flat_map(|end| &exchange.ends.ends[*end as usize].moves) {
+        for &at in one.ends.iter().flat_map(|end| &exchange.ends.all[*end as usize].moves) {
             if one.requests.get(next).is_some_and(|request| request.read == at) {
                 next += 1;
             }

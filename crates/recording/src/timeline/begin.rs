@@ -34,12 +34,16 @@ impl Timeline {
         self.defects.left_out_ns += left_out_ns;
         self.first_ns = now_ns;
         self.edges.clear();
+        self.ios.clear();
+        self.ready.clear();
+        self.accepts.clear();
         for thread in &mut self.threads {
             thread.forget();
             thread.birth = Birth::Present { at_ns: 0 };
         }
         for live in self.live.values_mut() {
             live.early_wake = None;
+            live.sending = None;
             live.early_charge_ns = 0;
             match &mut live.state {
                 State::Running(on) => on.restart(now_ns),

@@ -7,6 +7,9 @@ use crate::steps::push_one;
 use crate::syscalls::{Hint, Transfer};
 use crate::thread::{Io, Place, Step};
 
+/// What a connection that is being made returns where it is not waited for.
+const EINPROGRESS: i32 = -115;
+
 impl Timeline {
     pub(super) fn enters_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
         if event.tid <= 0 {
@@ -43,9 +46,18 @@ impl Timeline {
             let io = &mut self.ios[at as usize];
             (io.result, io.left_ns) = (result, event.time_ns);
         }
-        if let Some(io) = transfer.filter(|io| io.kind == Transfer::Close || result >= 0) {
+        let done = |io: &Io| match io.kind {
+            Transfer::Close => true,
+            // It goes on while the thread does something else.
+            Transfer::Connect => result >= 0 || result == EINPROGRESS,
+            _ => result >= 0,
+        };
+        if let Some(io) = transfer.filter(done) {
             let at = self.ios.len() as u32;
             push_one(&mut self.ios, Io { result, left_ns: event.time_ns, ..io });
+            if io.kind == Transfer::Accept {
+                self.accepts(at);
+            }
             self.point(event.tid, event.time_ns, Step::Io(at));
         }
     }

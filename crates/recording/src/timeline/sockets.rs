@@ -4,13 +4,15 @@ use super::Timeline;
 use crate::event::Event;
 use crate::steps::push_one;
 use crate::syscalls::Transfer;
-use crate::thread::{Io, NOBODY, Place, Ready, Step};
+use crate::thread::{Birth, Io, NOBODY, Place, Ready, Step};
 
 /// States of a TCP socket, as the kernel numbers them.
 const ESTABLISHED: u32 = 1;
 const SYN_SENT: u32 = 2;
 const SYN_RECV: u32 = 3;
 const CLOSE: u32 = 7;
+/// So many accepted connections that were the same descriptor of a process are remembered.
+const ACCEPTS_MOST: usize = 8;
 
 impl Timeline {
     /// The number of the socket at this address.
@@ -30,11 +32,15 @@ impl Timeline {
         if kind == Transfer::Write
             && let Some(sending) = live.sending
         {
-            self.ios[sending as usize].at = at;
+            let thread = live.thread;
+            let descriptor = std::mem::replace(&mut self.ios[sending as usize].at, at);
+            self.is_at(thread, descriptor, at);
         } else if kind == Transfer::Read
             && let Some(io) = live.transfer.as_mut().filter(|io| io.kind == kind)
         {
-            io.at = at;
+            let descriptor = std::mem::replace(&mut io.at, at);
+            let thread = live.thread;
+            self.is_at(thread, descriptor, at);
         } else if result >= 0 {
             // None is larger.
             let result = result.min(i32::MAX.into()) as i32;
@@ -43,6 +49,46 @@ impl Timeline {
             self.point(event.tid, now_ns, Step::Io(self.ios.len() as u32));
             push_one(&mut self.ios, io);
         }
+    }
+
+    /// A connection was accepted, and is this descriptor for now.
+    pub(super) fn accepts(&mut self, io: u32) {
+        let of = &self.ios[io as usize];
+        let key = (self.process(of.thread), Place::descriptor(of.result));
+        let accepts = self.accepts.entry(key).or_default();
+        if accepts.len() == ACCEPTS_MOST {
+            accepts.remove(0);
+        }
+        accepts.push(io);
+    }
+
+    /// A descriptor of the thread's process turns out to be this socket, and so does what its
+    /// process, or the one that forked it since, accepted as this descriptor.
+    fn is_at(&mut self, thread: u32, descriptor: Place, socket: Place) {
+        let of_parent = || match self.threads[thread as usize].birth {
+            Birth::Forked { parent, at_ns } => {
+                let key = (self.process(parent), descriptor);
+                let born_ns = self.first_ns.saturating_add(at_ns);
+                let before = |io: &&u32| self.ios[**io as usize].left_ns <= born_ns;
+                Some((key, *self.accepts.get(&key)?.iter().rfind(before)?))
+            }
+            Birth::Present { .. } => None,
+        };
+        let own = (self.process(thread), descriptor);
+        let last = || Some((own, *self.accepts.get(&own)?.last()?));
+        let Some((key, accept)) = last().or_else(of_parent) else { return };
+        self.ios[accept as usize].at = socket;
+        if let Some(accepts) = self.accepts.get_mut(&key) {
+            accepts.retain(|io| *io != accept);
+            if accepts.is_empty() {
+                self.accepts.remove(&key);
+            }
+        }
+    }
+
+    fn process(&self, thread: u32) -> i32 {
+        let thread = &self.threads[thread as usize];
+        thread.pid.unwrap_or(thread.tid)
     }
 
     /// Data has come in, whoever was running then.

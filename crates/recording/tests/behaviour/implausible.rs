@@ -373,9 +373,16 @@ fn a_parent_that_never_ran_is_known_by_its_children() {
         + &switch(0, 0, "a/11", "S", "nginx/72")
         + &switch(1_000, 0, "nginx/72", "S", "a/11")
         + &switch(2_000, 0, "a/11", "S", IDLE);
+    // A thread of a process whose parent is told of: perf says that its own process made it.
+    let thread = " swapper 0 [000] 0.000000: PERF_RECORD_COMM: nginx:71/74\n \
+                  swapper 0 [000] 0.000000: PERF_RECORD_FORK(71:74):(71:71)\n";
+    let text = thread.to_owned()
+        + &text
+        + &switch(3_000, 0, IDLE, "R", "nginx/74")
+        + &switch(4_000, 0, "nginx/74", "S", IDLE);
     let recording = read(&text).unwrap();
     for (pattern, count) in
-        [("pid:70", 1), ("pid:71", 1), ("pid:72", 1), ("pid:11", 1), ("pid:73", 0)]
+        [("pid:70", 2), ("pid:71", 2), ("pid:72", 1), ("pid:11", 1), ("pid:73", 0)]
     {
         let selection =
             Selection { limited: vec![pattern.parse().unwrap()], ..Selection::default() };

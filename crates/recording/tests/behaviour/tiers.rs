@@ -22,11 +22,11 @@ impl Round<'_> {
         writeln!(self.text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
     }
 
-    fn enter(&mut self, us: u64, cpu: u32, who: &str, call: &str) {
+    pub fn enter(&mut self, us: u64, cpu: u32, who: &str, call: &str) {
         self.line(us, cpu, who, &format!("raw_syscalls:sys_enter: NR {call}"));
     }
 
-    fn exit(&mut self, us: u64, cpu: u32, who: &str, result: &str) {
+    pub fn exit(&mut self, us: u64, cpu: u32, who: &str, result: &str) {
         self.line(us, cpu, who, &format!("raw_syscalls:sys_exit: NR {result}"));
     }
 

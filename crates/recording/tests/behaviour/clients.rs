@@ -1,0 +1,145 @@
+//! Clients of several kinds: those that asked before the recording began, those that ask for
+//! others, and those that connect anew and ask at once.
+
+use super::tiers::Round;
+use cpumax_recording::{Loop, Options, Recording, Selection, Service};
+use cpumax_workload::{Op, Workload};
+
+const REQUESTS: u64 = 60;
+const IDLE: &str = "swapper/0";
+const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
+const CLIENT: &str = "cli/20";
+const SERVER: &str = "srv/10";
+
+fn import(text: &str) -> (Workload, Service) {
+    let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
+    let limited = vec!["comm:srv".parse().unwrap()];
+    let selection = Selection { limited, ..Selection::default() };
+    let (workload, service) = recording.import(&selection).unwrap();
+    (workload, service.expect("requests are known"))
+}
+
+/// A client that a timer wakes, or the one that asks it, asks a server on one of its connections in
+/// turn; the server works for 3 ms.
+fn requests(connections: u64, asked_by: Option<&str>) -> String {
+    let mut text = String::new();
+    for n in 0..REQUESTS {
+        // Not in step with anything.
+        let begin_us = 1_000_000 + n * 7_000 + n * n % 7 * 300;
+        let (client_fd, server_fd) = (4 + n % connections, 4 + connections + n % connections);
+        let mut round = Round { text: &mut text, begin_us };
+        if let Some(asks) = asked_by {
+            round.wake(0, 1, IDLE, asks);
+            round.switch(1, 1, IDLE, "R", asks);
+            round.wake(2, 1, asks, CLIENT);
+            round.switch(3, 1, asks, "S", CLIENT);
+        } else {
+            round.wake(0, 1, IDLE, CLIENT);
+            round.switch(3, 1, IDLE, "R", CLIENT);
+        }
+        round.exit(4, 1, CLIENT, "232 = 0");
+        round.enter(10, 1, CLIENT, &format!("1 ({client_fd:x}, 0, 48, 0, 0, 0)"));
+        round.wake(12, 1, CLIENT, SERVER);
+        round.switch(13, 0, IDLE, "R", SERVER);
+        round.exit(14, 1, CLIENT, "1 = 72");
+        round.enter(15, 1, CLIENT, POLL);
+        round.switch(16, 1, CLIENT, "S", IDLE);
+        round.exit(20, 0, SERVER, "232 = 1");
+        round.enter(21, 0, SERVER, &format!("0 ({server_fd:x}, 0, 400, 0, 0, 0)"));
+        round.exit(23, 0, SERVER, "0 = 72");
+        round.enter(3023, 0, SERVER, &format!("1 ({server_fd:x}, 0, c8, 0, 0, 0)"));
+        round.wake(3025, 0, SERVER, CLIENT);
+        round.switch(3026, 1, IDLE, "R", CLIENT);
+        round.exit(3027, 1, CLIENT, "232 = 1");
+        round.enter(3028, 1, CLIENT, &format!("0 ({client_fd:x}, 0, 400, 0, 0, 0)"));
+        round.exit(3029, 1, CLIENT, "0 = 200");
+        round.exit(3030, 0, SERVER, "1 = 200");
+        if let Some(asks) = asked_by {
+            round.wake(3031, 1, CLIENT, asks);
+        }
+        round.enter(3032, 1, CLIENT, POLL);
+        match asked_by {
+            Some(asks) => {
+                round.switch(3033, 1, CLIENT, "S", asks);
+                round.switch(3034, 1, asks, "S", IDLE);
+            }
+            None => round.switch(3033, 1, CLIENT, "S", IDLE),
+        }
+        round.enter(3040, 0, SERVER, POLL);
+        round.switch(3041, 0, SERVER, "S", IDLE);
+    }
+    text
+}
+
+#[test]
+fn a_request_that_is_being_answered_when_the_recording_begins_hides_no_connection() {
+    let text = requests(3, None);
+    let (_, whole) = import(&text);
+    assert_eq!((whole.connections, whole.requests.len() as u64), (3, REQUESTS));
+    // From when the server works for the first request.
+    let begins = text.match_indices("sys_exit: NR 0 = 72").next().unwrap().0;
+    let rest = &text[begins + text[begins..].find('\n').unwrap() + 1..];
+    let (_, cut) = import(rest);
+    assert_eq!((cut.connections, cut.requests.len() as u64), (3, REQUESTS - 1));
+}
+
+/// Only the scheduler's events.
+fn without_calls(text: &str) -> String {
+    text.lines().filter(|line| !line.contains("raw_sys")).flat_map(|line| [line, "\n"]).collect()
+}
+
+#[test]
+fn a_client_that_others_ask_does_not_ask_at_once() {
+    let says = |text: &str| import(&without_calls(text)).1.evidence;
+    // Hardly any timer wakes a proxy, but its own clients do.
+    let proxy = says(&requests(3, Some("user/40")));
+    let alone = says(&requests(3, None));
+    assert!((proxy.asleep - alone.asleep).abs() < 1.0, "{proxy:?} {alone:?}");
+}
+
+/// Clients that connect for each request, and for the next as soon as they are answered.
+fn anew() -> String {
+    let mut text = String::new();
+    for n in 0..REQUESTS {
+        let begin_us = 1_000_000 + n * 3_100 + n * n % 7 * 10;
+        let mut round = Round { text: &mut text, begin_us };
+        if n == 0 {
+            round.switch(0, 1, IDLE, "R", CLIENT);
+        }
+        round.enter(9, 1, CLIENT, "42 (4, 0, 10, 0, 0, 0)");
+        round.wake(10, 1, CLIENT, SERVER);
+        round.switch(11, 0, IDLE, "R", SERVER);
+        round.exit(12, 1, CLIENT, "42 = 0");
+        round.enter(13, 1, CLIENT, "1 (4, 0, 48, 0, 0, 0)");
+        round.exit(14, 1, CLIENT, "1 = 72");
+        round.enter(15, 1, CLIENT, "0 (4, 0, 400, 0, 0, 0)");
+        round.switch(16, 1, CLIENT, "S", IDLE);
+        if n > 0 {
+            round.exit(20, 0, SERVER, "288 = 7");
+        }
+        round.enter(21, 0, SERVER, "0 (7, 0, 400, 0, 0, 0)");
+        round.exit(23, 0, SERVER, "0 = 72");
+        round.enter(3023, 0, SERVER, "1 (7, 0, c8, 0, 0, 0)");
+        round.wake(3025, 0, SERVER, CLIENT);
+        round.switch(3026, 1, IDLE, "R", CLIENT);
+        round.exit(3030, 1, CLIENT, "0 = 200");
+        round.exit(3031, 0, SERVER, "1 = 200");
+        round.enter(3032, 0, SERVER, "3 (7, 0, 0, 0, 0, 0)");
+        round.exit(3033, 0, SERVER, "3 = 0");
+        round.enter(3034, 1, CLIENT, "3 (4, 0, 0, 0, 0, 0)");
+        round.exit(3035, 1, CLIENT, "3 = 0");
+        round.enter(3040, 0, SERVER, "288 (3, 0, 0, 0, 0, 0)");
+        round.switch(3041, 0, SERVER, "S", IDLE);
+    }
+    text
+}
+
+#[test]
+fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
+    let (workload, service) = import(&anew());
+    assert!(service.evidence.anew, "{:?}", service.evidence);
+    assert_eq!((service.clients, service.connections), (Loop::Closed, 1));
+    let after = workload.jobs.iter().flat_map(|job| &job.program);
+    let after = after.filter(|op| matches!(op, Op::After { keep: false, .. })).count() as u64;
+    assert_eq!(after, service.requests.len() as u64 - 1);
+}
