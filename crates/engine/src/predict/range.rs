@@ -138,7 +138,7 @@ fn doubtful(prediction: &Prediction) -> Option<String> {
 
 /// Where the share of throttled periods differs by more points of a hundred than this, everything
 /// else does too.
-const MOST_POINTS: f64 = 40.0;
+const MOST_POINTS: f64 = 50.0;
 
 #[cfg(test)]
 mod tests {
