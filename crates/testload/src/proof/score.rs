@@ -113,7 +113,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// How wide the told range is, of its value; in points for periods throttled.
+    /// How wide the predicted range is, of its value; in points for periods throttled.
     pub fn width(&self) -> Option<f64> {
         let range = self.predicted?;
         let width = range.high - range.low;

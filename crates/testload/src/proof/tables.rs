@@ -62,7 +62,7 @@ fn summary_table(summaries: &[&Summary]) -> Table {
         "off by, median",
         "ninth decile",
         "within tolerance",
-        "measured in the told range",
+        "measured in the predicted range",
         "width of the range, median",
     ]);
     for each in summaries {
@@ -101,7 +101,7 @@ fn recorders_table(cells: &[Cell]) -> Table {
         "recorded",
         "numbers",
         "within tolerance",
-        "measured in the told range",
+        "measured in the predicted range",
         "of loads that all recorded: numbers",
         "within",
         "in the range",

@@ -1,4 +1,4 @@
-//! Prediction beside measurement, as a table for docs/replay.md: what was predicted is the median
+//! Prediction beside measurement, as a Markdown table: what was predicted is the median
 //! of all seeds and what was measured that of all runs under that limit; what is outside its
 //! tolerance is marked.
 
