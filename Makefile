@@ -43,7 +43,7 @@ manual: ## Install man pages and completions of the installed cpumax
 	$(CPUMAX) completions zsh > $(SHARE)/zsh/site-functions/_cpumax
 	$(CPUMAX) completions fish > $(SHARE)/fish/vendor_completions.d/cpumax.fish
 
-run: deps ## Replay a shipped recording under two limits on every generation
+run: deps ## Replay a shipped recording under two limits on the recorded kernel and the newest
 	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
 
 # Which kernels and which random cases `make conformance` compares: about a second for each case and kernel, an hour and a
