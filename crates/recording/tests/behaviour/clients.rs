@@ -1,7 +1,7 @@
 //! Clients of several kinds: those that asked before the recording began, those that ask for
 //! others, and those that connect anew and ask at once.
 
-use super::tiers::Round;
+use super::tiers::{Round, without_calls};
 use cpumax_recording::{Loop, Options, Recording, Selection, Service};
 use cpumax_workload::{Op, Workload};
 
@@ -58,12 +58,9 @@ fn requests(connections: u64, asked_by: Option<&str>) -> String {
             round.wake(3031, 1, CLIENT, asks);
         }
         round.enter(3032, 1, CLIENT, POLL);
-        match asked_by {
-            Some(asks) => {
-                round.switch(3033, 1, CLIENT, "S", asks);
-                round.switch(3034, 1, asks, "S", IDLE);
-            }
-            None => round.switch(3033, 1, CLIENT, "S", IDLE),
+        round.switch(3033, 1, CLIENT, "S", asked_by.unwrap_or(IDLE));
+        if let Some(asks) = asked_by {
+            round.switch(3034, 1, asks, "S", IDLE);
         }
         round.enter(3040, 0, SERVER, POLL);
         round.switch(3041, 0, SERVER, "S", IDLE);
@@ -81,11 +78,6 @@ fn a_request_that_is_being_answered_when_the_recording_begins_hides_no_connectio
     let rest = &text[begins + text[begins..].find('\n').unwrap() + 1..];
     let (_, cut) = import(rest);
     assert_eq!((cut.connections, cut.requests.len() as u64), (3, REQUESTS - 1));
-}
-
-/// Only the scheduler's events.
-fn without_calls(text: &str) -> String {
-    text.lines().filter(|line| !line.contains("raw_sys")).flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]

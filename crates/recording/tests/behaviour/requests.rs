@@ -1,7 +1,7 @@
 //! A server of one event loop and a client with two connections: what is known of its requests,
 //! with and without recorded system calls.
 
-use super::tiers::Round;
+use super::tiers::{Round, without_calls};
 use cpumax_recording::{Clock, Loop, Options, Recording, Selection, Service};
 use cpumax_workload::{Arrivals, Op, Span, Workload};
 use std::collections::BTreeMap;
@@ -167,10 +167,6 @@ fn the_work_of_all_jobs_is_that_of_the_server() {
         });
         assert_eq!(work.sum::<u64>(), ROUNDS * 2_017_000 + (REQUESTS - ROUNDS) * 3_020_000);
     }
-}
-
-fn without_calls(text: &str) -> String {
-    text.lines().filter(|line| !line.contains("sys_")).flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]

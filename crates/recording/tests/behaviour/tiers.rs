@@ -264,7 +264,7 @@ fn forked(late_us: u64) {
 }
 
 /// What is left where only the scheduler's events are recorded.
-fn without_calls(text: &str) -> String {
+pub fn without_calls(text: &str) -> String {
     text.lines().filter(|line| !line.contains("raw_sys")).flat_map(|line| [line, "\n"]).collect()
 }
 
