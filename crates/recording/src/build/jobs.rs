@@ -70,18 +70,14 @@ impl Pools {
                 }
                 alone[thread] &= serves[thread].is_none_or(|other| other == line);
                 serves[thread] = Some(line);
-                let first = *first.entry(end).or_insert(thread);
-                let (a, b) = (find(&mut root, thread), find(&mut root, first));
-                root[a.max(b)] = a.min(b);
+                join(&mut root, thread, *first.entry(end).or_insert(thread));
             }
         }
         // Whoever is free of those that accept for themselves takes the next connection.
         let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
         for thread in exchange.accept_for_themselves(recording) {
             let name = recording.threads[thread].unnumbered();
-            let first = *accepting.entry(name).or_insert(thread);
-            let (a, b) = (find(&mut root, thread), find(&mut root, first));
-            root[a.max(b)] = a.min(b);
+            join(&mut root, thread, *accepting.entry(name).or_insert(thread));
         }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
@@ -127,6 +123,11 @@ impl Pools {
         }
         Pools { of, count: numbers.len() as u32, alone, accepts }
     }
+}
+
+fn join(root: &mut [usize], one: usize, other: usize) {
+    let (a, b) = (find(root, one), find(root, other));
+    root[a.max(b)] = a.min(b);
 }
 
 fn find(root: &mut [usize], mut at: usize) -> usize {

@@ -129,26 +129,33 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
     let (mut timers, mut answers) = (0, 0);
     for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
         for wait in &thread.waits {
-            match wait.cause {
-                Cause::Interrupt(_) => timers += 1,
-                Cause::Thread { edge } => {
-                    let waker = recording.edges[edge as usize].waker as usize;
-                    answers += usize::from(inside[waker]);
-                    timers += usize::from(is_asked_by(recording, inside, thread, waker));
-                }
-                Cause::Unseen => {}
+            match told(recording, inside, thread, wait.cause) {
+                Some(Event::Answer) => answers += 1,
+                Some(Event::Timer) => timers += 1,
+                _ => {}
             }
         }
     }
     answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
 }
 
-/// Whether a thread that wakes a client is one of another program outside of the group, for which
-/// the client asks, as a proxy does: that is a request to come, as a timer is.
-fn is_asked_by(recording: &Recording, inside: &[bool], client: &Thread, waker: usize) -> bool {
+/// What it means to a client that its wait ended so: an answer, or that it is to ask. A thread of
+/// another program outside of the group that wakes it lets it ask, as a timer does: so a proxy is
+/// asked.
+fn told(recording: &Recording, inside: &[bool], client: &Thread, cause: Cause) -> Option<Event> {
+    let edge = match cause {
+        Cause::Interrupt(_) => return Some(Event::Timer),
+        Cause::Unseen => return None,
+        Cause::Thread { edge } => edge,
+    };
+    let waker = recording.edges[edge as usize].waker as usize;
+    if inside[waker] {
+        return Some(Event::Answer);
+    }
     let thread = &recording.threads[waker];
     let process = |thread: &Thread| thread.pid.unwrap_or(thread.tid);
-    !inside[waker] && process(thread) != process(client) && !recording.is_kernel(thread)
+    let asks = process(thread) != process(client) && !recording.is_kernel(thread);
+    asks.then_some(Event::Timer)
 }
 
 /// The threads that requests go through: those that talk with clients, and those that talk with
@@ -224,19 +231,8 @@ fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(
     events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));
     for wait in &thread.waits {
         events.push((wait.start_ns, Event::Awake(-1)));
-        match wait.cause {
-            Cause::Thread { edge } if inside[recording.edges[edge as usize].waker as usize] => {
-                events.push((wait.end_ns, Event::Answer));
-            }
-            Cause::Interrupt(_) => events.push((wait.end_ns, Event::Timer)),
-            Cause::Thread { edge } => {
-                let waker = recording.edges[edge as usize].waker as usize;
-                if is_asked_by(recording, inside, thread, waker) {
-                    events.push((wait.end_ns, Event::Timer));
-                }
-            }
-            Cause::Unseen => {}
-        }
+        let told = told(recording, inside, thread, wait.cause);
+        events.extend(told.map(|event| (wait.end_ns, event)));
         events.push((wait.end_ns, Event::Awake(1)));
     }
     events.extend(thread.exited.then_some((thread.last_ns, Event::Awake(-1))));
