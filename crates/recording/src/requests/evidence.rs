@@ -383,7 +383,13 @@ mod tests {
         assert_eq!(nothing.says(), (Loop::Closed, false));
         let anew = Evidence { anew: true, ..nothing };
         assert_eq!(anew.says(), (Loop::Open, false));
+        assert_eq!(Evidence { asleep: 1.0, ..anew }.says(), (Loop::Open, false));
+        assert_eq!(Evidence { asleep: 1.0, ..nothing }.says(), (Loop::Closed, false));
         assert_eq!(Evidence { asleep: 5.0, ..anew }.says(), (Loop::Closed, true));
+        // Ever so many closed clients ask as open ones do, but as few as there are do not.
+        let open = Evidence { asleep: -1.5, asleep_of_few: -1.5, ..nothing };
+        assert_eq!(open.says(), (Loop::Open, false));
+        assert_eq!(Evidence { asleep_of_few: -4.0, ..open }.says(), (Loop::Open, true));
     }
 
     /// Eight clients that ask at a rate for each that is idle, or at one for all together: the
