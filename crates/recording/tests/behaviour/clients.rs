@@ -11,10 +11,10 @@ const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
 const CLIENT: &str = "cli/20";
 const SERVER: &str = "srv/10";
 
-fn import(text: &str) -> (Workload, Service) {
+fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
     let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = vec!["comm:srv".parse().unwrap()];
-    let selection = Selection { limited, ..Selection::default() };
+    let selection = Selection { limited, clients, ..Selection::default() };
     let (workload, service) = recording.import(&selection).unwrap();
     (workload, service.expect("requests are known"))
 }
@@ -71,18 +71,18 @@ fn requests(connections: u64, asked_by: Option<&str>) -> String {
 #[test]
 fn a_request_that_is_being_answered_when_the_recording_begins_hides_no_connection() {
     let text = requests(3, None);
-    let (_, whole) = import(&text);
+    let (_, whole) = import(&text, None);
     assert_eq!((whole.connections, whole.requests.len() as u64), (3, REQUESTS));
     // From when the server works for the first request.
     let begins = text.match_indices("sys_exit: NR 0 = 72").next().unwrap().0;
     let rest = &text[begins + text[begins..].find('\n').unwrap() + 1..];
-    let (_, cut) = import(rest);
+    let (_, cut) = import(rest, None);
     assert_eq!((cut.connections, cut.requests.len() as u64), (3, REQUESTS - 1));
 }
 
 #[test]
 fn a_client_that_others_ask_does_not_ask_at_once() {
-    let says = |text: &str| import(&without_calls(text)).1.evidence;
+    let says = |text: &str| import(&without_calls(text), None).1.evidence;
     // Hardly any timer wakes a proxy, but its own clients do.
     let proxy = says(&requests(3, Some("user/40")));
     let alone = says(&requests(3, None));
@@ -130,11 +130,49 @@ fn anew() -> String {
 
 #[test]
 fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
-    let (workload, service) = import(&anew());
+    let (workload, service) = import(&anew(), None);
     assert!(service.evidence.anew, "{:?}", service.evidence);
     // One client, as far as that can be estimated.
     assert!(service.clients == Loop::Closed && service.connections <= 2, "{service:?}");
     let after = workload.jobs.iter().flat_map(|job| &job.program);
     let after = after.filter(|op| matches!(op, Op::After { keep: false, .. })).count() as u64;
     assert_eq!(after, service.requests.len() as u64 - u64::from(service.connections));
+}
+
+/// Two threads wait for the next connection; a client wakes both, or the one that will serve it.
+fn two_servers(both: bool) -> String {
+    let servers = [SERVER, "srv/11"];
+    let mut text = String::new();
+    for n in 0..REQUESTS {
+        let begin_us = 1_000_000 + n * 7_000 + n * n % 7 * 300;
+        let mut round = Round { text: &mut text, begin_us };
+        let (serves, other) = if n % 3 == 0 { (0, 1) } else { (1, 0) };
+        round.wake(0, 2, IDLE, CLIENT);
+        round.switch(1, 2, IDLE, "R", CLIENT);
+        round.wake(10, 2, CLIENT, servers[serves]);
+        round.switch(12, 0, IDLE, "R", servers[serves]);
+        if both {
+            round.wake(13, 2, CLIENT, servers[other]);
+            round.switch(14, 1, IDLE, "R", servers[other]);
+            round.switch(34, 1, servers[other], "S", IDLE);
+        }
+        round.switch(40, 2, CLIENT, "S", IDLE);
+        round.wake(3025, 0, servers[serves], CLIENT);
+        round.switch(3026, 2, IDLE, "R", CLIENT);
+        round.switch(3033, 2, CLIENT, "S", IDLE);
+        round.switch(3041, 0, servers[serves], "S", IDLE);
+    }
+    text
+}
+
+#[test]
+fn who_is_woken_in_vain_waits_for_the_same_connections() {
+    for both in [true, false] {
+        // Open ones with one plan send what is late to whoever is free, whatever they are.
+        let (workload, _) = import(&two_servers(both), Some(Loop::Closed));
+        let served = workload.tasks.iter().flat_map(|task| task.program.iter());
+        let served: Vec<&Op> = served.filter(|op| matches!(op, Op::Serve { .. })).collect();
+        assert_eq!(served.len(), 2);
+        assert_eq!(served[0] == served[1], both, "{served:?}");
+    }
 }
