@@ -89,10 +89,13 @@ fn a_client_that_others_ask_does_not_ask_at_once() {
     assert!((proxy.asleep - alone.asleep).abs() < 1.0, "{proxy:?} {alone:?}");
 }
 
-/// Clients that connect for each request, and for the next as soon as they are answered.
-fn anew() -> String {
+/// Clients that connect for each request, and for the next as soon as they are answered, to servers
+/// that accept in turn.
+fn anew(servers: &[&str]) -> String {
     let mut text = String::new();
     for n in 0..REQUESTS {
+        let at = n as usize;
+        let server = servers[at % servers.len()];
         let begin_us = 1_000_000 + n * 3_100 + n * n % 7 * 10;
         let mut round = Round { text: &mut text, begin_us };
         // No number is used again, which would tell who asks.
@@ -101,36 +104,36 @@ fn anew() -> String {
             round.switch(0, 1, IDLE, "R", CLIENT);
         }
         round.enter(9, 1, CLIENT, &format!("42 ({fd:x}, 0, 10, 0, 0, 0)"));
-        round.wake(10, 1, CLIENT, SERVER);
-        round.switch(11, 0, IDLE, "R", SERVER);
+        round.wake(10, 1, CLIENT, server);
+        round.switch(11, 0, IDLE, "R", server);
         round.exit(12, 1, CLIENT, "42 = 0");
         round.enter(13, 1, CLIENT, &format!("1 ({fd:x}, 0, 48, 0, 0, 0)"));
         round.exit(14, 1, CLIENT, "1 = 72");
         round.enter(15, 1, CLIENT, &format!("0 ({fd:x}, 0, 400, 0, 0, 0)"));
         round.switch(16, 1, CLIENT, "S", IDLE);
-        if n > 0 {
-            round.exit(20, 0, SERVER, "288 = 7");
+        if at >= servers.len() {
+            round.exit(20, 0, server, "288 = 7");
         }
-        round.enter(21, 0, SERVER, "0 (7, 0, 400, 0, 0, 0)");
-        round.exit(23, 0, SERVER, "0 = 72");
-        round.enter(3023, 0, SERVER, "1 (7, 0, c8, 0, 0, 0)");
-        round.wake(3025, 0, SERVER, CLIENT);
+        round.enter(21, 0, server, "0 (7, 0, 400, 0, 0, 0)");
+        round.exit(23, 0, server, "0 = 72");
+        round.enter(3023, 0, server, "1 (7, 0, c8, 0, 0, 0)");
+        round.wake(3025, 0, server, CLIENT);
         round.switch(3026, 1, IDLE, "R", CLIENT);
         round.exit(3030, 1, CLIENT, "0 = 200");
-        round.exit(3031, 0, SERVER, "1 = 200");
-        round.enter(3032, 0, SERVER, "3 (7, 0, 0, 0, 0, 0)");
-        round.exit(3033, 0, SERVER, "3 = 0");
+        round.exit(3031, 0, server, "1 = 200");
+        round.enter(3032, 0, server, "3 (7, 0, 0, 0, 0, 0)");
+        round.exit(3033, 0, server, "3 = 0");
         round.enter(3034, 1, CLIENT, &format!("3 ({fd:x}, 0, 0, 0, 0, 0)"));
         round.exit(3035, 1, CLIENT, "3 = 0");
-        round.enter(3040, 0, SERVER, "288 (3, 0, 0, 0, 0, 0)");
-        round.switch(3041, 0, SERVER, "S", IDLE);
+        round.enter(3040, 0, server, "288 (3, 0, 0, 0, 0, 0)");
+        round.switch(3041, 0, server, "S", IDLE);
     }
     text
 }
 
 #[test]
 fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
-    let (workload, service) = import(&anew(), None);
+    let (workload, service) = import(&anew(&[SERVER]), None);
     assert!(service.evidence.anew, "{:?}", service.evidence);
     // One client, as far as that can be estimated.
     assert!(service.clients == Loop::Closed && service.connections <= 2, "{service:?}");
@@ -165,13 +168,24 @@ fn two_servers(both: bool) -> String {
     text
 }
 
+fn served(workload: &Workload) -> Vec<&Op> {
+    let ops = workload.tasks.iter().flat_map(|task| task.program.iter());
+    ops.filter(|op| matches!(op, Op::Serve { .. })).collect()
+}
+
+#[test]
+fn who_accepts_for_itself_shares_connections_with_others_of_its_name() {
+    let (workload, _) = import(&anew(&[SERVER, "srv/11"]), Some(Loop::Closed));
+    let served = served(&workload);
+    assert!(served.len() == 2 && served[0] == served[1], "{served:?}");
+}
+
 #[test]
 fn who_is_woken_in_vain_waits_for_the_same_connections() {
     for both in [true, false] {
         // Open ones with one plan send what is late to whoever is free, whatever they are.
         let (workload, _) = import(&two_servers(both), Some(Loop::Closed));
-        let served = workload.tasks.iter().flat_map(|task| task.program.iter());
-        let served: Vec<&Op> = served.filter(|op| matches!(op, Op::Serve { .. })).collect();
+        let served = served(&workload);
         assert_eq!(served.len(), 2);
         assert_eq!(served[0] == served[1], both, "{served:?}");
     }
