@@ -105,10 +105,11 @@ fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
 const IDLE: &str = "swapper/0";
 const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
 
-/// The client asks the front, which asks the back, which works for 3 ms.
-fn tiers() -> String {
-    let (client, front, back) = ("cli/20", "front/10", "back/30");
-    rounds(|round, _| {
+/// The client asks the front, which asks the next of the backs, which works for 3 ms.
+fn tiers(backs: &[&str]) -> String {
+    let (client, front) = ("cli/20", "front/10");
+    rounds(|round, n| {
+        let back = backs[n as usize % backs.len()];
         round.wake(0, 1, IDLE, client);
         round.switch(1, 1, IDLE, "R", client);
         round.exit(2, 1, client, "232 = 0");
@@ -153,7 +154,8 @@ fn tiers() -> String {
 
 #[test]
 fn who_is_asked_within_the_group_works_for_the_request() {
-    let (workload, service) = import(&tiers(), &["comm:front", "comm:back"], Some(Loop::Open));
+    let (workload, service) =
+        import(&tiers(&["back/30"]), &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
     // From the client's write to the end of the front's answer.
     assert!(service.requests.iter().all(|request| request.took_ns() == 4_534_000));
@@ -167,7 +169,7 @@ fn who_is_asked_within_the_group_works_for_the_request() {
 
 #[test]
 fn a_tier_that_is_not_limited_asks_from_outside() {
-    let (workload, service) = import(&tiers(), &["comm:back"], Some(Loop::Open));
+    let (workload, service) = import(&tiers(&["back/30"]), &["comm:back"], Some(Loop::Open));
     assert_eq!(service.requests.len() as u64, ROUNDS);
     let back = served(&workload)["back"];
     assert!(ways(&workload).iter().all(|way| *way == [back]));
@@ -270,7 +272,7 @@ pub fn without_calls(text: &str) -> String {
 
 #[test]
 fn wakeups_tell_who_is_behind_a_front() {
-    let text = without_calls(&tiers());
+    let text = without_calls(&tiers(&["back/30"]));
     let (workload, service) = import(&text, &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
     // From the wakeup of the front to that of the client.
@@ -281,6 +283,15 @@ fn wakeups_tell_who_is_behind_a_front() {
     let ways = ways(&workload);
     assert!(ways.iter().all(|way| *way == [front, back, front]), "{ways:?}");
     assert_eq!(ways.len() as u64, ROUNDS);
+}
+
+#[test]
+fn processes_of_a_name_behind_a_front_share_its_requests() {
+    let text = without_calls(&tiers(&["back/30", "back/31"]));
+    let (workload, _) = import(&text, &["comm:front", "comm:back"], Some(Loop::Closed));
+    let backs = workload.tasks.iter().filter(|task| task.name.starts_with("back/"));
+    let served: Vec<_> = backs.map(|task| task.program.get(1)).collect();
+    assert!(matches!(served[..], [Some(Op::Serve { .. }), _]) && served[0] == served[1]);
 }
 
 /// The client asks the front a second time while the one behind is at work: it is not woken.
