@@ -11,7 +11,7 @@ HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test apart conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
 	recordings proof deps
 
 help: ## List what can be made
@@ -84,14 +84,28 @@ TEST_KERNELS ?= 6.1 6.12 6.18 7.3 6.12-rt 7.3-rt
 FETCH ?=
 
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible
+	@$(CARGO) build --quiet -p cpumax
 	@timeout 600 $(CARGO) run --quiet -p cpumax -- lab fetch $(FETCH) $(TEST_KERNELS) \
 		|| echo "NOT TESTED on real kernels: not all of $(TEST_KERNELS) are here, and they cannot be fetched" >&2
 
 test-kernels:
 	@echo $(TEST_KERNELS)
 
-test: guest kernels ## Run every test of the workspace, on real kernels too where they can be had
+test: guest kernels apart ## Run every test of the workspace, on real kernels too where they can be had
 	$(CARGO) test --workspace $(LEFT_OUT)
+
+# Workspaces of their own. To compile a fuzz target takes no libFuzzer, so none is built: the path says that there is another.
+APART = bench/peers crates/recording/fuzz
+
+apart: deps ## Compile what `cargo test` does not know: workspaces of their own
+	@for folder in $(APART); do \
+		if $(CARGO) fetch --quiet --manifest-path $$folder/Cargo.toml; then \
+			CUSTOM_LIBFUZZER_PATH=/none/libFuzzer.a $(CARGO) check --quiet --offline --all-targets --manifest-path $$folder/Cargo.toml \
+				--target-dir $${CARGO_TARGET_DIR:-target} || { echo "$$folder does not compile" >&2; exit 1; }; \
+		else \
+			echo "NOT COMPILED: $$folder, whose crates cannot be downloaded" >&2; \
+		fi; \
+	done
 
 lint: deps ## Formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
@@ -115,7 +129,7 @@ fmt: deps ## Format all sources
 
 bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/speed.md)
 	$(CARGO) bench --workspace $(LEFT_OUT) --bench '*'
-	CARGO=$(CARGO) bench/peers/run || echo "NOT MEASURED beside SimPy and SimCore: they cannot be installed" >&2
+	CARGO=$(CARGO) bench/peers/run
 
 peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
 	CARGO=$(CARGO) bench/peers/run
@@ -153,6 +167,6 @@ deps:
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 			apt-get update -qq && apt-get install -y -qq --no-install-recommends clang-19 libelf-dev zlib1g-dev pkg-config; \
 		fi; \
-	} || true
+	} || echo "clang 19 cannot be installed" >&2
 	@{ $(HAVE_BPF); } || echo "crates/scx_cpumax is left out: it needs clang 19 or newer, libelf and zlib" \
 		"(Debian, Ubuntu: clang-19 libelf-dev zlib1g-dev pkg-config)" >&2

@@ -29,6 +29,8 @@ def used(command):
 
 
 def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     cpumax = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         times, files = (os.path.join(folder, "times")), [os.path.join(folder, name) for name in ("cpumax", "perf")]

@@ -19,8 +19,8 @@ program = [{ forever = [{ recv = "queue" }, { user = { exponential = "1ms" } }, 
 "#;
 
 pub fn mm1(customers: u64) -> f64 {
-    let mut workload = cpumax_workload::parse(SCENARIO, "mm1").expect("is a scenario");
-    workload.duration_ns = customers * 1_250_000;
+    let workload = cpumax_workload::parse(SCENARIO, "mm1").expect("is a scenario");
+    let workload = workload.with_duration(customers * 1_250_000).expect("is less than a day");
     let kernel = kernel::parse_kernels("7.3").expect("is a kernel")[0];
     let options = Options::new(kernel, 1);
     let outcome = run(&workload, &options, None, None).expect("runs");

@@ -171,6 +171,30 @@ fn crates_import_only_what_the_architecture_allows() {
     assert_none(wrong.into_iter());
 }
 
+#[test]
+fn each_workspace_of_its_own_is_compiled_by_make_test() {
+    let makefile = read("Makefile");
+    let listed = makefile.lines().find_map(|line| line.strip_prefix("APART = ")).unwrap();
+    let is_own = |(path, text): &(String, String)| {
+        path.ends_with("/Cargo.toml") && text.lines().any(|line| line == "[workspace]")
+    };
+    let own = texts().filter(is_own);
+    let folders: Vec<String> =
+        own.map(|(path, _)| path.trim_end_matches("/Cargo.toml").to_string()).collect();
+    assert_eq!(folders, listed.split(' ').collect::<Vec<_>>());
+    let test = makefile.lines().find(|line| line.starts_with("test:")).unwrap();
+    assert!(test.contains(" apart"), "{test}");
+}
+
+#[test]
+fn no_recipe_and_no_script_passes_over_a_failure() {
+    let is_script = |(path, text): &(String, String)| {
+        path == "Makefile" || has_extension(path, "sh") || text.starts_with("#!")
+    };
+    let passes_over = |line: &str| ["|| true", "|| :"].iter().any(|end| line.ends_with(end));
+    assert_none(lines_with(texts().filter(is_script), passes_over));
+}
+
 /// Folder of a crate and the crates it may import, from the table of rooms.
 fn rooms(architecture: &str) -> BTreeMap<String, BTreeSet<String>> {
     let row = |line: &str| {

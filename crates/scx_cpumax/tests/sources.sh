@@ -15,7 +15,7 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | grep '/debian/*$' | head -n 1)
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
 [ -n "$mirror" ] || { echo "apt on this machine has no Debian mirror configured" >&2; exit 1; }
 mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/parts" "$work/tree"
 : >"$work/status"
@@ -57,7 +57,7 @@ selftests=tools/testing/selftests
 gcc -O1 -w -static -pthread -D_GNU_SOURCE -I "$selftests" -I "$selftests/cgroup/lib/include" \
 	"$selftests/cgroup/test_cpu.c" "$selftests/cgroup/lib/cgroup_util.c" -o "$work/test_cpu"
 
-helpers=$(find "${CARGO_HOME:-$HOME/.cargo}/registry" /usr/include -name bpf_helpers.h 2>/dev/null | head -n 1)
+helpers=$(find "${CARGO_HOME:-$HOME/.cargo}/registry" /usr/include -name bpf_helpers.h | head -n 1)
 [ -n "$helpers" ] || { echo "libbpf's headers are missing: build the workspace first" >&2; exit 1; }
 mkdir -p "$work/include"
 ln -s "$(dirname "$helpers")" "$work/include/bpf"

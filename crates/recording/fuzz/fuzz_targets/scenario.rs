@@ -11,6 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(workload) = parse(text, "fuzz") else { return };
     if let Ok(printed) = to_file(&workload, "printed") {
         let again = parse(&printed, "printed").expect("what is written is accepted");
+        assert_eq!(again, workload);
         assert_eq!(printed, print(&again));
     }
 });
