@@ -83,6 +83,41 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
 }
 
 /// The words of a command line, as a shell takes them.
+/// The sentence in which two studies are held against each other.
+fn held(folder: &Path, before: &str, after: &str) -> String {
+    let page = folder.join("both.html");
+    cpumax(&["report", before, after, "-o", page.to_str().unwrap()]);
+    let page = fs::read_to_string(page).unwrap();
+    let sentence = page.split("Before and after: ").nth(1).unwrap();
+    let sentence = sentence.split("<p class=\"answer\">").nth(1).unwrap();
+    sentence.split("</p>").next().unwrap().to_owned()
+}
+
+#[test]
+fn work_that_costs_more_shows_as_changed_though_ranges_overlap() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = root().join("recordings/web-closed.perf.data");
+    let replay = |name: &str, more: &[&str]| {
+        let json = folder.path().join(name).to_str().unwrap().to_owned();
+        let limit = ["--set", "90000 100000", "--kernel", "6.18", "--json", &json];
+        cpumax(&[&["replay", recording.to_str().unwrap()], &limit[..], more].concat());
+        json
+    };
+    let [before, after, again] =
+        [("b", &[][..]), ("a", &["--scale-work", "1.3"]), ("s", &["--seed", "77"])]
+            .map(|(name, more)| replay(name, more));
+    let told = held(folder.path(), &before, &after);
+    let (changed, rest) =
+        told.split_once(" of 12 numbers changed").unwrap_or_else(|| panic!("{told}"));
+    assert!(changed.parse::<u32>().unwrap() >= 7, "{told}");
+    assert!(!rest.contains("ranges are compared"), "{told}");
+    let told = held(folder.path(), &before, &before);
+    assert_eq!(told, "None of 12 numbers changed by more than may be chance.");
+    let told = held(folder.path(), &before, &again);
+    assert!(told.starts_with("None of 12 numbers changed"), "{told}");
+    assert!(told.contains("ranges are compared"), "{told}");
+}
+
 fn words(line: &str) -> Vec<String> {
     let parts = line.split('\'').enumerate().flat_map(|(at, part)| match at % 2 {
         0 => part.split_whitespace().map(str::to_owned).collect(),

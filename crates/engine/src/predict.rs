@@ -18,22 +18,23 @@
 //! ```
 
 mod doubt;
+mod paired;
 mod range;
 mod sample;
 
 pub use doubt::WorkRange;
+pub use paired::{Drawn, change};
 pub use range::Ranged;
-pub use sample::Window;
+pub use sample::{Sample, Window};
 
 pub(crate) use doubt::{Doubt, Doubts, Seen};
 pub(crate) use range::predict;
-pub(crate) use sample::Sample;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a limit does to a service.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// CPUs that the limited group keeps busy in its active window.
     pub cpus: Option<Ranged<f64>>,
@@ -51,6 +52,9 @@ pub struct Prediction {
     pub predictable: bool,
     /// Why not.
     pub why_not: Option<String>,
+    /// The runs that it is told of; none of a recording.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Drawn>,
 }
 
 /// What a load is counted in.

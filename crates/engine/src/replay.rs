@@ -419,7 +419,7 @@ impl Replay {
 
     /// What was recorded, told as a prediction is.
     pub fn recorded(&self) -> Prediction {
-        predict(&[(self.recorded.clone(), true)], self.unit)
+        predict(&[(&self.recorded, true)], self.unit)
     }
 
     /// As a scenario, whose results tell of each thread.

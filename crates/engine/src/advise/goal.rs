@@ -167,7 +167,7 @@ mod tests {
             takes_ns: (takes > 0).then_some(takes),
             ..Sample::default()
         };
-        predict(&[(sample(0), true), (sample(1), false)], Unit::Requests)
+        predict(&[(&sample(0), true), (&sample(1), false)], Unit::Requests)
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(crate) struct Doubt {
     pub phase_ns: u64,
     /// What the group's work costs, in millionths of what was recorded.
     pub cost_ppm: u32,
+    /// The same in millionths of what is most likely: 1000000, or an end of its range.
+    pub work_ppm: u32,
     /// Whether it stands for what is most likely: the value is the median of these.
     pub likely: bool,
 }
@@ -71,7 +73,7 @@ impl Doubts {
     /// is no limit.
     pub fn first(&self, period_ns: Option<u64>) -> Doubt {
         let rise = if period_ns.is_some() { self.rise() } else { 1.0 };
-        self.run(0, period_ns, rise, true)
+        self.run(0, period_ns, (rise, 1.0), true)
     }
 
     /// Whether the first run is a likely one.
@@ -87,13 +89,13 @@ impl Doubts {
         let rise = if often { self.rise() } else { 1.0 } / seen.dearness;
         let (likely, at_the_ends) = if limited { (LIKELY, AT_THE_ENDS) } else { (1, 1) };
         let likely = likely - usize::from(self.is_likely(period_ns, seen));
-        let at_end = |end: f64| std::iter::repeat_n((end * rise, false), at_the_ends);
-        let costs = std::iter::repeat_n((rise, true), likely)
+        let at_end = |end: f64| std::iter::repeat_n((end, false), at_the_ends);
+        let costs = std::iter::repeat_n((1.0, true), likely)
             .chain(at_end(self.work.low))
             .chain(at_end(self.work.high));
         costs
             .enumerate()
-            .map(|(at, (cost, likely))| self.run(1 + at, period_ns, cost, likely))
+            .map(|(at, (work, likely))| self.run(1 + at, period_ns, (rise, work), likely))
             .collect()
     }
 
@@ -101,11 +103,19 @@ impl Doubts {
         if self.scale.is_some() { 1.0 } else { 1.0 + RISE }
     }
 
-    fn run(&self, at: usize, period_ns: Option<u64>, cost: f64, likely: bool) -> Doubt {
+    /// The work costs `rise` times as much as was recorded, and `work` times that.
+    fn run(
+        &self,
+        at: usize,
+        period_ns: Option<u64>,
+        (rise, work): (f64, f64),
+        likely: bool,
+    ) -> Doubt {
         Doubt {
             seed: self.seed.wrapping_add(at as u64),
             phase_ns: phase_ns(self.seed, at as u64, period_ns.unwrap_or(1)),
-            cost_ppm: ppm(self.scale.unwrap_or(1.0) * cost),
+            cost_ppm: ppm(self.scale.unwrap_or(1.0) * (work * rise)),
+            work_ppm: ppm(work),
             likely,
         }
     }

@@ -23,7 +23,10 @@ impl<T: Copy + PartialOrd> Ranged<T> {
 
     /// The median of the likely ones, between the least and the most of all, or, of many, between
     /// the second least and the second most; `None` where one run has none.
-    fn of(samples: &[(Sample, bool)], number: impl Fn(&Sample) -> Option<T>) -> Option<Ranged<T>> {
+    pub(super) fn of<S>(
+        samples: &[(S, bool)],
+        number: impl Fn(&S) -> Option<T>,
+    ) -> Option<Ranged<T>> {
         let mut all = Vec::new();
         let mut likely = Vec::new();
         for (sample, is_likely) in samples {
@@ -49,7 +52,7 @@ impl<T: Copy + PartialOrd> Ranged<T> {
 }
 
 /// What several runs of one question say together; each comes with whether it is a likely one.
-pub(crate) fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
+pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
     let latency =
         |at: usize| Ranged::of(samples, move |sample| sample.latency_ns.map(|points| points[at]));
     let request_latency_ns = match (latency(0), latency(1), latency(2)) {
@@ -65,6 +68,7 @@ pub(crate) fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
         work_takes_ns: Ranged::of(samples, |sample| sample.takes_ns),
         predictable: true,
         why_not: None,
+        runs: Vec::new(),
     };
     let why_not = doubtful(&prediction);
     Prediction { predictable: why_not.is_none(), why_not, ..prediction }
@@ -73,8 +77,9 @@ pub(crate) fn predict(samples: &[(Sample, bool)], unit: Unit) -> Prediction {
 impl Prediction {
     /// Something else may be true as well, of which it cannot be said whether it is: ranges take it
     /// in, and where the two are not the same, it is told what the doubt is.
-    pub(crate) fn or_else(&mut self, other: &Prediction, doubt: &str) {
-        let differ = self.differs(other);
+    pub(crate) fn or_else(&mut self, other: Prediction, doubt: &str) {
+        let differ = self.differs(&other);
+        self.runs.extend(other.runs);
         join(&mut self.cpus, other.cpus);
         join(&mut self.throttled_percent, other.throttled_percent);
         join(&mut self.requests_per_second, other.requests_per_second);
@@ -154,6 +159,10 @@ mod tests {
         }
     }
 
+    fn borrowed(samples: &[(Sample, bool)]) -> Vec<(&Sample, bool)> {
+        samples.iter().map(|(sample, likely)| (sample, *likely)).collect()
+    }
+
     #[test]
     fn the_value_is_of_the_likely_ones_and_the_range_of_all() {
         let samples = [
@@ -162,7 +171,7 @@ mod tests {
             (sample(0.6, 99.0, 40), true),
             (sample(0.2, 80.0, 10), false),
         ];
-        let told = predict(&samples, Unit::Bursts);
+        let told = predict(&borrowed(&samples), Unit::Bursts);
         assert_eq!(told.cpus, Some(Ranged { value: 0.5, low: 0.2, high: 0.6 }));
         let latency = told.request_latency_ns.unwrap();
         assert_eq!(latency.p99, Ranged { value: 90, low: 30, high: 120 });
@@ -174,24 +183,24 @@ mod tests {
     #[test]
     fn one_odd_run_of_many_makes_no_range() {
         let samples: Vec<_> = (0..11).map(|n| (sample(0.5, 90.0, 30 + n), n == 5)).collect();
-        let p50 = predict(&samples, Unit::Bursts).request_latency_ns.unwrap().p50;
+        let p50 = predict(&borrowed(&samples), Unit::Bursts).request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 35, low: 31, high: 39 });
         let odd: Vec<_> = (0..11).map(|n| (sample(0.5, 90.0, 30 + n), n == 0)).collect();
-        let p50 = predict(&odd, Unit::Bursts).request_latency_ns.unwrap().p50;
+        let p50 = predict(&borrowed(&odd), Unit::Bursts).request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 30, low: 30, high: 39 });
     }
 
     #[test]
     fn work_that_is_not_done_in_some_run_has_no_end() {
         let open = Sample { takes_ns: None, ..sample(0.5, 90.0, 30) };
-        let told = predict(&[(sample(0.5, 90.0, 30), true), (open, false)], Unit::Bursts);
+        let told = predict(&[(&sample(0.5, 90.0, 30), true), (&open, false)], Unit::Bursts);
         assert_eq!(told.work_takes_ns, None);
     }
 
     #[test]
     fn a_limit_near_what_the_load_asks_for_is_no_prediction() {
         let samples = [(sample(0.5, 30.0, 30), true), (sample(0.5, 95.0, 90), false)];
-        let told = predict(&samples, Unit::Bursts);
+        let told = predict(&borrowed(&samples), Unit::Bursts);
         assert!(!told.predictable);
         let why_not = told.why_not.unwrap();
         assert!(why_not.contains("between 30 and 95 % of its periods"), "{why_not}");
@@ -200,12 +209,12 @@ mod tests {
     #[test]
     fn what_may_be_one_or_the_other_is_told_as_both() {
         let one = [(sample(0.5, 90.0, 1_000), true), (sample(0.5, 91.0, 1_100), false)];
-        let of = |p50| predict(&[(sample(0.4, 95.0, p50), true)], Unit::Bursts);
-        let mut same = predict(&one, Unit::Bursts);
-        same.or_else(&of(1_150), "skips");
+        let of = |p50| predict(&[(&sample(0.4, 95.0, p50), true)], Unit::Bursts);
+        let mut same = predict(&borrowed(&one), Unit::Bursts);
+        same.or_else(of(1_150), "skips");
         assert!(same.predictable, "{same:?}");
-        let mut differs = predict(&one, Unit::Bursts);
-        differs.or_else(&of(20), "skips");
+        let mut differs = predict(&borrowed(&one), Unit::Bursts);
+        differs.or_else(of(20), "skips");
         assert_eq!(differs.why_not.as_deref(), Some("skips"));
         let p50 = differs.request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 1_000, low: 20, high: 1_100 });

@@ -3,18 +3,21 @@
 use super::Unit;
 use cpumax_machine::Watched;
 use cpumax_outcome::percentile;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// When the load was there, ns since the start.
 pub use cpumax_recording::Window;
 
 /// The numbers of one run.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Sample {
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sample {
     /// CPUs kept busy.
     pub cpus: f64,
     /// Periods that ended throttled, of a hundred; `None`: it is not known.
     pub throttled_percent: Option<f64>,
     /// Requests answered, or bursts that were done.
+    #[serde(skip)]
     pub answered: usize,
     /// Requests answered a second; `None` where bursts are counted.
     pub requests_per_second: Option<f64>,
@@ -26,7 +29,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// Of a run that was watched from the beginning of the load on.
-    pub fn of_run(watched: Watched, from_ns: u64, unit: Unit) -> Sample {
+    pub(crate) fn of_run(watched: Watched, from_ns: u64, unit: Unit) -> Sample {
         let length_ns = watched.until_ns.saturating_sub(from_ns);
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let answered = watched.latencies_ns.len() as u64;
@@ -43,7 +46,12 @@ impl Sample {
     }
 
     /// Of the recording: so much CPU time in the window, and the latencies in it.
-    pub fn of_recording(cpu_ns: u64, latencies_ns: Vec<u64>, window: Window, unit: Unit) -> Sample {
+    pub(crate) fn of_recording(
+        cpu_ns: u64,
+        latencies_ns: Vec<u64>,
+        window: Window,
+        unit: Unit,
+    ) -> Sample {
         let length_ns = window.length_ns();
         let answered = latencies_ns.len() as u64;
         Sample {

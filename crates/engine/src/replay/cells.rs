@@ -4,7 +4,7 @@
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
-use crate::predict::{Doubt, Doubts, Sample, Seen, predict};
+use crate::predict::{Doubt, Doubts, Drawn, Prediction, Sample, Seen, Unit, predict};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
@@ -24,8 +24,8 @@ struct Cell<'a> {
     kernel: Kernel,
     /// What of the limit the kernel does not have.
     lacks: Vec<Missing>,
-    /// By reading of the recording; each with whether it is a likely one.
-    samples: Vec<Vec<(Sample, bool)>>,
+    /// By reading of the recording.
+    samples: Vec<Vec<(Sample, Doubt)>>,
     /// Of the first likely one, and which that is.
     outcome: Option<(Outcome, Doubt)>,
 }
@@ -69,7 +69,7 @@ impl Replay {
         self.ask(&mut cells, first, running, watch)?;
         for cell in &mut cells {
             let is_likely = doubts.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
-            cell.samples[0].iter_mut().for_each(|(_, likely)| *likely = is_likely);
+            cell.samples[0].iter_mut().for_each(|(_, doubt)| doubt.likely = is_likely);
             cell.outcome = cell.outcome.take().filter(|_| is_likely);
         }
         let others = |cell: &Cell<'_>| {
@@ -120,7 +120,7 @@ impl Replay {
             let sample = Sample::of_run(watched, self.window_of_run().from_ns, self.unit);
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
-            cell.samples[reading].push((sample, doubt.likely));
+            cell.samples[reading].push((sample, doubt));
             cell.outcome.get_or_insert((report.outcome, doubt));
         })
     }
@@ -166,11 +166,11 @@ impl Replay {
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
         let mut runs: Vec<Run> = Vec::new();
-        for cell in cells {
-            let Some((outcome, doubt)) = cell.outcome else { continue };
-            let mut prediction = predict(&cell.samples[0], self.unit);
-            for (samples, reading) in cell.samples.iter().zip(&self.readings).skip(1) {
-                prediction.or_else(&predict(samples, self.unit), reading.doubt);
+        for mut cell in cells {
+            let Some((outcome, doubt)) = cell.outcome.take() else { continue };
+            let mut prediction = cell.prediction(0, self.unit);
+            for (at, reading) in self.readings.iter().enumerate().take(cell.samples.len()).skip(1) {
+                prediction.or_else(cell.prediction(at, self.unit), reading.doubt);
             }
             if let Some(unknown) = self.unknown_waits() {
                 prediction.is_doubtful(&unknown);
@@ -219,6 +219,16 @@ impl<'a> Cell<'a> {
             Some(error) if cells.is_empty() => Err(error),
             _ => Ok(cells),
         }
+    }
+
+    /// What the runs of a reading say.
+    fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
+        let samples = &self.samples[reading];
+        let likely: Vec<_> = samples.iter().map(|(sample, doubt)| (sample, doubt.likely)).collect();
+        let run = |(sample, doubt): &(Sample, Doubt)| Drawn::new(reading, *doubt, sample.clone());
+        let mut runs: Vec<Drawn> = samples.iter().map(run).collect();
+        runs.sort_by_key(|run| run.seed);
+        Prediction { runs, ..predict(&likely, unit) }
     }
 
     fn throttled_percent(&self) -> f64 {

@@ -188,7 +188,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::{Doubts, Sample, Unit, WorkRange, predict};
+    use crate::predict::{Doubts, Drawn, Sample, Unit, WorkRange, predict};
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
@@ -213,6 +213,7 @@ mod tests {
             takes_ns: Some(1),
             ..Sample::default()
         };
+        let doubt = Doubts { seed: 1, scale: None, work: WorkRange::default() }.first(None);
         let run = Run {
             limit: Try::none(),
             lacks: Vec::new(),
@@ -220,10 +221,13 @@ mod tests {
             window: Window { from_ns: 0, until_ns: 1 },
             lasts: false,
             slowdown: None,
-            prediction: predict(&[(sample, true)], Unit::Requests),
+            prediction: Prediction {
+                runs: vec![Drawn::new(0, doubt, sample.clone())],
+                ..predict(&[(&sample, true)], Unit::Requests)
+            },
             outcome,
             trace: None,
-            doubt: Doubts { seed: 1, scale: None, work: WorkRange::default() }.first(None),
+            doubt,
         };
         let with_more = serde_json::to_value(run.document()).unwrap();
         let mut added = BTreeSet::new();

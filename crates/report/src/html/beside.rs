@@ -1,13 +1,16 @@
-//! Two studies number by number: what changed under each limit, and whether that is more than how
-//! far numbers may be off.
+//! Two studies number by number: what changed under each limit. Of the same recording, runs that
+//! drew the same are held against each other; of others only values and ranges can be.
 
 use super::{Named, words};
 use crate::escape::xml;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_engine::predict::Ranged as Predicted;
-use cpumax_engine::saved::{Run, Saved};
+use cpumax_engine::predict::{Ranged as Predicted, Sample, change};
+use cpumax_engine::saved::{Recorded, Run, Saved};
 use std::fmt::Write;
+
+/// A change by less, per cent or points, is none.
+const CHANGE_LEAST: f64 = 1.0;
 
 /// A number of both studies.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,27 +22,64 @@ struct Pair {
     is_share: bool,
     before: Ranged,
     after: Ranged,
+    /// How it changed in runs that drew the same, per cent of what it was, or points.
+    by_run: Option<Ranged>,
 }
 
 impl Pair {
-    /// What is in the range of one is in that of the other, too, in part.
-    fn overlaps(&self) -> bool {
-        self.before.low <= self.after.high && self.after.low <= self.before.high
+    /// It did in all runs that drew the same; where there are none, neither value is in the range
+    /// of the other.
+    fn has_changed(&self) -> bool {
+        let is_in = |value: f64, range: Ranged| range.low <= value && value <= range.high;
+        match self.by_run {
+            Some(change) => change.value.abs() >= CHANGE_LEAST && !is_in(0.0, change),
+            None => !is_in(self.after.value, self.before) && !is_in(self.before.value, self.after),
+        }
     }
 
-    /// How much it changed: per cent of what it was, or points.
-    fn change(&self) -> Option<f64> {
-        let change = self.after.value - self.before.value;
-        if self.is_share {
-            return Some(change);
-        }
-        (self.before.value > 0.0).then(|| change * 100.0 / self.before.value)
+    /// How much it changed, per cent or points.
+    fn change(&self) -> Option<Ranged> {
+        let of_values = || between(self.is_share, self.before.value, self.after.value);
+        self.by_run.or_else(|| of_values().map(Ranged::known))
     }
 
     fn changed(&self) -> String {
         let unit = if self.is_share { "points" } else { "%" };
-        self.change().map_or("-".to_owned(), |change| format!("{change:+.1} {unit}"))
+        self.change().map_or("-".to_owned(), |change| {
+            let range = format!(" ({:+.1}..{:+.1})", change.low, change.high);
+            let range = if change.low < change.high { range } else { String::new() };
+            format!("{:+.1} {unit}{range}", change.value)
+        })
     }
+}
+
+/// How much more the second is, per cent of the first, or points.
+fn between(is_share: bool, before: f64, after: f64) -> Option<f64> {
+    let change = after - before;
+    if is_share { Some(change) } else { (before > 0.0).then(|| change * 100.0 / before) }
+}
+
+/// A number of a run, by its name.
+type Number = fn(&Sample) -> Option<f64>;
+const NUMBERS: [(&str, bool, Number); 7] = [
+    ("CPUs", false, |run| Some(run.cpus)),
+    ("throttled periods, %", true, |run| run.throttled_percent),
+    ("p50, ms", false, |run| run.latency_ns.map(|ns| ns[0] as f64)),
+    ("p90, ms", false, |run| run.latency_ns.map(|ns| ns[1] as f64)),
+    ("p99, ms", false, |run| run.latency_ns.map(|ns| ns[2] as f64)),
+    ("answered a second", false, |run| run.requests_per_second),
+    ("work takes, s", false, |run| run.takes_ns.map(|ns| ns as f64)),
+];
+
+/// Whether both runs are of one recording, so that chance is the same for both.
+fn same_recording((before, one): (&Saved, &Run), (after, other): (&Saved, &Run)) -> bool {
+    let of = |study: &Saved, run: &Run| {
+        let recorded = study.recordings.iter().find(|recorded| recorded.name == run.recording)?;
+        let Recorded { group, simulated_ns, window, prediction, .. } = recorded.clone();
+        Some((group, simulated_ns, window, prediction))
+    };
+    let before = of(before, one);
+    before.is_some() && before == of(after, other)
 }
 
 /// Which of two studies a limit is compared by: the same one, or what it is in both.
@@ -98,22 +138,20 @@ fn pairs(before: &Saved, after: &Saved) -> Vec<Pair> {
         let numbers = |run: &Run| {
             let row = row("", "", &run.prediction);
             let p90 = run.prediction.request_latency_ns.map(|latency| in_ms(latency.p90));
-            [
-                ("CPUs", false, row.cpus),
-                ("throttled periods, %", true, row.throttled_percent),
-                ("p50, ms", false, row.latency_ms[0]),
-                ("p90, ms", false, p90),
-                ("p99, ms", false, row.latency_ms[1]),
-                ("answered a second", false, row.requests_per_second),
-                ("work takes, s", false, row.takes_s),
-            ]
+            let [p50, p99] = row.latency_ms;
+            let rate = row.requests_per_second;
+            [row.cpus, row.throttled_percent, p50, p90, p99, rate, row.takes_s]
         };
-        for ((what, is_share, before), (.., after)) in numbers(one).into_iter().zip(numbers(other))
-        {
-            if let (Some(before), Some(after)) = (before, after) {
-                let (limit, kernel) = (limit.clone(), kernel.clone());
-                pairs.push(Pair { limit, kernel, what, is_share, before, after });
-            }
+        let is_one = same_recording((before, one), (after, other));
+        let both = numbers(one).into_iter().zip(numbers(other));
+        for ((what, is_share, number), (before, after)) in NUMBERS.into_iter().zip(both) {
+            let (Some(before), Some(after)) = (before, after) else { continue };
+            let of_runs =
+                |one: &Sample, other: &Sample| between(is_share, number(one)?, number(other)?);
+            let by_run =
+                is_one.then(|| change(&one.prediction, &other.prediction, of_runs)).flatten();
+            let (limit, kernel) = (limit.clone(), kernel.clone());
+            pairs.push(Pair { limit, kernel, what, is_share, before, after, by_run });
         }
     }
     pairs
@@ -130,10 +168,15 @@ fn sentence(pairs: &[Pair]) -> String {
         return "The two have no limit in common: there is nothing to hold beside each other."
             .to_owned();
     }
-    let beyond: Vec<&Pair> = pairs.iter().filter(|pair| !pair.overlaps()).collect();
+    let changed: Vec<&Pair> = pairs.iter().filter(|pair| pair.has_changed()).collect();
     let all = pairs.len();
+    let by_range = match pairs.iter().filter(|pair| pair.by_run.is_none()).count() {
+        0 => "",
+        some if some == all => BY_RANGE,
+        _ => PARTLY_BY_RANGE,
+    };
     let size = |pair: &&&Pair| {
-        let change = pair.change().map_or(0.0, f64::abs);
+        let change = pair.change().map_or(0.0, |change| change.value.abs());
         // What is told in points is not measured by what it was.
         (change * 1e3) as u64
     };
@@ -148,17 +191,24 @@ fn sentence(pairs: &[Pair]) -> String {
             pair.changed()
         )
     };
-    let Some(most) = beyond.iter().max_by_key(size) else {
-        return format!("None of {all} numbers changed beyond how far it may be off.");
+    let Some(most) = changed.iter().max_by_key(size) else {
+        return format!("None of {all} numbers changed by more than may be chance.{by_range}");
     };
-    let p99 = beyond.iter().filter(|pair| pair.what == "p99, ms").max_by_key(size);
-    let changed = match beyond.len() {
-        1 => format!("One of {all} numbers changed beyond how far it may be off"),
-        some => format!("{some} of {all} numbers changed beyond how far they may be off, most"),
+    let p99 = changed.iter().filter(|pair| pair.what == "p99, ms").max_by_key(size);
+    let how_many = match changed.len() {
+        1 => format!("One of {all} numbers changed by more than may be chance:"),
+        some => format!("{some} of {all} numbers changed by more than may be chance, most"),
     };
-    let colon = if beyond.len() == 1 { ":" } else { "" };
-    format!("{changed}{colon} {}.", told(p99.unwrap_or(most)))
+    format!("{how_many} {}.{by_range}", told(p99.unwrap_or(most)))
 }
+
+/// How they are compared where no runs drew the same, or not all.
+const BY_RANGE: &str = " \
+They are not of the same recording, or their runs drew other seeds, phases or costs of work, so \
+ranges are compared: a number changed if neither value is in the other's range.";
+const PARTLY_BY_RANGE: &str = " \
+Where runs drew other seeds, phases or costs of work, ranges are compared: a number changed if \
+neither value is in the other's range.";
 
 /// The sentence alone, where there are two studies.
 pub(super) fn answer(studies: &[Named]) -> Option<String> {
@@ -182,16 +232,16 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
         out.push_str(
             "<div class=\"scroll\" role=\"region\" aria-labelledby=\"beside-t\" tabindex=\"0\">\
              <table class=\"beside\">\n<caption id=\"beside-t\">Number by number; one that changed \
-             beyond how far both may be off is bold.</caption>\n<thead><tr>",
+             by more than may be chance is bold.</caption>\n<thead><tr>",
         );
-        for head in ["limit", "kernel", "number", "before", "after", "change", "ranges overlap"] {
+        for head in ["limit", "kernel", "number", "before", "after", "change", "changed"] {
             let _ = write!(out, "<th scope=\"col\">{head}</th>");
         }
         out.push_str("</tr></thead>\n<tbody>\n");
     }
     for pair in &pairs {
-        let (class, overlap) =
-            if pair.overlaps() { ("", "yes") } else { (" class=\"advised\"", "no") };
+        let (class, has_changed) =
+            if pair.has_changed() { (" class=\"advised\"", "yes") } else { ("", "no") };
         let number = |number: Ranged| match ranged(number, Ranges::Below).split_once('\n') {
             Some((value, range)) => format!("{value}<small>{range}</small>"),
             None => ranged(number, Ranges::Below),
@@ -199,7 +249,8 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
         let _ = writeln!(
             out,
             "<tr{class}><th scope=\"row\">{}</th><td class=\"text\">{}</td>\
-             <td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{overlap}</td></tr>",
+             <td class=\"text\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{has_changed}</td></tr>",
             xml(&pair.limit),
             xml(&pair.kernel),
             pair.what,
@@ -217,6 +268,9 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpumax_engine::predict::{Drawn, Prediction};
+    use cpumax_engine::saved::Span;
+    use std::collections::BTreeMap;
 
     fn study(kernel: &str, p99_ms: u64) -> Saved {
         let latency = |ms: u64| {
@@ -239,14 +293,66 @@ mod tests {
         Named { name: name.to_owned(), study }
     }
 
+    /// The same, of a recording, with runs of which each has so many times the latencies.
+    fn with_runs(p99_ms: u64, times: [f64; 3]) -> Named {
+        let mut study = study("6.18", p99_ms);
+        let prediction = &mut study.runs[0].prediction;
+        let run = |seed: u64| {
+            let ns = (times[seed as usize] * p99_ms as f64 * 1e6) as u64;
+            let sample = Sample { cpus: 0.5, latency_ns: Some([ns; 3]), ..Sample::default() };
+            Drawn { reading: 0, seed, phase_ns: 7, work_ppm: 1_000_000, likely: true, sample }
+        };
+        prediction.runs = (0..3).map(run).collect();
+        study.recordings.push(Recorded {
+            name: "web.data".to_owned(),
+            group: "/web".to_owned(),
+            kernel: None,
+            simulated_ns: 9,
+            window: Span { from_ns: 0, until_ns: 9 },
+            prediction: Prediction::default(),
+            repairs: BTreeMap::new(),
+            disagreements: Vec::new(),
+            is_unheard: false,
+            not_tried: Vec::new(),
+            made_by: Vec::new(),
+        });
+        named("x", study)
+    }
+
+    #[test]
+    fn what_changed_in_all_runs_that_drew_the_same_is_told() {
+        let before = || with_runs(80, [0.9, 1.0, 1.1]);
+        let told = answer(&[before(), with_runs(84, [0.9, 1.0, 1.1])]).unwrap();
+        assert_eq!(
+            told,
+            "3 of 5 numbers changed by more than may be chance, most p99, ms under 50/100 on 6.18 \
+             from 80.0 (72..88) to 84.0 (76..92) (+5.0 %). Where runs drew other seeds, phases or \
+             costs of work, ranges are compared: a number changed if neither value is in the \
+             other's range."
+        );
+        // Now more, now less.
+        let told = answer(&[before(), with_runs(80, [1.0, 1.0, 1.0])]).unwrap();
+        assert!(told.starts_with("None of 5 numbers changed"), "{told}");
+        // Of another recording nothing is the same.
+        let mut other = with_runs(84, [0.9, 1.0, 1.1]);
+        other.study.recordings[0].simulated_ns += 1;
+        let told = answer(&[before(), other]).unwrap();
+        assert_eq!(
+            told,
+            format!("None of 5 numbers changed by more than may be chance.{BY_RANGE}")
+        );
+    }
+
     #[test]
     fn what_changed_beyond_its_range_is_told() {
         let studies = [named("a", study("5.4", 80)), named("b", study("6.18", 40))];
         let told = answer(&studies).unwrap();
         assert_eq!(
             told,
-            "One of 5 numbers changed beyond how far it may be off: p99, ms under 50/100 on \
-             5.4 → 6.18 from 80.0 (72..88) to 40.0 (36..44) (-50.0 %)."
+            format!(
+                "One of 5 numbers changed by more than may be chance: p99, ms under 50/100 on \
+                 5.4 → 6.18 from 80.0 (72..88) to 40.0 (36..44) (-50.0 %).{BY_RANGE}"
+            )
         );
         let mut page = String::new();
         write(&mut page, &studies);
@@ -259,7 +365,10 @@ mod tests {
     fn what_may_be_chance_is_said_to_be() {
         let studies = [named("a", study("6.18", 80)), named("b", study("6.18", 85))];
         let told = answer(&studies).unwrap();
-        assert_eq!(told, "None of 5 numbers changed beyond how far it may be off.");
+        assert!(
+            told.starts_with("None of 5 numbers changed by more than may be chance."),
+            "{told}"
+        );
         assert_eq!(answer(&studies[..1]), None);
         let mut page = String::new();
         write(&mut page, &studies[..1]);
