@@ -235,10 +235,12 @@ impl Machine<'_> {
         if entered && self.cpus[cpu].online {
             self.here = cpu;
             self.account_work(cpu);
-            let mut rounds = 0u32;
+            // Many tasks do much at once, each a little.
+            let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
+            let mut rounds = 0;
             while self.settle_once(cpu) {
                 rounds += 1;
-                if rounds > MAX_ROUNDS {
+                if rounds > most {
                     self.livelock(self.cpus[cpu].curr);
                     break;
                 }
@@ -409,4 +411,6 @@ impl Machine<'_> {
 }
 
 /// Steps without time passing after which a program is taken to loop for ever.
-const MAX_ROUNDS: u32 = 1_000_000;
+const MAX_ROUNDS: usize = 1_000_000;
+/// The same for each task, where there are very many.
+const MAX_ROUNDS_EACH: usize = 256;

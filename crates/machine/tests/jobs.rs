@@ -203,6 +203,15 @@ fn more_and_more_tokens_that_are_to_come_are_refused() {
 }
 
 #[test]
+fn many_tasks_that_each_do_a_little_at_once_are_no_livelock() {
+    let task = "[[task]]\nname = \"t\"\ncount = 20000\n\
+                program = [{ loop = 60, do = [{ done = true }] }, { sleep = \"1h\" }]";
+    let workload = parse(&format!("duration = \"1s\"\n{task}"), "many.toml").unwrap();
+    let outcome = run(&workload, &Options::new(kernel("6.18"), 1), None, None).unwrap();
+    assert_eq!(outcome.tasks["t"].completions, 20_000 * 60);
+}
+
+#[test]
 fn the_livelock_of_a_job_is_told_with_its_name() {
     // Each is no more than a million instructions, all together are.
     let jobs = "[[job]]\nname = \"busy\"\nprogram = [{ loop = 2000, do = [{ begin = true }] }]";
