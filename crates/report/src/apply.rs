@@ -105,18 +105,33 @@ pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<St
         System::Cgroup => {
             say("As root. The path is that of the recorded machine. Nothing is rounded. The burst");
             say("goes first to 0: the kernel refuses a quota below it.");
-            let quoted = quoted(group);
-            let _ = writeln!(out, "group=/sys/fs/cgroup{quoted}");
-            // Kernels before 5.14 have no such file.
-            let burst = "$group/cpu.max.burst";
-            let _ = writeln!(out, "[ ! -e \"{burst}\" ] || echo 0 > \"{burst}\"");
-            let _ = writeln!(out, "echo '{quota_us} {period_us}' > \"$group/cpu.max\"");
-            if burst_us > 0 {
-                let _ = writeln!(out, "echo {burst_us} > \"$group/cpu.max.burst\"");
-            }
+            out.push_str(&files(&quoted(group), [quota_us, period_us, burst_us]));
         }
     }
     Some(out)
+}
+
+/// Lines for a shell that write the files of a group: those of version 2, or, where the group has
+/// none, of version 1, which sets the period while there is no quota that it could contradict.
+fn files(group: &str, [quota_us, period_us, burst_us]: [u64; 3]) -> String {
+    // Kernels before 5.14 have no files for a burst.
+    let no_burst = |file: &str| format!("  [ ! -e \"{file}\" ] || echo 0 > \"{file}\"\n");
+    let burst = |file: &str| match burst_us {
+        0 => String::new(),
+        _ => format!("  echo {burst_us} > \"{file}\"\n"),
+    };
+    let (burst_v2, burst_v1) = ("$v2/cpu.max.burst", "$v1/cpu.cfs_burst_us");
+    format!(
+        "group={group}\nv2=\"/sys/fs/cgroup$group\" v1=\"/sys/fs/cgroup/cpu$group\"\n\
+         if [ -e \"$v2/cpu.max\" ]; then\n{}  echo '{quota_us} {period_us}' > \"$v2/cpu.max\"\n{}\
+         else\n{}  echo -1 > \"$v1/cpu.cfs_quota_us\"\n\
+         \x20 echo {period_us} > \"$v1/cpu.cfs_period_us\"\n\
+         \x20 echo {quota_us} > \"$v1/cpu.cfs_quota_us\"\n{}fi\n",
+        no_burst(burst_v2),
+        burst(burst_v2),
+        no_burst(burst_v1),
+        burst(burst_v1),
+    )
 }
 
 /// A path for a shell, whatever is in it; one with hidden characters is left to who applies it.
@@ -168,15 +183,37 @@ mod tests {
             orders(System::Docker, "8000 10000"),
             "docker update --cpu-period 10000 --cpu-quota 8000 CONTAINER"
         );
-        assert_eq!(
-            orders(System::Cgroup, "80000 100000,cpu.max.burst=40000"),
-            "group=/sys/fs/cgroup'/a b'\\''c'\n[ ! -e \"$group/cpu.max.burst\" ] || \
-             echo 0 > \"$group/cpu.max.burst\"\n\
-             echo '80000 100000' > \"$group/cpu.max\"\necho 40000 > \"$group/cpu.max.burst\""
-        );
+        let lines = orders(System::Cgroup, "80000 100000,cpu.max.burst=40000");
+        assert!(lines.starts_with("group='/a b'\\''c'\n"), "{lines}");
         for system in ALL {
             assert!(text(system, "80000 100000").starts_with("# Because.\n"));
         }
+    }
+
+    #[test]
+    fn files_of_either_version_are_written() {
+        use std::{fs, process::Command};
+        let root = tempfile::tempdir().unwrap();
+        let [v1, v2] = ["cpu/a b'c", "a b'c"].map(|path| root.path().join(path));
+        let all = text(System::Cgroup, "80000 100000,cpu.max.burst=40000");
+        let script = all.replace("/sys/fs/cgroup", root.path().to_str().unwrap());
+        let apply = || {
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            output.status.success()
+        };
+        let file = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+        assert!(!apply(), "there is no such group");
+        fs::create_dir_all(&v1).unwrap();
+        fs::write(v1.join("cpu.cfs_quota_us"), "-1").unwrap();
+        assert!(apply());
+        let of = |what: &str| file(&format!("cpu/a b'c/cpu.cfs_{what}_us"));
+        let written = ["quota", "period", "burst"].map(of);
+        assert_eq!(written, ["80000\n", "100000\n", "40000\n"]);
+        fs::create_dir_all(&v2).unwrap();
+        fs::write(v2.join("cpu.max"), "max 100000").unwrap();
+        assert!(apply());
+        let written = ["cpu.max", "cpu.max.burst"].map(|of| file(&format!("a b'c/{of}")));
+        assert_eq!(written, ["80000 100000\n", "40000\n"]);
     }
 
     #[test]
