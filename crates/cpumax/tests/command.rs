@@ -204,6 +204,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 #[cfg(unix)]
 #[test]
 fn the_keyboard_ends_a_run_that_goes_on_and_on() {
+    cpumax_require::children_end_by_signals();
     let (_folder, path) = scenario(HOG);
     let mut child = Command::new(env!("CARGO_BIN_EXE_cpumax"))
         .args(["run", text(&path), "--for", "1day", "--every-tick"])

@@ -41,6 +41,7 @@ fn what_was_found_still_differs_and_nothing_else_does() {
 
 #[test]
 fn who_breaks_a_comparison_off_is_told_what_is_done() {
+    cpumax_require::children_end_by_signals();
     let folder = tempfile::tempdir().expect("a folder");
     let (traces, document) = (folder.path().join("traces"), folder.path().join("matrix.md"));
     // Far more than are done before the first file is there.

@@ -79,6 +79,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn start(arguments: &[&str], folder: &Path) -> Child {
+    cpumax_require::children_end_by_signals();
     Command::new(env!("CARGO_BIN_EXE_cpumax"))
         .args(arguments)
         .current_dir(folder)

@@ -41,6 +41,7 @@ max = 1
 const AT_MOST: Duration = Duration::from_millis(1500);
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
+    cpumax_require::children_end_by_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
     command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
     command

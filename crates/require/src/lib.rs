@@ -2,8 +2,12 @@
 //! `perf`, BPF. Where it is missing a test says so and passes, unless `CPUMAX_REQUIRE` demands it:
 //! then the test fails. Only tests use this crate.
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use std::fmt::{self, Display};
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The environment variable that says what has to be there, such as `vm,cgroup`.
 pub const VARIABLE: &str = "CPUMAX_REQUIRE";
@@ -62,6 +66,19 @@ pub fn found<T, E: Display>(need: Need, found: Result<T, E>) -> Option<T> {
             None
         }
         Err(wrong) => panic!("{wrong}"),
+    }
+}
+
+/// From now on processes that this one starts end by the signals of the keyboard, even where this
+/// one was started to ignore them: what is ignored stays so in a new program, what has a handler
+/// does not.
+///
+/// # Panics
+/// No handler can be had.
+pub fn children_end_by_signals() {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let always = Arc::new(AtomicBool::new(true));
+        register_conditional_default(signal, always).expect("a handler can be had");
     }
 }
 
