@@ -180,7 +180,7 @@ pub fn real() -> Result<Vec<Real>, Error> {
                 package_version: origin.package_version,
                 config,
             }),
-            Err(cpumax_lab::Error::NotFetched { .. }) => None,
+            Err(cpumax_lab::Error::NotFetched { .. } | cpumax_lab::Error::Damaged { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(Real { name: &entry.name, version: entry.version(), here })

@@ -5,6 +5,7 @@ use crate::config::{self, Config};
 use crate::whole::write;
 use crate::{Error, catalog};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ pub struct Origin {
     pub package_version: String,
     /// The packages and the SHA-256 that the signed index has for each.
     pub packages: Vec<(String, String)>,
+    /// The SHA-256 of the image as it was unpacked; older entries do not have it.
+    #[serde(default)]
+    pub image_sha256: Option<String>,
 }
 
 /// A kernel that is here.
@@ -94,7 +98,8 @@ impl Cache {
     /// The kernel of that name in `kernels.toml`.
     ///
     /// # Errors
-    /// [`Error::UnknownKernel`], [`Error::NotFetched`], or what is wrong with its files.
+    /// [`Error::UnknownKernel`], [`Error::NotFetched`], [`Error::Damaged`], or what else is wrong
+    /// with its files.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
         let entry = catalog::find(name)?;
         let folder = self.kernel_folder(name);
@@ -104,8 +109,13 @@ impl Cache {
             return Err(Error::NotFetched { name: name.to_owned() });
         }
         let text = fs::read_to_string(&origin).map_err(Error::file("read", &origin))?;
-        let parsed = serde_json::from_str(&text)
+        let parsed: Origin = serde_json::from_str(&text)
             .map_err(|error| Error::Malformed { path: origin, reason: error.to_string() })?;
+        let bytes = fs::read(&image).map_err(Error::file("read", &image))?;
+        let is_other = |kept: &String| *kept != sha256(&bytes);
+        if !is_whole(&bytes) || parsed.image_sha256.as_ref().is_some_and(is_other) {
+            return Err(Error::Damaged { path: image, name: name.to_owned() });
+        }
         let config = match fs::read_to_string(&config_path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             config => Some(config::parse(&config.map_err(Error::file("read", &config_path))?)),
@@ -120,9 +130,66 @@ impl Cache {
     }
 }
 
+/// In hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether an image is as long as its head says: setup sectors, then the kernel in paragraphs of 16
+/// bytes (the kernel's Documentation/arch/x86/boot.rst, `setup_sects` and `syssize`).
+fn is_whole(image: &[u8]) -> bool {
+    const MAGIC: (usize, &[u8]) = (0x202, b"HdrS");
+    if image.get(MAGIC.0..MAGIC.0 + 4) != Some(MAGIC.1) {
+        return false;
+    }
+    let setup = match image[0x1f1] {
+        // As of the oldest loaders.
+        0 => 4,
+        sectors => usize::from(sectors),
+    };
+    let paragraphs = image[0x1f4..0x1f8].iter().rev().fold(0, |sum, &b| sum << 8 | usize::from(b));
+    image.len() >= (setup + 1) * 512 + paragraphs * 16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A kernel in a cache of its own, and its image.
+    fn kept(folder: &Path, image_sha256: Option<String>) -> (Cache, PathBuf) {
+        let cache = Cache::at(folder.to_owned());
+        let kernel = cache.kernel_folder("6.12");
+        fs::create_dir_all(&kernel).unwrap();
+        let mut image = vec![7; 512 + 512 + 16];
+        (image[0x1f1], image[0x1f4]) = (1, 1);
+        image[0x1f5..0x1f8].fill(0);
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        fs::write(kernel.join("vmlinuz"), image).unwrap();
+        let (release, package_version) = ("6.12.1".to_owned(), "1".to_owned());
+        let origin = Origin { release, package_version, packages: Vec::new(), image_sha256 };
+        fs::write(kernel.join("kernel.json"), serde_json::to_string(&origin).unwrap()).unwrap();
+        (cache, kernel.join("vmlinuz"))
+    }
+
+    #[test]
+    fn an_image_that_is_not_what_was_fetched_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, image) = kept(folder.path(), None);
+        assert!(cache.kernel("6.12").is_ok());
+        let whole = fs::read(&image).unwrap();
+        for length in [0, 100, 1000, whole.len() - 1] {
+            fs::write(&image, &whole[..length]).unwrap();
+            let told = cache.kernel("6.12").unwrap_err().to_string();
+            assert!(told.contains("vmlinuz") && told.contains("lab fetch 6.12"), "{told}");
+        }
+        fs::write(&image, &whole).unwrap();
+        kept(folder.path(), Some(sha256(&whole)));
+        assert!(cache.kernel("6.12").is_ok());
+        let mut other = whole.clone();
+        other[1000] ^= 1;
+        fs::write(&image, &other).unwrap();
+        assert!(matches!(cache.kernel("6.12"), Err(Error::Damaged { .. })));
+    }
 
     #[test]
     fn what_is_not_here_is_told_with_the_command_that_gets_it() {

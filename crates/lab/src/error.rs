@@ -111,6 +111,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A kernel's image that is cut short, or is not what was fetched.
+    #[error("{} is not what was fetched: `cpumax lab fetch {name}` gets it again", shown(path))]
+    Damaged {
+        /// The image.
+        path: PathBuf,
+        /// Name of the kernel.
+        name: String,
+    },
     /// The guest's kernel panicked.
     #[error("the kernel panicked; the end of its console:\n{console}")]
     Panic {

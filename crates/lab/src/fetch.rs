@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::apt::{Apt, Package, Source};
-use crate::cache::{Cache, Kernel, Origin};
+use crate::cache::{Cache, Kernel, Origin, sha256};
 use crate::catalog::Entry;
 use crate::runner::Watch;
 use std::fs::{self, File};
@@ -153,13 +153,13 @@ fn keep(cache: &Cache, apt: &Apt<'_>, entry: &Entry, parts: &[&Package]) -> Resu
         unpack(&path, release, folder)?;
         fs::remove_file(&path).map_err(Error::file("remove", &path))?;
     }
-    if !folder.join("vmlinuz").exists() {
-        return Err(Error::Unpack { package: parts[0].name.clone(), file: "vmlinuz" });
-    }
+    let image = fs::read(folder.join("vmlinuz"))
+        .map_err(|_| Error::Unpack { package: parts[0].name.clone(), file: "vmlinuz" })?;
     let origin = Origin {
         release: release.to_owned(),
         package_version: parts[0].version.clone(),
         packages: parts.iter().map(|part| (part.name.clone(), part.sha256.clone())).collect(),
+        image_sha256: Some(sha256(&image)),
     };
     let path = folder.join("kernel.json");
     let text = serde_json::to_string_pretty(&origin).map_err(io::Error::other);
