@@ -259,3 +259,43 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
 }
+
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recordings/bursts.perf.data");
+
+#[test]
+fn a_load_that_ends_before_it_begins() {
+    for (from, to) in [("400ms", "300ms"), ("300ms", "300ms"), ("1h", "2h")] {
+        let given = ["replay", RECORDING, "--set", "500m", "--from", from, "--to", to];
+        let message = refused(&given);
+        assert!(message.contains("--from before --to"), "{message}");
+    }
+}
+
+#[test]
+fn events_that_cost_all_that_was_used() {
+    for command in [["replay", "--set", "500m"].as_slice(), &["advise", "--p99", "50ms"]] {
+        let given = [&command[..1], &[RECORDING, "--event-cost", "900ms"], &command[1..]].concat();
+        let message = refused(&given);
+        assert!(message.contains("900000000 ns") && message.contains("--event-cost"), "{message}");
+    }
+}
+
+#[test]
+fn names_that_are_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = TempDir::new().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"\xff.data");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
+        let mut words = arguments.iter();
+        command.current_dir(folder.path()).arg(words.next().unwrap()).arg(name).args(words);
+        command.output().unwrap()
+    };
+    fs::copy(RECORDING, folder.path().join(name)).unwrap();
+    let output = run(&["inspect"]);
+    assert!(output.status.success(), "{output:?}");
+    let output = run(&["run"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("invalid UTF-8") && !message.contains("panicked"), "{message}");
+}

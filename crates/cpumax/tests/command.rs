@@ -295,6 +295,19 @@ fn every_shipped_recording_becomes_a_scenario_that_runs() {
     assert!(found >= 3, "only {found} recordings");
 }
 
+#[test]
+fn a_scenario_ends_where_the_load_is_told_to() {
+    let folder = TempDir::new().unwrap();
+    let (recording, scenario) =
+        (recordings().join("bursts.perf.data"), folder.path().join("part.toml"));
+    let part = ["--from", "100ms", "--to", "300ms", "--write-scenario", text(&scenario)];
+    let output = cpumax(&[&["replay", text(&recording)], &part[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(fs::read_to_string(&scenario).unwrap().contains("\nduration = \"300ms\"\n"));
+    let output = cpumax(&["run", text(&scenario), "--kernel", "6.18"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 /// By more than one slice, 5 ms, whatever CPUs it used: what is promised is one for each of them.
 #[test]
 fn no_recorded_load_overruns_a_limit_under_pull_in_any_period() {

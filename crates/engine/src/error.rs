@@ -66,6 +66,37 @@ pub enum Error {
         /// From its first event to its last, ns.
         span_ns: u64,
     },
+    /// The load is told to end before it begins, or to be where the recording is not.
+    #[error(
+        "the load cannot begin {} s after the start of the recording and end {} s after it: give \
+         --from before --to, both within the {} s that were recorded",
+        *from_ns as f64 / 1e9,
+        *until_ns as f64 / 1e9,
+        *span_ns as f64 / 1e9
+    )]
+    NoWindow {
+        /// When it is told to begin, ns since the recording did.
+        from_ns: u64,
+        /// When it is told to end.
+        until_ns: u64,
+        /// Length of the recording, ns.
+        span_ns: u64,
+    },
+    /// Recording is said to have cost all the CPU time that was recorded.
+    #[error(
+        "if recording a system call cost {syscall_ns} ns and another event {other_ns} ns, nothing \
+         is left of the {} s of CPU time that the limited threads used: give less with \
+         --event-cost or --syscall-cost",
+        *recorded_ns as f64 / 1e9
+    )]
+    AllIsCost {
+        /// Of each entry into and exit from a system call, ns.
+        syscall_ns: u32,
+        /// Of any other event, ns.
+        other_ns: u32,
+        /// CPU time with that of recording, ns.
+        recorded_ns: u64,
+    },
     /// Nobody said which threads to limit, and no thread was recorded in a group of its own.
     #[error(
         "{}; say which threads to limit, such as 'comm:nginx*'. Threads that used most CPU time: \

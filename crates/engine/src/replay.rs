@@ -14,7 +14,7 @@ use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{
-    Clock, Demand, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
+    Clock, Demand, EventCost, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
 };
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
@@ -41,6 +41,9 @@ difference, and the recording does not tell: record system calls, or tell --open
 const HOW_MANY: &str = "clients ask again at once of threads that hardly ever wait, so that how \
 many connections there are, which latencies hang on, is not in the recording: record messages of \
 sockets or system calls";
+
+/// Where recording is said to have cost all but such a part of the CPU time, what is left is none.
+const COST_LEAVES_ONE_IN: u64 = 20;
 
 /// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
@@ -81,11 +84,16 @@ pub struct Request {
 }
 
 impl Request {
-    /// When the load was there, if the activity of its threads tells it like this.
-    fn window(&self, seen: Window) -> Window {
+    /// When the load was there in a recording of that length, if the activity of its threads tells
+    /// it like this.
+    fn window(&self, seen: Window, span_ns: u64) -> Result<Window, Error> {
         let from_ns = self.from_ns.unwrap_or(seen.from_ns);
-        let until_ns = self.until_ns.unwrap_or(seen.until_ns);
-        Window { from_ns, until_ns: until_ns.max(from_ns) }
+        let until_ns = self.until_ns.map_or(seen.until_ns, |ns| ns.min(span_ns));
+        let is_told = self.from_ns.is_some() || self.until_ns.is_some();
+        if is_told && from_ns >= until_ns {
+            return Err(Error::NoWindow { from_ns, until_ns, span_ns });
+        }
+        Ok(Window { from_ns, until_ns: until_ns.max(from_ns) })
     }
 
     /// The group that the limits name, if any does.
@@ -236,6 +244,8 @@ pub struct Replay {
     recorded: Sample,
     scale: Option<f64>,
     load: Option<f64>,
+    /// When it was told to end, ns since the start.
+    ends_ns: Option<u64>,
     work: WorkRange,
     service: Option<Service>,
     waits: Waits,
@@ -258,7 +268,8 @@ impl Replay {
         let load = recording.load(&selection);
         let (group, service) = request.seen(name, recording, &selection)?;
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
-        let window = request.window(requests.as_ref().unwrap_or(&load).window());
+        let seen = requests.as_ref().unwrap_or(&load).window();
+        let window = request.window(seen, summary.span_ns)?;
         selection.until_ns = Some(window.until_ns);
         let readings = request.readings(name, recording, &selection, service.as_ref())?;
         let workload = &readings[0].workload;
@@ -268,6 +279,10 @@ impl Replay {
         let threads = recorded::tasks_in(workload, group).len();
         let used = load.within(window);
         let recorded_ns = used.cpu_ns.saturating_add(used.cost_ns);
+        if used.cpu_ns < recorded_ns / COST_LEAVES_ONE_IN {
+            let EventCost { syscall_ns, other_ns } = summary.event_cost;
+            return Err(Error::AllIsCost { syscall_ns, other_ns, recorded_ns });
+        }
         let with_cost = recorded_ns as f64 / used.cpu_ns.max(1) as f64;
         let own = load.within(Window { from_ns: 0, until_ns: summary.span_ns });
         let others_ns = summary.runtime_ns.saturating_add(summary.recorder_ns);
@@ -295,6 +310,7 @@ impl Replay {
             recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit),
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
+            ends_ns: request.until_ns.map(|_| window.until_ns),
             work: request.work,
             is_unheard: service.is_none() && recording.has_clients(&selection),
             service,
@@ -422,12 +438,15 @@ impl Replay {
         predict(&[(&self.recorded, true)], self.unit)
     }
 
-    /// As a scenario, whose results tell of each thread.
+    /// As a scenario, whose results tell of each thread. It ends where the load was told to.
     ///
     /// # Errors
     /// The group may not have that limit.
     pub fn as_scenario(&self, limit: Option<&Try>) -> Result<Workload, Error> {
-        let workload = self.workload().clone().with_labels(|_| None)?;
+        let mut workload = self.workload().clone().with_labels(|_| None)?;
+        if self.ends_ns.is_some() {
+            workload = workload.with_duration(self.window_of_run().until_ns.max(1))?;
+        }
         match limit {
             Some(limit) => {
                 let duration_ns = workload.duration_ns;
