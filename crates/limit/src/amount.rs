@@ -32,17 +32,28 @@ pub(crate) enum Level {
     Pod,
 }
 
-/// What is written into `cpu.max` for an amount such as `500m`, `2`, `50%/10ms` or `1.5cpus`.
+/// What is written into `cpu.max` for an amount such as `500m`, `2`, `50%/10ms`, `25ms/100ms` or
+/// `1.5cpus`.
 pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> {
     let (amount, period) = match text.split_once('/') {
-        Some((amount, period)) => (amount.trim_end(), Some(period_us(text, period.trim())?)),
+        Some((amount, period)) => (amount.trim_end(), Some(period.trim())),
         None => (text, None),
+    };
+    let is_whole = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let us = |text: &str| text.parse::<u64>().ok().filter(|_| is_whole(text));
+    let is_quota = us(amount).is_some_and(|us| u128::from(us) >= LEAST_US);
+    let period = match period {
+        // Both in us, as who has the files in mind writes them.
+        Some(period) if is_quota && us(period).is_some() => us(period),
+        Some(period) => Some(period_us(text, period)?),
+        None => None,
     };
     if amount == "max" {
         return Ok(period.map_or_else(|| "max".to_owned(), |us| format!("max {us}")));
     }
+    let amount = Amount::parse(text, amount, period.is_some())?;
     let period_us = u128::from(period.unwrap_or(DEFAULT_PERIOD_US));
-    let (quota_us, period_us) = match Amount::parse(text, amount)? {
+    let (quota_us, period_us) = match amount {
         Amount::QuotaUs(quota_us) => (quota_us, period_us),
         Amount::Milli(milli) => (kubernetes(milli, period_us, level), period_us),
         Amount::Permyriad(permyriad) => systemd(permyriad, period_us),
@@ -119,17 +130,48 @@ enum Amount {
     Nano(u128),
 }
 
+/// What stands behind a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Nothing,
+    Milli,
+    Percent,
+    Cpus,
+    Nano,
+    Time,
+}
+
+impl Unit {
+    fn of(text: &str) -> Option<Unit> {
+        Some(match text {
+            "" => Unit::Nothing,
+            "m" => Unit::Milli,
+            "%" => Unit::Percent,
+            // Kubernetes: 10^-9, as its metrics have it.
+            "n" => Unit::Nano,
+            "us" | "ms" | "s" => Unit::Time,
+            word => match word.to_ascii_lowercase().as_str() {
+                "cpu" | "cpus" | "core" | "cores" | "vcpu" | "vcpus" => Unit::Cpus,
+                "mcpu" | "mcpus" | "millicpu" | "millicpus" | "millicore" | "millicores" => {
+                    Unit::Milli
+                }
+                "nanocpu" | "nanocpus" | "nanocore" | "nanocores" => Unit::Nano,
+                "percent" => Unit::Percent,
+                _ => return None,
+            },
+        })
+    }
+}
+
 impl Amount {
     /// Reads `text`, which is `given` without its period.
-    fn parse(given: &str, text: &str) -> Result<Amount, SettingError> {
+    fn parse(given: &str, text: &str, has_period: bool) -> Result<Amount, SettingError> {
         let nothing = || SettingError::NotALimit { text: given.to_owned() };
         let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = text.split_at(at);
-        if matches!(unit, "us" | "ms" | "s") {
+        let unit = Unit::of(unit.trim()).ok_or_else(nothing)?;
+        if unit == Unit::Time && !has_period {
             return Err(SettingError::Time { text: given.to_owned() });
-        }
-        if !matches!(unit, "" | "m" | "%" | "cpus" | "cpu") {
-            return Err(nothing());
         }
         let too_fine = |step| SettingError::TooFine { text: given.to_owned(), step };
         let nanos = match nanos(number) {
@@ -142,17 +184,23 @@ impl Amount {
             nanos.is_multiple_of(of).then_some(nanos / of).ok_or_else(|| too_fine(step))
         };
         match unit {
-            "m" => Ok(Amount::Milli(whole(NANO, "1m")?)),
-            "%" => Ok(Amount::Permyriad(whole(NANO / 100, "0.01%")?)),
-            "cpus" | "cpu" => Ok(Amount::Nano(nanos)),
-            _ if fraction(number) > 0 || nanos < FEW_CPUS * NANO => {
+            Unit::Milli => Ok(Amount::Milli(whole(NANO, "1m")?)),
+            Unit::Percent => Ok(Amount::Permyriad(whole(NANO / 100, "0.01%")?)),
+            Unit::Cpus => Ok(Amount::Nano(nanos)),
+            Unit::Nano => Ok(Amount::Nano(whole(NANO, "1n")?)),
+            Unit::Time => {
+                let us = time_us(text).ok_or_else(|| too_fine("1us"))?;
+                Ok(Amount::QuotaUs(us.into()))
+            }
+            Unit::Nothing if fraction(number) > 0 || nanos < FEW_CPUS * NANO => {
                 Ok(Amount::Milli(whole(NANO / 1_000, "0.001")?))
             }
-            _ if nanos < LEAST_US * NANO => {
+            Unit::Nothing if nanos < LEAST_US * NANO => {
+                let rest = given.strip_prefix(number).unwrap_or("").to_owned();
                 let (given, number) = (given.to_owned(), number.to_owned());
-                Err(SettingError::Ambiguous { given, number })
+                Err(SettingError::Ambiguous { given, number, rest })
             }
-            _ => Ok(Amount::QuotaUs(nanos / NANO)),
+            Unit::Nothing => Ok(Amount::QuotaUs(nanos / NANO)),
         }
     }
 }
@@ -201,6 +249,8 @@ mod tests {
             ("0.1/5ms", "1000 5000"),
             ("1/0.5s", "500000 500000"),
             ("99", "9900000 100000"),
+            ("500 m", "50000 100000"),
+            ("500 millicores/10 ms", "5000 10000"),
             ("128.0", "12800000 100000"),
         ] {
             assert_eq!(container(given), written, "{given}");
@@ -233,6 +283,9 @@ mod tests {
             ("0.5%", "1000 200000"),
             ("40%/1ms", "1000 2500"),
             ("0.01%", "1000 1000000"),
+            ("50 %", "50000 100000"),
+            ("200.000%", "200000 100000"),
+            ("33 percent", "33000 100000"),
             ("33.33%", "33330 100000"),
         ] {
             assert_eq!(container(given), written, "{given}");
@@ -242,7 +295,9 @@ mod tests {
     #[test]
     fn docker_cuts_a_quota_to_whole_microseconds() {
         assert_eq!(container("1.5cpus"), "150000 100000");
-        assert_eq!(container("1cpu"), "100000 100000");
+        for one in ["1cpu", "1 CPU", "1 core", "1Cpus", "1.0 vCPU", "1000000000 NanoCpus"] {
+            assert_eq!(container(one), "100000 100000", "{one}");
+        }
         assert_eq!(container("0.123456789cpus"), "12345 100000");
         assert_eq!(container("1.5cpus/10ms"), "15000 10000");
         let error = cpu_max("0.001cpus", Level::Container).unwrap_err();
@@ -256,6 +311,17 @@ mod tests {
         assert_eq!(container("1000"), "1000 100000");
         assert_eq!(container("max"), "max");
         assert_eq!(container("max/10ms"), "max 10000");
+        assert_eq!(container("50000/100000"), "50000 100000");
+        assert_eq!(container("50000 / 20000"), "50000 20000");
+    }
+
+    #[test]
+    fn a_time_of_a_period_is_a_quota() {
+        assert_eq!(container("25ms/100ms"), "25000 100000");
+        assert_eq!(container("25 ms / 0.1 s"), "25000 100000");
+        assert_eq!(container("5000us/10ms"), "5000 10000");
+        assert!(cpu_max("0.5us/10ms", Level::Container).is_err());
+        assert!(cpu_max("25ms", Level::Container).is_err());
     }
 
     #[test]
@@ -280,13 +346,14 @@ mod tests {
             "0",
             "0m",
             "0%",
-            "500 m",
+            "500 M",
             "0.5m",
             "0.0001",
             "0.001%",
             "50us",
             "2k",
-            "1Cpus",
+            "0.5 n",
+            "1 loaf",
             "1/",
             "1/10",
             "1/0ms",

@@ -5,6 +5,7 @@
 //! docker (`1.5cpus`) has it, which is written into `cpu.max`. A [`Setting`] keeps what was given
 //! beside what was understood of it, and tells what a given kernel makes of it.
 
+mod elsewhere;
 mod error;
 
 pub use error::SettingError;
@@ -162,35 +163,58 @@ impl FromStr for Setting {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Setting, SettingError> {
-        let mut parts: Vec<Part> = Vec::new();
-        let mut target = Target::Chosen;
-        for piece in pieces(text) {
-            let (group, given) = match piece.rsplit_once(':') {
-                Some((group, given)) => (Some(group.trim()), given.trim()),
-                None => (None, piece.trim()),
-            };
-            let names_only = group.is_none() && given.starts_with('/');
-            if group == Some("") || given.is_empty() || names_only {
-                return Err(SettingError::NoLimit { text: text.to_owned() });
-            }
-            target = match group {
-                Some("pod") => Target::Pod,
-                Some(path) => Target::Path(path.to_owned()),
-                None => target,
-            };
-            let write = Write::parse(given, target == Target::Pod)?;
-            let Some(part) = parts.iter_mut().find(|part| part.target == target) else {
-                parts.push(Part { target: target.clone(), writes: vec![write] });
-                continue;
-            };
-            if part.writes.iter().any(|earlier| earlier.file == write.file) {
-                let (setting, group) = (text.to_owned(), target.named());
-                return Err(SettingError::Twice { setting, file: write.file.name(), group });
-            }
-            part.writes.push(write);
-        }
+        let parts = parts_of(text).map_err(|error| match without_comma(text) {
+            Some(meant) => SettingError::Comma { text: text.to_owned(), meant },
+            None => error,
+        })?;
         Ok(Setting { given: text.to_owned(), parts })
     }
+}
+
+fn parts_of(text: &str) -> Result<Vec<Part>, SettingError> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut target = Target::Chosen;
+    for piece in pieces(text) {
+        let (group, given) = match piece.rsplit_once(':') {
+            Some(_) if elsewhere::is_known(&piece) => (None, piece.trim()),
+            Some((group, given)) => (Some(group.trim()), given.trim()),
+            None => (None, piece.trim()),
+        };
+        let names_only = group.is_none() && given.starts_with('/');
+        if group == Some("") || given.is_empty() || names_only {
+            return Err(SettingError::NoLimit { text: text.to_owned() });
+        }
+        target = match group {
+            Some("pod") => Target::Pod,
+            Some(path) => Target::Path(path.to_owned()),
+            None => target,
+        };
+        let write = Write::parse(given, target == Target::Pod)?;
+        let Some(part) = parts.iter_mut().find(|part| part.target == target) else {
+            parts.push(Part { target: target.clone(), writes: vec![write] });
+            continue;
+        };
+        if part.writes.iter().any(|earlier| earlier.file == write.file) {
+            let (setting, group) = (text.to_owned(), target.named());
+            return Err(SettingError::Twice { setting, file: write.file.name(), group });
+        }
+        part.writes.push(write);
+    }
+    Ok(parts)
+}
+
+/// What is taken if commas between digits are points, as in `0,5`, or spaces, as in `50000,100000`.
+fn without_comma(text: &str) -> Option<String> {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let is_between = |at: usize| {
+        bytes[at] == b',' && is_digit(bytes[..at].last()) && is_digit(bytes.get(at + 1))
+    };
+    let with = |instead: char| -> String {
+        text.char_indices().map(|(at, c)| if is_between(at) { instead } else { c }).collect()
+    };
+    let meant = [' ', '.'].map(with).into_iter();
+    meant.filter(|meant| meant != text).find(|meant| parts_of(meant).is_ok())
 }
 
 /// As it was given.
@@ -203,7 +227,8 @@ impl fmt::Display for Setting {
 /// What stands between commas; those in a path, up to its colon, are part of it.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
-    for piece in text.split(',') {
+    // Options of docker stand one behind the other.
+    for piece in text.replace(" --", ",--").split(',') {
         match pieces.last_mut().filter(|path| path.starts_with('/') && !path.contains(':')) {
             Some(path) => {
                 path.push(',');
@@ -218,16 +243,16 @@ fn pieces(text: &str) -> Vec<String> {
 impl Write {
     fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
         let write = |file, value: String| Write { file, value, given: given.to_owned() };
-        let limit = SetFile::Limit(File::CpuMax);
-        let Some((name, value)) = given.split_once('=') else {
-            if given.starts_with("cpu.") {
+        let in_our_words = elsewhere::in_our_words(given)?;
+        let text = in_our_words.as_deref().unwrap_or(given);
+        let Some((name, value)) = text.split_once('=') else {
+            if text.starts_with("cpu.") {
                 return Err(SettingError::NoValue { text: given.to_owned() });
             }
             let level = if is_pod { Level::Pod } else { Level::Container };
-            let is_own = given.contains(char::is_whitespace) && !given.contains('/');
-            let own = || kernels_own(given, given);
-            let value = if is_own { own() } else { amount::cpu_max(given, level) }?;
-            return Ok(write(limit, value));
+            let value =
+                if is_own(text) { kernels_own(given, text) } else { amount::cpu_max(text, level) };
+            return Ok(write(SetFile::Limit(File::CpuMax), value?));
         };
         let (name, value) = (name.trim(), value.trim());
         if name == SetFile::Weight.name() {
@@ -270,6 +295,18 @@ fn weight(text: &str) -> Result<u32, SettingError> {
     }
 }
 
+/// Whether it looks like the two words of `cpu.max`: a unit with a space before it does not.
+fn is_own(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace();
+    let begins = |word: Option<&str>| word.is_some_and(|word| word.starts_with(is_digit));
+    let first = words.next();
+    (first == Some("max") || begins(first)) && begins(words.next()) && !text.contains('/')
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
 /// A value for `cpu.max` in the kernel's own form, in which nothing may be left that the kernel
 /// would not read: it stops reading a number at what is none, and ignores the rest.
 fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
@@ -287,7 +324,7 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     if whole {
         return read.map(|_| written);
     }
-    let digits = |word: &str| word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let digits = |word: &str| word.find(|c: char| !is_digit(c)).unwrap_or(word.len());
     let quota = words.first().map_or("", |word| match *word {
         "max" => word,
         word => &word[..digits(word)],
@@ -298,21 +335,25 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     }
     let period = words.get(1).map_or("", |word| &word[..digits(word)]);
     let read = [quota, period].join(" ").trim_end().to_owned();
-    Err(SettingError::CutOff { given: given.to_owned(), read, meant: meant(&words) })
+    let meant = meant(&read, &words);
+    Err(SettingError::CutOff { given: given.to_owned(), read, meant })
 }
 
-/// What somebody who wrote these words into `cpu.max` may have meant.
-fn meant(words: &[&str]) -> Option<String> {
+/// What somebody who wrote these words into `cpu.max` may have meant, and what the kernel reads of
+/// them, as far as that is taken.
+fn meant(read: &str, words: &[&str]) -> Vec<String> {
     let us = |word: &str| match word {
         "max" => Some("max".to_owned()),
         word => amount::time_us(word).or_else(|| word.parse().ok()).map(|us| us.to_string()),
     };
-    match words {
-        [word] => match amount::cpu_max(word, Level::Container) {
-            Ok(value) => Some(format!("'{word}' without cpu.max= for {value}")),
-            Err(_) => us(word).map(|us| format!("cpu.max={us} for {word}")),
-        },
-        [quota, period] => Some(format!("cpu.max={} {}", us(quota)?, us(period)?)),
-        _ => None,
-    }
+    let amount = Some(words.join(" "));
+    let amount = amount.filter(|text| amount::cpu_max(text, Level::Container).is_ok());
+    let in_us: Option<Vec<String>> = words.iter().map(|word| us(word)).collect();
+    let in_us =
+        in_us.filter(|words| words.len() <= 2).map(|words| format!("cpu.max={}", words.join(" ")));
+    let read = Some(format!("cpu.max={read}"));
+    let mut meant: Vec<String> = [read, amount, in_us].into_iter().flatten().collect();
+    meant.retain(|text| parts_of(text).is_ok());
+    meant.dedup();
+    meant
 }

@@ -107,16 +107,129 @@ fn a_kernel_tells_what_it_does_not_have() {
 }
 
 #[test]
+fn what_other_systems_have_means_what_it_means_there() {
+    for (given, cpu_max) in [
+        ("0.5 CPU", "50000 100000"),
+        ("2 cores", "200000 100000"),
+        ("CPUQuota=50%", "50000 100000"),
+        ("CPUQuota=", "max 100000"),
+        ("/a:CPUQuota=20%", "20000 100000"),
+        ("--cpus=0.5", "50000 100000"),
+        ("--cpus 1.5", "150000 100000"),
+        ("cpus: '0.50'", "50000 100000"),
+        ("NanoCpus=500000000", "50000 100000"),
+        ("\"NanoCpus\": 1500000000", "150000 100000"),
+        ("--cpu-quota=20000 --cpu-period=50000", "20000 50000"),
+        ("--cpu-quota=-1", "max 100000"),
+        ("cpu_quota: 20000", "20000 100000"),
+        ("cpu: 500m", "50000 100000"),
+        ("limits.cpu=\"2\"", "200000 100000"),
+        ("25ms/100ms", "25000 100000"),
+    ] {
+        assert_eq!(limit(given).to_string(), cpu_max, "{given}");
+    }
+    assert_eq!(setting("--cpus=0.5").understood(), ["--cpus=0.5 = 50000 100000"]);
+    assert_eq!(setting("CPUWeight=50").parts()[0].target, Target::Chosen);
+    assert!(refused("NanoCpus=half").contains("'500m'"));
+    assert!(refused("CPUQuotaPeriodSec=20ms").contains("'50%/20ms'"));
+}
+
+#[test]
+fn a_comma_in_a_number_is_told_with_what_is_meant() {
+    for (given, meant) in [
+        ("0,5", "'0.5'"),
+        ("1,5cpus", "'1.5cpus'"),
+        ("/a:33,3 %", "'/a:33.3 %'"),
+        ("50000,100000", "'50000 100000'"),
+        ("cpu.max=50000,20000", "'cpu.max=50000 20000'"),
+    ] {
+        let error = refused(given);
+        assert!(error.contains(meant), "{given}: {error}");
+    }
+}
+
+/// What stands in single quotes in a message: hints, which must be taken themselves.
+fn hints(message: &str) -> Vec<&str> {
+    message.split('\'').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn each_hint_is_taken_when_it_is_typed() {
+    let mut count = 0;
+    for given in [
+        "nonsense",
+        "500",
+        "500/10ms",
+        "999 ",
+        "50ms",
+        "200 ms",
+        "50us",
+        "3s",
+        "0",
+        "0,5",
+        "1,5 cpus",
+        "33,3%",
+        "50000,100000",
+        "0.0001",
+        "0.001%",
+        "0.5m",
+        "500m/10",
+        "500m/2s",
+        "500 M",
+        "2 loaves",
+        "cpu.max",
+        "cpu.max=0.5",
+        "cpu.max=50%",
+        "cpu.max=2000m",
+        "cpu.max=50ms",
+        "cpu.max=50000us",
+        "cpu.max=50000 100ms",
+        "50ms 100ms",
+        "50000 100000 1",
+        "max x",
+        "cpu.max=max x",
+        "2 cpus 10ms",
+        "cpu.max=500",
+        "cpu.maximum=1",
+        "cpu.weight=0",
+        "/limited",
+        "500m,",
+        ":500m",
+        "500m,300m",
+        "CPUQuotaPeriodSec=10ms",
+        "CPUQuotaPeriodSec=x",
+        "NanoCpus=x",
+        "CPUQuota=x",
+        "--cpus=x",
+        "--cpus=0",
+        "--memory=1g",
+        "quota=5",
+        "-1",
+        "1e3",
+        "infinity",
+        "unlimited",
+        "0.5 CPU 100ms",
+    ] {
+        let error = given.parse::<Setting>().expect_err(given).to_string();
+        for hint in hints(&error) {
+            assert!(hint.parse::<Setting>().is_ok(), "{given}: '{hint}' of {error}");
+            count += 1;
+        }
+    }
+    assert!(count > 80, "{count} hints");
+}
+
+#[test]
 fn what_the_kernel_would_cut_off_is_refused_with_what_may_be_meant() {
     for (given, told) in [
-        ("cpu.max=2000m", "cpu.max=2000 and ignores the rest; give that, or '2000m' without"),
-        ("cpu.max=50000us", "give that, or cpu.max=50000 for 50000us"),
-        ("cpu.max=50ms", "cpu.max=50 and ignores the rest; give that, or cpu.max=50000 for 50ms"),
-        ("cpu.max=0.5", "or '0.5' without cpu.max= for 50000 100000"),
-        ("cpu.max=50%", "or '50%' without cpu.max= for 50000 100000"),
-        ("cpu.max=50000 100ms", "cpu.max=50000 100 and ignores the rest; give that, or cpu.max=50"),
-        ("50ms 100ms", "give that, or cpu.max=50000 100000"),
-        ("cpu.max=50000 100000 1", "cpu.max=50000 100000 and ignores the rest; give that"),
+        ("cpu.max=2000m", "cpu.max=2000 and ignores the rest; give 'cpu.max=2000', or '2000m'"),
+        ("cpu.max=50000us", "give 'cpu.max=50000'"),
+        ("cpu.max=50ms", "cpu.max=50 and ignores the rest; give 'cpu.max=50000'"),
+        ("cpu.max=0.5", "cpu.max=0 and ignores the rest; give '0.5'"),
+        ("cpu.max=50%", "give '50%'"),
+        ("cpu.max=50000 100ms", "cpu.max=50000 100 and ignores the rest; give 'cpu.max=50000 1"),
+        ("50ms 100ms", "give 'cpu.max=50000 100000'"),
+        ("cpu.max=50000 100000 1", "and ignores the rest; give 'cpu.max=50000 100000'"),
         ("cpu.max=50000 x", "cpu.max=50000 and ignores the rest"),
         ("cpu.max=max x", "cpu.max=max and ignores the rest"),
     ] {
@@ -174,12 +287,13 @@ fn the_table_of_the_documents_is_true() {
         assert_eq!(result, told, "{row}");
         rows += 1;
     }
-    assert_eq!(rows, 19);
+    assert_eq!(rows, 27);
 }
 
 /// Text that comes close to what is taken, and text that does not.
 fn text() -> impl Strategy<Value = String> {
-    let amount = || r"(max|[0-9]{0,17}(\.[0-9]{0,10})?(m|%|cpus|us)?)( ?/ ?[0-9]{0,7}(us|ms)?)?";
+    let amount =
+        || r"(max|[0-9]{0,17}(\.[0-9]{0,10})?( ?(m|%|cpus|CPU|us|n))?)( ?/ ?[0-9]{0,7}(us|ms)?)?";
     let write = || r"cpu\.(max|max\.burst|weight|cfs_quota_us|x)= ?[0-9]{0,22}( [0-9]{0,9})?";
     let own = || r"[0-9]{0,22} ?[0-9]{0,9}";
     let limit = move || prop_oneof![amount(), write(), own()];
@@ -188,6 +302,7 @@ fn text() -> impl Strategy<Value = String> {
         any::<String>(),
         one(),
         prop::collection::vec(one(), 1..4).prop_map(|all| all.join(",")),
+        r"(--)?(cpus|cpu-quota|CPUQuota|NanoCpus|cpu)[=: ] ?[0-9]{0,11}(\.[0-9]{0,2})?(m|%)?",
     ]
 }
 

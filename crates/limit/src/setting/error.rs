@@ -1,5 +1,9 @@
 //! Why a setting is not understood, or not taken: with the value given and what is accepted.
+//!
+//! What stands in single quotes in a message is taken when it is given instead; a test feeds each
+//! of them back.
 
+use super::Setting;
 use crate::error::Quoted;
 use crate::{LimitError, Missing};
 
@@ -24,9 +28,10 @@ pub enum SettingError {
     },
     /// A time, where it is not said of what period.
     #[error(
-        "{} is a time, and a limit is a part of a period: give both in us, as in '50000 100000', \
-         or CPUs, as in '500m'",
-        Quoted(.text)
+        "{} is a time, and a limit is a part of a period: give both, as in '{}', or CPUs, as in \
+         '500m'",
+        Quoted(.text),
+        in_a_period(.text)
     )]
     Time {
         /// What was given.
@@ -34,8 +39,8 @@ pub enum SettingError {
     },
     /// A number that may be CPUs or microseconds.
     #[error(
-        "{} may mean {number} CPUs, {number}m or {number} us: write '{number}cpus', '{number}m', \
-         or a quota in us, which is at least 1000",
+        "{} may mean {number} CPUs, {number}m or {number} us: write '{number}cpus{rest}', \
+         '{number}m{rest}', or a quota in us, which is at least 1000",
         Quoted(.given)
     )]
     Ambiguous {
@@ -43,6 +48,24 @@ pub enum SettingError {
         given: String,
         /// The number in it.
         number: String,
+        /// What stands behind that: nothing, or the period.
+        rest: String,
+    },
+    /// A comma where a point is meant, or where a space is.
+    #[error("{}: commas stand between limits; give '{meant}'", Quoted(.text))]
+    Comma {
+        /// What was given.
+        text: String,
+        /// The same without it.
+        meant: String,
+    },
+    /// A period that stands for itself, as systemd has it.
+    #[error("{}: a period is given with its quota, as in '{meant}'", Quoted(.given))]
+    PeriodAlone {
+        /// What was given.
+        given: String,
+        /// Some quota in that period.
+        meant: String,
     },
     /// No CPU time at all.
     #[error("{} is nothing: give a number above 0, or max for no limit", Quoted(.text))]
@@ -73,17 +96,17 @@ pub enum SettingError {
     },
     /// The kernel would read a part of this and ignore the rest.
     #[error(
-        "{}: of this the kernel reads cpu.max={read} and ignores the rest; give that{}",
+        "{}: of this the kernel reads cpu.max={read} and ignores the rest{}",
         Quoted(.given),
-        .meant.as_ref().map(|meant| format!(", or {meant}")).unwrap_or_default()
+        instead(.meant)
     )]
     CutOff {
         /// What was given.
         given: String,
         /// What the kernel reads of it.
         read: String,
-        /// What is likely to be meant.
-        meant: Option<String>,
+        /// What may be meant, as it is taken.
+        meant: Vec<String>,
     },
     /// A file without a value.
     #[error("{} has no value: give FILE=VALUE, such as 'cpu.max=50000 100000'", Quoted(.text))]
@@ -138,4 +161,16 @@ pub enum SettingError {
         /// The first file that it does not have.
         missing: Missing,
     },
+}
+
+/// `; give 'A', or 'B'`.
+fn instead(meant: &[String]) -> String {
+    let quoted: Vec<String> = meant.iter().map(|meant| format!("'{meant}'")).collect();
+    if quoted.is_empty() { String::new() } else { format!("; give {}", quoted.join(", or ")) }
+}
+
+/// A time as a part of the usual period, where the kernel takes that.
+fn in_a_period(time: &str) -> String {
+    let meant = format!("{time}/100ms");
+    if meant.parse::<Setting>().is_ok() { meant } else { "50ms/100ms".to_owned() }
 }

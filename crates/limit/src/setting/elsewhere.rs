@@ -1,0 +1,61 @@
+//! Limits as files and options of other systems have them: docker's `--cpus=0.5`, `NanoCpus` and
+//! `--cpu-quota`, systemd's `CPUQuota=50%`, `limits.cpu: 500m` of Kubernetes, `cpus: 0.5` of
+//! Compose. Each is put in the words of this grammar, and means what it means there.
+
+use super::{Setting, SettingError};
+
+/// The names, in small letters and without `-` and `_`.
+const NAMES: [&str; 9] = [
+    "cpus",
+    "nanocpus",
+    "cpuquota",
+    "cpuperiod",
+    "cpuquotaperiodsec",
+    "cpuweight",
+    "cpu",
+    "limits.cpu",
+    "resources.limits.cpu",
+];
+
+/// Name and value, where the name is one of those.
+fn known(given: &str) -> Option<(String, &str)> {
+    let is_option = given.starts_with("--");
+    let ends = |c: char| matches!(c, '=' | ':') || is_option && c.is_whitespace();
+    let (name, value) = given.split_once(ends)?;
+    let is_quote = |c: char| matches!(c, '"' | '\'') || c.is_whitespace();
+    let name = name.trim_matches(is_quote).trim_start_matches("--");
+    let name = name.replace(['-', '_'], "").to_ascii_lowercase();
+    NAMES.contains(&name.as_str()).then(|| (name, value.trim_matches(is_quote)))
+}
+
+/// Whether it begins with such a name, so that its colon ends no path.
+pub(super) fn is_known(given: &str) -> bool {
+    known(given).is_some()
+}
+
+/// The same in the words of this grammar; `None`: it is none of these.
+pub(super) fn in_our_words(given: &str) -> Result<Option<String>, SettingError> {
+    const NANO: u64 = 1_000_000_000;
+    let Some((name, value)) = known(given) else { return Ok(None) };
+    let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    Ok(Some(match name.as_str() {
+        "cpus" if is_number => format!("{value}cpus"),
+        "nanocpus" => match value.parse::<u64>() {
+            Ok(nano) => format!("{}.{:09}cpus", nano / NANO, nano % NANO),
+            Err(_) => return Err(SettingError::NotALimit { text: given.to_owned() }),
+        },
+        // systemd: without a value there is no limit.
+        "cpuquota" if value.is_empty() => "max".to_owned(),
+        // docker's is in us.
+        "cpuquota" if is_number || value.starts_with('-') => format!("cpu.cfs_quota_us={value}"),
+        "cpuperiod" => format!("cpu.cfs_period_us={value}"),
+        "cpuquotaperiodsec" => {
+            let meant = format!("50%/{value}");
+            let is_taken = meant.parse::<Setting>().is_ok();
+            let meant = if is_taken { meant } else { "50%/10ms".to_owned() };
+            return Err(SettingError::PeriodAlone { given: given.to_owned(), meant });
+        }
+        "cpuweight" => format!("cpu.weight={value}"),
+        _ => value.to_owned(),
+    }))
+}
