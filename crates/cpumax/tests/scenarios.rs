@@ -11,16 +11,26 @@ const LONG: [&str; 4] = ["fibtest", "hackbench-3deep", "period-scaling", "profil
 const ALL_KERNELS: &str = "4.18..7.3,pull";
 
 fn shipped() -> Vec<String> {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
-    let mut names: Vec<String> = std::fs::read_dir(folder)
+    let names = files("scenarios").into_iter();
+    let names = names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+    names.filter(|name| !TOO_LARGE.contains(&name.as_str())).collect()
+}
+
+/// What a search found, which is not built in.
+fn found() -> Vec<String> {
+    let paths = files("scenarios/found").into_iter();
+    paths.filter_map(|path| Some(path.to_str()?.to_owned())).collect()
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(folder);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
         .expect("the scenarios are part of the repository")
         .map(|entry| entry.expect("the folder can be read").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-        .filter(|name| !TOO_LARGE.contains(&name.as_str()))
         .collect();
-    names.sort();
-    names
+    paths.sort();
+    paths
 }
 
 /// What the command said, unless it was content.
@@ -48,7 +58,11 @@ fn assert_all_content(failed: impl Iterator<Item = String>) {
 fn short_scenarios_keep_every_invariant_on_every_kernel() {
     let names = shipped();
     let short = names.iter().filter(|name| !LONG.contains(&name.as_str()));
-    assert_all_content(short.filter_map(|name| run(name, &["--kernel", ALL_KERNELS, "--check"])));
+    let found = found();
+    assert!(!found.is_empty());
+    assert_all_content(
+        short.chain(&found).filter_map(|name| run(name, &["--kernel", ALL_KERNELS, "--check"])),
+    );
 }
 
 #[test]
