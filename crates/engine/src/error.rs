@@ -211,6 +211,14 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// The scheduler, or what is in its place, takes questions and does not answer them.
+    #[error("{socket}: no answer for {seconds} s: is what listens there stopped?")]
+    SilentScheduler {
+        /// Where it was asked.
+        socket: String,
+        /// How long it said nothing.
+        seconds: u64,
+    },
     /// What answers is not the scheduler.
     #[error("{socket}: not an answer of scx_cpumax")]
     NotTheScheduler {

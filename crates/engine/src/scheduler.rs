@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::env;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What the scheduler is called.
 pub const PROGRAM: &str = "scx_cpumax";
@@ -24,7 +27,11 @@ pub fn program() -> Option<PathBuf> {
 }
 
 /// A longer answer is none.
-const ANSWER_MAX: u64 = 1 << 30;
+const ANSWER_MAX: u64 = 1 << 24;
+/// How long a scheduler may say nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take for all of its answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// One group; what a scheduler does not tell is 0. Times are in us unless the name says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +63,8 @@ pub struct GroupStat {
     pub parked_usec: u64,
     /// How often tasks were parked.
     pub parks: u64,
+    /// Of `parks`, those of tasks without room for a visit: wherever they were queued.
+    pub parks_queued: u64,
     /// What tasks ran that the kernel's watchdog was to see run: charged to nobody.
     pub pass_usec: u64,
     /// Length of a period.
@@ -136,7 +145,7 @@ enum Answer {
 /// their threads if `tasks`.
 ///
 /// # Errors
-/// Nobody answers there, the scheduler refuses, or what answers is not it.
+/// Nobody answers there or not for two seconds, the scheduler refuses, or what answers is not it.
 ///
 /// ```
 /// use cpumax_engine::{Error, scheduler};
@@ -153,14 +162,24 @@ enum Answer {
 /// ```
 pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupStat>, Error> {
     let at = || cpumax_limit::shown(socket);
-    let failed = |source: io::Error| Error::File { path: at(), source };
-    let mut stream = UnixStream::connect(socket)
-        .map_err(|source| Error::NoScheduler { socket: at(), source })?;
+    let failed = |source: io::Error| match source.kind() {
+        // What a socket says whose time is up.
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Error::SilentScheduler { socket: at(), seconds: PATIENCE.as_secs() }
+        }
+        _ => Error::File { path: at(), source },
+    };
+    let mut stream = connect(socket).map_err(|source| match source.kind() {
+        ErrorKind::TimedOut => failed(source),
+        _ => Error::NoScheduler { socket: at(), source },
+    })?;
     let question = serde_json::to_string(&Question { group, tasks });
     let question = question.map_err(|error| failed(error.into()))?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     writeln!(stream, "{question}").map_err(failed)?;
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut line).map_err(failed)?;
+    let patient = Patient { stream, until: Instant::now() + ANSWER_TIME };
+    BufReader::new(patient.take(ANSWER_MAX)).read_line(&mut line).map_err(failed)?;
     match serde_json::from_str(&line) {
         Ok(Answer::Groups(groups)) => Ok(groups),
         Ok(Answer::Error(error)) => Err(Error::Refused(error)),
@@ -168,11 +187,55 @@ pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupS
     }
 }
 
+/// Connects, or gives up where too many others wait for that already.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let (tell, told) = mpsc::channel();
+    let socket = socket.to_owned();
+    thread::spawn(move || {
+        let _ = tell.send(UnixStream::connect(socket));
+    });
+    told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+/// A stream that waits for each part so long, and for all of them so long.
+struct Patient {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(PATIENCE);
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
-    use std::thread;
+
+    #[test]
+    fn one_that_takes_a_question_and_says_nothing_is_given_up() {
+        let dir = std::env::temp_dir().join(format!("cpumax-silent-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let begin = Instant::now();
+        let error = ask(&path, None, false).unwrap_err().to_string();
+        assert!(error.contains("no answer for 2 s"), "{error}");
+        // Nobody lets in who waits, and more than may wait have come.
+        let waiting: Vec<_> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        let error = ask(&path, None, false).unwrap_err().to_string();
+        assert!(error.contains("no answer for 2 s"), "{} wait: {error}", waiting.len());
+        assert!(begin.elapsed() < PATIENCE * 5, "{:?}", begin.elapsed());
+        drop(listener);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_refusal_is_an_error_and_so_is_silence() {

@@ -20,6 +20,7 @@ pub fn cpu_stat(group: &GroupStat) -> String {
         ("parked", group.parked),
         ("debt_usec", group.debt_usec),
         ("parks", group.parks),
+        ("parks_queued", group.parks_queued),
         ("parked_usec", group.parked_usec),
         ("kernel_overrun_usec", group.kernel_overrun_usec),
         ("released", group.released),

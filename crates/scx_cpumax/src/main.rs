@@ -3,6 +3,8 @@
 //!
 //! It runs until it is interrupted; then, or if it dies, the kernel goes back to the fair class.
 
+mod answer;
+mod escape;
 mod refusal;
 mod scheduler;
 mod shared;
@@ -10,6 +12,7 @@ mod socket;
 mod stats;
 mod topology;
 
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,9 +24,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Parser;
 
+use answer::{GroupStat, Request};
+use escape::{lines, one_line};
 use scheduler::{Ending, Options, Scheduler};
 use socket::Server;
-use stats::{Answer, GroupStat, Request};
+
+/// Where it answers unless said otherwise.
+const SOCKET: &str = "/run/scx_cpumax.sock";
 
 const HELP_STATS: &str = "\
 parked    tasks that wait at the boundary to user mode for runtime
@@ -55,11 +62,19 @@ struct Args {
         value_parser = clap::value_parser!(u32).range(16..=1_000_000)
     )]
     max_groups: u32,
+    /// Room for this many tasks of groups with limits; those beyond are parked wherever they are
+    /// queued. Twice /proc/sys/kernel/threads-max if not given.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=4_194_304)
+    )]
+    max_tasks: Option<u32>,
     /// Park throttled tasks wherever they are queued, lock holders too; for comparison only.
     #[arg(long)]
     park_at_enqueue: bool,
     /// Where to answer for statistics.
-    #[arg(long, value_name = "PATH", default_value = socket::DEFAULT_PATH)]
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
     /// Print statistics each so many seconds while scheduling.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -91,7 +106,7 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("scx_cpumax: {error:#}");
+            eprintln!("scx_cpumax: {}", lines(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }
@@ -104,13 +119,14 @@ fn run(args: &Args) -> Result<()> {
     }
     if let Some(seconds) = args.monitor {
         loop {
-            print_stats(&socket::ask(&args.socket, &Request::default())?);
+            print_stats(&answer::ask(&args.socket, &Request::default())?);
             thread::sleep(Duration::from_secs(seconds));
         }
     }
     let options = Options {
         slice_ns: args.slice_us * 1000,
         groups_max: args.max_groups,
+        tasks_max: args.max_tasks,
         park_at_enqueue: args.park_at_enqueue,
         without: args.without,
         stretched: args.stretched,
@@ -124,49 +140,67 @@ fn run(args: &Args) -> Result<()> {
     loop {
         let mut storage = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(&options, &mut storage)?;
-        if server.is_none() {
-            server = Some(Server::listen(&args.socket)?);
-        }
+        let server = match &mut server {
+            Some(server) => server,
+            none => none.insert(Server::listen(&args.socket)?),
+        };
         if scheduler.ending() == Ending::StillRunning {
             eprintln!("scx_cpumax: in charge");
         }
-        let ending = watch(&scheduler, &stop, server.as_mut(), args.stats.map(Duration::from_secs));
+        let ending = watch(&scheduler, &stop, server, args.stats.map(Duration::from_secs));
         scheduler.detach();
         match ending {
             Ending::StillRunning | Ending::Detached => return Ok(()),
-            Ending::Restart(reason) => eprintln!("scx_cpumax: {reason}; loading again"),
+            Ending::Restart(reason) => {
+                eprintln!("scx_cpumax: {}; loading again", one_line(&reason));
+            }
             Ending::Ejected(reason) => {
-                eprintln!("{}", scheduler.dump());
-                anyhow::bail!("the kernel ended the scheduler: {reason}")
+                eprintln!("{}", lines(&scheduler.dump()));
+                anyhow::bail!("the kernel ended the scheduler: {}", one_line(&reason))
             }
         }
     }
 }
 
-/// Answers for the scheduler until the end.
+/// Says that it is over, also where what it stands in panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Looks after the scheduler until the end, while a thread answers for it.
 fn watch(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
-    mut server: Option<&mut Server>,
+    server: &mut Server,
     every: Option<Duration>,
 ) -> Ending {
-    let mut printed = Instant::now();
-    loop {
-        let ending = scheduler.ending();
-        if ending != Ending::StillRunning || stop.load(Ordering::Relaxed) {
-            return ending;
-        }
-        if let Some(server) = &mut server {
-            server.serve(|request| stats::answer(scheduler, request));
-        }
-        if every.is_some_and(|every| printed.elapsed() >= every) {
-            printed = Instant::now();
-            if let Answer::Groups(groups) = stats::answer(scheduler, &Request::default()) {
-                print_stats(&groups);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            server.serve(&over, |uid, request| stats::answer(scheduler, &over, uid, request));
+        });
+        let mut printed = Instant::now();
+        let mut told = BTreeSet::new();
+        loop {
+            let ending = scheduler.ending();
+            if ending != Ending::StillRunning || stop.load(Ordering::Relaxed) {
+                return ending;
             }
+            if let Some((_, why)) = scheduler.refusal().filter(|(kind, _)| told.insert(*kind)) {
+                eprintln!("scx_cpumax: {why}; further ones are refused without a word");
+            }
+            if every.is_some_and(|every| printed.elapsed() >= every) {
+                printed = Instant::now();
+                print_stats(&stats::all(scheduler, stop));
+            }
+            thread::sleep(Duration::from_millis(50));
         }
-        thread::sleep(Duration::from_millis(50));
-    }
+    })
 }
 
 fn print_stats(groups: &[GroupStat]) {
@@ -181,7 +215,7 @@ fn print_stats(groups: &[GroupStat]) {
             g.kernel_overrun_usec,
             g.parks,
             g.watchdog_passes,
-            g.group
+            one_line(&g.group)
         );
     }
 }

@@ -2,8 +2,12 @@
 //! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what
 //! can be seen before it is loaded.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::escape::shown;
 
 /// `CBW_DEPTH_MAX`.
 const DEPTH_MAX: usize = 32;
@@ -11,20 +15,31 @@ const DEPTH_MAX: usize = 32;
 /// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then
 /// drops a reference to the group that it never took, and crashes when the group is removed.
 pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
-    let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0)]);
-    while let Some((group, level)) = found.pop() {
+    let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0, None)]);
+    let mut of_users: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    while let Some((group, level, delegated)) = found.pop() {
         count += 1;
+        let is_users = || fs::metadata(&group).is_ok_and(|meta| meta.uid() != 0);
+        let delegated: Option<PathBuf> = delegated.or_else(|| is_users().then(|| group.clone()));
+        if let Some(top) = &delegated {
+            *of_users.entry(top.clone()).or_default() += 1;
+        }
         if level > DEPTH_MAX {
-            let path = group.strip_prefix(root).unwrap_or(&group).display();
+            let path = shown(group.strip_prefix(root).unwrap_or(&group));
             return Some(format!(
                 "cgroup {path} is {level} levels below the root, and limits are enforced down to \
                  {DEPTH_MAX}: nothing is loaded"
             ));
         }
-        found.extend(children(&group).map(|child| (child, level + 1)));
+        found.extend(children(&group).map(|child| (child, level + 1, delegated.clone())));
     }
+    let most = of_users.iter().max_by_key(|(_, count)| **count);
+    let most = most.map(|(top, count)| format!(", {count} of them a user's in {}", shown(top)));
     (count > groups_max as usize).then(|| {
-        format!("there are {count} cgroups, more than there is room for: raise --max-groups")
+        format!(
+            "there are {count} cgroups{}, more than there is room for: raise --max-groups",
+            most.unwrap_or_default()
+        )
     })
 }
 
@@ -51,6 +66,10 @@ pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<Stri
         ),
         4 => format!("no queue could be made for cgroup {group_id}: {error}"),
         5 => format!("cgroup {group_id} came before its parent"),
+        6 => format!(
+            "cgroup {group_id} is more than the share of the user to whom a directory above it is \
+             delegated, or of all users: raise --max-groups, or make it as root"
+        ),
         other => format!("cgroup {group_id} was refused for reason {other}: {error}"),
     })
 }
@@ -84,6 +103,7 @@ mod tests {
         assert_eq!(describe(0, 0, 0, 0), None);
         assert!(describe(1, -7, 42, 33).unwrap().contains("33 levels"));
         assert!(describe(3, -28, 42, 3).unwrap().contains("--max-groups"));
+        assert!(describe(6, -28, 42, 3).unwrap().contains("share of the user"));
         assert!(describe(2, -12, 42, 3).unwrap().contains("memory"));
     }
 }

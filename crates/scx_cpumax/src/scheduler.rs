@@ -36,6 +36,8 @@ pub struct Options {
     pub slice_ns: u64,
     /// Room for this many groups; a group beyond is refused.
     pub groups_max: u32,
+    /// Room for this many tasks on their way to the boundary; what the kernel allows if not given.
+    pub tasks_max: Option<u32>,
     /// Park whoever is queued, kernel mode or not; for comparison.
     pub park_at_enqueue: bool,
     /// Cures to leave out, as bits of `enum cure`.
@@ -166,6 +168,12 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
+    /// Why a group was refused last; the number tells reasons apart.
+    pub fn refusal(&self) -> Option<(u32, String)> {
+        let data = self.skel.maps.bss_data.as_deref().expect("the program has data");
+        Some((data.refusal.kind, refusal_of(data)?))
+    }
+
     /// What every CPU and task was doing when the kernel threw the scheduler out.
     pub fn dump(&self) -> String {
         text(&self.skel.maps.bss_data.as_deref().expect("the program has data").exit_record.dump)
@@ -266,6 +274,8 @@ fn configure(
     rodata.without = options.without;
     rodata.stretched = options.stretched;
     rodata.park_at_enqueue = options.park_at_enqueue;
+    rodata.delegated_max = options.groups_max / 8;
+    rodata.all_delegated_max = options.groups_max / 4 * 3;
     debug_assert!(topology.cpu_count <= CPUS_MAX);
     // A group takes its record and a cache line for each CPU.
     let pages_each =
@@ -273,9 +283,9 @@ fn configure(
     let pages = (u64::from(options.groups_max) * pages_each + 16).min(1 << 20);
     open.maps.arena.set_max_entries(pages as u32)?;
     open.maps.cbw_groups.set_max_entries(options.groups_max)?;
-    let threads_max = threads_max();
-    open.maps.cbw_work_a.set_max_entries(threads_max)?;
-    open.maps.cbw_work_b.set_max_entries(threads_max)?;
+    let tasks_max = options.tasks_max.unwrap_or_else(threads_max);
+    open.maps.cbw_work_a.set_max_entries(tasks_max)?;
+    open.maps.cbw_work_b.set_max_entries(tasks_max)?;
     open.maps.cbw_cpu_timers.set_max_entries(topology.cpu_count as u32)?;
     if has_server() {
         open.struct_ops.cpumax_ops_mut().cpu_release = std::ptr::null_mut();

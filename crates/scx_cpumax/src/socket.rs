@@ -1,129 +1,318 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The unix socket that answers for the scheduler: a line of JSON in, a line of JSON out.
 //!
-//! Nothing here waits: each client has a buffer and a deadline of its own, and what has come of it
-//! is read when there is time. Nobody can hold up the scheduler's loader, nor another client.
+//! A thread of its own serves it, so the loader's loop waits for nobody. Nor does a client wait for
+//! another: each has a buffer and deadlines of its own, what can be read and written is, and one
+//! answer is worked out at a time, for all of a user who have asked the same. Root's come first,
+//! those of others in turn. Memory is bounded: by the number of clients, of which the user who has
+//! the most loses one for another that comes, and by the bytes of the answers that are held.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::stats::{Answer, GroupStat, Request};
+use crate::answer::{self, ANSWER_BYTES_MAX, Answer, Request};
+use crate::escape::shown;
 
-/// Where it is unless said otherwise.
-pub const DEFAULT_PATH: &str = "/run/scx_cpumax.sock";
-const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Room for a path of a cgroup.
+pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// From when a client comes until it has asked, and from then until it takes the next part of its
 /// answer.
-const CLIENT_TIME: Duration = Duration::from_millis(500);
-/// From when it comes until it has all of its answer, however large.
+pub const CLIENT_TIME: Duration = Duration::from_millis(500);
+/// From when there is an answer until a client has all of it; and where others wait for room.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Most clients at a time; further ones wait until one of them is done.
-const CLIENTS_MAX: usize = 64;
+const ANSWER_TIME_SHORT: Duration = Duration::from_millis(250);
+/// Most clients at a time.
+pub const CLIENTS_MAX: usize = 64;
+/// Most that are let in before those who are there are looked at.
+const ACCEPTED_MAX: usize = 16;
+/// Bytes of answers that are held while another one is worked out.
+const HELD_BYTES_MAX: usize = 2 << 20;
+/// An answer stands for so long, or for as long as it took to work out.
+const FRESH: Duration = Duration::from_millis(50);
+/// Between two rounds, so that a flood of clients takes a part of a CPU only.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Until the end is noticed.
+const LOOK_MS: i32 = 50;
 
 /// A listening socket; it disappears from the file system when dropped.
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the socket's file.
+    file: (u64, u64),
     clients: Vec<Client>,
+    /// Those that are fresh or still held by a client.
+    answers: Vec<Given>,
+    /// Who got the last one that was worked out.
+    last_uid: u32,
 }
 
-/// Somebody who has not got an answer yet.
+/// Somebody who has not got all of an answer yet.
 struct Client {
     stream: UnixStream,
+    uid: u32,
+    /// When it is given up.
     deadline: Instant,
-    last_deadline: Instant,
-    request: Vec<u8>,
-    /// What is still to be written of the answer, once there is one.
-    reply: Option<Vec<u8>>,
+    state: State,
+}
+
+enum State {
+    Asking(Vec<u8>),
+    Asked(Request),
+    Taking { bytes: Arc<Vec<u8>>, taken: usize, since: Instant },
+}
+
+/// An answer that was worked out.
+struct Given {
+    uid: u32,
+    request: Request,
+    bytes: Arc<Vec<u8>>,
+    fresh_until: Instant,
 }
 
 impl Server {
     /// Listens at `path`, in place of a socket that a dead predecessor left there.
     pub fn listen(path: &Path) -> Result<Self> {
-        if UnixStream::connect(path).is_ok() {
-            bail!(
-                "{}: another scx_cpumax answers there; choose another with --socket",
-                path.display()
-            );
-        }
-        if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
-            fs::remove_file(path).with_context(|| format!("{}", path.display()))?;
-        }
-        let listener = UnixListener::bind(path).with_context(|| format!("{}", path.display()))?;
-        // Statistics are no secret: whoever may read cpu.stat may read these.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))
-            .with_context(|| format!("{}", path.display()))?;
+        let at = shown(path);
+        make_room(path)?;
+        let listener = UnixListener::bind(path).with_context(|| at.clone())?;
+        // Anybody may ask: what is told depends on who does.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(|| at.clone())?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, path: path.to_owned(), clients: Vec::new() })
+        let meta = fs::symlink_metadata(path).with_context(|| at)?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            file: (meta.dev(), meta.ino()),
+            clients: Vec::new(),
+            answers: Vec::new(),
+            last_uid: 0,
+        })
     }
 
-    /// Answers whoever has asked by now.
-    pub fn serve(&mut self, mut answer: impl FnMut(&Request) -> Answer) {
-        while self.clients.len() < CLIENTS_MAX
-            && let Ok((stream, _)) = self.listener.accept()
-        {
-            if stream.set_nonblocking(true).is_ok() {
-                let (request, now) = (Vec::new(), Instant::now());
-                let (deadline, last_deadline) = (now + CLIENT_TIME, now + ANSWER_TIME);
-                self.clients.push(Client { stream, deadline, last_deadline, request, reply: None });
+    /// Answers until the end is asked for.
+    pub fn serve(&mut self, stop: &AtomicBool, mut answer: impl FnMut(u32, &Request) -> Vec<u8>) {
+        while !stop.load(Ordering::Relaxed) {
+            self.wait();
+            self.round(&mut answer);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Until somebody comes, asks or takes.
+    fn wait(&self) {
+        let wanted = |client: &Client| match client.state {
+            State::Asking(_) => libc::POLLIN,
+            State::Asked(_) => 0,
+            State::Taking { .. } => libc::POLLOUT,
+        };
+        let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut fds = vec![poll(self.listener.as_raw_fd(), libc::POLLIN)];
+        fds.extend(self.clients.iter().map(|c| poll(c.stream.as_raw_fd(), wanted(c))));
+        let asked = self.clients.iter().any(|client| matches!(client.state, State::Asked(_)));
+        let timeout = if asked { 0 } else { LOOK_MS };
+        // SAFETY: as many records as it is told, which live through the call.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
+    }
+
+    /// Lets in who comes, reads and writes what is possible at once, and works out one answer.
+    pub fn round(&mut self, answer: &mut impl FnMut(u32, &Request) -> Vec<u8>) {
+        self.accept();
+        self.clients.retain_mut(|client| client.ask().is_ok());
+        let now = Instant::now();
+        self.answers.retain(|given| given.fresh_until > now || Arc::strong_count(&given.bytes) > 1);
+        self.hand_out(now);
+        if let Some(next) = self.next() {
+            self.make_room_for_answer();
+            if self.held_bytes() <= HELD_BYTES_MAX {
+                self.work_out(next, answer);
+                self.hand_out(Instant::now());
             }
         }
+        self.clients.retain_mut(|client| matches!(client.take(), Ok(false)));
+        let now = Instant::now();
         // A client that goes away or dawdles gets nothing; that is its own affair.
-        self.clients.retain_mut(|client| {
-            matches!(client.go_on(&mut answer), Ok(false)) && Instant::now() < client.deadline
+        self.clients
+            .retain(|client| matches!(client.state, State::Asked(_)) || now < client.deadline);
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED_MAX {
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.clients.len() >= CLIENTS_MAX {
+                self.clients.remove(self.dispensable());
+            }
+            let (uid, deadline) = (user_of(&stream), Instant::now() + CLIENT_TIME);
+            self.clients.push(Client { stream, uid, deadline, state: State::Asking(Vec::new()) });
+        }
+    }
+
+    /// Of the user who has the most clients one that has not asked, or the one that came first.
+    fn dispensable(&self) -> usize {
+        let count = |uid| self.clients.iter().filter(|client| client.uid == uid).count();
+        let most = self.clients.iter().map(|client| count(client.uid)).max();
+        let of_most = |client: &&Client| Some(count(client.uid)) == most;
+        let asks = |client: &Client| matches!(client.state, State::Asking(_));
+        let all = || self.clients.iter().enumerate().filter(|(_, client)| of_most(client));
+        let found = all().find(|(_, client)| asks(client)).or_else(|| all().next());
+        found.map_or(0, |(at, _)| at)
+    }
+
+    /// Who waits for an answer: root, else the first who is not whom the last one was for.
+    fn next(&self) -> Option<usize> {
+        let waits = |client: &Client| matches!(client.state, State::Asked(_));
+        let turn = |client: &Client| (client.uid != 0, client.uid == self.last_uid);
+        let waiting = self.clients.iter().enumerate().filter(|(_, client)| waits(client));
+        waiting.min_by_key(|(_, client)| turn(client)).map(|(at, _)| at)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.answers.iter().map(|given| given.bytes.len()).sum()
+    }
+
+    /// Where answers are held that are too large for another one beside them, their time is short.
+    fn make_room_for_answer(&mut self) {
+        if self.held_bytes() <= HELD_BYTES_MAX {
+            return;
+        }
+        let now = Instant::now();
+        self.clients.retain(|client| match client.state {
+            State::Taking { since, .. } => now < since + ANSWER_TIME_SHORT,
+            _ => true,
         });
+        self.answers.retain(|given| Arc::strong_count(&given.bytes) > 1);
+    }
+
+    fn work_out(&mut self, at: usize, answer: &mut impl FnMut(u32, &Request) -> Vec<u8>) {
+        let State::Asked(request) = &self.clients[at].state else { return };
+        let (uid, request, began) = (self.clients[at].uid, request.clone(), Instant::now());
+        let mut bytes = answer(uid, &request);
+        if bytes.len() > ANSWER_BYTES_MAX + REQUEST_BYTES_MAX {
+            bytes = Answer::Error("the answer is too long".to_owned()).line();
+        }
+        let (bytes, took) = (Arc::new(bytes), began.elapsed());
+        let fresh_until = began + took + took.max(FRESH);
+        self.answers.push(Given { uid, request, bytes, fresh_until });
+        self.last_uid = uid;
+    }
+
+    /// Gives each who waits what has been worked out for its like.
+    fn hand_out(&mut self, now: Instant) {
+        for client in &mut self.clients {
+            let State::Asked(request) = &client.state else { continue };
+            let like = |given: &&Given| given.uid == client.uid && given.request == *request;
+            let fresh = |given: &&Given| given.fresh_until > now;
+            if let Some(given) = self.answers.iter().filter(fresh).find(like) {
+                client.give(&given.bytes, now);
+            }
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let here = fs::symlink_metadata(&self.path);
+        if here.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Asks a running scheduler.
-pub fn ask(path: &Path, request: &Request) -> Result<Vec<GroupStat>> {
-    let mut stream = UnixStream::connect(path)
-        .with_context(|| format!("{}: no scx_cpumax answers; is it running?", path.display()))?;
-    writeln!(stream, "{}", serde_json::to_string(request)?)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    match serde_json::from_str(&line)
-        .with_context(|| format!("{}: not an answer", path.display()))?
-    {
-        Answer::Groups(groups) => Ok(groups),
-        Answer::Error(error) => bail!("{error}"),
+/// Removes a socket at which nobody listens; anything else is left as it is.
+fn make_room(path: &Path) -> Result<()> {
+    let at = shown(path);
+    let kind = match fs::symlink_metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| at),
+    };
+    if !kind.is_socket() {
+        bail!("{at}: this is no socket and is left as it is; choose another place with --socket");
     }
+    match answer::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).with_context(|| at)
+        }
+        _ => bail!("{at}: somebody listens there already; choose another place with --socket"),
+    }
+}
+
+/// Who is on the other side; nobody's number where that is not known.
+fn user_of(stream: &UnixStream) -> u32 {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: fills in a record of the length given, which is plain numbers.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if failed == 0 { peer.uid } else { u32::MAX }
 }
 
 impl Client {
-    /// Reads and writes what is possible at once; whether it is done.
-    fn go_on(&mut self, answer: &mut impl FnMut(&Request) -> Answer) -> io::Result<bool> {
-        if self.reply.is_none() {
-            let Some(line) = self.line()? else { return Ok(false) };
-            let reply = match serde_json::from_slice(&line) {
-                Ok(request) => answer(&request),
-                Err(error) => Answer::Error(format!(
-                    "{error}; a request is {{\"group\":\"/path\",\"tasks\":true}}, both optional"
-                )),
+    /// Reads what has come of the request, up to the end of the line, of what it sends, or of what
+    /// it may send.
+    fn ask(&mut self) -> io::Result<()> {
+        let State::Asking(request) = &mut self.state else { return Ok(()) };
+        let mut part = [0; 4096];
+        loop {
+            let read = match self.stream.read(&mut part) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
             };
-            let mut reply = serde_json::to_vec(&reply)?;
-            reply.push(b'\n');
-            self.reply = Some(reply);
+            request.extend_from_slice(&part[..read]);
+            let end = part[..read].contains(&b'\n');
+            if end || read == 0 || request.len() >= REQUEST_BYTES_MAX {
+                break;
+            }
         }
-        let Some(reply) = &mut self.reply else { return Ok(false) };
-        while !reply.is_empty() {
-            match self.stream.write(reply) {
+        let line_end = request.iter().position(|byte| *byte == b'\n').unwrap_or(request.len());
+        match serde_json::from_slice(&request[..line_end]) {
+            Ok(request) => self.state = State::Asked(request),
+            Err(error) => {
+                let told = Answer::Error(format!(
+                    "{error}; a request is {{\"group\":\"/path\",\"tasks\":true}}, both optional"
+                ));
+                self.give(&Arc::new(told.line()), Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, bytes: &Arc<Vec<u8>>, now: Instant) {
+        self.deadline = now + CLIENT_TIME;
+        self.state = State::Taking { bytes: Arc::clone(bytes), taken: 0, since: now };
+    }
+
+    /// Writes what can be written of the answer; whether that is all.
+    fn take(&mut self) -> io::Result<bool> {
+        let State::Taking { bytes, taken, since } = &mut self.state else { return Ok(false) };
+        while *taken < bytes.len() {
+            match self.stream.write(&bytes[*taken..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    reply.drain(..written);
-                    self.deadline = self.last_deadline.min(Instant::now() + CLIENT_TIME);
+                    *taken += written;
+                    self.deadline = (*since + ANSWER_TIME).min(Instant::now() + CLIENT_TIME);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -131,144 +320,5 @@ impl Client {
             }
         }
         Ok(true)
-    }
-
-    /// The request, once it is whole: up to the end of the line, of what it sends, or of what it
-    /// may send.
-    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut part = [0; 4096];
-        loop {
-            let read = match self.stream.read(&mut part) {
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            self.request.extend_from_slice(&part[..read]);
-            let end = part[..read].contains(&b'\n');
-            if end || read == 0 || self.request.len() >= REQUEST_BYTES_MAX {
-                let mut request = std::mem::take(&mut self.request);
-                let line_end = request.iter().position(|byte| *byte == b'\n');
-                request.truncate(line_end.unwrap_or(request.len()));
-                return Ok(Some(request));
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    #[test]
-    fn a_question_is_answered_and_nonsense_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let mut server = Server::listen(&path).unwrap();
-        assert!(Server::listen(&path).is_err(), "two at one place");
-        let at = path.clone();
-        let client = thread::spawn(move || {
-            let good = ask(&at, &Request::default());
-            let mut stream = UnixStream::connect(&at).unwrap();
-            writeln!(stream, "nonsense").unwrap();
-            let mut line = String::new();
-            BufReader::new(stream).read_line(&mut line).unwrap();
-            (good, line)
-        });
-        while !client.is_finished() {
-            server.serve(|_| Answer::Groups(Vec::new()));
-            thread::sleep(Duration::from_millis(5));
-        }
-        let (good, bad) = client.join().unwrap();
-        assert_eq!(good.unwrap(), []);
-        assert!(bad.contains("a request is"), "{bad}");
-        drop(server);
-        assert!(!path.exists());
-    }
-
-    /// Serves until the client has ended, and returns what it returns.
-    fn served<T: Send + 'static>(
-        server: &mut Server,
-        client: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
-        let client = thread::spawn(client);
-        while !client.is_finished() {
-            server.serve(|_| Answer::Groups(Vec::new()));
-            thread::sleep(Duration::from_millis(1));
-        }
-        client.join().unwrap()
-    }
-
-    #[test]
-    fn a_slow_client_delays_nobody_and_has_one_deadline() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let mut server = Server::listen(&path).unwrap();
-        let slow = UnixStream::connect(&path).unwrap();
-        // One says nothing, the other sends byte after byte.
-        let _silent = UnixStream::connect(&path).unwrap();
-        let begin = Instant::now();
-        let dripping = thread::spawn(move || {
-            let mut sent = 0;
-            while (&slow).write_all(b" ").is_ok() && begin.elapsed() < CLIENT_TIME * 8 {
-                sent += 1;
-                thread::sleep(CLIENT_TIME / 10);
-            }
-            (begin.elapsed(), sent)
-        });
-        let at = path.clone();
-        let took = served(&mut server, move || {
-            let begin = Instant::now();
-            ask(&at, &Request::default()).unwrap();
-            begin.elapsed()
-        });
-        assert!(took < CLIENT_TIME / 2, "{took:?}");
-        let (gone, sent) = served(&mut server, || dripping.join().unwrap());
-        assert!(gone >= CLIENT_TIME && gone < CLIENT_TIME * 4 && sent > 3, "{gone:?} {sent}");
-        assert!(server.clients.is_empty(), "the silent one is gone, too");
-    }
-
-    #[test]
-    fn an_answer_may_be_large() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let mut server = Server::listen(&path).unwrap();
-        let at = path.clone();
-        let client = thread::spawn(move || ask(&at, &Request::default()));
-        let begin = Instant::now();
-        while !client.is_finished() {
-            server.serve(|_| Answer::Error("x".repeat(8 << 20)));
-            // As rarely as the loader looks: longer than a client has to ask.
-            thread::sleep(CLIENT_TIME / 5);
-        }
-        let told = client.join().unwrap().unwrap_err().to_string();
-        assert_eq!(told.len(), 8 << 20, "{:?}", begin.elapsed());
-        assert!(begin.elapsed() > CLIENT_TIME, "it takes more than one deadline");
-    }
-
-    #[test]
-    fn a_request_may_come_in_pieces_and_without_an_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        let mut server = Server::listen(&path).unwrap();
-        let answer = |pieces: Vec<Vec<u8>>| {
-            let path = path.clone();
-            move || {
-                let mut stream = UnixStream::connect(path).unwrap();
-                for piece in pieces {
-                    let _ = stream.write_all(&piece);
-                    thread::sleep(Duration::from_millis(20));
-                }
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let mut line = String::new();
-                let _ = BufReader::new(stream).read_line(&mut line);
-                line
-            }
-        };
-        let in_pieces = vec![b"{\"gro".to_vec(), b"up\":\"/a\"".to_vec(), b"}".to_vec()];
-        assert_eq!(served(&mut server, answer(in_pieces)), "{\"groups\":[]}\n");
-        let endless = served(&mut server, answer(vec![vec![b' '; REQUEST_BYTES_MAX]]));
-        assert!(endless.contains("a request is"), "{endless}");
     }
 }

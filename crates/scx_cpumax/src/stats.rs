@@ -3,174 +3,186 @@
 //!
 //! The kernel leaves `nr_periods`, `nr_throttled` and `throttled_usec` of `cpu.stat` at zero while
 //! a `sched_ext` scheduler is loaded; these are the numbers that would be there.
+//!
+//! Root is told of all groups. A user is told of those that are delegated to it, which is those
+//! whose directory it owns and all below them, of its own threads there, and of the rest one sum.
 
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::{Deserialize, Serialize};
-
+use crate::answer::{ANSWER_BYTES_MAX, Answer, GroupStat, Request, TaskStat};
+use crate::escape::one_line;
 use crate::scheduler::Scheduler;
 use crate::shared::{Group, UNLIMITED};
 
-/// Groups that one answer holds at most.
-pub const GROUPS_MAX: usize = 100_000;
+/// The sum of those that a user is not told of one by one.
+const OTHERS: &str = "others";
+/// Threads that are told of in one answer at most.
+const THREADS_MAX: usize = 40_000;
+const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// One group. Times in microseconds unless the name says otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupStat {
-    /// Path below the root of the hierarchy; the root is `/`.
-    pub group: String,
-    /// None if the group has no limit of its own.
-    pub quota_usec: Option<u64>,
-    pub period_usec: u64,
-    pub burst_limit_usec: u64,
-    /// From the kernel's own `cpu.stat`, which is right about these.
-    pub usage_usec: u64,
-    pub user_usec: u64,
-    pub system_usec: u64,
-    pub nr_periods: u64,
-    pub nr_throttled: u64,
-    /// Summed over CPUs, as the kernel does.
-    pub throttled_usec: u64,
-    pub nr_bursts: u64,
-    pub burst_usec: u64,
-    /// Tasks waiting at the boundary for this group's runtime right now.
-    pub parked: u64,
-    /// Runtime owed: used beyond the quota, mostly in kernel mode.
-    pub debt_usec: u64,
-    /// Runtime left of this period.
-    pub pool_usec: u64,
-    /// How often tasks were parked, and for how long, summed over tasks.
-    pub parks: u64,
-    pub parked_usec: u64,
-    /// Run in kernel mode while throttled.
-    pub kernel_overrun_usec: u64,
-    /// Tasks released and what that cost in all, in nanoseconds.
-    pub released: u64,
-    pub release_cost_nsec: u64,
-    /// Tasks let through so that the kernel's watchdog sees them run.
-    pub watchdog_passes: u64,
-    /// What they ran then, which is charged to nobody.
-    pub pass_usec: u64,
-    /// Released tasks that went on to wait for another level's runtime.
-    pub moved_on: u64,
-    /// Visits to the boundary that could not be arranged at once.
-    pub refused: u64,
-    /// Charged to the group while it had a limit.
-    pub charged_usec: u64,
-    /// What came into the pool or paid debt, less what was charged, is held by CPUs, in the pool,
-    /// and plus what is owed: 0 where none of its tasks runs, or the scheduler has lost or made
-    /// runtime.
-    pub unaccounted_nsec: i64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<TaskStat>,
+/// Answers a user with a line of JSON.
+pub fn answer(
+    scheduler: &Scheduler<'_>,
+    stop: &AtomicBool,
+    uid: u32,
+    request: &Request,
+) -> Vec<u8> {
+    let mut line = Vec::from(b"{\"groups\":[");
+    let told = tell(scheduler, stop, uid, request, |stat| {
+        if !line.ends_with(b"[") {
+            line.push(b',');
+        }
+        serde_json::to_writer(&mut line, &stat).map_err(|error| error.to_string())?;
+        if line.len() > ANSWER_BYTES_MAX {
+            return Err(format!(
+                "there is more to tell than the {} MiB of an answer: ask for one group",
+                ANSWER_BYTES_MAX >> 20
+            ));
+        }
+        Ok(())
+    });
+    match told {
+        Ok(()) => line.extend_from_slice(b"]}\n"),
+        Err(error) => return Answer::Error(error).line(),
+    }
+    line
 }
 
-/// One thread. Times in microseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskStat {
-    pub tid: u32,
-    pub comm: String,
-    pub parked: bool,
-    /// How often it came by the boundary, how often that took two hops, and how often it stayed.
-    pub boundary_visits: u64,
-    pub hops: u64,
-    pub parks: u64,
-    pub parked_usec: u64,
-    /// From arriving at the boundary to being parked.
-    pub boundary_usec: u64,
-    pub kernel_overrun_usec: u64,
-}
-
-/// What is asked of the socket: one line of JSON.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Request {
-    /// Path of one group; none for all that have a limit or ever had.
-    #[serde(default)]
-    pub group: Option<String>,
-    /// With the group's threads.
-    #[serde(default)]
-    pub tasks: bool,
-}
-
-/// What the socket answers: one line of JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Answer {
-    Groups(Vec<GroupStat>),
-    Error(String),
-}
-
-/// Answers a request from what the BPF program and cgroupfs know.
-pub fn answer(scheduler: &Scheduler<'_>, request: &Request) -> Answer {
-    let root = Path::new("/sys/fs/cgroup");
+/// All groups that have a limit or ever had.
+pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
     let mut groups = Vec::new();
-    match &request.group {
-        Some(group) => {
-            let group = group.trim_matches('/');
-            if group.split('/').any(|part| part == "..") {
-                return Answer::Error(format!("{group:?} is no path of a cgroup"));
-            }
-            match group_stat(scheduler, root, &root.join(group), request.tasks) {
-                Some((stat, _)) => groups.push(stat),
-                None => {
-                    return Answer::Error(format!(
-                        "there is no cgroup {group:?} with the cpu controller"
-                    ));
+    let _ = tell(scheduler, stop, 0, &Request::default(), |stat| {
+        groups.push(stat);
+        Ok(())
+    });
+    groups
+}
+
+/// Hands a user what it asks for and may see, group by group.
+fn tell(
+    scheduler: &Scheduler<'_>,
+    stop: &AtomicBool,
+    uid: u32,
+    request: &Request,
+    mut take: impl FnMut(GroupStat) -> Result<(), String>,
+) -> Result<(), String> {
+    if let Some(group) = &request.group {
+        return take(one(scheduler, uid, group, request.tasks)?);
+    }
+    let mut others = GroupStat { group: OTHERS.to_owned(), ..GroupStat::default() };
+    let mut hidden = false;
+    let mut found = vec![(PathBuf::from(CGROUPS), false)];
+    while let Some((dir, is_below_own)) = found.pop() {
+        if stop.load(Ordering::Relaxed) {
+            return Err("the scheduler ends".to_owned());
+        }
+        let Ok(meta) = fs::metadata(&dir) else { continue };
+        let is_own = is_below_own || is_of(&meta, uid);
+        let group = scheduler.group(meta.ino());
+        let limited = group.filter(|g| g.quota_ns != UNLIMITED || g.nr_periods > 0);
+        if let Some(mut stat) = limited.and_then(|group| group_stat(scheduler, &dir, &group)) {
+            if is_own {
+                if request.tasks {
+                    stat.tasks = task_stats(scheduler, &dir, uid)?;
                 }
+                take(stat)?;
+            } else {
+                hidden = true;
+                add_up(&mut others, &stat);
             }
         }
-        None => collect(scheduler, root, root, request.tasks, &mut groups),
+        let mut children = children(&dir);
+        children.sort_by(|a, b| b.cmp(a));
+        found.extend(children.into_iter().map(|child| (child, is_own)));
     }
-    Answer::Groups(groups)
+    if hidden { take(others) } else { Ok(()) }
 }
 
-fn collect(
-    scheduler: &Scheduler<'_>,
-    root: &Path,
-    dir: &Path,
-    tasks: bool,
-    groups: &mut Vec<GroupStat>,
-) {
-    if groups.len() >= GROUPS_MAX {
-        return;
+fn one(scheduler: &Scheduler<'_>, uid: u32, group: &str, tasks: bool) -> Result<GroupStat, String> {
+    let (root, group) = (Path::new(CGROUPS), group.trim_matches('/'));
+    let shown = one_line(group);
+    if group.split('/').any(|part| part == "..") {
+        return Err(format!("\"{shown}\" is no path of a cgroup"));
     }
-    if let Some((stat, group)) = group_stat(scheduler, root, dir, tasks)
-        && (group.quota_ns != UNLIMITED || group.nr_periods > 0)
-    {
-        groups.push(stat);
+    if !may_see(root, group, uid) {
+        return Err(format!(
+            "of the cgroup \"{shown}\" root is told, and the user to whom it or one above it \
+                 is delegated"
+        ));
     }
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    let mut children: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect();
-    children.sort();
-    for child in children {
-        collect(scheduler, root, &child, tasks, groups);
+    let dir = root.join(group);
+    let mut stat = fs::metadata(&dir)
+        .ok()
+        .and_then(|meta| scheduler.group(meta.ino()))
+        .and_then(|group| group_stat(scheduler, &dir, &group))
+        .ok_or_else(|| format!("there is no cgroup \"{shown}\" with the cpu controller"))?;
+    if tasks {
+        stat.tasks = task_stats(scheduler, &dir, uid)?;
     }
+    Ok(stat)
 }
 
-fn group_stat(
-    scheduler: &Scheduler<'_>,
-    root: &Path,
-    dir: &Path,
-    tasks: bool,
-) -> Option<(GroupStat, Group)> {
-    // The number of a cgroup's directory is its id.
-    let group = scheduler.group(fs::metadata(dir).ok()?.ino())?;
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}
+
+fn is_of(meta: &fs::Metadata, uid: u32) -> bool {
+    uid == 0 || meta.uid() == uid
+}
+
+/// Whether the user owns the group or one above it.
+fn may_see(root: &Path, group: &str, uid: u32) -> bool {
+    let dir = root.join(group);
+    let above = dir.ancestors().take_while(|above| above.starts_with(root));
+    above.filter_map(|dir| fs::metadata(dir).ok()).any(|meta| is_of(&meta, uid))
+}
+
+fn add_up(sum: &mut GroupStat, stat: &GroupStat) {
+    for (sum, more) in [
+        (&mut sum.usage_usec, stat.usage_usec),
+        (&mut sum.user_usec, stat.user_usec),
+        (&mut sum.system_usec, stat.system_usec),
+        (&mut sum.nr_periods, stat.nr_periods),
+        (&mut sum.nr_throttled, stat.nr_throttled),
+        (&mut sum.throttled_usec, stat.throttled_usec),
+        (&mut sum.nr_bursts, stat.nr_bursts),
+        (&mut sum.burst_usec, stat.burst_usec),
+        (&mut sum.parked, stat.parked),
+        (&mut sum.debt_usec, stat.debt_usec),
+        (&mut sum.pool_usec, stat.pool_usec),
+        (&mut sum.parks, stat.parks),
+        (&mut sum.parked_usec, stat.parked_usec),
+        (&mut sum.kernel_overrun_usec, stat.kernel_overrun_usec),
+        (&mut sum.released, stat.released),
+        (&mut sum.release_cost_nsec, stat.release_cost_nsec),
+        (&mut sum.watchdog_passes, stat.watchdog_passes),
+        (&mut sum.pass_usec, stat.pass_usec),
+        (&mut sum.moved_on, stat.moved_on),
+        (&mut sum.refused, stat.refused),
+        (&mut sum.parks_queued, stat.parks_queued),
+        (&mut sum.charged_usec, stat.charged_usec),
+    ] {
+        *sum += more;
+    }
+    sum.unaccounted_nsec += stat.unaccounted_nsec;
+}
+
+/// The number of a cgroup's directory is the id of its group.
+fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<GroupStat> {
     let kernel = fs::read_to_string(dir.join("cpu.stat")).unwrap_or_default();
     let usec = |ns: u64| ns / 1000;
     let cpus = scheduler.cpus(group.id);
     let charged_ns: u64 = cpus.iter().map(|cpu| cpu.usage_ns).sum();
     let held_ns: i64 = cpus.iter().map(|cpu| cpu.rem_ns + cpu.mail_ns).sum();
-    let stat = GroupStat {
-        group: format!("/{}", dir.strip_prefix(root).ok()?.display()),
+    Some(GroupStat {
+        group: format!("/{}", dir.strip_prefix(CGROUPS).ok()?.display()),
         quota_usec: (group.quota_ns != UNLIMITED).then(|| usec(group.quota_ns)),
         period_usec: usec(group.period_ns),
         burst_limit_usec: usec(group.burst_ns),
@@ -194,17 +206,24 @@ fn group_stat(
         pass_usec: usec(group.pass_ns),
         moved_on: group.moved_on,
         refused: group.refused,
+        parks_queued: group.parks_queued,
         charged_usec: usec(charged_ns),
         unaccounted_nsec: group.refilled_ns - charged_ns as i64 - held_ns - group.pool_ns
             + group.debt_ns,
-        tasks: if tasks { task_stats(scheduler, dir) } else { Vec::new() },
-    };
-    Some((stat, group))
+        tasks: Vec::new(),
+    })
 }
 
-fn task_stats(scheduler: &Scheduler<'_>, dir: &Path) -> Vec<TaskStat> {
+/// Threads of a group: all of them for root, a user's own for others.
+fn task_stats(scheduler: &Scheduler<'_>, dir: &Path, uid: u32) -> Result<Vec<TaskStat>, String> {
     let threads = fs::read_to_string(dir.join("cgroup.threads")).unwrap_or_default();
-    threads.lines().filter_map(|line| task_stat(scheduler, line.trim().parse().ok()?)).collect()
+    let count = threads.lines().count();
+    if count > THREADS_MAX {
+        return Err(format!("it has {count} threads, and an answer tells of {THREADS_MAX}"));
+    }
+    let numbers = threads.lines().filter_map(|line| line.trim().parse().ok());
+    let is_own = |tid: &u32| fs::metadata(format!("/proc/{tid}")).is_ok_and(|m| is_of(&m, uid));
+    Ok(numbers.filter(is_own).filter_map(|tid| task_stat(scheduler, tid)).collect())
 }
 
 fn task_stat(scheduler: &Scheduler<'_>, tid: u32) -> Option<TaskStat> {
@@ -252,12 +271,5 @@ mod tests {
         let text = "usage_usec 12\nuser_usec 7\nsystem_usec 5\n";
         assert_eq!(field(text, "user_usec"), 7);
         assert_eq!(field(text, "user"), 0);
-    }
-
-    #[test]
-    fn requests_are_lines_of_json() {
-        let request: Request = serde_json::from_str(r#"{"group":"/a"}"#).unwrap();
-        assert_eq!(request, Request { group: Some("/a".to_owned()), tasks: false });
-        assert!(serde_json::from_str::<Request>(r#"{"grop":"/a"}"#).is_err());
     }
 }

@@ -64,7 +64,11 @@ enum cure {
 	CURE_RESCUE = 1 << 9,
 	CURE_IO_WORKER = 1 << 10,
 	CURE_READER = 1 << 11,
+	CURE_NO_ROOM = 1 << 12,
 };
+/* Groups that users may make: below a directory that is theirs, and all of them. Root may make the rest. */
+const volatile u32 delegated_max = 1 << 13;
+const volatile u32 all_delegated_max = 3 << 14;
 /* So that the loader can tell whether it and this program mean the same records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
 const volatile u32 task_size = sizeof(struct cbw_task);
@@ -94,6 +98,7 @@ u64 cbw_limits_seq = 1;
 u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
 s32 cbw_going; /* the number of a CPU that may be about to, and one */
 u64 cbw_next_dsq;
+u64 cbw_all_delegated; /* groups below directories that are users' */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);
@@ -332,7 +337,7 @@ static __always_inline bool cbw_exempt(struct task_struct *p)
 
 static __always_inline bool cbw_wants_out(struct cbw_task *t)
 {
-	return t->at_boundary;
+	return t->at_boundary || t->no_room;
 }
 
 static __noinline int cbw_start(u64 address);

@@ -26,6 +26,8 @@ struct cbw_group {
 	u64 park_dsq;
 	u32 level;
 	u32 pages;
+	u64 delegated; /* the highest group from here up whose directory a user owned when this one was made, 0 for none */
+	u64 nr_delegated; /* groups that are there of which this one is that */
 
 	/* The limit. */
 	u64 quota_ns; /* CBW_UNLIMITED for none */
@@ -64,6 +66,7 @@ struct cbw_group {
 	u64 passes_next_ns; /* when to look again for who has to be let through */
 	u64 moved_on;	      /* released tasks that went on to wait for another level */
 	u64 refused; /* boundary visits that could not be arranged */
+	u64 parks_queued; /* parks of tasks for which there was no room for the visit: wherever they were queued */
 	s64 refilled_ns; /* all that ever came into the pool or paid debt, less what a new limit took out; debt forgiven is paid */
 
 	/* Throttled CPUs since the last release: how many, and the sum of their start times. */
@@ -100,6 +103,8 @@ struct cbw_task {
 	u32 at_boundary;/* nothing of user mode has run since it was there */
 	u32 hopped;	/* has been through enqueue with migration disabled */
 	u32 slot;	/* of the two task_work slots, the one to try first */
+	u32 no_room;	/* cannot be asked to come by: parked where it is queued next without having slept */
+	u32 pad;
 
 	u64 boundary_visits;
 	u64 hops; /* visits after which migration was still disabled at the first attempt to park */
@@ -124,6 +129,7 @@ enum refusal_kind {
 	REFUSED_GROUPS = 3,
 	REFUSED_DSQ = 4,
 	REFUSED_PARENT = 5,
+	REFUSED_SHARE = 6,
 };
 struct refusal {
 	u32 kind;

@@ -109,8 +109,15 @@ struct task_struct {
 	struct sigpending pending;
 	char comm[16];
 };
+typedef struct {
+	u32 val;
+} kuid_t;
+struct kernfs_iattrs {
+	kuid_t ia_uid;
+};
 struct kernfs_node {
 	u64 id;
+	struct kernfs_iattrs *iattr;
 };
 struct cgroup {
 	int level;

@@ -152,6 +152,8 @@ pub const CHECKS: &[Check] = &[
     ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
     ending_badly(parallel("pinned_readers", 4, parked::pinned_readers)).alone(),
     ending_badly(exact("starts_again", refused::starts_again).on(2)),
+    exact("shares", refused::shares),
+    exact("no_room", refused::no_room),
     exact("missing_function", refused::missing_function),
     exact("missing", refused::missing),
     exact("locked_down", refused::locked_down).alone(),

@@ -19,6 +19,7 @@ pub fn main(args: &[String]) -> ! {
         Some("hogs") => hogs(number(1)),
         Some("reads") => reads(),
         Some("lookups") => lookups(),
+        Some("mkdirs") => mkdirs(&args[1], number(2)),
         Some("sleeper") => sleeper(number(1)),
         Some("threads") => threads(number(1)),
         Some("forks") => forks(args.get(1).map(String::as_str)),
@@ -97,6 +98,12 @@ fn lookups() -> ! {
     loop {
         let _ = fs::metadata(&path);
     }
+}
+
+/// Makes so many groups; ends with the number of those that it could.
+fn mkdirs(path: &str, count: u64) -> ! {
+    let made = (0..count).filter(|n| fs::create_dir(format!("{path}/made{n}")).is_ok());
+    process::exit(made.count() as i32);
 }
 
 /// Sleeps most of the time.

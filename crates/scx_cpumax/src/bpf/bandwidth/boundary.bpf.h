@@ -13,7 +13,7 @@
  *    mark and no obstacle, and parks it.
  *
  * The mark means that nothing is held: it is forgotten at the first enqueue that could have parked, and when the task
- * sleeps or exits. The kernel's slot of the work is busy until its callback has returned, which is after the release: so
+ * sleeps or exits. A task beyond the slots that there are is stopped another way, see cbw_request(). The kernel's slot of the work is busy until its callback has returned, which is after the release: so
  * there are two, used in turn.
  */
 
@@ -23,7 +23,7 @@ struct cbw_work {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 17);
+	__uint(max_entries, 1 << 17); /* the loader's choice */
 	__type(key, u64);
 	__type(value, struct cbw_work);
 } cbw_work_a SEC(".maps"), cbw_work_b SEC(".maps");
@@ -140,37 +140,45 @@ static __always_inline struct cbw_work *cbw_work_of(struct task_struct *p, bool 
 	return bpf_map_lookup_elem(&cbw_work_b, &key);
 }
 
-static __always_inline bool cbw_try_slot(struct task_struct *p, bool first)
+/* 0, or why not: -EBUSY while the work of this slot is on its way, or its callback has not returned. */
+static __always_inline int cbw_try_slot(struct task_struct *p, bool first)
 {
 	struct cbw_work *w = cbw_work_of(p, first);
 
-	return w && cbw_schedule_work(p, w, first) == 0;
+	return w ? cbw_schedule_work(p, w, first) : -ENOMEM;
 }
 
-/* Asks p, which runs or is about to, to come by the boundary. */
+/*
+ * Asks p, which runs or is about to, to come by the boundary. Where there is no room for that it is parked as soon as it is
+ * queued without having slept, in the kernel too, where it may hold locks: nobody runs on for want of memory.
+ */
 static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *t, cbw_group_t *l)
 {
-	bool done;
+	int one, other = -EBUSY;
 
 	if (park_at_enqueue || t->requested || cbw_exempt(p))
 		return;
 	t->requested = 1;
 	if (t->slot & 1) {
-		done = cbw_try_slot(p, false);
-		if (!done)
-			done = cbw_try_slot(p, true);
+		one = cbw_try_slot(p, false);
+		if (one)
+			other = cbw_try_slot(p, true);
 	} else {
-		done = cbw_try_slot(p, true);
-		if (!done && !(without & CURE_SECOND_SLOT))
-			done = cbw_try_slot(p, false);
+		one = cbw_try_slot(p, true);
+		if (one && !(without & CURE_SECOND_SLOT))
+			other = cbw_try_slot(p, false);
 	}
 	if (!(without & CURE_SECOND_SLOT))
 		t->slot++;
-	if (!done) {
-		/* No memory: asked again at the next tick. */
-		t->requested = 0;
-		l->refused++;
-	}
+	if (!one || !other)
+		return;
+	/* Asked again at the next tick. */
+	t->requested = 0;
+	l->refused++;
+	if (one == -EBUSY || other == -EBUSY || (without & CURE_NO_ROOM) || !cbw_may_kick())
+		return;
+	t->no_room = 1;
+	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
 }
 
 /* Goes off when the running task is expected to have used up what its CPU holds. */
@@ -278,6 +286,7 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 	 */
 	if (!runnable && p->__state) {
 		t->at_boundary = 0;
+		t->no_room = 0;
 		t->waits_since_ns = 0;
 		t->passing = 0;
 	}
@@ -304,7 +313,8 @@ static __always_inline bool cbw_cannot_migrate(struct task_struct *p, u64 enq_fl
 	return p->migration_disabled > ours;
 }
 
-static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, u64 enq_flags)
+static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu, bool no_room,
+				     u64 enq_flags)
 {
 	cbw_group_t *g = cbw_group_at(cbw_where_to_wait((u64)l, cpu)), *at;
 	u64 now, seq;
@@ -335,6 +345,8 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 		t->boundary_ns += now - t->visited_at_ns;
 	t->visited_at_ns = 0;
 	__sync_fetch_and_add(&g->parks, 1);
+	if (no_room)
+		__sync_fetch_and_add(&g->parks_queued, 1);
 	cbw_for_each_limited(i, l, at) {
 		cbw_cpu_t *c = cbw_cpu_of(at, cpu);
 
@@ -351,12 +363,12 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 
 static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struct cbw_task *t, u64 enq_flags)
 {
-	bool was_parked = t->parked, stuck;
+	bool was_parked = t->parked, no_room = t->no_room, stuck;
 	cbw_group_t *l;
 
 	if (was_parked) /* the core took it out, to change its affinity, priority or group */
 		cbw_unpark(t, bpf_ktime_get_ns());
-	if (!t->at_boundary && !was_parked && !park_at_enqueue)
+	if (!t->at_boundary && !t->no_room && !was_parked && !park_at_enqueue)
 		return CBW_RUN;
 	/* Who was parked without a second pass waits on as he was. */
 	stuck = cbw_cannot_migrate(p, enq_flags) && !was_parked && !(without & CURE_SECOND_HOP);
@@ -366,10 +378,11 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 		return CBW_HEAD;
 	}
 	t->at_boundary = 0;
+	t->no_room = 0;
 	if (cbw_exempt(p) || stuck)
 		return CBW_RUN;
 	l = cbw_task_limit(t);
-	if (!l || !cbw_park(p, t, l, task_cpu(p), enq_flags))
+	if (!l || !cbw_park(p, t, l, task_cpu(p), no_room, enq_flags))
 		return CBW_RUN;
 	return CBW_PARKED;
 }
@@ -412,4 +425,5 @@ static __always_inline void cbw_disable(struct cbw_task *t)
 	if (t->parked)
 		cbw_unpark(t, bpf_ktime_get_ns());
 	t->at_boundary = 0;
+	t->no_room = 0;
 }

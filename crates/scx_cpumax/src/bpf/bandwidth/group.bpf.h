@@ -149,6 +149,60 @@ static __always_inline void cbw_group_set_limit(struct cgroup *cgrp, u64 period_
 		cbw_limit_write((u64)g, period_us * 1000, quota_ns, burst_us * 1000);
 }
 
+/* Who owns the directory of a group: root's has no attributes unless it was another's, and what is read then is 0. */
+static __always_inline u32 cbw_owner(struct cgroup *cgrp)
+{
+	return bpf_core_field_exists(struct kernfs_iattrs, ia_uid) ? cgrp->kn->iattr->ia_uid.val : 0;
+}
+
+/* The highest group from this one up that is delegated: whose directory a user owns. */
+static __always_inline u64 cbw_delegated_id(struct cgroup *cgrp)
+{
+	struct cgroup *above;
+	u64 id = 0;
+	int level;
+
+	bpf_for(level, 1, CBW_DEPTH_MAX + 1) {
+		if (level > cgrp->level)
+			break;
+		above = bpf_cgroup_ancestor(cgrp, level);
+		if (!above)
+			break;
+		if (cbw_owner(above))
+			id = above->kn->id;
+		bpf_cgroup_release(above);
+		if (id)
+			break;
+	}
+	return id;
+}
+
+/* Takes g's place in the share of the user whose it is. Root may exceed that, and so may what was there before the scheduler. */
+static __always_inline s32 cbw_take_share(cbw_group_t *g, struct cgroup *cgrp)
+{
+	u64 id = cbw_delegated_id(cgrp), below, all;
+	cbw_group_t *top = id == cgrp->kn->id ? g : cbw_group_by_id(id);
+
+	if (!id || !top)
+		return 0;
+	below = __sync_fetch_and_add(&top->nr_delegated, 1);
+	all = __sync_fetch_and_add(&cbw_all_delegated, 1);
+	g->delegated = (u64)top;
+	if (below < delegated_max && all < all_delegated_max)
+		return 0;
+	return cbw_read(cbw_in_charge) && (u32)bpf_get_current_uid_gid() ? -ENOSPC : 0;
+}
+
+static __always_inline void cbw_give_share(cbw_group_t *g)
+{
+	cbw_group_t *top = cbw_group_at(g->delegated);
+
+	if (!top)
+		return;
+	__sync_fetch_and_add(&top->nr_delegated, -1);
+	__sync_fetch_and_add(&cbw_all_delegated, -1);
+}
+
 /* Sleepable. An error refuses the group: mkdir fails, or the scheduler does not load. Never is a group silently unlimited. */
 static __always_inline s32 cbw_group_init(struct cgroup *cgrp, u64 parent_id, u64 period_us, u64 quota_us, u64 burst_us)
 {
@@ -177,9 +231,17 @@ static __always_inline s32 cbw_group_init(struct cgroup *cgrp, u64 parent_id, u6
 		bpf_map_delete_elem(&cbw_groups, &id);
 		return cbw_refuse(REFUSED_MEMORY, -ENOMEM, id, level);
 	}
+	err = cbw_take_share(g, cgrp);
+	if (err) {
+		cbw_give_share(g);
+		bpf_arena_free_pages(&arena, g, pages);
+		bpf_map_delete_elem(&cbw_groups, &id);
+		return cbw_refuse(REFUSED_SHARE, err, id, level);
+	}
 	g->park_dsq = CBW_PARK_DSQ + __sync_fetch_and_add(&cbw_next_dsq, 1);
 	err = scx_bpf_create_dsq(g->park_dsq, -1);
 	if (err) {
+		cbw_give_share(g);
 		bpf_arena_free_pages(&arena, g, pages);
 		bpf_map_delete_elem(&cbw_groups, &id);
 		return cbw_refuse(REFUSED_DSQ, err, id, level);
@@ -208,6 +270,7 @@ static __always_inline void cbw_group_exit(struct cgroup *cgrp)
 	/* First nobody finds it by its id, and its timer is gone; then its memory. */
 	bpf_map_delete_elem(&cbw_groups, &id);
 	scx_bpf_destroy_dsq(g->park_dsq);
+	cbw_give_share(g);
 	g->id = 0;
 	__sync_fetch_and_add(&cbw_limits_seq, 1);
 	pages = g->pages;
@@ -230,8 +293,11 @@ static __always_inline struct cbw_task *cbw_task_init(struct task_struct *p, u64
 		return NULL;
 	cbw_task_enter(t, id);
 	t->exec_ns = p->se.sum_exec_runtime;
-	if (cbw_task_limit(t) && (!cbw_work_of(p, true) || !cbw_work_of(p, false)))
-		return NULL;
+	/* Where a group has no limit yet that is done when it is first needed. */
+	if (cbw_task_limit(t)) {
+		cbw_work_of(p, true);
+		cbw_work_of(p, false);
+	}
 	return t;
 }
 

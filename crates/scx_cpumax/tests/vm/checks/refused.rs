@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What cannot be is refused in one message, and the machine goes on under the fair class.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -146,6 +147,85 @@ pub fn locked_down() -> Checked {
         return Err(said);
     }
     Ok(said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Groups that a user makes in a directory of its own.
+fn made_by(uid: u32, home: &str, count: u64) -> Result<i32, String> {
+    let mut maker = Command::new("/init");
+    maker.args(["load", "mkdirs", &format!("{CGROUPS}/{home}"), &count.to_string()]);
+    let status = maker.uid(uid).status().map_err(|error| error.to_string())?;
+    status.code().ok_or_else(|| status.to_string())
+}
+
+/// A directory that is delegated, with the controller.
+fn delegated(home: &str, uid: u32) -> Result<(), String> {
+    let path = format!("{CGROUPS}/{home}");
+    let wrong = |error: std::io::Error| format!("{path}: {error}");
+    fs::create_dir(&path).map_err(wrong)?;
+    fs::write(format!("{path}/cgroup.subtree_control"), "+cpu").map_err(wrong)?;
+    std::os::unix::fs::chown(&path, Some(uid), Some(uid)).map_err(wrong)
+}
+
+/// Of room for 64 groups a user has 8 below a directory of its own, all users 48, root the rest.
+pub fn shares() -> Checked {
+    let scheduler = Scheduler::start(&["--max-groups", "64"])?;
+    let mut made = Vec::new();
+    for uid in 1000..1007 {
+        let home = format!("u{uid}");
+        delegated(&home, uid)?;
+        made.push(made_by(uid, &home, 20)?);
+    }
+    if made != [8, 8, 8, 8, 8, 8, 0] {
+        return Err(format!("users made {made:?} groups"));
+    }
+    let said = Scheduler::log();
+    if said.matches("the share of the user").count() != 1 {
+        return Err(format!("not told once: {said}"));
+    }
+    // What goes is given back; below it counts as well, and root may make more.
+    fs::remove_dir(format!("{CGROUPS}/u1000/made0")).map_err(|error| error.to_string())?;
+    fs::remove_dir(format!("{CGROUPS}/u1000/made1")).map_err(|error| error.to_string())?;
+    fs::write(format!("{CGROUPS}/u1000/made2/cgroup.subtree_control"), "+cpu")
+        .map_err(|error| error.to_string())?;
+    let below = format!("{CGROUPS}/u1000/made2");
+    std::os::unix::fs::chown(&below, Some(1000), Some(1000)).map_err(|error| error.to_string())?;
+    // The kernel tells of a group's end some time after it.
+    sleep(Duration::from_secs(1));
+    let again = (made_by(1000, "u1000/made2", 1)?, made_by(1000, "u1000", 20)?);
+    let by_root = made_by(0, "u1006", 4)?;
+    scheduler.stop()?;
+    // Those that are there when it loads are no reason not to.
+    let scheduler = Scheduler::start(&["--max-groups", "64"])?;
+    let full = made_by(1000, "u1001", 1);
+    scheduler.stop()?;
+    if again != (1, 1) || by_root != 4 || full != Ok(0) {
+        return Err(format!("again {again:?}, root {by_root}, after a start {full:?}"));
+    }
+    Ok(format!("users made {made:?}, root {by_root} more"))
+}
+
+/// A task for whose visit there is no room does not exceed its quota.
+pub fn no_room() -> Checked {
+    let mut said = String::new();
+    for (without, cured) in [(0_u32, true), (1 << 12, false)] {
+        let without = without.to_string();
+        let scheduler = Scheduler::start(&["--max-tasks", "1", "--without", &without])?;
+        let group = Group::new("many", "20000 100000");
+        let loads = [group.hogs(3), vec![group.load(&["reads"])]];
+        sleep(Duration::from_secs(1));
+        let rate = group.rate(Duration::from_secs(5));
+        let (parks, queued) = (group.number("parks"), group.number("parks_queued"));
+        drop(loads);
+        scheduler.stop()?;
+        let _ = write!(said, "{rate:.4} CPUs used, {parks} parks, {queued} of them queued; ");
+        if cured {
+            hold(&said, rate, 0.2, 2.0)?;
+        }
+        if cured == (rate > 0.5) || cured != (queued > 0) {
+            return Err(said);
+        }
+    }
+    Ok(said)
 }
 
 pub fn refusals() -> Checked {
