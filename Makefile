@@ -4,15 +4,18 @@ CARGO ?= cargo
 # The recording that `make run` replays, and the limits it tries.
 RECORDING ?= recordings/web-closed.perf.data
 LIMITS ?= --set '50000 100000' --set '10000 20000'
-# The scheduler needs clang 19 and two libraries' headers; where they are neither there nor can be installed it is left out, and
-# `deps` says so.
+# The scheduler needs clang 19 and two libraries' headers, `cpumax record` clang 12. Where they are neither there nor can be installed
+# they are left out, and `clang` says so; `install` then stops.
 HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq '^(19|[2-9][0-9])\.'; } >/dev/null 2>&1 \
 	&& printf '\#include <libelf.h>\n\#include <zlib.h>\n' | cc -E - >/dev/null 2>&1
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
+HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do \
+	$$clang -dumpversion | grep -Eq '^(1[2-9]|[2-9][0-9])\.' && exit; done; exit 1) >/dev/null 2>&1
+FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
 .PHONY: help guest install manual kernels test-kernels run test apart conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
-	recordings proof deps
+	recordings proof deps rust clang
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -23,9 +26,9 @@ help: ## List what can be made
 # It has a folder of its own, as `cargo build` makes programs that need libraries.
 guest: deps ## Build the static programs that run in virtual machines
 	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=symbols
-	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-recorder --example in_lab -- -C target-feature=+crt-static -C strip=symbols
+	$(if $(FEATURES),,$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-recorder --example in_lab -- -C target-feature=+crt-static -C strip=symbols)
 
-install: deps ## Install cpumax, and the guest beside it, where cargo puts programs
+install: rust clang ## Install cpumax, and the guest beside it, where cargo puts programs
 	$(CARGO) install --path crates/cpumax
 	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
 	$(MAKE) --no-print-directory manual
@@ -43,8 +46,10 @@ manual: ## Install man pages and completions of the installed cpumax
 	$(CPUMAX) completions zsh > $(SHARE)/zsh/site-functions/_cpumax
 	$(CPUMAX) completions fish > $(SHARE)/fish/vendor_completions.d/cpumax.fish
 
-run: deps ## Replay a shipped recording under two limits on the recorded kernel and the newest
-	$(CARGO) run --quiet --release -p cpumax -- replay $(RECORDING) $(LIMITS)
+# A replay needs no recorder, so what that is built with is not installed for it.
+run: rust ## Replay a shipped recording under two limits on the recorded kernel and the newest
+	@$(if $(FEATURES),echo "There is no clang: this cpumax is built without the command record" >&2)
+	$(CARGO) run --quiet --release $(FEATURES) -p cpumax -- replay $(RECORDING) $(LIMITS)
 
 # Which kernels and which random cases `make conformance` compares: about a second for each case and kernel, an hour and a
 # quarter on two cores. What was run is kept, so that it can be stopped and goes on.
@@ -84,20 +89,20 @@ TEST_KERNELS ?= 6.1 6.12 6.18 7.3 6.12-rt 7.3-rt
 FETCH ?=
 
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible
-	@$(CARGO) build --quiet -p cpumax
-	@timeout 600 $(CARGO) run --quiet -p cpumax -- lab fetch $(FETCH) $(TEST_KERNELS) \
+	@$(CARGO) build --quiet $(FEATURES) -p cpumax
+	@timeout 600 $(CARGO) run --quiet $(FEATURES) -p cpumax -- lab fetch $(FETCH) $(TEST_KERNELS) \
 		|| echo "NOT TESTED on real kernels: not all of $(TEST_KERNELS) are here, and they cannot be fetched" >&2
 
 test-kernels:
 	@echo $(TEST_KERNELS)
 
 test: guest kernels apart ## Run every test of the workspace, on real kernels too where they can be had
-	$(CARGO) test --workspace $(LEFT_OUT)
+	$(CARGO) test --workspace $(FEATURES) $(LEFT_OUT)
 
 # Workspaces of their own. To compile a fuzz target takes no libFuzzer, so none is built: the path says that there is another.
 APART = bench/peers crates/recording/fuzz
 
-apart: deps ## Compile what `cargo test` does not know: workspaces of their own
+apart: rust ## Compile what `cargo test` does not know: workspaces of their own
 	@for folder in $(APART); do \
 		if $(CARGO) fetch --quiet --manifest-path $$folder/Cargo.toml; then \
 			CUSTOM_LIBFUZZER_PATH=/none/libFuzzer.a $(CARGO) check --quiet --offline --all-targets --manifest-path $$folder/Cargo.toml \
@@ -109,7 +114,7 @@ apart: deps ## Compile what `cargo test` does not know: workspaces of their own
 
 lint: deps ## Formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace $(LEFT_OUT) --all-targets -- -D warnings
+	$(CARGO) clippy --workspace $(FEATURES) $(LEFT_OUT) --all-targets -- -D warnings
 
 scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
 	sh crates/scx_cpumax/tests/sources.sh
@@ -124,11 +129,11 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
-fmt: deps ## Format all sources
+fmt: rust ## Format all sources
 	$(CARGO) fmt --all
 
 bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/speed.md)
-	$(CARGO) bench --workspace $(LEFT_OUT) --bench '*'
+	$(CARGO) bench --workspace $(FEATURES) $(LEFT_OUT) --bench '*'
 	CARGO=$(CARGO) bench/peers/run
 
 peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
@@ -146,27 +151,24 @@ proof: deps ## Record real servers, run them under limits, tell how far replay i
 	$(CARGO) build --quiet --release -p cpumax
 	$(CARGO) run --quiet --release -p cpumax-testload -- proof $(PROOF)
 
-# A C linker and Rust are needed, and clang with the headers of libelf and zlib for the scheduler. What is missing is installed
-# where that is possible.
-deps:
+# Rust and a C linker are all that a replay needs; the recorder and the scheduler need clang, the scheduler the headers of libelf and
+# zlib as well; real kernels need an emulator. What is missing is installed where that is possible.
+deps: rust clang
+	@command -v qemu-system-x86_64 >/dev/null 2>&1 || { $(call install_packages,qemu-system-x86); } \
+		|| echo "no QEMU, so no virtual machines: install qemu-system-x86 (Debian, Ubuntu)" >&2
+
+rust:
 	@command -v $(firstword $(CARGO)) >/dev/null 2>&1 || { \
 		echo "cargo not found: install Rust 1.88 or newer, see https://rustup.rs" >&2; exit 1; }
-	@command -v cc >/dev/null 2>&1 || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev; \
-		else \
-			echo "no C linker: install gcc and libc6-dev (Debian, Ubuntu) or gcc and glibc-devel (Fedora)" >&2; exit 1; \
-		fi; }
-	@command -v qemu-system-x86_64 >/dev/null 2>&1 || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends qemu-system-x86; \
-		else \
-			echo "no QEMU, so no virtual machines: install qemu-system-x86 (Debian, Ubuntu)" >&2; \
-		fi; }
-	@{ $(HAVE_BPF); } || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends clang-19 libelf-dev zlib1g-dev pkg-config; \
-		fi; \
-	} || echo "clang 19 cannot be installed" >&2
-	@{ $(HAVE_BPF); } || echo "crates/scx_cpumax is left out: it needs clang 19 or newer, libelf and zlib" \
+	@command -v cc >/dev/null 2>&1 || { $(call install_packages,gcc libc6-dev); } || { \
+		echo "no C linker: install gcc and libc6-dev (Debian, Ubuntu) or gcc and glibc-devel (Fedora)" >&2; exit 1; }
+
+clang:
+	@{ $(HAVE_BPF); } || { $(call install_packages,clang-19 libelf-dev zlib1g-dev pkg-config); } \
+		|| echo "crates/scx_cpumax is left out: it needs clang 19 or newer, libelf and zlib" \
 		"(Debian, Ubuntu: clang-19 libelf-dev zlib1g-dev pkg-config)" >&2
+	@{ $(HAVE_CLANG); } || { $(call install_packages,clang); } \
+		|| echo "cpumax record cannot be built: it needs clang 12 or newer (Debian, Ubuntu: clang)" >&2
+
+install_packages = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && apt-get update -qq \
+	&& apt-get install -y -qq --no-install-recommends $(1)

@@ -1,5 +1,5 @@
-//! Compiles the BPF program, where there is a clang that can. Where there is none, `cpumax record`
-//! says what to do instead.
+//! Compiles the BPF program. Where there is no clang that can, the build ends and says which
+//! feature leaves the recorder out: a cpumax that lacks it is one that was asked for.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,44 +12,58 @@ const CLANG_NEWEST: u32 = 40;
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-env-changed=BPF_CLANG");
-    println!("cargo:rustc-check-cfg=cfg(has_bpf)");
-    if compile().is_some() {
-        println!("cargo:rustc-cfg=has_bpf");
+    if env::var_os("CARGO_FEATURE_BPF").is_none() {
+        return;
+    }
+    // A build that failed is tried again whenever cargo is, so a clang that comes is noticed.
+    if let Err(why) = compile() {
+        println!(
+            "cargo::error={why}: install it (Debian, Ubuntu: apt-get install clang), name one \
+             with BPF_CLANG, or build with --no-default-features, which leaves `cpumax record` out"
+        );
     }
 }
 
-fn compile() -> Option<()> {
-    let object = PathBuf::from(env::var_os("OUT_DIR")?).join("record.bpf.o");
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH").ok()?.as_str() {
+/// # Errors
+/// What is missing or wrong, in a line.
+fn compile() -> Result<(), String> {
+    let of_cargo = |name: &str| env::var(name).map_err(|_| format!("cargo gives no {name}"));
+    let clang = find_clang().ok_or_else(|| {
+        format!("`cpumax record` needs clang {CLANG_OLDEST} or newer, and there is none")
+    })?;
+    let object = PathBuf::from(of_cargo("OUT_DIR")?).join("record.bpf.o");
+    let arch = match of_cargo("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86",
         "aarch64" => "arm64",
         _ => "other",
     };
-    let endian = env::var("CARGO_CFG_TARGET_ENDIAN").ok()?;
-    let target = if endian == "big" { "bpfeb" } else { "bpfel" };
-    let output = Command::new(find_clang()?)
+    let target = if of_cargo("CARGO_CFG_TARGET_ENDIAN")? == "big" { "bpfeb" } else { "bpfel" };
+    let output = Command::new(&clang)
         .args(["-target", target, "-g", "-O2", "-mcpu=v3", "-Wall", "-Wno-unused-function"])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .args(["-c", "src/bpf/record.bpf.c", "-o"])
         .arg(&object)
         .output()
-        .ok()?;
-    if !output.status.success() {
-        for line in String::from_utf8_lossy(&output.stderr).lines() {
-            println!("cargo:warning={line}");
-        }
-        return None;
+        .map_err(|error| format!("{clang}: {error}"))?;
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        println!("cargo:warning={line}");
     }
-    Some(())
+    let is_compiled = output.status.success();
+    is_compiled.then_some(()).ok_or_else(|| {
+        format!("`cpumax record` needs a clang that can compile for BPF, and {clang} cannot")
+    })
 }
 
+/// The one that is named; else the one called so, or the newest.
 fn find_clang() -> Option<String> {
     let named = env::var("BPF_CLANG").ok();
-    let numbered = (CLANG_OLDEST..CLANG_NEWEST).rev().map(|version| format!("clang-{version}"));
-    named
+    let any = || {
+        let numbered = (CLANG_OLDEST..CLANG_NEWEST).rev().map(|number| format!("clang-{number}"));
+        std::iter::once("clang".to_owned()).chain(numbered)
+    };
+    let candidates = named.map_or_else(|| any().collect(), |named| vec![named]);
+    candidates
         .into_iter()
-        .chain(["clang".to_owned()])
-        .chain(numbered)
         .find(|clang| version(clang).is_some_and(|version| version >= CLANG_OLDEST))
 }
 

@@ -3,13 +3,15 @@
 //! A program in the kernel (`bpf/`) tells switches, wakeups, charges of CPU time, forks, system
 //! calls and messages of sockets of the chosen threads and of those that wake them or are woken by
 //! them; [`record`] writes them into a file that the Perfetto UI opens and that describes itself.
-//! docs/record.md has its form. Where BPF may not be used, or where this was built without
-//! clang, [`Error::NoBpf`] says which `perf record` does the same.
+//! docs/record.md has its form. Where BPF may not be used, or where this was built without the
+//! feature `bpf`, [`Error::NoBpf`] says which `perf record` does the same.
+
+#![cfg_attr(not(feature = "bpf"), allow(dead_code, reason = "it is a recording that needs it"))]
 
 mod error;
 mod groups;
 mod instead;
-#[cfg(has_bpf)]
+#[cfg(feature = "bpf")]
 mod live;
 mod pods;
 mod request;
@@ -24,11 +26,11 @@ pub use request::{Buffer, End, Progress, Request, Told, What, parse_size, told};
 /// # Errors
 /// When nothing can be recorded, or not be written.
 pub fn record(request: &Request, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Told, Error> {
-    #[cfg(has_bpf)]
+    #[cfg(feature = "bpf")]
     return live::session::record(request, go_on);
-    #[cfg(not(has_bpf))]
+    #[cfg(not(feature = "bpf"))]
     {
         let _ = go_on;
-        Err(Error::no_bpf("this cpumax was built without clang", request))
+        Err(Error::no_bpf("this cpumax was built without `cpumax record`", request))
     }
 }

@@ -1,4 +1,4 @@
-//! Recording itself, which there is only where the BPF program could be compiled.
+//! Recording itself, which there is only with the feature `bpf`.
 
 mod about;
 mod bundle;
