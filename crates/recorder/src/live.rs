@@ -1,6 +1,7 @@
 //! Recording itself, which there is only with the feature `bpf`.
 
 mod about;
+mod beside;
 mod bundle;
 mod calibrate;
 mod deflate;

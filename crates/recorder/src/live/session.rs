@@ -1,12 +1,14 @@
 //! A recording from its beginning to its end.
 
 use super::about::{Watch, about};
+use super::beside::Beside;
 use super::kernel::{Chosen, Counters, Program, Wanted};
 use super::writer::Writer;
 use crate::error::Error;
 use crate::groups::{Group, Hierarchy};
 use crate::pods;
 use crate::request::{End, Progress, Request, Told, What};
+use cpumax_recording::about::About;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -44,19 +46,14 @@ pub(crate) fn record(
     let mut program = Program::load(&wanted).map_err(|refused| refused.for_request(request))?;
     (about.call_cost_ns, about.event_cost_ns) = (program.cost.call_ns, program.cost.other_ns);
     let used = cpu_time();
-    // An earlier recording is gone only when there is something to record.
+    let beside = Beside::create(&request.file)?;
+    let file = beside.file()?;
     let mut command = None;
     if let What::Command(words) = &request.what {
         command = Some(start(words)?);
         program.forget_thread(own_tid());
     }
-    let file = File::create(&request.file).map_err(|e| {
-        if let Some(command) = &mut command {
-            let _ = command.kill().and_then(|()| command.wait());
-        }
-        Error::io(&request.file, e)
-    })?;
-    let mut session = Session {
+    let session = Session {
         request,
         writer: Writer::new(file),
         began: Instant::now(),
@@ -65,10 +62,10 @@ pub(crate) fn record(
         watch: Watch::begin(&about, group.as_ref()),
         used,
     };
-    session.writer.machine(&about);
-    session.writer.describe(1, &about).map_err(|e| Error::io(&request.file, e))?;
-    let end = session.run(&mut program, go_on)?;
-    session.finish(&mut program, end)
+    match session.whole(&about, &mut program, go_on) {
+        Ok(told) => beside.give_name().map(|()| told),
+        Err(error) => Err(beside.leave(error)),
+    }
 }
 
 fn wanted(request: &Request, group: Option<&Group>) -> Result<Wanted, Error> {
@@ -98,6 +95,18 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    fn whole(
+        mut self,
+        about: &About,
+        program: &mut Program,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Told, Error> {
+        self.writer.machine(about);
+        self.writer.describe(1, about).map_err(|e| Error::io(&self.request.file, e))?;
+        let end = self.run(program, go_on)?;
+        self.finish(program, end)
+    }
+
     fn run(
         &mut self,
         program: &mut Program,

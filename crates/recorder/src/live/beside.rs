@@ -1,0 +1,99 @@
+//! The file of a recording while it is made: beside its place, under a name that nothing else has,
+//! for its owner only. It takes its place when the recording ends; what stood there, or a link, is
+//! replaced and not written to.
+
+use crate::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+#[derive(Debug)]
+pub(super) struct Beside {
+    file: NamedTempFile,
+    place: PathBuf,
+}
+
+impl Beside {
+    /// # Errors
+    /// It cannot be made, or its place is taken by what is no file.
+    pub fn create(place: &Path) -> Result<Beside, Error> {
+        let taken = fs::symlink_metadata(place).map(|there| there.file_type());
+        if taken.is_ok_and(|kind| !kind.is_file() && !kind.is_symlink()) {
+            let name = cpumax_limit::shown(place);
+            let what = format!("{name} is no file: give the name of one with -o");
+            return Err(Error::NotFound { what });
+        }
+        let made = || -> io::Result<Beside> {
+            let name = place.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_string_lossy();
+            let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let prefix = format!(".{name}.");
+            let named = tempfile::Builder::new().prefix(&prefix).suffix(".part").to_owned();
+            let file = named.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+            Ok(Beside { file, place: place.to_owned() })
+        };
+        made().map_err(|error| Error::io(place, error))
+    }
+
+    /// To write to.
+    pub fn file(&self) -> Result<File, Error> {
+        self.file.as_file().try_clone().map_err(|error| Error::io(&self.place, error))
+    }
+
+    /// Puts it in its place.
+    pub fn give_name(self) -> Result<(), Error> {
+        let given = self.file.persist(&self.place);
+        given.map(drop).map_err(|error| Error::io(&self.place, error.error))
+    }
+
+    /// Leaves what there is where it is, and says where in the error that ended the recording.
+    pub fn leave(self, error: Error) -> Error {
+        match (self.file.keep(), error) {
+            (Ok((_, path)), Error::Io { source, .. }) => Error::io(&path, source),
+            (_, error) => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn it_takes_its_place_when_it_is_whole_and_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let [place, other] = ["a.cpumax", "other"].map(|name| folder.path().join(name));
+        fs::write(&other, "somebody's").unwrap();
+        symlink(&other, &place).unwrap();
+        let [one, two] = [(), ()].map(|()| Beside::create(&place).unwrap());
+        one.file().unwrap().write_all(b"one").unwrap();
+        two.file().unwrap().write_all(b"two").unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "somebody's");
+        one.give_name().unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "one");
+        two.give_name().unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "somebody's");
+        assert_eq!(fs::symlink_metadata(&place).unwrap().mode() & 0o777, 0o600);
+        drop(Beside::create(&place).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_a_failure_leaves_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("a.cpumax");
+        let beside = Beside::create(&place).unwrap();
+        beside.file().unwrap().write_all(b"half").unwrap();
+        let left = beside.leave(Error::io(&place, io::ErrorKind::StorageFull.into()));
+        let Error::Io { name, .. } = left else { panic!("{left}") };
+        assert!(name.ends_with(".part") && fs::read_to_string(&name).unwrap() == "half", "{name}");
+        assert!(!place.exists());
+        for taken in [Path::new("/dev/null"), folder.path(), Path::new("/")] {
+            let refused = Beside::create(taken).unwrap_err().to_string();
+            assert!(refused.contains("is no file"), "{refused}");
+        }
+    }
+}
