@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct Hierarchy {
     /// Where it is mounted.
     pub root: PathBuf,
+    /// Which of its groups is there, by its path: `/`, but for a mount that shows a part.
+    pub inside: String,
     /// Whether it is of version 1, with the controller `cpu`.
     pub is_version_1: bool,
 }
@@ -50,7 +52,8 @@ impl Hierarchy {
 
     fn of_mount(line: &str) -> Option<Hierarchy> {
         let (mount, fs) = line.split_once(" - ")?;
-        let root = PathBuf::from(mount.split(' ').nth(4)?.replace("\\040", " "));
+        let mut mount = mount.split(' ').skip(3).map(|path| path.replace("\\040", " "));
+        let (inside, root) = (mount.next()?, PathBuf::from(mount.next()?));
         let mut fs = fs.split(' ');
         let (kind, options) = (fs.next()?, fs.nth(1)?);
         let is_version_1 = match kind {
@@ -58,7 +61,18 @@ impl Hierarchy {
             "cgroup" if options.split(',').any(|option| option == "cpu") => true,
             _ => return None,
         };
-        Some(Hierarchy { root, is_version_1 })
+        Some(Hierarchy { root, inside, is_version_1 })
+    }
+
+    /// The kernel's number of it; 0 is that of version 2.
+    fn number(&self) -> Option<i32> {
+        let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let of_cpu = |line: &str| {
+            let (number, rest) = line.split_once(':')?;
+            let controllers = rest.split_once(':')?.0;
+            controllers.split(',').any(|name| name == "cpu").then(|| number.parse().ok())?
+        };
+        if self.is_version_1 { text.lines().find_map(of_cpu) } else { Some(0) }
     }
 }
 
@@ -105,6 +119,13 @@ impl Group {
         fs::metadata(&folder).map(|found| found.ino()).map_err(|e| Error::io(&folder, e))
     }
 
+    /// Its path as the kernel has it, and the number of its hierarchy, by which it is known when it
+    /// is made again; `None`: that is not known here.
+    pub(crate) fn in_kernel(&self) -> Option<(String, i32)> {
+        let path = format!("{}{}", self.hierarchy.inside.trim_end_matches('/'), self.path);
+        Some((path, self.hierarchy.number()?))
+    }
+
     /// Itself and the groups it is in, up to the root.
     pub fn upwards(&self) -> Vec<Group> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1).chain([self.path.len()]);
@@ -137,7 +158,8 @@ mod tests {
     fn a_group_is_found_by_either_path_and_never_outside() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("system.slice/web.service")).unwrap();
-        let hierarchies = [Hierarchy { root: folder.path().to_owned(), is_version_1: false }];
+        let (root, inside) = (folder.path().to_owned(), "/".to_owned());
+        let hierarchies = [Hierarchy { root, inside, is_version_1: false }];
         let whole = folder.path().join("system.slice/web.service/");
         for asked in
             ["/system.slice/web.service", "system.slice/web.service/", whole.to_str().unwrap()]

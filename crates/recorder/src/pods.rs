@@ -160,7 +160,8 @@ mod tests {
 
         fn find(&self, asked: &str) -> Result<String, String> {
             let root = self.folder.path().join("cgroup");
-            let hierarchies = [Hierarchy { root, is_version_1: self.is_version_1 }];
+            let (inside, is_version_1) = ("/".to_owned(), self.is_version_1);
+            let hierarchies = [Hierarchy { root, inside, is_version_1 }];
             let logs = [self.folder.path().join("logs")];
             let found = find_in(&hierarchies, &logs, asked);
             found.map(|group| group.path).map_err(|error| error.to_string())

@@ -133,6 +133,10 @@ pub struct Told {
     pub forgotten: u64,
     /// Room for records.
     pub buffer: Buffer,
+    /// How often the recorded group was removed and made again at its path, and followed there.
+    pub made_again: u64,
+    /// It is not there any more, or another one that was not recorded.
+    pub is_gone: bool,
 }
 
 impl Told {
@@ -202,9 +206,22 @@ pub fn told(request: &Request, done: &Told) -> String {
              a group with --cgroup"
         ),
     };
+    let times = match done.made_again {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    let made_again = match done.made_again {
+        0 => String::new(),
+        _ => format!(
+            "\nThe group was removed and made again {times}, as when a service is restarted: what \
+             ran in it then is recorded, too"
+        ),
+    };
+    let gone = "\nThe group that was recorded is gone: what runs in its place is not recorded";
+    let gone = if done.is_gone { gone } else { "" };
     format!(
-        "{file}: {}{why}\nIt took {of_cpu:.1} % of a CPU to write, and {of_threads:.1} % of one in \
-         the recorded threads{lost}{forgotten}{buffer}",
+        "{file}: {}{why}{made_again}{gone}\nIt took {of_cpu:.1} % of a CPU to write, and \
+         {of_threads:.1} % of one in the recorded threads{lost}{forgotten}{buffer}",
         done.progress
     )
 }

@@ -531,6 +531,76 @@ fn group(folder: &Folder) -> Option<(Summary, Told)> {
     Some((summary, told))
 }
 
+/// Works, sleeps, and ends.
+const RESTARTED: &str = "echo $$ > GROUP/cgroup.procs; i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
+                         j=0; while [ $j -lt 9000 ]; do j=$((j+1)); done; sleep 0.01; done";
+
+/// Records a group, and does in each step what it is told.
+fn group_in_steps(
+    grouped: &Grouped,
+    file: &Path,
+    mut step: impl FnMut(u32) -> bool,
+) -> Option<Told> {
+    let request = Request::new(What::Group(grouped.path.clone()), file.to_owned());
+    let mut steps = 0..;
+    match record(&request, &mut |_| step(steps.next().unwrap())) {
+        Err(error @ Error::NoBpf { .. }) => found(Need::Bpf, Err(error)),
+        result => Some(result.unwrap()),
+    }
+}
+
+#[test]
+fn a_group_that_is_made_again_is_followed_by_its_path() {
+    let folder = Folder::new();
+    let _alone = alone();
+    let Some(mut grouped) = found(Need::Cgroup, Grouped::new(&folder)) else { return };
+    grouped.load.kill().and_then(|()| grouped.load.wait()).unwrap();
+    let file = folder.file("restarted.cpumax");
+    let group = grouped.folder.clone();
+    let runs = |name: &str| {
+        let program = folder.file(name);
+        fs::copy("/bin/sh", &program).unwrap();
+        let script = RESTARTED.replace("GROUP", group.to_str().unwrap());
+        let status = Command::new(&program).args(["-c", &script]).status().unwrap();
+        assert!(status.success());
+    };
+    let steps = |step: u32| {
+        match step {
+            0 => runs("before"),
+            1 => {
+                fs::remove_dir(&group).unwrap();
+                // Another path is not followed.
+                let other = group.with_extension("other");
+                fs::create_dir(&other).and_then(|()| fs::remove_dir(&other)).unwrap();
+                fs::create_dir(&group).unwrap();
+                runs("after");
+            }
+            _ => {}
+        }
+        step < 2
+    };
+    let Some(told) = group_in_steps(&grouped, &file, steps) else { return };
+    assert_eq!((told.made_again, told.is_gone), (1, false), "{told:?}");
+    let request = Request::new(What::All, file.clone());
+    assert!(cpumax_recorder::told(&request, &told).contains("made again once"));
+    let summary = read(&file);
+    let [before, after] = ["before", "after"].map(|comm| thread(&summary, comm));
+    assert_eq!((&before.group, after.group.as_ref()), (&after.group, Some(&grouped.path)));
+    let ratio = after.runtime_ns as f64 / before.runtime_ns as f64;
+    assert!((0.5..2.0).contains(&ratio), "{before:?}, {after:?}");
+    let ended = summary.ended.unwrap();
+    assert_eq!((ended.made_again.len(), ended.is_gone), (1, false));
+    let gone = |step: u32| {
+        if step == 0 {
+            fs::remove_dir(&group).unwrap();
+        }
+        step < 1
+    };
+    let told = group_in_steps(&grouped, &file, gone).unwrap();
+    assert_eq!((told.made_again, told.is_gone), (0, true), "{told:?}");
+    assert!(cpumax_recorder::told(&request, &told).contains("is gone"));
+}
+
 #[test]
 fn a_command_that_a_signal_ends_has_the_status_that_shells_have_for_it() {
     let folder = Folder::new();

@@ -83,6 +83,11 @@ pub struct Ended {
     pub groups: Vec<GroupFiles>,
     /// Files of them that were given other values meanwhile, in order.
     pub changes: Vec<Change>,
+    /// When the recorded group was removed and made again at its path, as a service does that is
+    /// restarted, since the recording began, ns.
+    pub made_again: Vec<u64>,
+    /// The recorded group was not there any more, or another one that was not recorded.
+    pub is_gone: bool,
     /// As when it began.
     pub pressure: BTreeMap<String, String>,
 }

@@ -84,6 +84,21 @@ struct entered {
 	u64 args[5];
 };
 
+#define PATH_MOST 512
+
+/* The group that is chosen, which may be removed and made again at its path. */
+struct followed {
+	u64 id;
+	/* When it was made again last; 0: never. */
+	u64 made_ns;
+	s32 hierarchy;
+	/* Of the path with its end; 0: it is not known. */
+	s32 length;
+	char path[PATH_MOST];
+	/* That of the group that was made last. */
+	char made[PATH_MOST];
+};
+
 /* What is known of a CPU, and what it told so far. */
 struct cpu {
 	/* How much CPU time its thread had when it was last told. */

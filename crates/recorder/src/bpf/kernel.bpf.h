@@ -64,9 +64,13 @@ struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 	struct cgroup_subsys_state *parent;
 };
+struct cgroup_root {
+	int hierarchy_id;
+};
 struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
 };
 struct css_set {
 	struct cgroup_subsys_state *subsys[64];

@@ -12,7 +12,6 @@ enum class { CLASS_UNKNOWN, CLASS_IDLE, CLASS_OTHER, CLASS_PARTNER, CLASS_CHOSEN
 
 /* Set by the loader. */
 const volatile u32 mode = MODE_ALL;
-const volatile u64 chosen_group = 0;
 /* Which of a task's groups counts: that of the controller `cpu` in a hierarchy of version 1, or that of version 2. */
 const volatile u32 is_version_1 = 0;
 /* Whether the tracepoint tells the state in which a thread leaves (Linux 5.18). */
@@ -53,6 +52,14 @@ struct {
 	__type(key, s32);
 	__type(value, u32);
 } partners SEC(".maps");
+
+/* The group that is chosen, where one is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct followed);
+} followed SEC(".maps");
 
 /* Groups that have been told, and whether they are chosen. */
 struct {

@@ -352,6 +352,32 @@ int on_exec(u64 *ctx)
 	return 0;
 }
 
+/* A service that is restarted gets a new group at the path of its old one: that is chosen from now on. */
+SEC("tp_btf/cgroup_mkdir")
+int on_mkdir(u64 *ctx)
+{
+	struct cgroup *group = (void *)ctx[0];
+	struct followed *wanted;
+	u32 only = 0;
+	int i;
+
+	wanted = bpf_map_lookup_elem(&followed, &only);
+	if (!wanted || group->root->hierarchy_id != wanted->hierarchy)
+		return 0;
+	/* Groups are made one after the other. */
+	if (bpf_probe_read_kernel_str(wanted->made, PATH_MOST, (void *)ctx[1]) != wanted->length)
+		return 0;
+	for (i = 0; i < PATH_MOST; i++) {
+		if (wanted->made[i] != wanted->path[i])
+			return 0;
+		if (!wanted->path[i])
+			break;
+	}
+	wanted->id = group->kn->id;
+	wanted->made_ns = bpf_ktime_get_boot_ns();
+	return 0;
+}
+
 /* Its id may be somebody else's soon; until it leaves, what it is stands with its CPU. */
 SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)

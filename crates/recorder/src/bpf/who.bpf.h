@@ -43,14 +43,16 @@ static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 numb
 {
 	struct cgroup *at = group;
 	struct cgroup_subsys_state *css;
+	struct followed *wanted;
 	struct grouped *record;
-	u32 class = CLASS_OTHER;
+	u32 class = CLASS_OTHER, only = 0;
 	u64 id;
 	int i;
 
+	wanted = bpf_map_lookup_elem(&followed, &only);
 	for (i = 0; i < DEPTH_MAX; i++) {
 		id = at->kn->id;
-		if (id == chosen_group)
+		if (wanted && id == wanted->id)
 			class = CLASS_CHOSEN;
 		css = at->self.parent;
 		record = reserve(cpu, number, sizeof(*record));

@@ -78,6 +78,9 @@ pub(crate) struct Watch {
     groups: Vec<Group>,
     before: Vec<GroupFiles>,
     changes: Vec<Change>,
+    /// When the recorded group was made again, on the clock of the events.
+    made_again_ns: Vec<u64>,
+    boot_ns: u64,
     began: Instant,
     looked: Instant,
 }
@@ -87,7 +90,21 @@ impl Watch {
         let groups = watched(group, about.is_version_1);
         let now = Instant::now();
         let before = about.groups.clone();
-        Watch { groups, before, changes: Vec::new(), began: now, looked: now }
+        let (changes, made_again_ns, boot_ns) = (Vec::new(), Vec::new(), about.boot_ns);
+        Watch { groups, before, changes, made_again_ns, boot_ns, began: now, looked: now }
+    }
+
+    /// Notes when the recorded group was made again last; 0: never.
+    pub fn made_again_at(&mut self, made_ns: u64) {
+        let last_ns = self.made_again_ns.last().copied().unwrap_or(0);
+        if made_ns > last_ns && self.made_again_ns.len() < CHANGES_MOST {
+            self.made_again_ns.push(made_ns);
+        }
+    }
+
+    /// How often it was.
+    pub fn made_again(&self) -> usize {
+        self.made_again_ns.len()
     }
 
     pub fn look(&mut self) {
@@ -137,6 +154,9 @@ impl Watch {
         ended.event_ns = handed_ns;
         ended.groups = self.before;
         ended.changes = self.changes;
+        let since = |ns: u64| ns.saturating_sub(self.boot_ns);
+        ended.made_again = self.made_again_ns.into_iter().map(since).collect();
+        ended.is_gone = told.is_gone;
         ended.pressure = pressure();
         ended
     }

@@ -4,6 +4,8 @@
 use super::calibrate::{Bench, Cost, Round};
 use super::raw::{Kind, Record};
 use super::refused::Refused;
+use crate::error::Error;
+use crate::groups::Group;
 use crate::request::Buffer;
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, RingBuf};
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
@@ -56,17 +58,17 @@ const MODE_PROCESS: u32 = 2;
 const IS_CHOSEN: u32 = 1;
 
 /// Which threads are recorded, as the kernel is told.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Chosen {
     All,
-    /// The id of a group, which is chosen with all below it.
-    Group(u64),
+    /// A group, which is chosen with all below it.
+    Group(Box<Followed>),
     /// Threads that are there already; what they start is chosen too.
     Threads(Vec<i32>),
 }
 
 /// What the program is loaded for.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Wanted {
     pub chosen: Chosen,
     /// Whether groups are those of the controller `cpu` in a hierarchy of version 1.
@@ -99,6 +101,39 @@ struct Cpu {
 // SAFETY: numbers only, and no padding between them.
 unsafe impl Pod for Cpu {}
 
+const PATH_MOST: usize = 512;
+
+/// As `struct followed` of the program.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Followed {
+    id: u64,
+    made_ns: u64,
+    hierarchy: i32,
+    length: i32,
+    path: [u8; PATH_MOST],
+    made: [u8; PATH_MOST],
+}
+
+// SAFETY: numbers only, and no padding between them.
+unsafe impl Pod for Followed {}
+
+impl Followed {
+    /// # Errors
+    /// When the group has gone.
+    pub fn new(group: &Group) -> Result<Followed, Error> {
+        let (mut path, made) = ([0; PATH_MOST], [0; PATH_MOST]);
+        let (mut hierarchy, mut length) = (0, 0);
+        if let Some((text, number)) = group.in_kernel()
+            && text.len() < PATH_MOST
+        {
+            path[..text.len()].copy_from_slice(text.as_bytes());
+            (hierarchy, length) = (number, text.len() as i32 + 1);
+        }
+        Ok(Followed { id: group.id()?, made_ns: 0, hierarchy, length, path, made })
+    }
+}
+
 /// What all CPUs have told so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
@@ -117,6 +152,7 @@ pub(crate) struct Program {
     rings: Vec<RingBuf<MapData>>,
     ring_bytes: u64,
     cpus: Array<MapData, Cpu>,
+    followed: Array<MapData, Followed>,
     /// How many records of each CPU were lost, as far as records have told.
     told_lost: Vec<u32>,
     /// How many had been before the recording began, by the number of the CPU.
@@ -162,10 +198,10 @@ impl Program {
         let object = with_variable(OBJECT, variable);
         let preempt_count_at = variable.map_or(0, |(_, at)| at);
         let possible = possible_cpus()?;
-        let (mode, group) = match &wanted.chosen {
-            Chosen::All => (MODE_ALL, 0),
-            Chosen::Group(id) => (MODE_GROUP, *id),
-            Chosen::Threads(_) => (MODE_PROCESS, 0),
+        let mode = match &wanted.chosen {
+            Chosen::All => MODE_ALL,
+            Chosen::Group(_) => MODE_GROUP,
+            Chosen::Threads(_) => MODE_PROCESS,
         };
         let is_version_1 = u32::from(wanted.is_version_1);
         let has_prev_state = u32::from(has_prev_state);
@@ -174,7 +210,6 @@ impl Program {
         loader
             .btf(Some(btf))
             .override_global("mode", &mode, true)
-            .override_global("chosen_group", &group, true)
             .override_global("is_version_1", &is_version_1, true)
             .override_global("preempt_count_at", &preempt_count_at, true)
             .override_global("has_prev_state", &has_prev_state, true)
@@ -192,12 +227,18 @@ impl Program {
         if wanted.calls {
             tell_arguments(&mut ebpf)?;
         }
+        let followed = ebpf.take_map("followed").ok_or_else(|| missing("followed"))?;
+        let mut followed: Array<_, Followed> = Array::try_from(followed)?;
+        if let Chosen::Group(group) = &wanted.chosen {
+            followed.set(0, **group, 0)?;
+        }
         let cpus = Array::try_from(ebpf.take_map("cpus").ok_or_else(|| missing("cpus"))?)?;
         let mut program = Program {
             ebpf,
             rings,
             ring_bytes,
             cpus,
+            followed,
             told_lost: vec![0; possible],
             lost_before: BTreeMap::new(),
             groups: Vec::new(),
@@ -233,6 +274,9 @@ impl Program {
         let finds_partners = !matches!(wanted.chosen, Chosen::All);
         let packet = ("on_packet", "netif_rx");
         all.extend([packet].iter().filter(|(_, name)| finds_partners && has_tracepoint(btf, name)));
+        let made = ("on_mkdir", "cgroup_mkdir");
+        let follows = matches!(wanted.chosen, Chosen::Group(_));
+        all.extend([made].iter().filter(|(_, name)| follows && has_tracepoint(btf, name)));
         all.extend(INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name)));
         for (name, tracepoint) in &all {
             let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
@@ -359,6 +403,13 @@ impl Program {
             // It may have gone already.
             let _ = chosen.remove(&tid);
         }
+    }
+
+    /// The number of the chosen group, and when it was made again last, on the clock of the events
+    /// (0: never); `None`: no group is chosen.
+    pub fn followed(&self) -> Option<(u64, u64)> {
+        let Followed { id, made_ns, .. } = self.followed.get(&0, 0).ok()?;
+        (id != 0).then_some((id, made_ns))
     }
 
     /// Nothing more is told; what has been can still be read.

@@ -2,7 +2,7 @@
 
 use super::about::{Watch, about};
 use super::beside::Beside;
-use super::kernel::{Chosen, Counters, Program, Wanted};
+use super::kernel::{Chosen, Counters, Followed, Program, Wanted};
 use super::writer::Writer;
 use crate::error::Error;
 use crate::groups::{Group, Hierarchy};
@@ -60,6 +60,7 @@ pub(crate) fn record(
         command,
         budget: Budget::begin(&program),
         watch: Watch::begin(&about, group.as_ref()),
+        group,
         used,
     };
     match session.whole(&about, &mut program, go_on) {
@@ -71,7 +72,10 @@ pub(crate) fn record(
 fn wanted(request: &Request, group: Option<&Group>) -> Result<Wanted, Error> {
     let chosen = match &request.what {
         What::All => Chosen::All,
-        What::Group(_) | What::Pod(_) => Chosen::Group(group.map_or(Ok(0), Group::id)?),
+        What::Group(_) | What::Pod(_) => match group {
+            Some(group) => Chosen::Group(Box::new(Followed::new(group)?)),
+            None => Chosen::Threads(Vec::new()),
+        },
         What::Process(pid) => Chosen::Threads(threads_of(*pid)?),
         What::Command(_) => Chosen::Threads(vec![own_tid()]),
     };
@@ -90,6 +94,7 @@ struct Session<'a> {
     command: Option<Child>,
     budget: Budget,
     watch: Watch,
+    group: Option<Group>,
     /// CPU time that it took to get ready.
     used: Duration,
 }
@@ -118,6 +123,7 @@ impl Session<'_> {
         loop {
             sleep(pause);
             let most = self.drain(program)?;
+            self.follow(program);
             // So that a ring is a quarter full when it is looked at.
             let next = if most > room / 4 { pause / 2 } else { pause * 2 };
             pause = if most > room / 8 && most <= room / 4 { pause } else { next };
@@ -144,6 +150,13 @@ impl Session<'_> {
             if is_full { Ok(()) } else { writer.take(record) }
         });
         drained.map_err(|e| Error::io(&self.request.file, e))
+    }
+
+    /// The number that the recorded group has now, as far as it could be followed.
+    fn follow(&mut self, program: &Program) -> Option<u64> {
+        let (id, made_ns) = program.followed()?;
+        self.watch.made_again_at(made_ns);
+        Some(id)
     }
 
     fn end(&mut self, program: &Program) -> Option<End> {
@@ -177,8 +190,18 @@ impl Session<'_> {
         let buffer = program.buffer();
         let Counters { handed_ns, whole_ns: event_ns, forgotten, .. } = program.counters();
         let used = cpu_time().saturating_sub(self.used);
-        let mut told =
-            Told { progress: self.progress(program), end, used, event_ns, forgotten, buffer };
+        let followed = self.follow(program);
+        let now = self.group.as_ref().and_then(|group| group.id().ok());
+        let mut told = Told {
+            progress: self.progress(program),
+            end,
+            used,
+            event_ns,
+            forgotten,
+            buffer,
+            made_again: self.watch.made_again() as u64,
+            is_gone: followed != now,
+        };
         let (watch, file) = (self.watch, &self.request.file);
         let mut ended = watch.ended(&told, handed_ns, program.lost());
         ended.forgotten_sockets = self.writer.forgotten_sockets();
