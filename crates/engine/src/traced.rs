@@ -245,7 +245,7 @@ impl Plan {
         };
         let parks = !matches!(
             job.kernel.kernel.generation,
-            Generation::G1 | Generation::G2 | Generation::G2a
+            Generation::G0 | Generation::G1 | Generation::G2 | Generation::G2a
         );
         let spans = chosen.into_iter().filter_map(span).collect();
         Plan { group, from_ns, names: look.names, groups, parks, spans }

@@ -29,7 +29,8 @@ impl Rules {
     /// The newest kernel known here, 7.3.
     pub const NEWEST: Rules = Rules::of(7, 3);
 
-    /// The rules of Linux `major.minor`. Older than 4.18 is taken for 4.18.
+    /// The rules of Linux `major.minor`. From 3.16 to 5.7 they are the same, but that groups of v2
+    /// have no limits before 4.15: what is said of `cpu.max` is then written to v1's two files.
     pub const fn of(major: u32, minor: u32) -> Rules {
         let version = (major, minor);
         Rules {
@@ -62,6 +63,7 @@ mod tests {
     #[test]
     fn a_version_has_what_was_there_by_then() {
         let g1 = Rules::of(4, 19);
+        assert_eq!(g1, Rules::of(3, 16));
         assert!(!g1.quota_has_maximum && !g1.burst && !g1.stat_local && g1.cpu_max_keeps_burst);
         assert!(Rules::of(5, 14).burst && !Rules::of(5, 14).burst_stat);
         let cut: Vec<_> = (14..20)

@@ -22,7 +22,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 }
 
 fn version() -> impl Strategy<Value = Rules> {
-    (4..=7_u32, 0..=19_u32).prop_map(|(major, minor)| Rules::of(major, minor))
+    (3..=7_u32, 0..=19_u32).prop_map(|(major, minor)| Rules::of(major, minor))
 }
 
 fn file() -> impl Strategy<Value = File> {

@@ -307,7 +307,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn version() -> impl Strategy<Value = Rules> {
-    (4..=7_u32, 0..=19_u32).prop_map(|(major, minor)| Rules::of(major, minor))
+    (3..=7_u32, 0..=19_u32).prop_map(|(major, minor)| Rules::of(major, minor))
 }
 
 proptest! {

@@ -79,7 +79,7 @@ pub(crate) struct Silo {
     pub runtime_remaining_ns: i64,
     /// Since when its own throttled time counts, ns, or [`NEVER`].
     pub throttled_clock_ns: u64,
-    /// When the runtime expires, ns, and which refill that was (4.18 to 5.3).
+    /// When the runtime expires, ns, and which refill that was (to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
     /// Its number among the machine's subtrees, once it has been walked.

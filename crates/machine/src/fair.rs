@@ -1,7 +1,7 @@
 //! The fair class: queueing tasks at every level of the group tree, and charging what runs.
 //!
 //! Answers to `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of
-//! kernel/sched/fair.c, 4.18 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's
+//! kernel/sched/fair.c, 3.16 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's
 //! root queue; group levels keep counts, load and bandwidth.
 
 pub(crate) mod balance;

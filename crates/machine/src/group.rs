@@ -71,7 +71,7 @@ pub(crate) struct Pool {
     pub walk: Option<Box<Walk>>,
     /// Throttled run queues in the order in which they are served.
     pub throttled: Vec<CfsRqId>,
-    /// When the runtime expires, ns, and a count of refills (4.18 to 5.3).
+    /// When the runtime expires, ns, and a count of refills (to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
     /// For the conservation check, ns: all that refills added, all that caps, expiry and limit

@@ -22,6 +22,8 @@ pub struct Version {
 /// A generation of bandwidth control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Generation {
+    /// 3.16 to 4.17: per-CPU slices were to expire and do not.
+    G0,
     /// 4.18 to 5.3: per-CPU slices expire.
     G1,
     /// 5.4 to 6.2: they do not; released inside the timer interrupt.
@@ -107,11 +109,17 @@ fn unreleased(version: Version) -> Option<&'static Unreleased> {
 /// The history, oldest first.
 pub const RELEASES: &[Release] = &[
     Release {
+        from: v(3, 16),
+        generation: Generation::G0,
+        rules: &rules::G0,
+        changed: "per-CPU slices do not expire, by mistake, but where an idle group begins anew; \
+                  newly throttled CPUs are served first",
+    },
+    Release {
         from: v(4, 18),
         generation: Generation::G1,
         rules: &rules::G1_4_18,
-        changed: "per-CPU slices expire at the period's edge; newly throttled CPUs are served \
-                  first",
+        changed: "per-CPU slices expire at the period's edge",
     },
     Release {
         from: v(4, 19),
@@ -249,7 +257,8 @@ pub const RELEASES: &[Release] = &[
 
 impl Generation {
     /// All of Linux, oldest first.
-    pub const ALL: [Generation; 6] = [
+    pub const ALL: [Generation; 7] = [
+        Generation::G0,
         Generation::G1,
         Generation::G2,
         Generation::G2a,
@@ -261,6 +270,7 @@ impl Generation {
     /// The version that stands for it when only the generation is named.
     const fn representative(self) -> Version {
         match self {
+            Generation::G0 => v(4, 14),
             Generation::G1 => v(4, 19),
             Generation::G2 => v(6, 1),
             Generation::G2a => v(6, 12),
@@ -275,6 +285,7 @@ impl Generation {
 impl fmt::Display for Generation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Generation::G0 => "G0",
             Generation::G1 => "G1",
             Generation::G2 => "G2",
             Generation::G2a => "G2a",
@@ -301,8 +312,8 @@ impl fmt::Display for Version {
 pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
-        "kernel '{}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G1, \
-         G2, G2a, G3, G4, G4F), tasks-sync or pull",
+        "kernel '{}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G0, \
+         G1, G2, G2a, G3, G4, G4F), tasks-sync or pull",
         one_line(.0)
     )]
     Unreadable(String),
@@ -501,6 +512,8 @@ mod tests {
     #[test]
     fn any_version_finds_its_generation() {
         for (text, generation) in [
+            ("3.16.7", Generation::G0),
+            ("4.17", Generation::G0),
             ("4.18", Generation::G1),
             ("5.3.18", Generation::G1),
             ("5.4", Generation::G2),
@@ -544,6 +557,9 @@ mod tests {
         let kernel = |text: &str| parse_kernels(text).unwrap()[0];
         assert!(covers("", &kernel("6.1")).unwrap());
         assert!(covers("G1,G2", &kernel("5.10")).unwrap());
+        assert!(
+            covers("G0", &kernel("4.14")).unwrap() && covers("..4.17", &kernel("4.9")).unwrap()
+        );
         assert!(!covers("G1,G2", &kernel("6.3")).unwrap());
         assert!(covers("6.18..7.1", &kernel("6.19")).unwrap());
         assert!(!covers("6.18..7.1", &kernel("7.2")).unwrap());

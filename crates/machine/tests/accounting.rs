@@ -267,7 +267,7 @@ fn what_is_charged_late_arms_no_timer_in_the_past() {
         class = "rt"
         program = [{ forever = [{ every = "6300us" }, { user = "100us" }] }]
     "#;
-    for version in ["4.18", "6.1", "6.12", "6.18", "7.2", "7.3"] {
+    for version in ["4.14", "4.18", "6.1", "6.12", "6.18", "7.2", "7.3"] {
         let outcome = outcome(text, version);
         let used = outcome.groups["/g"].usage_usec;
         assert!((50_000..100_000).contains(&used), "{version}: {used}");
@@ -532,4 +532,41 @@ fn a_cpu_that_is_charged_late_has_used_its_time_when_it_ran() {
     let outcome = outcome(text, "6.18");
     assert_eq!(outcome.groups["/g"].usage_usec, 6_000_000);
     assert_eq!(outcome.groups["/g"].max_period_usage_usec, 2_000);
+}
+
+#[test]
+fn to_4_17_a_group_that_begins_anew_loses_its_slices() {
+    // An idle group's timer rests. To 4.17 it leaves both deadlines as they were when it begins
+    // anew, equal and over, so that each slice is lost at the next charge: forty pieces of 50 us
+    // use up 20 ms. The slices of a group that goes on do not expire.
+    let text = |pause: &str| {
+        format!(
+            r#"
+            duration = "10s"
+            [machine]
+            cpus = 1
+            timer_phase = "0ms"
+            [[group]]
+            path = "/g"
+            max = "20000 100000"
+            [[task]]
+            name = "burst"
+            group = "/g"
+            program = [{{ forever = [
+              {{ sleep = "{pause}" }},
+              {{ loop = 40, do = [{{ user = "50us" }}, {{ sleep = "200us" }}] }},
+            ] }}]
+            "#
+        )
+    };
+    for version in ["3.16", "4.14", "4.17", "4.18", "5.3", "5.4"] {
+        let throttled = |pause: &str| {
+            let outcome = outcome(&text(pause), version);
+            outcome.groups["/g"].nr_throttled
+        };
+        let (rested, went_on) = (throttled("350ms"), throttled("35ms"));
+        let is_old = ["3.16", "4.14", "4.17"].contains(&version);
+        assert!(if is_old { rested > 20 } else { rested == 0 }, "{version}: {rested}");
+        assert_eq!(went_on, 0, "{version}");
+    }
 }

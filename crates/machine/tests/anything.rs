@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// One for each generation, and those whose rules are of a kind of their own.
-const KERNELS: &str = "4.18,5.3,5.14,6.1,6.6,6.12,6.18,7.2,7.3,tasks-sync,pull";
+const KERNELS: &str = "4.14,4.18,5.3,5.14,6.1,6.6,6.12,6.18,7.2,7.3,tasks-sync,pull";
 
 /// What choices lead to, if the checks accept it.
 fn made(choices: &[u64]) -> Option<Workload> {

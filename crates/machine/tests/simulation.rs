@@ -6,7 +6,7 @@ use cpumax_machine::{Doing, Error, Options, Simulation, run};
 use cpumax_workload::{Workload, parse, random};
 use std::ops::ControlFlow;
 
-const KERNELS: &str = "4.18,5.14,6.1,6.12,6.18,7.2,7.3,pull";
+const KERNELS: &str = "4.14,4.18,5.14,6.1,6.12,6.18,7.2,7.3,pull";
 
 /// Whether everything that is can be asked for, and fits together.
 fn look(workload: &Workload, simulation: &Simulation<'_>) {

@@ -5,7 +5,7 @@ use crate::page::Page;
 use crate::style::{DIM, styled};
 use crate::table::list;
 use cpumax_engine::builtin::Listed;
-use cpumax_engine::kernels::{Alike, Here, Real};
+use cpumax_engine::kernels::{Alike, Here, Real, oldest_real};
 
 /// The built-in scenarios.
 pub fn scenarios(all: Vec<Listed>, page: Page) -> String {
@@ -21,8 +21,12 @@ pub fn generations(all: Vec<Alike>, page: Page) -> String {
     };
     let header = ["kernels", "generation", "what changed"];
     let table = list(&header, all.into_iter().map(row), Some(page.text_width()));
-    let note = "A kernel with back-ports behaves like the version they come from: give that one.";
-    format!("{table}\n{}\n", styled(DIM, note))
+    let note = format!(
+        "A kernel with back-ports behaves like the version they come from: give that one. What is \
+         told of kernels before {} was held against no real one.",
+        oldest_real()
+    );
+    format!("{table}\n{}\n", styled(DIM, page.wrapped(&note)))
 }
 
 /// The real kernels, and how those that are here were built.

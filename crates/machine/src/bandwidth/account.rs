@@ -39,7 +39,7 @@ impl Machine<'_> {
         }
         let left_ns = silo.runtime_remaining_ns.max(0) as u64;
         let due_ns = rq.exec_start_ns + left_ns;
-        if self.rules.slices_expire { due_ns.min(silo.expires_ns) } else { due_ns }
+        if self.rules.has_deadlines() { due_ns.min(silo.expires_ns) } else { due_ns }
     }
 
     /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+

@@ -2,7 +2,7 @@
 //! `start_cfs_bandwidth()`).
 
 use crate::bandwidth::distribute::Timer;
-use crate::bandwidth::rules::{PeriodScaling, Refill};
+use crate::bandwidth::rules::{Expiry, PeriodScaling, Refill};
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
 use crate::ids::{CpuId, GroupId, Id};
@@ -46,7 +46,7 @@ impl Machine<'_> {
         pool.active = true;
         pool.timer_cpu = timer_cpu;
         let passed = if on_start { 0 } else { forward(&mut pool.expiry_ns, now, pool.period_ns) };
-        if self.rules.slices_expire {
+        if self.rules.expiry == Expiry::Lost {
             pool.expires_ns += (passed + 1) * pool.period_ns;
             pool.expires_seq += 1;
         }

@@ -67,7 +67,7 @@ impl Machine<'_> {
                 pool.runtime_snap_ns = pool.runtime_ns;
             }
         }
-        if self.rules.slices_expire {
+        if self.rules.has_deadlines() {
             pool.expires_ns = now + pool.period_ns;
             pool.expires_seq += 1;
         }
@@ -106,7 +106,7 @@ impl Machine<'_> {
         let pool = &self.groups[group].pool;
         let silo = &mut self.cfs_rqs[q].bandwidth;
         silo.runtime_remaining_ns += got_ns as i64;
-        if self.rules.slices_expire && silo.expires_seq != pool.expires_seq {
+        if self.rules.has_deadlines() && silo.expires_seq != pool.expires_seq {
             silo.expires_seq = pool.expires_seq;
             silo.expires_ns = pool.expires_ns;
         }
@@ -124,7 +124,7 @@ impl Machine<'_> {
         let surplus_ns = silo.runtime_remaining_ns - KEEP_NS;
         silo.runtime_remaining_ns -= surplus_ns;
         let pool = &mut self.groups[group].pool;
-        let valid = !self.rules.slices_expire || silo.expires_seq == pool.expires_seq;
+        let valid = !self.rules.has_deadlines() || silo.expires_seq == pool.expires_seq;
         if pool.quota_ns.is_some() && valid {
             pool.runtime_ns += surplus_ns as u64;
             let is_for_others = pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty();

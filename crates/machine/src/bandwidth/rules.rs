@@ -16,6 +16,20 @@ pub enum Refill {
     AddCapped,
 }
 
+/// What becomes of a silo's runtime once the period that it was taken in is over. Read in
+/// `bandwidth/slack.rs`, and in `bandwidth/period.rs` for when the deadline is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// It stays, as the deadline is put off where the pool has a newer one, which is the wrong way
+    /// round; it is lost where an idle group's timer has begun anew, as that leaves both deadlines
+    /// as they were (3.16 to 4.17).
+    PutOff,
+    /// It is lost where the pool has a newer deadline (4.18 to 5.3).
+    Lost,
+    /// It stays: there is no deadline (5.4+).
+    Never,
+}
+
 /// What running out does to a task that is running. Read in `bandwidth/account.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustion {
@@ -63,7 +77,7 @@ pub enum WorkTest {
 pub enum ThrottledInsert {
     /// At the head while a distribution is in progress, else at the tail (4.19 to 5.7).
     HeadWhileDistributing,
-    /// Always at the head (4.18): tiny quotas starve the tail.
+    /// Always at the head (to 4.18): tiny quotas starve the tail.
     Head,
     /// At the tail.
     Tail,
@@ -220,8 +234,8 @@ pub enum Hrtick {
 /// Every knob in which two generations differ. See the module's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Per-CPU slices expire at the period's edge (`bandwidth/slack.rs`; to 5.3).
-    pub slices_expire: bool,
+    /// What becomes of a silo's runtime after the period.
+    pub expiry: Expiry,
     /// How a refill treats what is left.
     pub refill: Refill,
     /// A silo's first enqueue takes a slice (true) or 1 ns (false, 7.2+). `bandwidth/account.rs`.
@@ -341,9 +355,16 @@ pub struct Rules {
     pub pull: bool,
 }
 
-/// 4.18, with the clock-drift fix that made slices expire: the earliest that is modelled.
-pub const G1_4_18: Rules = Rules {
-    slices_expire: true,
+impl Rules {
+    /// Whether runtime has a deadline (to 5.3).
+    pub fn has_deadlines(&self) -> bool {
+        self.expiry != Expiry::Never
+    }
+}
+
+/// G0, slices that were to expire and do not: 3.16, the earliest that is modelled.
+pub const G0: Rules = Rules {
+    expiry: Expiry::PutOff,
     refill: Refill::Set,
     enqueue_takes_slice: true,
     throttled_may_take: true,
@@ -395,7 +416,9 @@ pub const G1_4_18: Rules = Rules {
     pull: false,
 };
 
-/// G1, expiring slices: 4.19.
+/// G1, expiring slices: 4.18, which corrects the test for clocks that drift apart.
+pub const G1_4_18: Rules = Rules { expiry: Expiry::Lost, ..G0 };
+/// 4.19: throttled CPUs are served in order.
 pub const G1: Rules = Rules { throttled_insert: ThrottledInsert::HeadWhileDistributing, ..G1_4_18 };
 /// 5.1: a period that its timer cannot keep up with grows.
 pub const G1_5_1: Rules = Rules { period_scaling: PeriodScaling::P147In128, ..G1 };
@@ -403,7 +426,7 @@ pub const G1_5_1: Rules = Rules { period_scaling: PeriodScaling::P147In128, ..G1
 pub const G1_5_3: Rules = Rules { slack_armed_once: true, ..G1_5_1 };
 /// G2, no expiry: 5.4.
 pub const G2: Rules = Rules {
-    slices_expire: false,
+    expiry: Expiry::Never,
     throttled_may_take: false,
     idle_class_is_free: true,
     period_scaling: PeriodScaling::Double,

@@ -2,9 +2,10 @@
 //!
 //! The slack timer hands what silos gave back to those that are throttled, without waiting for the
 //! next period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a
-//! silo's runtime expired with its period (`expire_cfs_rq_runtime()`).
+//! silo's runtime had a deadline (`expire_cfs_rq_runtime()`).
 
 use crate::bandwidth::distribute::Timer;
+use crate::bandwidth::rules::Expiry;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
@@ -70,11 +71,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Until 5.3: runtime of an earlier period is lost, unless the silo's clock merely ran ahead.
+    /// Until 5.3: runtime is lost at its deadline, unless the silo's clock merely ran ahead. That it
+    /// did is taken from equal deadlines, or, to 4.17, from different ones.
     pub(crate) fn expire(&mut self, q: CfsRqId) {
-        if !self.rules.slices_expire {
-            return;
-        }
+        let ahead_if_equal = match self.rules.expiry {
+            Expiry::PutOff => false,
+            Expiry::Lost => true,
+            Expiry::Never => return,
+        };
         let (now, tick_ns) = (self.now, self.tick_ns);
         let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[rq.group].pool;
@@ -82,7 +86,7 @@ impl Machine<'_> {
         if now < silo.expires_ns || silo.runtime_remaining_ns < 0 {
             return;
         }
-        if silo.expires_seq == pool.expires_seq {
+        if (silo.expires_seq == pool.expires_seq) == ahead_if_equal {
             silo.expires_ns += tick_ns;
         } else {
             pool.discarded_ns += i128::from(silo.runtime_remaining_ns);
