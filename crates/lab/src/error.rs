@@ -200,7 +200,11 @@ pub enum Error {
         named: &'static str,
     },
     /// What is where the guest is looked for cannot be one.
-    #[error("{}{named} {what}: `make guest` builds a guest program that is static", shown(path))]
+    #[error(
+        "{}{named} {what}: `make guest`, where the sources are, builds one that brings all it \
+         needs, and it is found then",
+        shown(path)
+    )]
     OtherGuest {
         /// The file.
         path: PathBuf,

@@ -68,7 +68,7 @@ fn candidates(folder: &Path) -> Vec<PathBuf> {
 /// What a program is that is no guest.
 fn what_else(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(ELF_64) {
-        "needs libraries, and a virtual machine has none"
+        "needs libraries, as what `cargo build` makes does, and a virtual machine has none"
     } else {
         "is no program for x86-64"
     }
