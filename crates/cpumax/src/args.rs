@@ -30,7 +30,7 @@ const READING: &str = "Options for reading the recording";
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in
-/// every generation from 4.18 to 7.3. It runs scenarios, and recordings of real services, and tells
+/// every generation from 3.16 to 7.3. It runs scenarios, and recordings of real services, and tells
 /// what each kernel would have done: CPU used, periods throttled, latencies, who stalled and for
 /// how long.
 #[derive(Debug, Parser)]
@@ -179,6 +179,8 @@ pub struct RunArgs {
     /// Change a group, e.g. '/limited:50000 100000', /limited:500m or /limited:cpu.weight=50
     #[arg(long, value_name = "GROUP:LIMIT")]
     pub set: Vec<String>,
+    #[command(flatten)]
+    pub varied: crate::command::run::VaryArgs,
     /// Simulate this long instead, e.g. 10s
     #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
     pub duration: Option<u64>,

@@ -1,6 +1,7 @@
 //! One run that is asked for, and what came of it.
 
 use crate::expect::{Measured, Verdict};
+use crate::suite::Plan;
 use cpumax_limit::{Limit, Missing, Rules};
 use cpumax_machine::kernel::{Kernel, Version};
 use cpumax_machine::{Watch, Watched};
@@ -59,6 +60,8 @@ pub struct Job {
     pub kernel: NamedKernel,
     /// Seed of every random stream.
     pub seed: u64,
+    /// Seed of its microseconds, in place of the world's ([`crate::Running`]).
+    pub noise: Option<u64>,
     /// A group that is watched, which is for the model only.
     pub watch: Option<Watch>,
 }
@@ -258,6 +261,8 @@ pub struct ReportDocument<'a> {
     notes: &'a [String],
     /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
     understood: &'a [String],
+    /// Settings that are varied, as this run has them.
+    settings: BTreeMap<&'a str, &'a str>,
     /// What the scenario expects of this run and could be checked.
     expectations: Vec<Expected<'a>>,
 }
@@ -296,13 +301,13 @@ impl Report {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn document(&self) -> ReportDocument<'_> {
-        self.document_of(&[], &[], None)
+        self.document_of(None, &[], None)
     }
 
-    /// As it is written as JSON, with what was made of limits and what came of expectations.
+    /// As it is written as JSON, with what a plan made of it and what came of expectations.
     pub(crate) fn document_of<'a>(
         &'a self,
-        understood: &'a [String],
+        plan: Option<&'a Plan>,
         verdicts: &'a [Verdict<'a>],
         kernel: Option<Version>,
     ) -> ReportDocument<'a> {
@@ -329,7 +334,8 @@ impl Report {
             requests_per_second: requests_per_second(&self.outcome),
             not_measured: &self.not_measured,
             notes: &self.notes,
-            understood,
+            understood: plan.map_or(&[], Plan::understood),
+            settings: plan.map(|plan| plan.settings().collect()).unwrap_or_default(),
             expectations: verdicts.iter().filter_map(expected).collect(),
         }
     }

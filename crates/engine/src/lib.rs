@@ -95,6 +95,7 @@ pub mod scheduler;
 mod study;
 pub mod suite;
 pub mod traced;
+pub mod vary;
 pub mod verify;
 mod watch;
 pub mod weigh;

@@ -44,6 +44,7 @@ pub struct Study {
     variants: Vec<Option<Variant>>,
     kernels: Vec<NamedKernel>,
     seeds: RangeInclusive<u64>,
+    noise: Option<u64>,
 }
 
 /// A limit, and what it changes; neither is the workload as it is.
@@ -80,6 +81,7 @@ impl Study {
             variants: vec![None],
             kernels: vec![Kernel::newest().into()],
             seeds: 1..=1,
+            noise: None,
         }
     }
 
@@ -99,6 +101,13 @@ impl Study {
     #[must_use]
     pub fn with_seeds(mut self, seeds: RangeInclusive<u64>) -> Study {
         self.seeds = seeds;
+        self
+    }
+
+    /// With microseconds more or fewer, drawn by this seed, in the model.
+    #[must_use]
+    pub fn with_noise(mut self, noise: Option<u64>) -> Study {
+        self.noise = noise;
         self
     }
 
@@ -170,6 +179,7 @@ impl Study {
             variant: cell.variant.clone(),
             kernel: cell.kernel.clone(),
             seed: cell.seed,
+            noise: self.noise,
             watch: None,
         }
     }

@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
+/// The setting that is no part of a scenario: the seed of a run's microseconds.
+pub const NOISE: &str = "noise";
+
 /// A scenario as it will be run.
 ///
 /// [Example](Suite).
@@ -25,12 +28,25 @@ pub struct Plan {
     changed: bool,
     /// What was made of limits that are not the kernel's.
     understood: Vec<String>,
+    /// What it was given in place of its own, by name.
+    settings: Vec<(String, String)>,
+    /// Seed of its microseconds.
+    noise: Option<u64>,
+    /// Whether its expectations are numbers that somebody wants to see.
+    shown: bool,
 }
 
 impl Plan {
     /// The scenario as it is.
     pub fn new(workload: Workload) -> Plan {
-        Plan { workload: Arc::new(workload), changed: false, understood: Vec::new() }
+        Plan {
+            workload: Arc::new(workload),
+            changed: false,
+            understood: Vec::new(),
+            settings: Vec::new(),
+            noise: None,
+            shown: false,
+        }
     }
 
     /// With another limit for one of its groups, `GROUP:LIMIT`.
@@ -42,6 +58,44 @@ impl Plan {
         self.workload = Arc::new(change::apply(workload, set)?);
         self.understood.extend(set.parse::<Setting>()?.understood());
         self.changed = true;
+        Ok(self)
+    }
+
+    /// With another value of a setting: a field of its `[machine]`; `noise`; the limit of a group
+    /// (`/web`) or a file of it (`/web:cpu.weight`), of several groups with commas between. What it
+    /// expects must hold at any phase of a timer and under any noise, and is still checked then.
+    ///
+    /// # Errors
+    /// There is no such setting, or it does not take that value.
+    pub fn with_setting(mut self, name: &str, value: &str) -> Result<Plan, Error> {
+        if name == NOISE {
+            let seed = value.parse();
+            self.noise = Some(seed.map_err(|_| {
+                let given = cpumax_limit::one_line(value);
+                Error::Change(format!("noise is drawn by a seed, a number, not '{given}'"))
+            })?);
+        } else if name.starts_with('/') {
+            for group in name.split(',') {
+                let between = if group.contains(':') { '=' } else { ':' };
+                self = self.with_limit(&format!("{group}{between}{value}"))?;
+            }
+        } else {
+            self.workload = Arc::new(self.workload.with_machine(name, value)?);
+            self.changed |= name != "timer_phase";
+        }
+        self.settings.push((name.to_owned(), value.to_owned()));
+        Ok(self)
+    }
+
+    /// With numbers that are to be shown in the place of what it expects.
+    ///
+    /// # Errors
+    /// One of them is no number of its runs.
+    pub fn showing(mut self, numbers: &[Expectation]) -> Result<Plan, Error> {
+        let mut parts = Arc::unwrap_or_clone(self.workload).into_parts();
+        parts.expectations = numbers.to_vec();
+        self.workload = Arc::new(parts.try_into()?);
+        self.shown = true;
         Ok(self)
     }
 
@@ -63,7 +117,12 @@ impl Plan {
 
     /// Whether it is no longer what its expectations were written for: they are not checked.
     pub fn is_changed(&self) -> bool {
-        self.changed
+        self.changed && !self.shown
+    }
+
+    /// Settings that it was given in place of its own: names and values.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
@@ -133,7 +192,7 @@ impl Ended<'_> {
     pub fn documents(&self) -> impl Iterator<Item = ReportDocument<'_>> {
         let runs = self.reports.iter().zip(&self.kernels);
         runs.map(|(report, kernel)| {
-            report.document_of(self.plan.understood(), &self.verdicts, Some(kernel.version))
+            report.document_of(Some(self.plan), &self.verdicts, Some(kernel.version))
         })
     }
 
@@ -176,7 +235,7 @@ impl Suite {
         let kernels = models(&asked);
         let references = |plan: &Plan| {
             // A real kernel is only what was asked for.
-            let none = plan.changed || world.is_real();
+            let none = plan.is_changed() || world.is_real();
             if none { Ok(Vec::new()) } else { expect::references(&plan.workload, &kernels) }
         };
         let references = plans.iter().map(references).collect::<Result<_, Error>>()?;
@@ -193,7 +252,8 @@ impl Suite {
         self.plans.iter().zip(&self.references).map(|(plan, references)| {
             let references = references.iter().copied().map(NamedKernel::from);
             let kernels = self.asked.iter().cloned().chain(references);
-            Study::new(Arc::clone(&plan.workload)).on(kernels).with_seeds(self.seeds.clone())
+            let study = Study::new(Arc::clone(&plan.workload)).on(kernels);
+            study.with_seeds(self.seeds.clone()).with_noise(plan.noise)
         })
     }
 
@@ -260,7 +320,7 @@ impl Suite {
         let is_real = self.world.is_real();
         let wanted = |expectation: &Expectation| {
             let can_be = !is_real || expect::can_be_checked(expectation, &asked, is_measured);
-            can_be && !plan.changed
+            can_be && !plan.is_changed()
         };
         let done = |(job, report): &(&Job, Report)| Done {
             kernel: job.kernel.kernel,

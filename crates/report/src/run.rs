@@ -52,10 +52,7 @@ pub fn failures(ended: &[Ended<'_>], page: Page) -> String {
 fn scenario(ended: &Ended<'_>, page: Page, with_histogram: bool) -> String {
     let workload = ended.plan.workload();
     let outcomes: Vec<Outcome> = ended.reports.iter().map(|r| r.outcome.clone()).collect();
-    let name = escape::line(&workload.name);
-    let shows = page.wrapped(&format!("{name}: {}", workload.shows));
-    let rest = shows.strip_prefix(&*name).unwrap_or_default();
-    let mut out = format!("{}{rest}\n\n", styled(BOLD, &name));
+    let mut out = heading(ended, page);
     if !ended.plan.understood().is_empty() {
         let _ = writeln!(out, "{}\n", ended.plan.understood().join("\n"));
     }
@@ -67,20 +64,41 @@ fn scenario(ended: &Ended<'_>, page: Page, with_histogram: bool) -> String {
         let _ = writeln!(out, "{missing}");
     }
     if with_histogram {
-        for run in &outcomes {
-            let sections = histogram(&run.release.irqoff_ns.histogram);
-            let none = if sections.is_empty() { "none\n" } else { "" };
-            let _ = writeln!(
-                out,
-                "interrupts off while releasing, ns, {} {}:\n{sections}{none}",
-                run.kernel, run.generation
-            );
-        }
+        out.push_str(&histograms(ended));
     }
     if outcomes.iter().any(|run| run.world != "model") {
         out.push_str(&doubts(ended, page));
     }
     out + &verdicts(ended, page)
+}
+
+/// What it is called, with what was varied, and what it shows.
+fn heading(ended: &Ended<'_>, page: Page) -> String {
+    let workload = ended.plan.workload();
+    let (name, with) = (escape::line(&workload.name), with_settings(ended));
+    let shows = page.wrapped(&format!("{name}{with}: {}", workload.shows));
+    let rest = shows.strip_prefix(&*name).unwrap_or_default();
+    format!("{}{rest}\n\n", styled(BOLD, &name))
+}
+
+/// What was varied, as this one has it.
+fn with_settings(ended: &Ended<'_>) -> String {
+    let settings = ended.plan.settings();
+    settings.map(|(name, value)| format!(", {name}={}", escape::line(value))).collect()
+}
+
+/// How long interrupts were off in each of its runs.
+pub(crate) fn histograms(ended: &Ended<'_>) -> String {
+    let with = with_settings(ended);
+    let of = |run: &Outcome| {
+        let sections = histogram(&run.release.irqoff_ns.histogram);
+        let none = if sections.is_empty() { "none\n" } else { "" };
+        let (kernel, generation) = (&run.kernel, &run.generation);
+        format!(
+            "interrupts off while releasing, ns, {kernel} {generation}{with}:\n{sections}{none}\n"
+        )
+    };
+    ended.reports.iter().map(|report| of(&report.outcome)).collect()
 }
 
 /// What was not measured, and where a run is not quite what the scenario says.
@@ -103,7 +121,7 @@ fn verdicts(ended: &Ended<'_>, page: Page) -> String {
     let mut out: String = applying.map(|one| verdict(one, page)).collect();
     let changed = ended.plan.is_changed();
     if changed && !ended.plan.workload().expectations.is_empty() {
-        let note = "What the scenario expects is not checked: --set or --for changed it.";
+        let note = "What the scenario expects is not checked: --set, --vary or --for changed it.";
         let _ = writeln!(out, "{}", styled(DIM, note));
     }
     if changed || !out.is_empty() {
@@ -179,7 +197,7 @@ mod tests {
         let plan = Plan::new(scenario::load("fibtest").unwrap());
         let changed = plan.clone().with_limit("/limited:cpu.max.burst=10000").unwrap();
         let text = told(vec![plan, changed]);
-        assert!(text.contains("is not checked: --set or --for changed it."), "{text}");
+        assert!(text.contains("is not checked: --set, --vary or --for changed it."), "{text}");
         assert!(text.contains("5.4: ") && text.contains("left out here."), "{text}");
         assert!(text.trim_end().ends_with("expectations: all hold"), "{text}");
     }

@@ -69,7 +69,7 @@ fn claim(expectation: &Expectation) -> String {
 
 /// Whole numbers in full, others with up to four digits after the point or as many as a small one
 /// needs.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 || !value.is_finite() {
         return format!("{value}");
     }

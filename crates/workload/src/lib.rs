@@ -23,6 +23,7 @@ mod read;
 mod resolve;
 mod scale;
 mod schema;
+mod set;
 pub mod step;
 mod units;
 

@@ -494,7 +494,7 @@ impl<'a> Printer<'a> {
 }
 
 /// A text as TOML writes it.
-fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 

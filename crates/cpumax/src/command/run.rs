@@ -8,22 +8,44 @@ use crate::interrupt;
 use crate::output::{self, BAD, DIM};
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
-use cpumax_engine::suite::{Ended, Failed, Plan, Suite};
+use cpumax_engine::suite::{Ended, Failed, NOISE, Plan, Suite};
+use cpumax_engine::vary::{Vary, grid, number, vary};
 use cpumax_engine::{
     Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
 };
 use cpumax_report::{JsonArray, TraceFiles, escape};
+use cpumax_workload::Expectation;
 use std::ops::RangeInclusive;
 
 /// The real kernels that are run when none is asked for.
 const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
+
+/// Which settings are varied, and which numbers are shown.
+#[derive(Debug, clap::Args)]
+pub struct VaryArgs {
+    /// Run with each of these values of a setting, and of several settings every combination: a
+    /// field of [machine] in docs/scenarios.md, noise, or the limit or a file of groups; e.g.
+    /// timer_phase=0ms,98ms, noise=1..10 or '/web:cpu.max=20000 100000,50000 100000'
+    #[arg(
+        long,
+        value_name = "SETTING=VALUES",
+        value_parser = vary,
+        conflicts_with = "trace"
+    )]
+    vary: Vec<Vary>,
+    /// Show this number of each run instead of tables, by its path in docs/json.md; it may be
+    /// divided: 'groups./web.nr_throttled per groups./web.nr_periods', '... over 6.12'. Of several
+    /// seeds and noises it is the mean, with its interval
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    show: Vec<Expectation>,
+}
 
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     check_options(args)?;
     let asked = asked(args)?;
     let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| args.all);
     let names = args.scenarios.iter().map(String::as_str).chain(built_in);
-    let plans = names.map(|name| plan(name, args)).collect::<Result<Vec<_>, Failure>>()?;
+    let plans = names.map(|name| plans(name, args)).collect::<Result<Vec<_>, Failure>>()?.concat();
     let world = world(args, &plans)?;
     let several = plans.len() > 1;
     let suite = Suite::new(plans, asked, seeds(args), world).map_err(Failure::of)?;
@@ -46,7 +68,9 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
     }
     let page = output::page();
     if tables {
-        output::print(&cpumax_report::suite(ended, page, args.histogram))?;
+        let shows = !args.varied.show.is_empty();
+        let told = if shows { cpumax_report::varied } else { cpumax_report::suite };
+        output::print(&told(ended, page, args.histogram))?;
     } else {
         // With JSON on standard output, what failed is told beside it.
         output::tell(&cpumax_report::failures(ended, page))?;
@@ -69,7 +93,8 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
         if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
             bail!("{option} looks into the model: it goes with --on model");
         }
-        if running.noise.is_some() {
+        let varied = args.varied.vary.iter().any(|vary| vary.setting == NOISE);
+        if running.noise.is_some() || varied {
             bail!("--noise is for the model, real kernels have their own: it goes with --on model");
         }
     }
@@ -115,8 +140,9 @@ fn world(args: &RunArgs, plans: &[Plan]) -> Result<Box<dyn World>, Failure> {
     })
 }
 
-/// The scenario of that name, changed as asked.
-fn plan(name: &str, args: &RunArgs) -> Result<Plan, Failure> {
+/// The scenario of that name, changed as asked, with each combination of what is varied.
+fn plans(name: &str, args: &RunArgs) -> Result<Vec<Plan>, Failure> {
+    let VaryArgs { vary, show } = &args.varied;
     let mut plan = Plan::new(scenario::load(name)?);
     for set in &args.set {
         let name = plan.workload().name.clone();
@@ -127,7 +153,10 @@ fn plan(name: &str, args: &RunArgs) -> Result<Plan, Failure> {
     if let Some(duration_ns) = args.duration {
         plan = plan.with_duration(duration_ns)?;
     }
-    Ok(plan)
+    if !show.is_empty() {
+        plan = plan.showing(show)?;
+    }
+    Ok(grid(plan, vary)?)
 }
 
 /// Tells what could not be run. A refusal is no failure unless there is nothing else.

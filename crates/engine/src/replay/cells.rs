@@ -149,6 +149,7 @@ impl Replay {
             variant: None,
             kernel: kernel.into(),
             seed: doubt.seed,
+            noise: None,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
                 from_ns: self.window_of_run().from_ns,

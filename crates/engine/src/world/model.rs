@@ -132,7 +132,7 @@ impl Model {
         let options = Options {
             check: self.running.check,
             step_every_tick: self.running.every_tick,
-            noise: self.running.noise,
+            noise: job.noise.or(self.running.noise),
             ..Options::new(job.kernel.kernel, job.seed)
         };
         // Short runs do not ask.
