@@ -404,7 +404,8 @@ mod tests {
 
     fn how() -> How<'static> {
         let stop = || false;
-        How { real: false, mode: Mode::Exact, side_by_side: None, kept: None, stop }
+        let (mode, releases) = (Mode::Exact, false);
+        How { real: false, mode, side_by_side: None, kept: None, releases, stop }
     }
 
     #[test]

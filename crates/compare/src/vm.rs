@@ -39,7 +39,8 @@ impl<'a> Machine<'a> {
         let new =
             cpumax_lab::Job::new(&self.name, mode, print(job.workload), job.seed, duration_ns);
         let kernel_arguments = kernel_arguments(job.workload);
-        cpumax_lab::Job { trace: job.trace, run: job.run, kernel_arguments, ..new }
+        let (trace, run, releases) = (job.trace, job.run, self.how.releases);
+        cpumax_lab::Job { trace, run, releases, kernel_arguments, ..new }
     }
 
     fn error(&self, error: &cpumax_lab::Error) -> Error {

@@ -19,6 +19,8 @@ pub struct How<'a> {
     pub side_by_side: Option<usize>,
     /// Where real kernels' runs are kept, and taken from.
     pub kept: Option<&'a Path>,
+    /// Whether real kernels time what releases, and count what each call does.
+    pub releases: bool,
     /// Asked now and then: whether to stop.
     pub stop: fn() -> bool,
 }

@@ -187,7 +187,7 @@ pub struct RunArgs {
     /// Write the events for the Perfetto UI; several runs write one file each, named by kernel
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// Draw how long interrupts were off when throttled tasks were put back
+    /// Draw how long calls took that put throttled tasks back, and what one of them did
     #[arg(long)]
     pub histogram: bool,
 }
@@ -481,6 +481,10 @@ pub struct CompareArgs {
         value_parser = clap::value_parser!(u16).range(1..=99)
     )]
     pub median: u16,
+    /// Compare also what calls do that put throttled tasks back: how many there are, and the run
+    /// queues, groups and tasks of all of them
+    #[arg(long)]
+    pub releases: bool,
     /// Virtual machines side by side [default: as many as there are CPUs for]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,

@@ -57,6 +57,7 @@ pub fn how(on: WorldName, parallel: bool, jobs: Option<u16>, kept: Option<&Path>
         mode: if parallel { Mode::Parallel } else { Mode::Exact },
         side_by_side: jobs.map(usize::from),
         kept,
+        releases: false,
         stop: interrupt::requested,
     }
 }

@@ -20,6 +20,7 @@ cfg_if::cfg_if! {
         mod kernel;
         mod lateness;
         mod lending;
+        mod line;
         mod lock;
         mod memory_map;
         mod outside;
@@ -28,6 +29,7 @@ cfg_if::cfg_if! {
         mod pool;
         mod plan;
         mod rehearsal;
+        mod releases;
         mod run;
         mod script;
         mod stalls;

@@ -15,13 +15,14 @@ use crate::phases::{Edges, is_clear, put_off, write_limits};
 use crate::plan::{LockMade, Plan, longest_hold_ns, plan};
 use crate::pool::{fill_pool, filled_ns};
 use crate::rehearsal::{rehearse_again, rehearse_all};
+use crate::releases::Probes;
 use crate::script::Script;
 use crate::task::{Own, VECTOR};
 use crate::timers::{Header, at_or_after, next_tick_ns};
 use crate::trace::Tracing;
 use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
 use crate::world::{Cue, FREE, Log, STACK_BYTES, Slot, Tally, World};
-use crate::{call::Call, collect, keepers, kernel, memory_map, sys};
+use crate::{call::Call, collect, init, keepers, kernel, memory_map, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
 use cpumax_protocol::{Job, Report};
@@ -280,6 +281,7 @@ fn made_real_time_asleep() -> bool {
 impl Run {
     fn all(&mut self, job: &Job) -> Result<Report, Error> {
         let script = Script::new(self)?;
+        let probes = self.probe(job.releases)?;
         if !self.born {
             self.make_all();
         }
@@ -302,8 +304,10 @@ impl Run {
         let mut report = report?;
         let outside = std::mem::take(&mut self.outside);
         let (mut asleep_ns, mut others_ns) = (Vec::new(), Vec::new());
-        if let Some(tracing) = tracing {
+        if tracing.is_some() || probes.is_some() {
             collect::kill_all(self.world);
+        }
+        if let Some(tracing) = tracing {
             let traced = tracing.end(self.world, &self.edges)?;
             if traced.lost > 0 {
                 report.notes.push(format!("the trace lacks its first {} events", traced.lost));
@@ -321,6 +325,9 @@ impl Run {
                 others_ns = traced.others_ns;
             }
             report.trace = job.trace.then_some(traced.recorded);
+        }
+        if let Some(probes) = probes {
+            probes.end(self.world)?.tell(&mut report);
         }
         let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
         (*outside_ns, *late_ns) = outside.awake(&asleep_ns, &others_ns);
@@ -359,6 +366,20 @@ impl Run {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Begins to time what releases, if that was asked for. What that takes is over before the start
+    /// is chosen.
+    fn probe(&self, asked: bool) -> Result<Option<Probes>, Error> {
+        if !asked {
+            return Ok(None);
+        }
+        if !self.place.in_vm {
+            let reason = "what releases is timed in virtual machines only";
+            return Err(Error::Refused(reason.to_owned()));
+        }
+        init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
+        Ok(Some(Probes::begin(!kernel::stops_anywhere())?))
     }
 
     /// The start is at a tick, after everything that has to be done before.

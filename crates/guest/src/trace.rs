@@ -7,6 +7,7 @@
 use crate::claim::pid_in;
 use crate::init;
 use crate::kernel;
+use crate::line::{Line, lost, monotonic_ns};
 use crate::outside::Visit;
 use crate::phases::Edges;
 use crate::stalls::Stalls;
@@ -19,7 +20,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-const INSTANCES: &str = "/sys/kernel/tracing/instances";
+pub(crate) const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// In a machine of our own.
 const ONLY: &str = "cpumax";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
@@ -143,45 +144,6 @@ struct Reader<'a> {
     edges: &'a Edges,
 }
 
-/// A line of `trace`: `comm-pid [cpu] flags seconds.micros: event: fields`.
-struct Line<'a> {
-    /// `comm-pid`
-    who: &'a str,
-    cpu: u16,
-    flags: &'a str,
-    at_ns: u64,
-    event: &'a str,
-    fields: &'a str,
-}
-
-impl<'a> Line<'a> {
-    fn of(line: &'a str) -> Option<Line<'a>> {
-        let (who, rest) = line.split_once(" [")?;
-        let (cpu, rest) = rest.split_once("] ")?;
-        let mut parts = rest.splitn(3, ": ");
-        let (stamp, event, fields) = (parts.next()?, parts.next()?, parts.next()?);
-        let mut words = stamp.split_ascii_whitespace();
-        let (flags, stamp) = (words.next().unwrap_or(""), words.next_back().unwrap_or(""));
-        let (seconds, micros) = stamp.split_once('.')?;
-        let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
-        let at_ns = (seconds * 1_000_000 + micros) * NS_PER_US;
-        Some(Line { who, cpu: cpu.parse().ok()?, flags, at_ns, event, fields })
-    }
-
-    fn field(&self, name: &str) -> Option<&'a str> {
-        field(self.fields, name)
-    }
-
-    fn pid(&self, side: &str) -> Option<u32> {
-        self.field(&format!("{side}pid="))?.parse().ok()
-    }
-
-    /// The third flag: whether it was in an interrupt.
-    fn interrupts(&self) -> Option<u8> {
-        self.flags.as_bytes().get(2).copied()
-    }
-}
-
 /// Who is no task of the workload.
 #[derive(Default)]
 struct Other {
@@ -272,14 +234,15 @@ impl<'a> Reader<'a> {
 
     /// What a line of `trace` tells; others are passed over.
     fn line(&mut self, text: &str) {
-        if let Some((_, counts)) = text.split_once("entries-in-buffer/entries-written: ") {
-            self.lost = lost(counts);
+        if let Some(lost) = lost(text) {
+            self.lost = lost;
         }
-        let Some(line) = Line::of(text).filter(|line| line.at_ns <= self.end_ns) else { return };
+        let line = Line::of(text, monotonic_ns).filter(|line| line.at <= self.end_ns);
+        let Some(line) = line else { return };
         // What was before the start is no event of the run; but who was born then waits from the
         // start on.
-        let early = line.at_ns + NS_PER_US < self.start_ns;
-        let time_ns = line.at_ns.saturating_sub(self.start_ns);
+        let early = line.at + NS_PER_US < self.start_ns;
+        let time_ns = line.at.saturating_sub(self.start_ns);
         match line.event {
             "sched_switch" => self.switch(&line, time_ns, early),
             "sched_wakeup" | "sched_wakeup_new" => self.wakeup(&line, time_ns, early),
@@ -396,20 +359,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Of `kept/written   #P:cpus`, the difference.
-fn lost(counts: &str) -> u64 {
-    let counts = counts.split_ascii_whitespace().next().and_then(|counts| counts.split_once('/'));
-    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
-    counts.map_or(0, |(kept, written)| number(written).saturating_sub(number(kept)))
-}
-
-/// Value of a field that ends at a blank.
-fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
-    let is_start = |at: usize| at == 0 || fields.as_bytes()[at - 1] == b' ';
-    let (at, _) = fields.match_indices(name).find(|(at, _)| is_start(*at))?;
-    fields[at + name.len()..].split_ascii_whitespace().next()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -520,13 +469,5 @@ mod tests {
         assert_eq!(reader.others_ns, alone);
         // Born before the start, it waited for 20 us.
         assert_eq!(reader.end().stalls_ns, [20_000]);
-    }
-
-    #[test]
-    fn a_field_is_found_by_its_whole_name() {
-        let fields = "prev_comm=a b prev_pid=7 pid=9";
-        assert_eq!(field(fields, "pid="), Some("9"));
-        assert_eq!(field(fields, "prev_pid="), Some("7"));
-        assert_eq!(field(fields, "comm="), None);
     }
 }

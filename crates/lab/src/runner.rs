@@ -46,6 +46,8 @@ pub struct Job {
     pub sample_periods: bool,
     /// As in [`protocol::Job`].
     pub trace: bool,
+    /// As in [`protocol::Job`].
+    pub releases: bool,
     /// More for the kernel's command line, e.g. `preempt=full`. Each needs a boot of its own.
     pub kernel_arguments: String,
     /// How long to wait for the result, once the machine runs.
@@ -63,6 +65,7 @@ impl Job {
             run: 0,
             sample_periods: false,
             trace: false,
+            releases: false,
             kernel_arguments: String::new(),
             patience: patience(mode, duration_ns),
         }
@@ -76,6 +79,7 @@ impl Job {
             exact,
             sample_periods: self.sample_periods,
             trace: self.trace,
+            releases: self.releases,
         })
     }
 }

@@ -112,7 +112,8 @@ impl Machine<'_> {
             What::Throttle { .. }
             | What::Unthrottle { .. }
             | What::Period { .. }
-            | What::Runtime { .. } => what,
+            | What::Runtime { .. }
+            | What::Release { .. } => what,
         }
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Work is counted always; it takes time only when the workload asks for it.
 
-use cpumax_outcome::{IrqOff, ReleaseOutcome};
+use crate::ids::CpuId;
+use crate::machine::Machine;
+use cpumax_outcome::trace::What;
+use cpumax_outcome::{Call, IrqOff, ReleaseOutcome, Releaser};
 use hdrhistogram::Histogram;
 
 /// One visit of a (group, CPU) pair on the way up a subtree, ns.
@@ -18,59 +21,58 @@ const REMOTE_LOCK_NS: u64 = 200;
 /// Counts of the section under way and totals of all.
 #[derive(Debug)]
 pub(crate) struct Release {
-    calls: u64,
-    rqs: u64,
-    cfs_rqs: u64,
-    tasks: u64,
-    spent_ns: u64,
+    /// All that was released, in sections or not, and the sections.
+    all: ReleaseOutcome,
     section: Section,
     lengths: Histogram<u64>,
-    buckets: [u64; 64],
 }
 
-/// An irq-off section under way.
+/// An irq-off section under way: a call of a function that releases.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Section {
-    depth: u32,
-    rqs: u64,
-    ns: u64,
-    remote: u64,
-    tasks: u64,
+    /// None: there is no section.
+    by: Option<Releaser>,
+    call: Call,
 }
 
 impl Section {
-    pub fn begun() -> Section {
-        Section { depth: 1, ..Section::default() }
+    pub fn begun(by: Releaser, cpu: CpuId, now_ns: u64) -> Section {
+        let cpu = u16::try_from(cpu.0).unwrap_or(0);
+        Section { by: Some(by), call: Call { at_ns: now_ns, cpu, ..Call::default() } }
     }
 
     /// Its length so far, ns.
     pub fn ns(&self) -> u64 {
-        self.ns
+        self.call.ns
     }
 }
 
 impl Default for Release {
     fn default() -> Self {
         Release {
-            calls: 0,
-            rqs: 0,
-            cfs_rqs: 0,
-            tasks: 0,
-            spent_ns: 0,
+            all: ReleaseOutcome::default(),
             section: Section::default(),
             lengths: Histogram::new_with_max(1 << 40, 3).expect("three digits up to 2^40 fit"),
-            buckets: [0; 64],
         }
     }
 }
 
-impl Release {
-    /// An irq-off section begins. Sections do not nest.
-    pub fn begin(&mut self) {
-        self.section = Section::begun();
+impl Machine<'_> {
+    /// An irq-off section begins on the CPU that is at work. Sections do not nest.
+    pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
+        self.release.resume(Section::begun(by, cpu, self.now));
     }
 
-    /// One that lasts is left for what happens elsewhere meanwhile, and gone on with.
+    /// It ends; its length by the cost model, ns.
+    pub(crate) fn end_section(&mut self) -> u64 {
+        let Some((by, call)) = self.release.end() else { return 0 };
+        self.emit(CpuId(call.cpu.into()), What::release(by, call));
+        call.ns
+    }
+}
+
+impl Release {
+    /// A section that lasts is left for what happens elsewhere meanwhile, and gone on with.
     pub fn suspend(&mut self) -> Section {
         std::mem::take(&mut self.section)
     }
@@ -86,57 +88,53 @@ impl Release {
 
     /// Length of the section under way so far, ns.
     pub fn section_ns(&self) -> u64 {
-        self.section.ns
+        self.section.ns()
     }
 
-    /// It ends; its length by the cost model, ns.
-    pub fn end(&mut self) -> u64 {
-        let section = std::mem::take(&mut self.section);
-        if section.rqs == 0 && section.remote == 0 && section.tasks == 0 {
-            return 0;
-        }
-        self.calls += 1;
-        self.spent_ns += section.ns;
-        self.lengths.saturating_record(section.ns);
-        self.buckets[section.ns.max(1).ilog2() as usize] += 1;
-        section.ns
+    /// The section ends; nothing if it released nothing.
+    fn end(&mut self) -> Option<(Releaser, Call)> {
+        let Section { by, call } = self.suspend();
+        let by = by.filter(|_| call.did.told + call.did.rqs + call.did.tasks > 0)?;
+        self.all.of(by).add(call);
+        self.lengths.saturating_record(call.ns);
+        Some((by, call))
     }
 
     /// All sections so far, ns.
     pub fn spent_ns(&self) -> u64 {
-        self.spent_ns
+        self.all.distribute.ns + self.all.handler.ns
     }
 
     fn spend(&mut self, ns: u64) {
-        if self.section.depth > 0 {
-            self.section.ns += ns;
+        if self.section.by.is_some() {
+            self.section.call.ns += ns;
         }
     }
 
     /// A silo was released: its whole subtree is visited on its CPU.
     pub fn released(&mut self, groups: u64) {
-        self.rqs += 1;
-        self.cfs_rqs += groups;
-        self.section.rqs += 1;
-        self.spend(groups * VISIT_NS);
+        self.all.rqs += 1;
+        self.section.call.did.rqs += 1;
+        self.visited(groups);
     }
 
     /// A task (or a group's entity) was put back, on that many levels.
     pub fn enqueued(&mut self, levels: u64) {
-        self.tasks += 1;
-        self.section.tasks += 1;
+        self.all.tasks += 1;
+        self.section.call.did.tasks += 1;
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
-    /// Silos were looked at on the way to a task that is put back.
+    /// Silos were looked at.
     pub fn visited(&mut self, silos: u64) {
-        self.cfs_rqs += silos;
+        self.all.cfs_rqs += silos;
+        self.section.call.did.cfs_rqs += silos;
         self.spend(silos * VISIT_NS);
     }
 
     /// A silo of some CPU got its grant and will be released by an interrupt.
     pub fn remote(&mut self) {
-        self.section.remote += 1;
+        self.section.call.did.told += 1;
         self.spend(REMOTE_NS);
     }
 
@@ -146,21 +144,18 @@ impl Release {
     }
 
     pub fn outcome(&self) -> ReleaseOutcome {
-        let histogram = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         let at =
             |of: f64| if self.lengths.is_empty() { 0 } else { self.lengths.value_at_quantile(of) };
         ReleaseOutcome {
-            calls: self.calls,
-            rqs: self.rqs,
-            cfs_rqs: self.cfs_rqs,
-            tasks: self.tasks,
-            spent_ns: self.spent_ns,
+            calls: self.all.distribute.calls + self.all.handler.calls,
+            spent_ns: self.spent_ns(),
             irqoff_ns: IrqOff {
                 p50: at(0.50),
                 p99: at(0.99),
                 max: if self.lengths.is_empty() { 0 } else { self.lengths.max() },
-                histogram: histogram.map(|(b, &count)| [1 << b, 2 << b, count]).collect(),
+                histogram: self.all.by_length(),
             },
+            ..self.all.clone()
         }
     }
 }

@@ -5,13 +5,13 @@
 //! suffices; the amounts are what no two machines can be expected to agree on: the length of a
 //! tick, one request cut off by the end.
 
-use crate::{GroupOutcome, Outcome, TaskOutcome};
+use crate::{Calls, Did, GroupOutcome, Outcome, TaskOutcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Which number of a group or a kind of task is compared.
+/// Which number of a group, a kind of task or a function that releases is compared.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -38,6 +38,16 @@ pub enum Field {
     LatencyMax,
     /// Longest stall of a kind of task, ns.
     LongestStall,
+    /// Calls of a function that releases.
+    ReleaseCalls,
+    /// (group, CPU) pairs that these left to an interrupt of their CPU.
+    ReleaseTold,
+    /// (group, CPU) pairs that they released.
+    ReleaseRqs,
+    /// (group, CPU) pairs that they walked.
+    ReleaseCfsRqs,
+    /// Tasks, or entities of groups, that they put back.
+    ReleaseTasks,
 }
 
 /// How far two numbers may be apart: this share of the reference, or this amount if that is more.
@@ -66,13 +76,14 @@ impl Tolerances {
     /// Use within 1 % or 2 ms, periods within 1, throttled periods within 2 % or 1, throttled time
     /// within 3 % or 2 ms (it is the rest of what the use leaves of a period), completions within 2
     /// % or one for each task that the end may have cut off (the square root of their number: not
-    /// all are cut the same way), latencies and stalls within 5 % or a tick.
+    /// all are cut the same way), latencies and stalls within 5 % or a tick, what releases do
+    /// within 10 % or 2.
     pub fn exact(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Exact, tick_ns }
     }
 
     /// For several CPUs that run side by side: use within 3 % or 2 ms, throttled periods within 10
-    /// % or 1; the rest is told and not held to anything.
+    /// % or 1, what releases do as there; the rest is told and not held to anything.
     pub fn parallel(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
@@ -89,11 +100,12 @@ impl Tolerances {
                 Field::LatencyP50 | Field::LatencyP99 | Field::LatencyMax | Field::LongestStall => {
                     (5, self.tick_ns)
                 }
+                of_release => return of_release.of_release_width(),
             },
             Mode::Parallel => match field {
                 Field::GroupUse => (3, 2_000),
                 Field::ThrottledPeriods => (10, 1),
-                _ => return None,
+                other => return other.of_release_width(),
             },
         };
         Some(Width { percent, amount })
@@ -110,7 +122,7 @@ fn rounded_up_root(n: u64) -> u64 {
 pub struct Deviation {
     /// Path of the number, as [`Outcome::metric`] takes it.
     pub path: String,
-    /// Path of the group, or name of the kind of task.
+    /// Path of the group, name of the kind of task, or `distribute` or `handler`.
     pub of: String,
     /// Which number.
     pub field: Field,
@@ -133,14 +145,21 @@ pub fn compare(reference: &Outcome, found: &Outcome, tolerances: &Tolerances) ->
     let none = GroupOutcome::default();
     for path in reference.groups.keys().chain(found.groups.keys()).collect::<BTreeSet<_>>() {
         let numbers = |run: &Outcome| of_group(run.groups.get(path).unwrap_or(&none));
-        add(&mut deviations, path, &numbers(reference), &numbers(found), 0, tolerances);
+        let table = ("groups", path.as_str());
+        add(&mut deviations, table, &numbers(reference), &numbers(found), 0, tolerances);
     }
     let none = TaskOutcome::default();
     for name in reference.tasks.keys().chain(found.tasks.keys()).collect::<BTreeSet<_>>() {
         let task = |run: &Outcome| run.tasks.get(name).unwrap_or(&none).clone();
         let (reference, found) = (task(reference), task(found));
         let tasks = reference.count.max(found.count);
-        add(&mut deviations, name, &of_task(&reference), &of_task(&found), tasks, tolerances);
+        let table = ("tasks", name.as_str());
+        add(&mut deviations, table, &of_task(&reference), &of_task(&found), tasks, tolerances);
+    }
+    let calls = |run: &Outcome| [of_calls(&run.release.distribute), of_calls(&run.release.handler)];
+    let both = calls(reference).into_iter().zip(calls(found));
+    for (function, (reference, found)) in ["distribute", "handler"].into_iter().zip(both) {
+        add(&mut deviations, ("release", function), &reference, &found, 0, tolerances);
     }
     deviations
 }
@@ -159,22 +178,28 @@ impl Deviation {
 }
 
 impl Field {
-    /// Whether it is a number of a group; else of a kind of task.
-    pub fn is_of_group(self) -> bool {
-        matches!(
+    /// How far numbers of calls that release may be apart: which CPUs have run out at a period's
+    /// edge is often a matter of a tick.
+    fn of_release_width(self) -> Option<Width> {
+        let is_of_release = matches!(
             self,
-            Field::GroupUse | Field::Periods | Field::ThrottledPeriods | Field::ThrottledTime
-        )
+            Field::ReleaseCalls
+                | Field::ReleaseTold
+                | Field::ReleaseRqs
+                | Field::ReleaseCfsRqs
+                | Field::ReleaseTasks
+        );
+        is_of_release.then_some(Width { percent: 10, amount: 2 })
     }
 
     /// A nanosecond's worth of its unit: 1 for ns, 1000 for us; `None`: it is a count.
     pub fn unit_ns(self) -> Option<u64> {
         match self {
             Field::GroupUse | Field::ThrottledTime | Field::TaskUse => Some(1000),
-            Field::Periods | Field::ThrottledPeriods | Field::Completions => None,
             Field::LatencyP50 | Field::LatencyP99 | Field::LatencyMax | Field::LongestStall => {
                 Some(1)
             }
+            _ => None,
         }
     }
 
@@ -190,6 +215,11 @@ impl Field {
             Field::LatencyP99 => "latency_ns.p99",
             Field::LatencyMax => "latency_ns.max",
             Field::LongestStall => "longest_stall_ns",
+            Field::ReleaseCalls => "calls",
+            Field::ReleaseTold => "told",
+            Field::ReleaseRqs => "rqs",
+            Field::ReleaseCfsRqs => "cfs_rqs",
+            Field::ReleaseTasks => "tasks",
         }
     }
 }
@@ -206,6 +236,11 @@ impl fmt::Display for Field {
             Field::LatencyP99 => "latency p99",
             Field::LatencyMax => "latency max",
             Field::LongestStall => "longest stall",
+            Field::ReleaseCalls => "calls",
+            Field::ReleaseTold => "told CPUs",
+            Field::ReleaseRqs => "released",
+            Field::ReleaseCfsRqs => "walked",
+            Field::ReleaseTasks => "put back",
         })
     }
 }
@@ -230,9 +265,20 @@ fn of_task(task: &TaskOutcome) -> Vec<(Field, u64)> {
     ]
 }
 
+fn of_calls(calls: &Calls) -> Vec<(Field, u64)> {
+    let Did { told, rqs, cfs_rqs, tasks } = calls.did;
+    vec![
+        (Field::ReleaseCalls, calls.calls),
+        (Field::ReleaseTold, told),
+        (Field::ReleaseRqs, rqs),
+        (Field::ReleaseCfsRqs, cfs_rqs),
+        (Field::ReleaseTasks, tasks),
+    ]
+}
+
 fn add(
     deviations: &mut Vec<Deviation>,
-    of: &str,
+    (table, of): (&str, &str),
     reference: &[(Field, u64)],
     found: &[(Field, u64)],
     tasks: u64,
@@ -248,7 +294,6 @@ fn add(
             width.amount.max(share as u64)
         });
         let ratio = tolerance.map_or(0.0, |tolerance| difference as f64 / tolerance.max(1) as f64);
-        let table = if field.is_of_group() { "groups" } else { "tasks" };
         let path = format!("{table}.{of}.{}", field.metric());
         let of = of.to_owned();
         deviations.push(Deviation {
@@ -354,6 +399,25 @@ mod tests {
             *t = TaskOutcome::default();
         };
         assert_eq!(beyond(&parallel, everything_else), []);
+    }
+
+    #[test]
+    fn what_releases_do_is_held_to_a_tenth_however_a_run_came_about() {
+        for tolerances in [Tolerances::exact(TICK_NS), Tolerances::parallel(TICK_NS)] {
+            let with = |tasks, told| {
+                let mut run = run(group(), task());
+                run.release.handler.did = Did { tasks, told, ..Did::default() };
+                run
+            };
+            let beyond = |other: &Outcome| {
+                let deviations = compare(&with(100, 5), other, &tolerances);
+                let beyond = deviations.into_iter().filter(Deviation::is_beyond);
+                beyond.map(|deviation| deviation.path).collect::<Vec<_>>()
+            };
+            assert_eq!(beyond(&with(90, 7)), Vec::<String>::new());
+            assert_eq!(beyond(&with(89, 7)), ["release.handler.tasks"]);
+            assert_eq!(beyond(&with(100, 8)), ["release.handler.told"]);
+        }
     }
 
     #[test]

@@ -9,12 +9,14 @@ mod compare;
 mod conditions;
 mod histogram;
 mod metric;
+mod release;
 pub mod trace;
 
 pub use compare::{Deviation, Field, Tolerances, compare, worst};
 pub use conditions::{Conditions, Preemption};
 pub use histogram::Histogram;
 pub use metric::{MetricError, stands_for};
+pub use release::{Call, Calls, Did, IrqOff, OfLength, ReleaseOutcome, Releaser};
 
 /// So many of a hundred are at most this, of values in ascending order. The rank is rounded up, so
 /// the median of two is the first; `None` where there are none.
@@ -109,35 +111,4 @@ pub struct Percentiles {
     pub p99: u64,
     /// Largest.
     pub max: u64,
-}
-
-/// What releasing cost, summed over all groups.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ReleaseOutcome {
-    /// Irq-off sections that released something (`distribute_cfs_runtime()` calls, csd handlers).
-    pub calls: u64,
-    /// Throttled (group, CPU) pairs released.
-    pub rqs: u64,
-    /// (group, CPU) pairs walked.
-    pub cfs_rqs: u64,
-    /// Tasks put back on a run queue.
-    pub tasks: u64,
-    /// All these sections together by the cost model, ns.
-    #[serde(default)]
-    pub spent_ns: u64,
-    /// Length of each section by the cost model, ns.
-    pub irqoff_ns: IrqOff,
-}
-
-/// Distribution of the lengths of irq-off sections.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct IrqOff {
-    /// Median, ns.
-    pub p50: u64,
-    /// 99th of a hundred, ns.
-    pub p99: u64,
-    /// Largest, ns.
-    pub max: u64,
-    /// `[low, high, count]`, ns, powers of two, ascending, empty ones left out.
-    pub histogram: Vec<[u64; 3]>,
 }

@@ -1,5 +1,6 @@
 //! The stream of events of a run, for those who ask for it.
 
+use crate::release::{Call, Releaser};
 use serde::{Deserialize, Serialize};
 
 mod states;
@@ -67,6 +68,21 @@ pub enum What {
         /// The group.
         group: u32,
     },
+    /// A call that releases is over, on this CPU.
+    Release {
+        /// Of which function.
+        by: Releaser,
+        /// How long it took, ns.
+        took_ns: u64,
+        /// (group, CPU) pairs left to an interrupt of their CPU.
+        told: u32,
+        /// (group, CPU) pairs released.
+        rqs: u32,
+        /// (group, CPU) pairs walked.
+        cfs_rqs: u32,
+        /// Tasks put back, or entities of groups.
+        tasks: u32,
+    },
     /// A task took itself off the queue on its way to user mode.
     Park {
         /// The task.
@@ -101,6 +117,15 @@ pub enum What {
         /// The task.
         task: u32,
     },
+}
+
+impl What {
+    /// The end of a call that releases.
+    pub fn release(by: Releaser, call: Call) -> What {
+        let [told, rqs, cfs_rqs, tasks] =
+            call.did.numbers().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        What::Release { by, took_ns: call.ns, told, rqs, cfs_rqs, tasks }
+    }
 }
 
 /// Names of what trace events number.
@@ -168,6 +193,13 @@ impl Recorded {
             }
             What::Throttle { group: ix } => ("throttle", group(ix)),
             What::Unthrottle { group: ix } => ("unthrottle", group(ix)),
+            What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } => (
+                match by {
+                    Releaser::Distribute => "distribute",
+                    Releaser::Handler => "handler",
+                },
+                format!("{took_ns} ns, told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, tasks {tasks}"),
+            ),
             What::Park { task: ix } => ("park", task(ix)),
             What::Unpark { task: ix } => ("unpark", task(ix)),
             What::Period { group: ix } => ("period", group(ix)),

@@ -5,7 +5,7 @@
 //! unnamed temporary file until then: memory stays proportional to the number of CPUs, tasks and
 //! throttled groups, however long the run. Three processes hold the tracks: CPUs (who ran), tasks
 //! (running, ready, parked, waiting for a lock) and limits (where each group was throttled, on how
-//! many CPUs, and its periods).
+//! many CPUs, and its periods). A call that releases is a mark on its CPU.
 
 mod spool;
 mod stretch;
@@ -13,6 +13,7 @@ mod stretch;
 pub(crate) use stretch::{name as name_of_doing, write_stretch};
 
 use crate::escape::{line, to_json};
+use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
 use serde::Serialize;
 use spool::Spool;
@@ -87,6 +88,17 @@ enum Args<'a> {
     Cpus(u64),
     Ms(f64),
     Cpu(u16),
+    Released(Release),
+}
+
+/// A call that releases: see [`What::Release`].
+#[derive(Serialize)]
+struct Release {
+    took_ns: u64,
+    told: u32,
+    rqs: u32,
+    cfs_rqs: u32,
+    tasks: u32,
 }
 
 struct Writer<'a, W: Write> {
@@ -143,6 +155,13 @@ impl<'a, W: Write> Writer<'a, W> {
             What::Period { group } => self.period(group, time_ns),
             What::Runtime { group, left_ns } => self.runtime(group, left_ns, time_ns),
             What::Done { task, .. } => self.done(task, time_ns),
+            What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } => {
+                let name = match by {
+                    Releaser::Distribute => "distribute",
+                    Releaser::Handler => "unthrottle handler",
+                };
+                self.release(name, cpu, time_ns, Release { took_ns, told, rqs, cfs_rqs, tasks })
+            }
             _ => Ok(()),
         }
     }
@@ -158,13 +177,18 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn cpu_slice(&mut self, cpu: u16, task: u32, since_ns: u64, time_ns: u64) -> io::Result<()> {
-        if self.cpus_named.insert(cpu) {
-            let name = format!("CPU {cpu}");
-            self.name("thread_name", CPUS, u32::from(cpu), Args::Name(&name))?;
-            self.name("thread_sort_index", CPUS, u32::from(cpu), Args::SortIndex(u32::from(cpu)))?;
-        }
+        self.name_cpu(cpu)?;
         let name = self.task_name(task);
         self.slice(CPUS, u32::from(cpu), &name, since_ns, time_ns, None)
+    }
+
+    fn name_cpu(&mut self, cpu: u16) -> io::Result<()> {
+        if !self.cpus_named.insert(cpu) {
+            return Ok(());
+        }
+        let tid = u32::from(cpu);
+        self.name("thread_name", CPUS, tid, Args::Name(&format!("CPU {cpu}")))?;
+        self.name("thread_sort_index", CPUS, tid, Args::SortIndex(tid))
     }
 
     fn changed(&mut self, Change { task, was, .. }: Change, time_ns: u64) -> io::Result<()> {
@@ -234,6 +258,13 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn done(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
         self.entry(&Entry { s: Some("t"), ..entry("i", "done", TASKS, task, time_ns) })
+    }
+
+    fn release(&mut self, name: &str, cpu: u16, time_ns: u64, did: Release) -> io::Result<()> {
+        self.name_cpu(cpu)?;
+        let args = Some(Args::Released(did));
+        let tid = u32::from(cpu);
+        self.entry(&Entry { s: Some("t"), args, ..entry("i", name, CPUS, tid, time_ns) })
     }
 
     fn limit_track(&mut self, group: u32, cpu: Option<u16>) -> io::Result<u32> {

@@ -77,7 +77,8 @@ mod tests {
         };
         let pairing = Pairing { seeds: 1..=1, trace: false, noisy: Noisy::only(0), runs: 1 };
         let stop = || false;
-        let how = How { real: false, mode: Mode::Exact, side_by_side: None, kept: None, stop };
+        let (mode, releases) = (Mode::Exact, false);
+        let how = How { real: false, mode, side_by_side: None, kept: None, releases, stop };
         comparison.run(&pairing, how, |_| ()).unwrap();
         let agree = Tally { agree: 1, ..Tally::default() }.sentence();
         let made = Made { by: "cpumax compare a|b", version: "1", on: "2026-05-01", cpus: 2 };

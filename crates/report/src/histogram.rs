@@ -1,24 +1,46 @@
-//! Histograms drawn with characters, in the shape that users of bpftrace know.
+//! Calls that release, by length: drawn with characters, in the shape that users of bpftrace know.
 
+use cpumax_outcome::{Calls, Did};
 use std::fmt::Write;
 
 /// Width of the longest bar.
-const BAR: u64 = 52;
+const BAR: u64 = 28;
+/// What a call did, in the order of [`Did::numbers`].
+const DID: [&str; 4] = ["told", "rqs", "cfs_rqs", "tasks"];
 
-/// One line a bucket of `[low, high, count]`: its bounds, its count and a bar. Empty for no
-/// buckets.
+/// The calls of one function by length: the bounds of each length in ns, how many calls there are,
+/// a bar, and what one of them did in the mean; below these what the longest call did.
 ///
 /// Bounds are written with the binary suffixes `K`, `M`, `G` where they are whole: 65536 is `64K`.
-pub fn histogram(buckets: &[[u64; 3]]) -> String {
-    let most = buckets.iter().map(|bucket| bucket[2]).max().unwrap_or(0).max(1);
-    let mut text = String::new();
-    for &[low, high, count] in buckets {
-        let bounds = format!("[{}, {})", binary(low), binary(high));
-        let filled = (u128::from(count) * u128::from(BAR) / u128::from(most)) as usize;
-        let bar = "@".repeat(filled);
-        let _ = writeln!(text, "{bounds:<16} {count:>9} |{bar:<width$}|", width = BAR as usize);
+pub fn histogram(calls: &Calls) -> String {
+    let most = calls.by_length.iter().map(|of| of.calls).max().unwrap_or(0).max(1);
+    let width = BAR as usize;
+    let mut text = format!("{:>26} {:width$}  ", "calls", "");
+    text.extend(DID.map(|name| format!(" {name:>8}")));
+    text.push('\n');
+    for of in &calls.by_length {
+        let bounds = format!("[{}, {})", binary(of.low), binary(of.high));
+        let filled = u128::from(of.calls) * u128::from(BAR) / u128::from(most);
+        let bar = "@".repeat(filled as usize);
+        let _ = write!(text, "{bounds:<16} {:>9} |{bar:<width$}|", of.calls);
+        text.extend(means(of.did, of.calls));
+        text.push('\n');
     }
+    let Did { told, rqs, cfs_rqs, tasks } = calls.longest.did;
+    let _ = writeln!(
+        text,
+        "longest: {} ns at {} ns on CPU {}: told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, tasks {tasks}",
+        calls.longest.ns, calls.longest.at_ns, calls.longest.cpu
+    );
     text
+}
+
+/// What one of so many calls did, to a tenth.
+fn means(did: Did, calls: u64) -> [String; 4] {
+    did.numbers().map(|all| {
+        let tenths = (u128::from(all) * 10 + u128::from(calls) / 2) / u128::from(calls.max(1));
+        format!(" {:>6}.{}", tenths / 10, tenths % 10)
+    })
 }
 
 fn binary(value: u64) -> String {
@@ -33,29 +55,37 @@ fn binary(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpumax_outcome::Call;
 
     #[test]
-    fn bars_are_in_proportion_to_the_largest_count() {
-        let text = histogram(&[
-            [32 << 20, 64 << 20, 412],
-            [64 << 20, 128 << 20, 824],
-            [1 << 30, 1 << 31, 0],
-        ]);
+    fn bars_are_in_proportion_and_means_to_a_tenth() {
+        let did = |told, rqs, cfs_rqs, tasks| Did { told, rqs, cfs_rqs, tasks };
+        let mut calls = Calls::default();
+        for at_ns in 0..4 {
+            calls.add(Call { at_ns, cpu: 3, ns: 70_000, did: did(23, 1, 51, 16 + at_ns) });
+        }
+        calls.add(Call { at_ns: 9, cpu: 3, ns: 1024, did: did(0, 1, 51, 2) });
+        let text = histogram(&calls);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert_eq!(
-            lines[0],
-            format!("[32M, 64M)             412 |{}{}|", "@".repeat(26), " ".repeat(26))
-        );
-        assert_eq!(lines[1], format!("[64M, 128M)            824 |{}|", "@".repeat(52)));
-        assert!(lines[2].starts_with("[1G, 2G)                 0 |  "));
+        let head = "                     calls                                    told      rqs";
+        assert_eq!(lines[0], format!("{head}  cfs_rqs    tasks"));
+        let row = |bounds, calls, bar: usize, did| {
+            let bar = format!("{}{}", "@".repeat(bar), " ".repeat(28 - bar));
+            format!("{bounds:<16} {calls:>9} |{bar}| {did}")
+        };
+        assert_eq!(lines[1], row("[1K, 2K)", 1, 7, "     0.0      1.0     51.0      2.0"));
+        assert_eq!(lines[2], row("[64K, 128K)", 4, 28, "    23.0      1.0     51.0     17.5"));
+        let longest = "longest: 70000 ns at 0 ns on CPU 3: told 23, rqs 1, cfs_rqs 51, tasks 16";
+        assert_eq!(lines[3..], [longest]);
     }
 
     #[test]
     fn odd_bounds_are_written_out_and_nothing_overflows() {
-        assert_eq!(histogram(&[]), "");
-        let text = histogram(&[[3, 1500, u64::MAX]]);
-        assert!(text.starts_with("[3, 1500) "), "{text}");
-        assert!(text.contains(&"@".repeat(52)));
+        let mut calls = Calls::default();
+        calls.add(Call { ns: u64::MAX, ..Call::default() });
+        calls.by_length[0].calls = u64::MAX;
+        calls.by_length[0].did.rqs = u64::MAX;
+        assert!(histogram(&calls).contains("[8589934592G, 18446744073709551615)"), "{calls:?}");
+        assert!(histogram(&calls).contains(&"@".repeat(28)));
     }
 }

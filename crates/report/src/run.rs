@@ -87,18 +87,27 @@ fn with_settings(ended: &Ended<'_>) -> String {
     settings.map(|(name, value)| format!(", {name}={}", escape::line(value))).collect()
 }
 
-/// How long interrupts were off in each of its runs.
+/// What calls the releases of each of its runs took and did.
 pub(crate) fn histograms(ended: &Ended<'_>) -> String {
     let with = with_settings(ended);
-    let of = |run: &Outcome| {
-        let sections = histogram(&run.release.irqoff_ns.histogram);
-        let none = if sections.is_empty() { "none\n" } else { "" };
-        let (kernel, generation) = (&run.kernel, &run.generation);
-        format!(
-            "interrupts off while releasing, ns, {kernel} {generation}{with}:\n{sections}{none}\n"
-        )
-    };
-    ended.reports.iter().map(|report| of(&report.outcome)).collect()
+    ended.reports.iter().map(|report| releases(&report.outcome, &with)).collect()
+}
+
+/// What calls that release took and did in a run with these settings.
+fn releases(run: &Outcome, with: &str) -> String {
+    let Outcome { kernel, generation, release, .. } = run;
+    let functions = [
+        ("distribute_cfs_runtime()", &release.distribute),
+        ("__cfsb_csd_unthrottle()", &release.handler),
+    ];
+    let mut out = String::new();
+    for (name, calls) in functions.iter().filter(|(_, calls)| calls.calls > 0) {
+        let _ = writeln!(out, "{name}, ns, {kernel} {generation}{with}:\n{}", histogram(calls));
+    }
+    if out.is_empty() {
+        let _ = writeln!(out, "No call released anything, {kernel} {generation}{with}.\n");
+    }
+    out
 }
 
 /// What was not measured, and where a run is not quite what the scenario says.

@@ -10,6 +10,7 @@ use crate::worlds;
 use anyhow::{Context, anyhow, bail};
 use cpumax_compare::comparison::Progress;
 use cpumax_compare::matrix::Noisy;
+use cpumax_compare::worlds::How;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
 use cpumax_engine::given::Seeds;
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
@@ -34,6 +35,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     }
     let _watched = interrupt::Watched::begin();
     let how = worlds::how(args.on, args.parallel, args.jobs, kept);
+    let how = How { releases: args.releases, ..how };
     let pairing = pairing(args);
     let all = comparison.len(&pairing);
     let bar = progress(all);

@@ -89,9 +89,13 @@ fn is_real(args: &RunArgs) -> bool {
 fn check_options(args: &RunArgs) -> anyhow::Result<()> {
     let running = &args.running;
     if is_real(args) {
-        let only_model = [("--histogram", args.histogram), ("--check", running.check)];
-        if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
-            bail!("{option} looks into the model: it goes with --on model");
+        if running.check {
+            bail!("--check looks into the model: it goes with --on model");
+        }
+        if args.histogram && args.on == RunOn::Host {
+            bail!(
+                "--histogram is of the model and of virtual machines: it goes not with --on host"
+            );
         }
         let varied = args.varied.vary.iter().any(|vary| vary.setting == NOISE);
         if running.noise.is_some() || varied {
@@ -135,7 +139,8 @@ fn world(args: &RunArgs, plans: &[Plan]) -> Result<Box<dyn World>, Failure> {
                 return Err(Failure::of(Error::NotExact { workload, cpus }));
             }
             let side_by_side = args.running.jobs.map(usize::from);
-            Box::new(Machines::open(exact, side_by_side).map_err(Failure::of)?)
+            let machines = Machines::open(exact, side_by_side).map_err(Failure::of)?;
+            Box::new(machines.timing_releases(args.histogram))
         }
     })
 }

@@ -24,6 +24,7 @@ pub struct Machines {
     lab: Lab,
     exact: Option<bool>,
     side_by_side: Option<usize>,
+    releases: bool,
 }
 
 impl Machines {
@@ -34,7 +35,14 @@ impl Machines {
     /// # Errors
     /// There is no emulator, or no program for the guest.
     pub fn open(exact: Option<bool>, side_by_side: Option<usize>) -> Result<Machines, Error> {
-        Ok(Machines { lab: Lab::open()?, exact, side_by_side })
+        Ok(Machines { lab: Lab::open()?, exact, side_by_side, releases: false })
+    }
+
+    /// Whether these time what releases, call by call. Each group walked and each task put back then
+    /// takes longer, which a note tells.
+    #[must_use]
+    pub fn timing_releases(self, releases: bool) -> Machines {
+        Machines { releases, ..self }
     }
 
     /// How time passes for a workload.
@@ -46,7 +54,8 @@ impl Machines {
     }
 
     fn job(&self, job: &Job, trace: bool) -> Result<cpumax_lab::Job, Error> {
-        of_lab(job, self.mode(&job.workload)?, trace)
+        let asked = of_lab(job, self.mode(&job.workload)?, trace)?;
+        Ok(cpumax_lab::Job { releases: self.releases, ..asked })
     }
 }
 

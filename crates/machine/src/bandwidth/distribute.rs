@@ -6,6 +6,7 @@ use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
+use cpumax_outcome::Releaser;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
@@ -54,13 +55,12 @@ impl Machine<'_> {
     pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
         let mut walk = self.begin_walk(group, timer, 0);
         if self.locks_cost() {
-            walk.cpu = self.here;
             self.step_walk(group, Box::new(walk));
             return None;
         }
-        self.release.begin();
+        self.release.resume(walk.section);
         while !matches!(self.visit_next(group, &mut walk), Step::Done) {}
-        let cost_ns = self.release.end();
+        let cost_ns = self.end_section();
         if self.here.is_some() {
             self.irq_section(self.here, cost_ns);
         }
@@ -75,18 +75,20 @@ impl Machine<'_> {
     fn begin_walk(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Walk {
         let mut list = std::mem::take(&mut self.scratch);
         let pool = &mut self.groups[group].pool;
+        let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer_cpu };
+        let cpu = if self.here.is_some() { self.here } else { of_timer };
         list.clear();
         list.extend_from_slice(&pool.throttled);
         pool.distributing = true;
         Walk {
-            cpu: CpuId::NONE,
+            cpu,
             timer,
             list,
             at: 0,
             local: CfsRqId::NONE,
             still_throttled: false,
             copy_ns: pool.runtime_ns,
-            section: Section::begun(),
+            section: Section::begun(Releaser::Distribute, cpu, self.now),
             spent_ns,
             next_ns: self.now,
         }
@@ -138,8 +140,8 @@ impl Machine<'_> {
                 return;
             }
             self.release.resume(walk.section);
-            let spent_ns = walk.spent_ns + self.release.end();
-            let (cpu, timer) = (walk.cpu, walk.timer);
+            let spent_ns = walk.spent_ns + self.end_section();
+            let timer = walk.timer;
             let still_throttled = self.end_walk(group, *walk);
             if timer == Timer::Slack {
                 return;
@@ -149,7 +151,7 @@ impl Machine<'_> {
                 self.pass_is_over(group, spent_ns, self.now);
                 return;
             }
-            walk = Box::new(Walk { cpu, ..self.begin_walk(group, timer, spent_ns) });
+            walk = Box::new(self.begin_walk(group, timer, spent_ns));
         }
     }
 
@@ -282,7 +284,7 @@ impl Machine<'_> {
             return;
         }
         self.cpus[cpu].csd_ns = NEVER;
-        self.release.begin();
+        self.begin_section(Releaser::Handler, cpu);
         let waited_ns = std::mem::take(&mut self.cpus[cpu].csd_waited_ns);
         self.release.wait(waited_ns);
         while let Some(q) = self.cpus[cpu].csd.pop_front() {
@@ -292,7 +294,7 @@ impl Machine<'_> {
             }
         }
         // A section in which nothing was left to release costs nothing but its wait.
-        let work_ns = self.release.end().saturating_sub(waited_ns);
+        let work_ns = self.end_section().saturating_sub(waited_ns);
         self.irq_section(cpu, work_ns);
         if self.locks_cost() {
             self.cpus[cpu].locked_until_ns = self.now + work_ns;

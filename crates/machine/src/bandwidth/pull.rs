@@ -15,6 +15,7 @@ mod weight;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::machine::Machine;
+use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
 pub(crate) use faults::Fault;
 use smallvec::SmallVec;
@@ -315,7 +316,7 @@ impl Machine<'_> {
     /// On its CPU: mail is opened, and others are told.
     pub(crate) fn mail_handler(&mut self, cpu: CpuId) {
         self.cpus[cpu].csd_ns = NEVER;
-        self.release.begin();
+        self.begin_section(Releaser::Handler, cpu);
         if let Some(q) = self.cpus[cpu].csd.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             self.charge(q);
@@ -328,7 +329,7 @@ impl Machine<'_> {
                 self.tell_waiting(self.cfs_rqs[q].group);
             }
         }
-        let cost_ns = self.release.end();
+        let cost_ns = self.end_section();
         self.irq_section(cpu, cost_ns);
         // One at a time: others can interrupt in between.
         if !self.cpus[cpu].csd.is_empty() {
@@ -338,9 +339,10 @@ impl Machine<'_> {
 
     /// In the timer's interrupt: shares of what came into the pool are sent out.
     pub(crate) fn hand_out(&mut self, group: GroupId) {
-        self.release.begin();
+        let cpu = if self.here.is_some() { self.here } else { self.groups[group].pool.timer_cpu };
+        self.begin_section(Releaser::Distribute, cpu);
         self.tell_waiting(group);
-        let cost_ns = self.release.end();
+        let cost_ns = self.end_section();
         if self.here.is_some() {
             self.irq_section(self.here, cost_ns);
         }

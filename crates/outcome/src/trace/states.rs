@@ -70,6 +70,7 @@ impl States {
             | What::Runtime { .. }
             | What::Throttle { .. }
             | What::Unthrottle { .. }
+            | What::Release { .. }
             | What::Period { .. } => [None, None],
         };
         changes.into_iter().flatten()

@@ -1,11 +1,12 @@
 //! Events on disk, in an unnamed temporary file, in the order in which they came.
 
+use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::{TraceEvent, What};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, Write};
 
-/// Time, CPU, kind, a number and a larger one; little-endian.
-const RECORD: usize = 8 + 2 + 1 + 4 + 8;
+/// Time, CPU, kind and three numbers; little-endian.
+const RECORD: usize = 8 + 2 + 1 + 3 * 8;
 /// Stands for "nobody" in a switch.
 const NOBODY: u32 = u32::MAX;
 
@@ -47,28 +48,36 @@ impl Spool {
 }
 
 fn encode(event: TraceEvent) -> [u8; RECORD] {
-    let (kind, first, second): (u8, u32, u64) = match event.what {
-        What::Switch { next } => (0, next.unwrap_or(NOBODY), 0),
-        What::Sleep { task } => (1, task, 0),
-        What::Wake { task } => (2, task, 0),
-        What::Throttle { group } => (3, group, 0),
-        What::Unthrottle { group } => (4, group, 0),
-        What::Park { task } => (5, task, 0),
-        What::Unpark { task } => (6, task, 0),
-        What::Period { group } => (7, group, 0),
-        What::LockWait { task, lock } => (8, task, u64::from(lock)),
-        What::LockTaken { task, lock } => (9, task, u64::from(lock)),
-        What::Exit { task } => (10, task, 0),
-        What::WokenBy { task, by } => (11, task, u64::from(by)),
-        What::Done { task, took_ns } => (12, task, took_ns),
-        What::Runtime { group, left_ns } => (13, group, left_ns),
+    let one = |number: u32| [u64::from(number), 0, 0];
+    let two = |number: u32, other: u32| [u64::from(number), u64::from(other), 0];
+    let (kind, numbers): (u8, [u64; 3]) = match event.what {
+        What::Switch { next } => (0, one(next.unwrap_or(NOBODY))),
+        What::Sleep { task } => (1, one(task)),
+        What::Wake { task } => (2, one(task)),
+        What::Throttle { group } => (3, one(group)),
+        What::Unthrottle { group } => (4, one(group)),
+        What::Park { task } => (5, one(task)),
+        What::Unpark { task } => (6, one(task)),
+        What::Period { group } => (7, one(group)),
+        What::LockWait { task, lock } => (8, two(task, lock)),
+        What::LockTaken { task, lock } => (9, two(task, lock)),
+        What::Exit { task } => (10, one(task)),
+        What::WokenBy { task, by } => (11, two(task, by)),
+        What::Done { task, took_ns } => (12, [u64::from(task), took_ns, 0]),
+        What::Runtime { group, left_ns } => (13, [u64::from(group), left_ns, 0]),
+        What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } => {
+            let kind = if by == Releaser::Distribute { 14 } else { 15 };
+            let pair = |low, high| u64::from(low) | u64::from(high) << 32;
+            (kind, [took_ns, pair(told, rqs), pair(cfs_rqs, tasks)])
+        }
     };
     let mut record = [0; RECORD];
     record[..8].copy_from_slice(&event.time_ns.to_le_bytes());
     record[8..10].copy_from_slice(&event.cpu.to_le_bytes());
     record[10] = kind;
-    record[11..15].copy_from_slice(&first.to_le_bytes());
-    record[15..].copy_from_slice(&second.to_le_bytes());
+    for (place, number) in record[11..].chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
     record
 }
 
@@ -76,8 +85,8 @@ fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
     let number = |at: usize| {
         u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
     };
-    let (first, second) = (number(11), number(15));
-    let large = u64::from(second) | u64::from(number(19)) << 32;
+    let large = |at: usize| u64::from(number(at)) | u64::from(number(at + 4)) << 32;
+    let (first, second) = (number(11), number(19));
     let what = match record[10] {
         0 => What::Switch { next: (first != NOBODY).then_some(first) },
         1 => What::Sleep { task: first },
@@ -91,8 +100,16 @@ fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
         9 => What::LockTaken { task: first, lock: second },
         10 => What::Exit { task: first },
         11 => What::WokenBy { task: first, by: second },
-        12 => What::Done { task: first, took_ns: large },
-        13 => What::Runtime { group: first, left_ns: large },
+        12 => What::Done { task: first, took_ns: large(19) },
+        13 => What::Runtime { group: first, left_ns: large(19) },
+        kind @ (14 | 15) => What::Release {
+            by: if kind == 14 { Releaser::Distribute } else { Releaser::Handler },
+            took_ns: large(11),
+            told: second,
+            rqs: number(23),
+            cfs_rqs: number(27),
+            tasks: number(31),
+        },
         _ => {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
@@ -100,13 +117,18 @@ fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {
             ));
         }
     };
-    let time_ns = u64::from(number(0)) | u64::from(number(4)) << 32;
-    Ok(TraceEvent { time_ns, cpu: u16::from_le_bytes([record[8], record[9]]), what })
+    let cpu = u16::from_le_bytes([record[8], record[9]]);
+    Ok(TraceEvent { time_ns: large(0), cpu, what })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn released(by: Releaser) -> What {
+        let took_ns = 3 << 40;
+        What::Release { by, took_ns, told: u32::MAX, rqs: 15, cfs_rqs: 16, tasks: 17 }
+    }
 
     #[test]
     fn every_kind_of_event_comes_back_as_it_went() {
@@ -126,6 +148,8 @@ mod tests {
             What::WokenBy { task: 12, by: u32::MAX },
             What::Done { task: 13, took_ns: u64::MAX - 1 },
             What::Runtime { group: 14, left_ns: 1 << 40 },
+            released(Releaser::Distribute),
+            released(Releaser::Handler),
         ];
         let mut spool = Spool::new().unwrap();
         let mut pushed = Vec::new();

@@ -132,3 +132,21 @@ fn a_run_that_was_broken_off_is_written_with_numbers_for_names() {
     assert_eq!(slices(&events, CPUS), [(0, "task 4".to_owned(), 0.0, 1.0)]);
     assert!(write(&[], None).iter().all(|event| event["ph"] == "M"));
 }
+
+#[test]
+fn a_call_that_releases_is_a_mark_on_its_cpu_with_what_it_did() {
+    let call = |by| What::Release { by, took_ns: 7_500, told: 23, rqs: 1, cfs_rqs: 51, tasks: 16 };
+    let marks = [(2_000, 3, call(Releaser::Distribute)), (3_000, 4, call(Releaser::Handler))];
+    let events = write(&marks, None);
+    let marks: Vec<_> = events.iter().filter(|event| event["ph"] == "i").collect();
+    let told = |mark: &Value| (mark["name"].clone(), mark["tid"].clone(), mark["ts"].clone());
+    assert_eq!(told(marks[0]), ("distribute".into(), 3.into(), 2.0.into()));
+    assert_eq!(told(marks[1]), ("unthrottle handler".into(), 4.into(), 3.0.into()));
+    let did = serde_json::json!({
+        "took_ns": 7500, "told": 23, "rqs": 1, "cfs_rqs": 51, "tasks": 16
+    });
+    assert!(marks.iter().all(|mark| mark["args"]["released"] == did), "{marks:?}");
+    let named =
+        |tid: u64| events.iter().any(|event| event["name"] == "thread_name" && event["tid"] == tid);
+    assert!(named(3) && named(4), "CPUs on which nobody ran have a name");
+}

@@ -11,6 +11,7 @@ use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
 use crate::machine::Machine;
+use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
 
 /// Tasks that come back in one section with interrupts off.
@@ -144,14 +145,14 @@ impl Machine<'_> {
 
     /// The scheduler takes parked tasks back, as many as there is runtime to feed.
     pub(crate) fn take_back(&mut self, cpu: CpuId) {
-        self.release.begin();
+        self.begin_section(Releaser::Handler, cpu);
         for _ in 0..FEED_MOST {
             if !self.may_come_back(cpu) {
                 break;
             }
             self.take_one_back(cpu);
         }
-        let cost_ns = self.release.end();
+        let cost_ns = self.end_section();
         self.irq_section(cpu, cost_ns);
     }
 

@@ -1,0 +1,376 @@
+//! Times the kernel's functions that release throttled tasks, and counts what each of their calls
+//! does (kernel: `distribute_cfs_runtime()`, `__cfsb_csd_unthrottle()`).
+//!
+//! Probes at functions, which an instance of tracefs records that is stamped with the processor's
+//! counter. A probe takes some hundred instructions; how long is measured, and left out of the
+//! lengths. Only for virtual machines, as probes are there for all who trace.
+
+use crate::line::{Line, counter, lost};
+use crate::trace::INSTANCES;
+use crate::work::stamp;
+use crate::world::World;
+use cpumax_outcome::trace::{TraceEvent, What};
+use cpumax_outcome::{Call, ReleaseOutcome, Releaser};
+use cpumax_protocol::Report;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+const DYNAMIC: &str = "/sys/kernel/tracing/kprobe_events";
+const NAME: &str = "releases";
+/// At the entry of a function (`p`), and at its return (`r`).
+const PROBES: [(&str, &str); 7] = [
+    ("p", "distribute_cfs_runtime"),
+    ("r", "distribute_cfs_runtime"),
+    ("p", "__cfsb_csd_unthrottle"),
+    ("r", "__cfsb_csd_unthrottle"),
+    ("p", "unthrottle_cfs_rq"),
+    ("p", "tg_unthrottle_up"),
+    ("p", "smp_call_function_single_async"),
+];
+/// Puts a task back, from 6.18 on; and the entity of a group, to 6.17.
+const TASK_PUT: &str = "enqueue_task_fair";
+const ENTITY_PUT: &str = "enqueue_entity";
+/// A function that does nothing, to measure what probes take.
+const NOTHING: &str = "__x64_sys_getppid";
+/// For each CPU, and less where there is less memory.
+const MOST_BUFFER_KIB: u32 = 4 << 10;
+const LEAST_BUFFER_KIB: u32 = 512;
+
+/// Probes that are there until they are dropped.
+pub(crate) struct Probes {
+    folder: PathBuf,
+    /// What is put back is seen: the compiler may have put that function into its callers.
+    sees_put: bool,
+    cost: Cost,
+}
+
+/// What probes take, in stamps.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    /// One at an entry.
+    entry: u64,
+    /// The length that a function has that takes no time.
+    call: u64,
+}
+
+/// What was found.
+pub(crate) struct Found {
+    release: ReleaseOutcome,
+    /// An event for each call.
+    events: Vec<TraceEvent>,
+    /// Whether that tells what was put back.
+    has_tasks: bool,
+    /// How many events of probes there was no room for.
+    lost: u64,
+    /// What a probe takes, ns.
+    probe_ns: u64,
+}
+
+impl Probes {
+    /// Begins to record, once what that takes has been measured.
+    ///
+    /// # Errors
+    /// The kernel has no probes, or not these functions.
+    pub fn begin(by_task: bool) -> Result<Probes, String> {
+        let folder = Path::new(INSTANCES).join(NAME);
+        let no = |error| format!("{}: {error}", folder.display());
+        fs::create_dir(&folder).map_err(no)?;
+        let mut probes = Probes { folder: folder.clone(), sees_put: false, cost: Cost::default() };
+        probes.write("trace_clock", "x86-tsc")?;
+        let mut kib = MOST_BUFFER_KIB;
+        while let Err(error) = probes.write("buffer_size_kb", &kib.to_string()) {
+            if kib == LEAST_BUFFER_KIB {
+                return Err(error);
+            }
+            kib /= 2;
+        }
+        probes.cost = probes.measured_cost()?;
+        for (kind, function) in PROBES {
+            // To 6.2 there are no handlers.
+            let added = probes.add(kind, function);
+            if function != "__cfsb_csd_unthrottle" {
+                added?;
+            }
+        }
+        let put = if by_task { TASK_PUT } else { ENTITY_PUT };
+        probes.sees_put = probes.add("p", put).is_ok();
+        Ok(probes)
+    }
+
+    /// Adds a probe, which bears the name of its function.
+    fn add(&self, kind: &str, function: &str) -> Result<(), String> {
+        let no = |error| format!("{DYNAMIC}: {kind} {function}: {error}");
+        let mut events = OpenOptions::new().append(true).open(DYNAMIC).map_err(no)?;
+        let line = format!("{kind}:{NAME}/{kind}_{function} {function}\n");
+        events.write_all(line.as_bytes()).map_err(no)?;
+        self.write(&format!("events/{NAME}/{kind}_{function}/enable"), "1")
+    }
+
+    fn write(&self, file: &str, value: &str) -> Result<(), String> {
+        let path = self.folder.join(file);
+        fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// What one probe at an entry adds to a call, and how long one at entry and return say that a
+    /// call is that does nothing.
+    fn measured_cost(&self) -> Result<Cost, String> {
+        let plain = nothing_takes();
+        self.add("p", NOTHING)?;
+        let entry = nothing_takes().saturating_sub(plain);
+        self.add("r", NOTHING)?;
+        nothing_takes();
+        let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
+        self.read(|line| calls.line(line))?;
+        for kind in ["p", "r"] {
+            self.write(&format!("events/{NAME}/{kind}_{NOTHING}/enable"), "0")?;
+        }
+        self.write("trace", "")?;
+        calls.lengths.sort_unstable();
+        let call = calls.lengths.get(calls.lengths.len() / 2).copied().unwrap_or(0);
+        Ok(Cost { entry, call })
+    }
+
+    fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
+        let no = |error| format!("{}: {error}", self.folder.display());
+        let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
+        for line in text.split(b'\n') {
+            each(&String::from_utf8_lossy(&line.map_err(no)?));
+        }
+        Ok(())
+    }
+
+    /// Ends, with every call since the start of the run.
+    ///
+    /// # Errors
+    /// What was recorded cannot be read.
+    pub fn end(self, world: &World) -> Result<Found, String> {
+        self.write("tracing_on", "0")?;
+        let start = world.start_stamp.load(Relaxed);
+        let end = start + world.speed.stamps(world.workload.duration_ns);
+        let mut calls = Calls::new(self.cost, start, end);
+        self.read(|line| calls.line(line))?;
+        let mut found = Found {
+            release: ReleaseOutcome::default(),
+            events: Vec::new(),
+            has_tasks: self.sees_put,
+            lost: calls.lost,
+            probe_ns: world.speed.ns(self.cost.entry),
+        };
+        for (by, at, call) in calls.done {
+            let [at_ns, ns] = [call.at_ns, call.ns].map(|stamps| world.speed.ns(stamps));
+            let call = Call { at_ns, ns, ..call };
+            found.release.of(by).add(call);
+            let what = What::release(by, call);
+            found.events.push(TraceEvent { time_ns: world.speed.ns(at), cpu: call.cpu, what });
+        }
+        let ReleaseOutcome { distribute, handler, .. } = &found.release;
+        let [_, rqs, cfs_rqs, tasks] =
+            std::array::from_fn(|ix| distribute.did.numbers()[ix] + handler.did.numbers()[ix]);
+        let calls = distribute.calls + handler.calls;
+        found.release = ReleaseOutcome { calls, rqs, cfs_rqs, tasks, ..found.release };
+        Ok(found)
+    }
+}
+
+impl Found {
+    /// Puts it into a report.
+    pub fn tell(self, report: &mut Report) {
+        report.outcome.release = self.release;
+        report.not_measured.retain(|path| path != "release");
+        // These are the cost model's.
+        report.not_measured.extend(["release.irqoff_ns", "release.spent_ns"].map(str::to_owned));
+        if !self.has_tasks {
+            report.not_measured.extend(["release.tasks", "release.*.tasks"].map(str::to_owned));
+        }
+        let probe_ns = self.probe_ns;
+        report.notes.push(format!(
+            "each group walked and each task put back in a release takes {probe_ns} ns longer, as \
+             they are counted; that is left out of the lengths of calls"
+        ));
+        if self.lost > 0 {
+            report.notes.push(format!("the first {} counts of releases are lost", self.lost));
+            report.not_measured.push("release".to_owned());
+        }
+        if let Some(trace) = &mut report.trace {
+            trace.events.extend(self.events);
+            trace.events.sort_by_key(|event| event.time_ns);
+        }
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        // What is left goes with the machine.
+        let _ = self.write(&format!("events/{NAME}/enable"), "0");
+        let _ = fs::remove_dir(&self.folder);
+        let _ = fs::write(DYNAMIC, "");
+    }
+}
+
+/// How long a system call takes that does nothing, in stamps.
+fn nothing_takes() -> u64 {
+    const ROUNDS: u64 = 256;
+    // The first ones are to be translated.
+    for _ in 0..ROUNDS {
+        std::hint::black_box(parent_id());
+    }
+    let before = stamp();
+    for _ in 0..ROUNDS {
+        std::hint::black_box(parent_id());
+    }
+    (stamp() - before) / ROUNDS
+}
+
+/// Makes calls of lines.
+struct Calls {
+    cost: Cost,
+    /// Of the run, in stamps.
+    start: u64,
+    end: u64,
+    /// By CPU, those that are under way; an interrupt may come on top of one.
+    open: BTreeMap<u16, Vec<Open>>,
+    /// Those that are over and have done something: which function, when it ended, and the call, in
+    /// stamps since the start.
+    done: Vec<(Releaser, u64, Call)>,
+    /// Of calls that do nothing.
+    lengths: Vec<u64>,
+    lost: u64,
+}
+
+/// A call under way.
+struct Open {
+    /// In stamps, as its time.
+    call: Call,
+    /// Probes that were hit in it.
+    hits: u64,
+    /// What is walked, and put back, next is of a run queue of which nothing was yet.
+    fresh_walk: bool,
+    fresh_put: bool,
+}
+
+impl Calls {
+    fn new(cost: Cost, start: u64, end: u64) -> Calls {
+        Calls {
+            cost,
+            start,
+            end,
+            open: BTreeMap::new(),
+            done: Vec::new(),
+            lengths: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if let Some(lost) = lost(text) {
+            self.lost = lost;
+        }
+        let line =
+            Line::of(text, counter).filter(|line| (self.start..=self.end).contains(&line.at));
+        let Some(line) = line else { return };
+        match line.event {
+            "p_distribute_cfs_runtime" | "p___cfsb_csd_unthrottle" | "p___x64_sys_getppid" => {
+                let call = Call { at_ns: line.at, cpu: line.cpu, ..Call::default() };
+                let open = Open { call, hits: 0, fresh_walk: false, fresh_put: false };
+                self.open.entry(line.cpu).or_default().push(open);
+            }
+            "r_distribute_cfs_runtime" => self.returns(&line, Some(Releaser::Distribute)),
+            "r___cfsb_csd_unthrottle" => self.returns(&line, Some(Releaser::Handler)),
+            "r___x64_sys_getppid" => self.returns(&line, None),
+            _ => self.hit(&line),
+        }
+    }
+
+    fn hit(&mut self, line: &Line<'_>) {
+        let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
+            return;
+        };
+        open.hits += 1;
+        let did = &mut open.call.did;
+        match line.event {
+            // It may find that there is nothing to release.
+            "p_unthrottle_cfs_rq" => (open.fresh_walk, open.fresh_put) = (true, true),
+            "p_tg_unthrottle_up" => {
+                did.rqs += u64::from(std::mem::take(&mut open.fresh_walk));
+                did.cfs_rqs += 1;
+            }
+            "p_smp_call_function_single_async" => did.told += 1,
+            "p_enqueue_task_fair" => did.tasks += 1,
+            // Of the entities above one another that come back the first is the run queue's own.
+            "p_enqueue_entity" => did.tasks += u64::from(std::mem::take(&mut open.fresh_put)),
+            _ => {}
+        }
+    }
+
+    fn returns(&mut self, line: &Line<'_>, by: Option<Releaser>) {
+        let Some(Open { mut call, hits, .. }) = self.open.get_mut(&line.cpu).and_then(Vec::pop)
+        else {
+            return;
+        };
+        let took = line.at.saturating_sub(call.at_ns);
+        call.ns = took.saturating_sub(self.cost.call + hits * self.cost.entry);
+        call.at_ns -= self.start;
+        match by {
+            None => self.lengths.push(took),
+            Some(by) if call.did.told + call.did.rqs + call.did.tasks > 0 => {
+                self.done.push((by, line.at - self.start, call));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_outcome::Did;
+
+    #[test]
+    fn lines_become_calls_without_what_probes_take() {
+        let mut calls = Calls::new(Cost { entry: 10, call: 30 }, 1000, 9000);
+        let mut hit = |cpu: u16, at: u64, event: &str| {
+            calls.line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
+        };
+        hit(0, 900, "p_distribute_cfs_runtime");
+        hit(0, 1100, "r_distribute_cfs_runtime");
+        hit(0, 2000, "p_distribute_cfs_runtime");
+        hit(0, 2010, "p_smp_call_function_single_async");
+        hit(0, 2020, "p_unthrottle_cfs_rq");
+        hit(0, 2030, "p_tg_unthrottle_up");
+        hit(1, 2035, "p___cfsb_csd_unthrottle");
+        hit(0, 2040, "p_enqueue_task_fair");
+        hit(0, 2050, "p_enqueue_task_fair");
+        hit(0, 2060, "p_tg_unthrottle_up");
+        hit(1, 2065, "p_unthrottle_cfs_rq");
+        hit(1, 2066, "p_tg_unthrottle_up");
+        hit(1, 2067, "p_enqueue_entity");
+        hit(1, 2068, "p_enqueue_entity");
+        hit(0, 2200, "r_distribute_cfs_runtime");
+        hit(1, 2300, "r___cfsb_csd_unthrottle");
+        // It found nothing to release.
+        hit(1, 3000, "p___cfsb_csd_unthrottle");
+        hit(1, 3010, "p_unthrottle_cfs_rq");
+        hit(1, 3050, "r___cfsb_csd_unthrottle");
+        // Outside of a call, and after the end.
+        hit(1, 3060, "p_enqueue_task_fair");
+        hit(2, 9001, "p_distribute_cfs_runtime");
+        calls.line("# entries-in-buffer/entries-written: 20/23   #P:3");
+        assert_eq!(calls.lost, 3);
+        let call = |at_ns, cpu, ns, [told, rqs, cfs_rqs, tasks]: [u64; 4]| Call {
+            at_ns,
+            cpu,
+            ns,
+            did: Did { told, rqs, cfs_rqs, tasks },
+        };
+        let distribute = call(1000, 0, 200 - 30 - 60, [1, 1, 2, 2]);
+        let handler = call(1035, 1, 265 - 30 - 40, [0, 1, 1, 1]);
+        assert_eq!(
+            calls.done,
+            [(Releaser::Distribute, 1200, distribute), (Releaser::Handler, 1300, handler)]
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! What putting throttled tasks back took, call by call.
+//!
+//! Two functions of the kernel release: `distribute_cfs_runtime()`, in the interrupt of a timer, and
+//! from 6.3 on `__cfsb_csd_unthrottle()`, in an interrupt that each CPU is sent. However long a run
+//! is, what is kept of its calls is a line for each power of two that their lengths lie in.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::iter;
+
+/// Which function of the kernel a call is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Releaser {
+    /// `distribute_cfs_runtime()`: pays debts from the pool, and to 6.2 releases all CPUs itself.
+    Distribute,
+    /// `__cfsb_csd_unthrottle()`: releases what its own CPU was told to.
+    Handler,
+}
+
+/// What one call did, or several together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Did {
+    /// Throttled (group, CPU) pairs that were paid for and left to an interrupt of their CPU.
+    pub told: u64,
+    /// Throttled (group, CPU) pairs released.
+    pub rqs: u64,
+    /// (group, CPU) pairs walked.
+    pub cfs_rqs: u64,
+    /// Tasks put back on a run queue, or to 6.17 entities of groups.
+    pub tasks: u64,
+}
+
+impl Did {
+    /// Each number, in the order of the fields.
+    pub fn numbers(self) -> [u64; 4] {
+        [self.told, self.rqs, self.cfs_rqs, self.tasks]
+    }
+
+    fn add(&mut self, other: Did) {
+        self.told += other.told;
+        self.rqs += other.rqs;
+        self.cfs_rqs += other.cfs_rqs;
+        self.tasks += other.tasks;
+    }
+}
+
+/// One call that released something, or had something released.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Call {
+    /// When it began, ns since the start of the run.
+    pub at_ns: u64,
+    /// On which CPU.
+    pub cpu: u16,
+    /// How long it took, ns.
+    pub ns: u64,
+    /// What it did.
+    #[serde(flatten)]
+    pub did: Did,
+}
+
+/// Calls of about the same length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OfLength {
+    /// They took at least so long, ns; a power of two.
+    pub low: u64,
+    /// And less than this, ns.
+    pub high: u64,
+    /// How many there are.
+    pub calls: u64,
+    /// What they did together.
+    #[serde(flatten)]
+    pub did: Did,
+}
+
+/// All calls of one function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Calls {
+    /// How many released something, or had something released.
+    pub calls: u64,
+    /// How long they took together, ns.
+    pub ns: u64,
+    /// What they did together.
+    #[serde(flatten)]
+    pub did: Did,
+    /// The longest of them; of several the first.
+    pub longest: Call,
+    /// All of them by length, ascending, empty lengths left out.
+    pub by_length: Vec<OfLength>,
+}
+
+impl Calls {
+    /// One more.
+    pub fn add(&mut self, call: Call) {
+        if self.calls == 0 || call.ns > self.longest.ns {
+            self.longest = call;
+        }
+        self.calls += 1;
+        self.ns += call.ns;
+        self.did.add(call.did);
+        let low = 1 << call.ns.max(1).ilog2();
+        let high = u64::saturating_mul(low, 2);
+        let at = self.by_length.binary_search_by_key(&low, |of| of.low).unwrap_or_else(|at| {
+            self.by_length.insert(at, OfLength { low, high, ..OfLength::default() });
+            at
+        });
+        let of_length = &mut self.by_length[at];
+        of_length.calls += 1;
+        of_length.did.add(call.did);
+    }
+}
+
+/// What releasing cost, summed over all groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseOutcome {
+    /// Irq-off sections that released something: calls of both functions.
+    pub calls: u64,
+    /// Throttled (group, CPU) pairs released.
+    pub rqs: u64,
+    /// (group, CPU) pairs walked.
+    pub cfs_rqs: u64,
+    /// Tasks put back on a run queue, or to 6.17 entities of groups.
+    pub tasks: u64,
+    /// All these sections together, ns.
+    #[serde(default)]
+    pub spent_ns: u64,
+    /// Length of each section, ns.
+    pub irqoff_ns: IrqOff,
+    /// The calls of `distribute_cfs_runtime()`.
+    #[serde(default)]
+    pub distribute: Calls,
+    /// Those of `__cfsb_csd_unthrottle()`; none to 6.2.
+    #[serde(default)]
+    pub handler: Calls,
+}
+
+/// Distribution of the lengths of irq-off sections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IrqOff {
+    /// Median, ns.
+    pub p50: u64,
+    /// 99th of a hundred, ns.
+    pub p99: u64,
+    /// Largest, ns.
+    pub max: u64,
+    /// `[low, high, count]`, ns, powers of two, ascending, empty ones left out.
+    pub histogram: Vec<[u64; 3]>,
+}
+
+impl ReleaseOutcome {
+    /// The calls of a function.
+    pub fn of(&mut self, releaser: Releaser) -> &mut Calls {
+        match releaser {
+            Releaser::Distribute => &mut self.distribute,
+            Releaser::Handler => &mut self.handler,
+        }
+    }
+
+    /// All calls by length, as [`IrqOff::histogram`] has them.
+    pub fn by_length(&self) -> Vec<[u64; 3]> {
+        let mut all: Vec<[u64; 3]> =
+            iter::chain(&self.distribute.by_length, &self.handler.by_length)
+                .map(|of| [of.low, of.high, of.calls])
+                .collect();
+        all.sort_unstable();
+        all.dedup_by(|next, one| {
+            let same = next[0] == one[0];
+            one[2] += if same { next[2] } else { 0 };
+            same
+        });
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_added_up_by_length_and_the_first_of_the_longest_is_kept() {
+        let did = |rqs| Did { told: 1, rqs, cfs_rqs: 51 * rqs, tasks: 3 };
+        let call = |at_ns, ns, rqs| Call { at_ns, cpu: 2, ns, did: did(rqs) };
+        let mut release = ReleaseOutcome::default();
+        for one in [call(5, 3000, 1), call(6, 100, 2), call(7, 3000, 4), call(8, 2049, 1)] {
+            release.of(Releaser::Distribute).add(one);
+        }
+        release.of(Releaser::Handler).add(call(9, 127, 1));
+        release.of(Releaser::Handler).add(call(9, 0, 1));
+        let calls = &release.distribute;
+        assert_eq!((calls.calls, calls.ns, calls.longest), (4, 8149, call(5, 3000, 1)));
+        assert_eq!(calls.did, Did { told: 4, rqs: 8, cfs_rqs: 408, tasks: 12 });
+        let of = |low, calls, did| OfLength { low, high: 2 * low, calls, did };
+        let long = Did { told: 3, rqs: 6, cfs_rqs: 306, tasks: 9 };
+        assert_eq!(calls.by_length, [of(64, 1, did(2)), of(2048, 3, long)]);
+        assert_eq!(release.by_length(), [[1, 2, 1], [64, 128, 2], [2048, 4096, 3]]);
+    }
+}
