@@ -103,9 +103,9 @@ fn work_that_costs_more_shows_as_changed_though_ranges_overlap() {
         cpumax(&[&["replay", recording.to_str().unwrap()], &limit[..], more].concat());
         json
     };
-    let [before, after, again] =
-        [("b", &[][..]), ("a", &["--scale-work", "1.3"]), ("s", &["--seed", "77"])]
-            .map(|(name, more)| replay(name, more));
+    let before = replay("before.json", &[]);
+    let after = replay("after.json", &["--scale-work", "1.3"]);
+    let again = replay("again.json", &["--seed", "77"]);
     let told = held(folder.path(), &before, &after);
     let (changed, rest) =
         told.split_once(" of 12 numbers changed").unwrap_or_else(|| panic!("{told}"));
