@@ -79,7 +79,7 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
     assert_eq!(page.matches("<section ").count(), 3);
     assert!(page.contains("<h2 id=\"beside-h\">Before and after: "));
     let told = String::from_utf8(output.stdout).unwrap().replace('\n', " ");
-    assert!(told.starts_with("None of ") && told.contains(" may be off."), "{told}");
+    assert!(told.starts_with("None of ") && told.contains(" may be chance."), "{told}");
 }
 
 /// The words of a command line, as a shell takes them.
