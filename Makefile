@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test apart conformance conformance-parallel scx-sources scx-test lint browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
 	recordings proof deps rust clang
 
 help: ## List what can be made
@@ -81,6 +81,9 @@ conformance-parallel: guest ## The same on several CPUs: docs/conformance-parall
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
 		--runs target/conformance-parallel --markdown docs/conformance-parallel.md || [ $$? = 1 ]
 	cat docs/conformance-parallel-scenarios.md docs/conformance-parallel.md
+
+sources: deps ## Print again what shows each claim of the documents: docs/sources.md
+	SNAPSHOTS=overwrite $(CARGO) test --quiet -p cpumax --test sources
 
 comma := ,
 
