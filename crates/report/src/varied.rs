@@ -1,5 +1,5 @@
-//! Numbers of runs in a table: a row for each number and each value of what was varied, a column for
-//! each kernel. What only chance makes different, seeds and noise, is told by its mean.
+//! Numbers of runs in a table: a row for each number and each value of what was varied, a column
+//! for each kernel. What only chance makes different, seeds and noise, is told by its mean.
 
 use crate::escape;
 use crate::page::Page;

@@ -26,12 +26,7 @@ pub struct VaryArgs {
     /// Run with each of these values of a setting, and of several settings every combination: a
     /// field of [machine] in docs/scenarios.md, noise, or the limit or a file of groups; e.g.
     /// timer_phase=0ms,98ms, noise=1..10 or '/web:cpu.max=20000 100000,50000 100000'
-    #[arg(
-        long,
-        value_name = "SETTING=VALUES",
-        value_parser = vary,
-        conflicts_with = "trace"
-    )]
+    #[arg(long, value_name = "SETTING=VALUES", value_parser = vary, conflicts_with = "trace")]
     vary: Vec<Vary>,
     /// Show this number of each run instead of tables, by its path in docs/json.md; it may be
     /// divided: 'groups./web.nr_throttled per groups./web.nr_periods', '... over 6.12'. Of several
@@ -67,8 +62,8 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
         json.write(ended.iter().flat_map(Ended::documents))?;
     }
     let page = output::page();
+    let shows = !args.varied.show.is_empty();
     if tables {
-        let shows = !args.varied.show.is_empty();
         let told = if shows { cpumax_report::varied } else { cpumax_report::suite };
         output::print(&told(ended, page, args.histogram))?;
     } else {
@@ -78,7 +73,7 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
     if is_real(args) {
         failures(ended)?;
     }
-    if ended.iter().all(Ended::passed) { Ok(()) } else { Err(Failure::Unexpected) }
+    if shows || ended.iter().all(Ended::passed) { Ok(()) } else { Err(Failure::Unexpected) }
 }
 
 fn is_real(args: &RunArgs) -> bool {

@@ -71,8 +71,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Until 5.3: runtime is lost at its deadline, unless the silo's clock merely ran ahead. That it
-    /// did is taken from equal deadlines, or, to 4.17, from different ones.
+    /// Until 5.3: runtime is lost at its deadline, unless the silo's clock merely ran ahead: which
+    /// equal deadlines tell, or, to 4.17, different ones.
     pub(crate) fn expire(&mut self, q: CfsRqId) {
         let ahead_if_equal = match self.rules.expiry {
             Expiry::PutOff => false,
