@@ -1,8 +1,8 @@
 //! Which kernel version has which rules.
 //!
 //! [`RELEASES`] is the history of bandwidth control as the model tells it; `--kernel` texts are
-//! looked up in it. Distribution kernels that carry back-ports are not listed: name the version
-//! they behave like.
+//! looked up in it. Kernels of distributions and stable releases are taken for one of these by
+//! [`crate::named`].
 
 use crate::bandwidth::rules::{self, Rules};
 use cpumax_limit::one_line;
@@ -313,7 +313,8 @@ pub enum KernelError {
     /// Neither a version nor a generation.
     #[error(
         "kernel '{}': give a version such as 6.12, a range such as 6.12..7.3, a generation (G0, \
-         G1, G2, G2a, G3, G4, G4F), tasks-sync or pull",
+         G1, G2, G2a, G3, G4, G4F), el7 to el10, a version and what it has (6.12+task, 5.14+csd, \
+         4.18+noexpire), tasks-sync or pull",
         one_line(.0)
     )]
     Unreadable(String),
@@ -412,7 +413,7 @@ fn one(text: &str) -> Result<Kernel, KernelError> {
         None if text.split('-').any(|part| part == "rt") => {
             Err(KernelError::RealTime(text.to_owned()))
         }
-        None => Kernel::of(text.parse()?),
+        None => crate::named::by_hand(text),
     }
 }
 

@@ -22,6 +22,7 @@ mod latency;
 mod lock;
 mod machine;
 mod moves;
+pub mod named;
 mod noise;
 mod outside;
 mod program;

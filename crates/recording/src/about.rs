@@ -20,6 +20,9 @@ pub struct About {
     pub release: String,
     /// What else the kernel says of its version.
     pub version: String,
+    /// Functions of the kernel that tell how it limits groups, and whether it has them; empty: that
+    /// is not known.
+    pub functions: BTreeMap<String, bool>,
     /// Architecture, e.g. `x86_64`.
     pub arch: String,
     /// Ticks a second, where the kernel's configuration can be read.

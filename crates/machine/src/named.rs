@@ -1,0 +1,376 @@
+//! Kernels as machines and people name them, and which of those that are modelled each is taken for.
+//!
+//! A vendor's kernel or a stable release may have what its version did not have when that came out.
+//! Functions that a kernel is known to have come first, then back-ports that are known, then the
+//! version. [`taken`] takes any text for some kernel, and says so where it is not just that.
+//!
+//! Slices that do not expire came with 5.4, and from there into stable 4.14.154, 4.19.84 and 5.3.9
+//! (the announcements of their reviews; flatcar-archive/coreos-overlay#107,
+//! awslabs/amazon-eks-ami#372) and into Red Hat's 4.18 of EL 8.2 (kubernetes/kubernetes#67577).
+//! Debian's `4.19.0-8` is 4.19.98, its `4.19.0-6` 4.19.67. SLES 16.1 throttles by task on its 6.12
+//! (SUSE/release-notes#156).
+
+use crate::kernel::{Kernel, KernelError, RELEASES, UNKNOWN_FROM, Version};
+use cpumax_limit::one_line;
+use std::collections::BTreeMap;
+
+/// Functions of a kernel by which generations are told apart, and whether it has them. Empty: they
+/// are not known.
+pub type Functions = BTreeMap<String, bool>;
+
+/// Parks a task on its way to user mode (6.18+).
+const BY_TASK: &str = "throttle_cfs_rq_work";
+/// Releases a CPU by an interrupt (6.3+).
+const BY_INTERRUPT: &str = "__cfsb_csd_unthrottle";
+
+/// Features that are given by hand behind a version and a `+`.
+const BY_HAND: [(&str, Feature); 3] =
+    [("task", Feature::ByTask), ("csd", Feature::ByInterrupt), ("noexpire", Feature::NoExpiry)];
+
+/// Kernels of Enterprise Linux by the name of the distribution, each as of its last releases.
+const DISTRIBUTIONS: [(&str, &str); 4] = [
+    ("el7", "3.10.0-1160.el7"),
+    ("el8", "4.18.0-553.el8"),
+    ("el9", "5.14.0-503.el9"),
+    ("el10", "6.12.0-55.el10"),
+];
+
+/// What a version may have before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Feature {
+    /// Slices do not expire.
+    NoExpiry,
+    /// CPUs are released by interrupts.
+    ByInterrupt,
+    /// Tasks are stopped, not queues.
+    ByTask,
+}
+
+/// The builder of a kernel, as far as its name tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vendor {
+    /// kernel.org, and vendors that name its stable release.
+    Stable,
+    /// The same, where the name has a number of its own instead.
+    Debian,
+    RedHat,
+    Ubuntu,
+    Oracle,
+    Suse,
+}
+
+/// From this release of a line on, a feature of a later version is in it.
+struct BackPort {
+    vendor: Vendor,
+    line: Version,
+    /// The third number of a stable release, the build of a vendor's.
+    from: u32,
+    feature: Feature,
+}
+
+const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
+    BackPort { vendor, line: Version { major, minor }, from, feature }
+}
+
+const BACK_PORTS: [BackPort; 6] = [
+    of(Vendor::Stable, (4, 14), 154, Feature::NoExpiry),
+    of(Vendor::Stable, (4, 19), 84, Feature::NoExpiry),
+    of(Vendor::Stable, (5, 3), 9, Feature::NoExpiry),
+    of(Vendor::Debian, (4, 19), 8, Feature::NoExpiry),
+    // EL 8.2 has 4.18.0-193.
+    of(Vendor::RedHat, (4, 18), 193, Feature::NoExpiry),
+    // SUSE numbers the packages of SLES 16.1 from 160100 on.
+    of(Vendor::Suse, (6, 12), 160_100, Feature::ByTask),
+];
+
+impl Feature {
+    /// First version that has it.
+    const fn since(self) -> Version {
+        match self {
+            Feature::NoExpiry => Version { major: 5, minor: 4 },
+            Feature::ByInterrupt => Version { major: 6, minor: 3 },
+            Feature::ByTask => Version { major: 6, minor: 18 },
+        }
+    }
+
+    /// The last before that.
+    const fn before(self) -> Version {
+        match self {
+            Feature::NoExpiry => Version { major: 5, minor: 3 },
+            Feature::ByInterrupt => Version { major: 6, minor: 2 },
+            Feature::ByTask => Version { major: 6, minor: 17 },
+        }
+    }
+
+    const fn words(self, has: bool) -> &'static str {
+        match (self, has) {
+            (Feature::NoExpiry, _) => "has slices that do not expire",
+            (Feature::ByInterrupt, true) => "releases CPUs by interrupts",
+            (Feature::ByInterrupt, false) => "releases CPUs inside the period timer",
+            (Feature::ByTask, true) => "throttles by task",
+            (Feature::ByTask, false) => "throttles whole queues",
+        }
+    }
+}
+
+/// A kernel that is modelled, taken for one that runs somewhere.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// The one that is modelled.
+    pub kernel: Kernel,
+    /// Where it is not just the version that was named: why, as a sentence without its point.
+    pub why: Option<String>,
+}
+
+/// What the model takes a kernel for that calls itself so (`uname -r`); `None`: it is not told.
+///
+/// ```
+/// use cpumax_machine::named::{Functions, taken};
+///
+/// let none = Functions::new();
+/// let red_hat = taken(Some("4.18.0-553.el8_10.x86_64"), &none);
+/// assert_eq!(red_hat.kernel.version.to_string(), "5.4");
+/// let why = red_hat.why.unwrap();
+/// assert!(why.contains("slices that do not expire") && why.ends_with("taken for 5.4"));
+/// assert!(taken(Some("6.12.107+deb13-amd64"), &none).why.is_none());
+/// ```
+pub fn taken(release: Option<&str>, functions: &Functions) -> Taken {
+    let newest = Kernel::newest();
+    let untold = |what: String| Taken {
+        kernel: newest,
+        why: Some(format!("{what}: taken for {}, the newest that is modelled", newest.version)),
+    };
+    let Some(release) = release else {
+        return untold("The kernel is not told".to_owned());
+    };
+    let Some(named) = Named::read(release) else {
+        return untold(format!("'{}' is no kernel that is known", one_line(release)));
+    };
+    let oldest = RELEASES[0].from;
+    let found = named.found(functions);
+    let (version, why) = match found {
+        Some((version, words)) => (version, Some(format!("Linux {release} {words}"))),
+        None if named.version < oldest => {
+            let what = "is older than all kernels that are modelled";
+            (oldest, Some(format!("Linux {release} {what}")))
+        }
+        None if named.version >= UNKNOWN_FROM => {
+            let what = "is newer than all kernels that are modelled";
+            (newest.version, Some(format!("Linux {release} {what}")))
+        }
+        None => (named.version, named.vendor.not_modelled(release, functions)),
+    };
+    // A version between the oldest and the newest is modelled.
+    let kernel = Kernel::of(version).unwrap_or(newest);
+    let told = |why: String| format!("{}: taken for {}", one_line(&why), kernel.version);
+    Taken { kernel, why: why.map(told) }
+}
+
+/// A kernel that somebody names: `4.19.260`, `el8`, `6.12+task`.
+///
+/// # Errors
+/// It is none, or is not modelled.
+pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
+    let text = text.to_ascii_lowercase();
+    let mut parts = text.split('+');
+    let name = parts.next().unwrap_or("");
+    let known = DISTRIBUTIONS.iter().find(|(distribution, _)| *distribution == name);
+    let given = parts.find_map(|part| BY_HAND.iter().find(|(name, _)| *name == part));
+    let release = known.map_or(text.as_str(), |(_, release)| release);
+    let named = Named::read(release).ok_or_else(|| KernelError::Unreadable(text.clone()))?;
+    let since = given.map(|(_, feature)| feature.since()).filter(|since| *since > named.version);
+    let found = || named.found(&Functions::new()).map(|(version, _)| version);
+    Kernel::of(since.or_else(found).unwrap_or(named.version))
+}
+
+/// What the text of a release tells.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    version: Version,
+    vendor: Vendor,
+    /// The third number, and the first one of the build.
+    patch: Option<u32>,
+    build: Option<u32>,
+}
+
+impl Named {
+    /// `4.18.0-553.el8_10.x86_64`: 4.18, 0 and 553, of Red Hat.
+    fn read(release: &str) -> Option<Named> {
+        let version: Version = release.parse().ok()?;
+        let rest = release.splitn(3, '.').nth(2).unwrap_or("");
+        let number = |text: &str| {
+            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+            text[..end].parse::<u32>().ok()
+        };
+        let build = rest.split_once('-').and_then(|(_, build)| number(build));
+        let patch = number(rest);
+        Some(Named { version, vendor: Vendor::of(release, patch, build), patch, build })
+    }
+
+    /// The version that stands for it, where that is another one, and what it does.
+    fn found(&self, functions: &Functions) -> Option<(Version, &'static str)> {
+        let has = |name: &str| functions.get(name).copied();
+        for (feature, function) in
+            [(Feature::ByTask, BY_TASK), (Feature::ByInterrupt, BY_INTERRUPT)]
+        {
+            match has(function) {
+                Some(true) if self.version < feature.since() => {
+                    return Some((feature.since(), feature.words(true)));
+                }
+                Some(false) if self.version >= feature.since() => {
+                    // The older of the two tells which it is.
+                    let is_older = has(BY_INTERRUPT) == Some(false);
+                    let feature = if is_older { Feature::ByInterrupt } else { feature };
+                    return Some((feature.before(), feature.words(false)));
+                }
+                _ => {}
+            }
+        }
+        let number = match self.vendor {
+            Vendor::Stable => self.patch,
+            _ => self.build,
+        };
+        let back_port = BACK_PORTS.iter().find(|back_port| {
+            back_port.vendor == self.vendor
+                && back_port.line == self.version
+                && number.is_some_and(|number| number >= back_port.from)
+        });
+        let feature = back_port?.feature;
+        let is_known = feature == Feature::ByTask && functions.contains_key(BY_TASK);
+        (!is_known).then(|| (feature.since(), feature.words(true)))
+    }
+}
+
+impl Vendor {
+    fn of(release: &str, patch: Option<u32>, build: Option<u32>) -> Vendor {
+        const DEBIAN: [&str; 4] = ["-amd64", "-arm64", "-686", "-686-pae"];
+        const UBUNTU: [&str; 7] =
+            ["-generic", "-lowlatency", "-aws", "-azure", "-gcp", "-gke", "-oracle"];
+        let is_el = |part: &str| {
+            part.strip_prefix("el")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        // From SLES 12 on its packages have numbers of six digits, service pack included.
+        let is_suse = build.is_some_and(|build| (100_000..1_000_000).contains(&build));
+        let ends = |ends: &[&str]| ends.iter().any(|end| release.ends_with(end));
+        match release {
+            _ if ends(&DEBIAN) && patch == Some(0) => Vendor::Debian,
+            _ if ends(&UBUNTU) => Vendor::Ubuntu,
+            _ if release.contains("uek") => Vendor::Oracle,
+            _ if release.split(['.', '-']).any(is_el) => Vendor::RedHat,
+            _ if is_suse || release.ends_with("-default") => Vendor::Suse,
+            _ => Vendor::Stable,
+        }
+    }
+
+    /// Those that give their kernels what later versions have, where nothing tells what.
+    fn not_modelled(self, release: &str, functions: &Functions) -> Option<String> {
+        let who = match self {
+            Vendor::Stable | Vendor::Debian => return None,
+            _ if !functions.is_empty() => return None,
+            Vendor::RedHat => "Red Hat",
+            Vendor::Oracle => "Oracle",
+            Vendor::Ubuntu => "Ubuntu",
+            Vendor::Suse => "SUSE",
+        };
+        Some(format!("Linux {release} may have of later versions what {who} put into it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn functions(by_task: bool, by_interrupt: bool) -> Functions {
+        [(BY_TASK.to_owned(), by_task), (BY_INTERRUPT.to_owned(), by_interrupt)].into()
+    }
+
+    fn is(release: &str, functions: &Functions) -> (String, bool) {
+        let taken = taken(Some(release), functions);
+        (taken.kernel.version.to_string(), taken.why.is_some())
+    }
+
+    #[test]
+    fn back_ports_are_known_by_release_and_vendor() {
+        let none = Functions::new();
+        for (release, version, is_told) in [
+            ("4.19.83", "4.19", false),
+            ("4.19.84", "5.4", true),
+            ("4.19.260", "5.4", true),
+            ("4.19.0-27-cloud-amd64", "5.4", true),
+            ("4.19.0-6-amd64", "4.19", false),
+            ("5.3.9", "5.4", true),
+            ("5.3.8", "5.3", false),
+            ("4.14.154-128.181.amzn2.x86_64", "5.4", true),
+            ("4.18.0-553.el8_10.x86_64", "5.4", true),
+            ("4.18.0-193.el8.x86_64", "5.4", true),
+            ("4.18.0-80.el8.x86_64", "4.18", true),
+            ("4.18.0-25-generic", "4.18", true),
+            ("5.14.0-427.13.1.el9_4.x86_64", "5.14", true),
+            ("5.15.0-207.156.6.el8uek.x86_64", "5.15", true),
+            ("6.12.0-160000.5-default", "6.12", true),
+            ("6.12.0-160100.3-default", "6.18", true),
+            ("6.12.107+deb13-cloud-amd64", "6.12", false),
+            ("6.18.1", "6.18", false),
+            ("7.9.1", "7.3", true),
+        ] {
+            assert_eq!(is(release, &none), (version.to_owned(), is_told), "{release}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_taken_for_some_kernel_and_that_is_told() {
+        let none = Functions::new();
+        let oldest = RELEASES[0].from.to_string();
+        for old in ["3.10.0-1160.el7.x86_64", "2.6.32"] {
+            let taken = taken(Some(old), &none);
+            assert_eq!(taken.kernel.version.to_string(), oldest);
+            assert!(taken.why.unwrap().contains("older than all"), "{old}");
+        }
+        for text in [None, Some(""), Some("six"), Some("\u{1b}[2J"), Some("99999.1")] {
+            let taken = taken(text, &none);
+            assert_eq!(taken.kernel.version, Kernel::newest().version);
+            assert!(!taken.why.unwrap().contains('\u{1b}'), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn functions_come_before_the_version() {
+        for (release, by_task, by_interrupt, version) in [
+            ("6.12.0-160000.5-default", true, true, "6.18"),
+            ("6.12.0-160100.5-default", false, true, "6.12"),
+            ("6.18.4", true, true, "6.18"),
+            ("6.18.4", false, true, "6.17"),
+            ("6.18.4", false, false, "6.2"),
+            ("5.14.0-503.el9", false, true, "6.3"),
+            ("5.14.0-503.el9", false, false, "5.14"),
+            ("7.3.1", true, true, "7.3"),
+        ] {
+            let (found, _) = is(release, &functions(by_task, by_interrupt));
+            assert_eq!(found, version, "{release} {by_task} {by_interrupt}");
+        }
+        assert!(taken(Some("5.14.0-503.el9"), &functions(false, false)).why.is_none());
+    }
+
+    #[test]
+    fn names_by_hand_say_what_a_kernel_has() {
+        for (text, version) in [
+            ("el8", "5.4"),
+            ("EL9", "5.14"),
+            ("el10", "6.12"),
+            ("6.12+task", "6.18"),
+            ("el9+csd", "6.3"),
+            ("4.18+noexpire", "5.4"),
+            ("7.2+task", "7.2"),
+            ("4.19", "4.19"),
+            ("4.19.260", "5.4"),
+            ("6.12.107+deb13-amd64", "6.12"),
+        ] {
+            assert_eq!(by_hand(text).unwrap().version.to_string(), version, "{text}");
+        }
+        assert!(matches!(by_hand("el7"), Err(KernelError::TooOld(_))));
+        for text in ["el", "el11", "+task", "six+task"] {
+            assert!(matches!(by_hand(text), Err(KernelError::Unreadable(_))), "{text}");
+        }
+    }
+}
