@@ -177,7 +177,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
     /// Change a group, e.g. '/limited:50000 100000', /limited:500m or /limited:cpu.weight=50
-    #[arg(long, value_name = "GROUP:LIMIT")]
+    #[arg(long, value_name = "GROUP:LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]
     pub varied: crate::command::run::VaryArgs,
@@ -206,7 +206,7 @@ pub struct WeighArgs {
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
     /// The limit that recordings get, e.g. '50000 100000' or 500m
-    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Option<String>,
     /// Kernels to weigh; the last one is held against another
     #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
@@ -325,8 +325,9 @@ pub struct ReplayArgs {
     pub choosing: Choosing,
     /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
     /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
-    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above. See docs/limits.md
-    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above; /web:500m,/sidecar:200m limits
+    /// both. See docs/limits.md
+    #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]
     pub running: Running,

@@ -35,7 +35,9 @@ impl Failure {
             Of::ModelFault { .. } => return Failure::ModelFault(error.into()),
             Of::TwoGroups { first, other } => {
                 anyhow!(
-                    "--set names two groups, {first} and {other}: the table compares limits of one"
+                    "each --set is a row, and all rows are of one group: {first} and {other} are \
+                     limited at the same time by one --set '{first}:LIMIT,{other}:LIMIT', and \
+                     compared by two runs"
                 )
             }
             Of::GroupAndThreads { path } => anyhow!(

@@ -219,7 +219,7 @@ fn a_replay_of_what_is_not_there() {
         (["--set", "/nginx:cpu.max=50000"], "no recorded thread is in the group '/nginx'"),
         (["--set", "/:cpu.max=50000"], "root group"),
         (["--set", "2000ms"], "a part of a period"),
-        (["--set", "500m,/a:1"], "two groups"),
+        (["--set", "500m,/a:1"], "no group '/a'"),
         (["--set", "cpu.max=500"], "quota of 500 us is too small"),
         (["--kernel", "3.10"], "older than the oldest"),
         (["--json", "/no/such/folder/x.json"], "cannot write"),

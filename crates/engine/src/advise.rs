@@ -204,7 +204,10 @@ impl Question {
             return Err(Error::Question(what));
         }
         if let Some(current) = &self.current
-            && (current.weight.is_some() || current.pod.is_some() || current.group.is_some())
+            && (current.weight.is_some()
+                || current.pod.is_some()
+                || current.group.is_some()
+                || !current.beside.is_empty())
         {
             let what = "the current limit is quota, period and burst of the service itself: give \
                         no group, pod or weight";

@@ -123,7 +123,11 @@ pub enum Error {
         path: String,
     },
     /// Limits of more than one group.
-    #[error("the limits are of two groups, {first} and {other}: limits of one are compared")]
+    #[error(
+        "limits of two groups, {} and {}, are not compared: one limit may be of both",
+        one_line(.first),
+        one_line(.other)
+    )]
     TwoGroups {
         /// Path of one.
         first: String,

@@ -74,20 +74,21 @@ pub struct Job {
 ///
 /// let burst = scenario::load("burst")?;
 /// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
-/// let what_if = WhatIf { group: 1, own, pod: None, duration_ns: 1_000_000_000, phase_ns: None };
+/// let (others, duration_ns) = (Vec::new(), 1_000_000_000);
+/// let what_if = WhatIf { group: 1, own, others, duration_ns, phase_ns: None };
 /// let changed = what_if.apply(burst)?;
 /// assert_eq!(changed.groups[1].limit.millicpus(), Some(300));
 /// assert_eq!(changed.duration_ns, 1_000_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct WhatIf {
     /// The group that is limited.
     pub group: GroupIx,
     /// What it has.
     pub own: Share,
-    /// What the group above it has.
-    pub pod: Option<Share>,
+    /// What other groups have: the one above it, or some beside.
+    pub others: Vec<(GroupIx, Share)>,
     /// Length of the run, ns.
     pub duration_ns: u64,
     /// Where in their periods the period timers of all groups stand at the start, ns; `None`: as
@@ -119,20 +120,18 @@ impl Share {
 
 impl WhatIf {
     /// Whether it is what this group has.
-    pub(crate) fn limits(self, workload: &Workload, group: GroupIx) -> bool {
-        let above = || workload.groups.get(self.group as usize).and_then(|group| group.parent);
-        group == self.group || self.pod.is_some() && above() == Some(group)
+    pub(crate) fn limits(&self, group: GroupIx) -> bool {
+        group == self.group || self.others.iter().any(|(other, _)| *other == group)
     }
 
     /// The workload with that limit and length.
     ///
     /// # Errors
-    /// The group may not have that limit, or there is no such group.
-    pub fn apply(self, workload: Workload) -> Result<Workload, Error> {
+    /// A group may not have that limit, or there is no such group.
+    pub fn apply(&self, workload: Workload) -> Result<Workload, Error> {
         let mut workload = self.own.of(self.group, workload)?;
-        if let Some(pod) = self.pod {
-            let above = workload.groups.get(self.group as usize).and_then(|group| group.parent);
-            workload = pod.of(above.unwrap_or(0), workload)?;
+        for (group, share) in &self.others {
+            workload = share.of(*group, workload)?;
         }
         let workload = workload.with_duration(self.duration_ns)?;
         match self.phase_ns {
@@ -201,7 +200,7 @@ impl Job {
 
     /// Length of the run, ns.
     pub fn duration_ns(&self) -> u64 {
-        self.what_if.map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
+        self.what_if.as_ref().map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
     }
 
     /// What runs, copied only while it does: recordings are large.
@@ -216,7 +215,7 @@ impl Job {
         if let Some(variant) = &self.variant {
             workload = (variant.change)(workload)?;
         }
-        if let Some(what_if) = self.what_if {
+        if let Some(what_if) = &self.what_if {
             workload = what_if.apply(workload)?;
         }
         Ok(Cow::Owned(workload))

@@ -109,7 +109,7 @@ pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};
-pub use what_if::{Try, ladder};
+pub use what_if::{Beside, Try, ladder};
 pub use world::{Machines, Model, Running, ThisHost, World};
 pub use {
     cpumax_limit as limit, cpumax_machine as machine, cpumax_outcome as outcome,

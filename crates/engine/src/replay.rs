@@ -7,11 +7,12 @@
 use crate::predict::{Doubt, Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::traced::RunTrace;
 use crate::what_if::{self, Try};
-use crate::{Error, change, recorded};
+use crate::{Error, recorded};
 
-use crate::job::WhatIf;
+use crate::job::{Share, WhatIf};
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
+use cpumax_machine::named::{self, Taken};
 use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{
     Clock, Demand, EventCost, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
@@ -25,6 +26,7 @@ mod agree;
 mod cells;
 mod costs;
 mod document;
+mod in_force;
 
 use costs::Costs;
 pub use document::Document;
@@ -228,6 +230,8 @@ pub struct Replay {
     readings: Vec<Reading>,
     /// The one that is limited.
     group: GroupIx,
+    /// What groups had in the recording and keep.
+    in_force: Vec<(GroupIx, Share)>,
     threads: usize,
     /// When its load was there.
     window: Window,
@@ -271,10 +275,16 @@ impl Replay {
         let seen = requests.as_ref().unwrap_or(&load).window();
         let window = request.window(seen, summary.span_ns)?;
         selection.until_ns = Some(window.until_ns);
-        let readings = request.readings(name, recording, &selection, service.as_ref())?;
+        let mut readings = request.readings(name, recording, &selection, service.as_ref())?;
+        let told = summary.about.as_ref().map_or(&[][..], |about| about.groups.as_slice());
+        let in_force = in_force::in_force(told, &readings[0].workload, group);
+        for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
+            let workload = Workload::clone(&reading.workload);
+            reading.workload = Arc::new(in_force::applied(workload, &in_force)?);
+        }
         let workload = &readings[0].workload;
-        if request.limits.iter().any(|limit| limit.pod.is_some()) {
-            change::above(workload, group)?;
+        for limit in &request.limits {
+            limit.others(workload, group)?;
         }
         let threads = recorded::tasks_in(workload, group).len();
         let used = load.within(window);
@@ -300,6 +310,7 @@ impl Replay {
             limits: request.limits.clone(),
             readings,
             group,
+            in_force,
             threads,
             window,
             work_ns: used.cpu_ns,
@@ -355,13 +366,18 @@ impl Replay {
         &self.summary
     }
 
-    /// The kernel that was recorded, if it is known and modelled, and the newest.
+    /// What the recorded kernel is taken for, and the newest.
     pub fn kernels(&self) -> Vec<Kernel> {
-        let recorded = self.summary.kernel.as_deref().and_then(|name| name.parse().ok());
-        let recorded = recorded.and_then(|version| Kernel::of(version).ok());
-        let newest = Kernel::newest();
-        let other = recorded.filter(|kernel| kernel.version != newest.version);
+        let (recorded, newest) = (self.taken().kernel, Kernel::newest());
+        let other = Some(recorded).filter(|kernel| kernel.version != newest.version);
         other.into_iter().chain([newest]).collect()
+    }
+
+    /// What the recorded kernel is taken for, and why where that is not just its version.
+    pub fn taken(&self) -> Taken {
+        let about = self.summary.about.as_ref();
+        let functions = about.map(|about| about.functions.clone()).unwrap_or_default();
+        named::taken(self.summary.kernel.as_deref(), &functions)
     }
 
     /// The limits that are tried, besides none.
@@ -378,6 +394,13 @@ impl Replay {
     pub fn recorded_path(&self) -> Option<&str> {
         let groups = recorded::runtime_by_group(&self.summary.threads);
         groups.contains_key(self.path()).then(|| self.path())
+    }
+
+    /// Limits and weights that groups had in the recording and keep, by their paths; that of the
+    /// limited group is its weight.
+    pub fn in_force(&self) -> impl Iterator<Item = (&str, Share)> {
+        let path = |group: GroupIx| self.workload().groups[group as usize].path.as_str();
+        self.in_force.iter().map(move |(group, share)| (path(*group), *share))
     }
 
     /// How many threads are limited.
@@ -450,7 +473,7 @@ impl Replay {
         match limit {
             Some(limit) => {
                 let duration_ns = workload.duration_ns;
-                let what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+                let what_if = self.what_if(limit)?;
                 Ok(WhatIf { duration_ns, ..what_if }.apply(workload)?)
             }
             None => Ok(workload),
@@ -464,11 +487,15 @@ impl Replay {
     /// The group may not have that limit.
     pub fn limited(&self, limit: &Try) -> Result<Workload, Error> {
         let workload = self.workload().clone();
-        let mut what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+        let mut what_if = self.what_if(limit)?;
         if self.readings[0].lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
         Ok(what_if.apply(workload)?)
+    }
+
+    fn what_if(&self, limit: &Try) -> Result<WhatIf, Error> {
+        limit.what_if(self.workload(), self.group, self.summary.span_ns, self.work_ns)
     }
 }
 

@@ -3,11 +3,13 @@
 
 use crate::advise::{Goal, Measure};
 use crate::error::Error;
+use crate::job::Share;
 use crate::predict::{Prediction, Ranged};
 use crate::recorded;
 use crate::replay::{self, Replay, Request};
 use crate::traced::RunTrace;
 use crate::watch::Watch;
+use crate::what_if::Beside;
 use crate::world::Running;
 use cpumax_limit::{Limit, Rules, shown};
 use cpumax_machine::kernel::Kernel;
@@ -110,7 +112,9 @@ pub struct Tried {
     /// Its weight, where that was tried.
     pub weight: Option<u32>,
     /// What the group above it may use, where that was tried.
-    pub pod: Option<Limit>,
+    pub pod: Option<Share>,
+    /// What other groups may use at the same time.
+    pub beside: Vec<Beside>,
 }
 
 /// What a limit does to a recording on a kernel.
@@ -306,37 +310,62 @@ impl Saved {
 impl Tried {
     /// Quota, period and burst in ms, as tables call it.
     pub fn label(&self) -> String {
-        let own = crate::what_if::label_of(self.limit, self.weight);
-        match self.pod {
-            Some(pod) => format!("{own} in {}", crate::what_if::label_of(pod, None)),
-            None => own,
-        }
+        let beside: Vec<(&str, Share)> =
+            self.beside.iter().map(|one| (one.path.as_str(), one.share)).collect();
+        let own = Share { limit: self.limit, weight: self.weight };
+        crate::what_if::label_of(own, self.pod, &beside)
+    }
+
+    /// Whether it is of the group alone.
+    pub fn is_alone(&self) -> bool {
+        self.pod.is_none() && self.beside.is_empty()
     }
 }
 
 /// A limit as it is written.
 #[derive(Debug, Deserialize)]
 struct LimitText {
+    #[serde(flatten)]
+    own: ShareText,
+    #[serde(default)]
+    pod: Option<ShareText>,
+    #[serde(default)]
+    beside: Vec<BesideText>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ShareText {
     cpu_max: String,
     burst_usec: u64,
     #[serde(default)]
     weight: Option<u32>,
-    #[serde(default)]
-    pod: Option<Box<LimitText>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BesideText {
+    group: String,
+    #[serde(flatten)]
+    share: ShareText,
 }
 
 impl LimitText {
     fn read(&self) -> Result<Tried, String> {
-        let of = |text: &LimitText| {
-            let written = Limit::UNLIMITED.write_cpu_max(&text.cpu_max);
-            let burst_ns = text.burst_usec.checked_mul(1_000).ok_or("a burst beyond any time")?;
-            let limit = written.map_err(|error| error.to_string())?;
-            let limit =
-                Limit::new_under(&Rules::NEWEST, limit.quota_ns(), limit.period_ns(), burst_ns);
-            limit.map_err(|error| error.to_string())
-        };
-        let pod = self.pod.as_deref().map(of).transpose()?;
-        Ok(Tried { limit: of(self)?, weight: self.weight, pod })
+        let pod = self.pod.as_ref().map(ShareText::read).transpose()?;
+        let beside =
+            |one: &BesideText| Ok(Beside { path: one.group.clone(), share: one.share.read()? });
+        let beside = self.beside.iter().map(beside).collect::<Result<_, String>>()?;
+        let Share { limit, weight } = self.own.read()?;
+        Ok(Tried { limit, weight, pod, beside })
+    }
+}
+
+impl ShareText {
+    fn read(&self) -> Result<Share, String> {
+        let written = Limit::UNLIMITED.write_cpu_max(&self.cpu_max);
+        let burst_ns = self.burst_usec.checked_mul(1_000).ok_or("a burst beyond any time")?;
+        let limit = written.map_err(|error| error.to_string())?;
+        let limit = Limit::new_under(&Rules::NEWEST, limit.quota_ns(), limit.period_ns(), burst_ns);
+        Ok(Share { limit: limit.map_err(|error| error.to_string())?, weight: self.weight })
     }
 }
 

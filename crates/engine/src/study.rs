@@ -125,11 +125,9 @@ impl Study {
                 let limited = groups.iter().position(|group| group.limit.quota_ns().is_some());
                 limited.ok_or(Error::NoLimit)? as u32
             };
-            if limit.pod.is_some() {
-                crate::change::above(&self.workload, group)?;
-            }
             let duration_ns = self.workload.duration_ns;
-            let what_if = WhatIf { duration_ns, ..limit.what_if(group, 0, 0) };
+            let what_if = limit.what_if(&self.workload, group, 0, 0)?;
+            let what_if = WhatIf { duration_ns, ..what_if };
             Ok((Some(limit.clone()), Some(what_if)))
         };
         self.limits = limits.iter().map(what_if).collect::<Result<_, Error>>()?;
@@ -175,7 +173,7 @@ impl Study {
     fn job(&self, cell: &Cell<'_>) -> Job {
         Job {
             workload: Arc::clone(&self.workload),
-            what_if: cell.limit.1,
+            what_if: cell.limit.1.clone(),
             variant: cell.variant.clone(),
             kernel: cell.kernel.clone(),
             seed: cell.seed,
@@ -251,8 +249,8 @@ impl Cell<'_> {
     fn lacks(&self) -> Vec<Missing> {
         let mut lacks = lacks(self.limit, self.kernel).unwrap_or_default();
         let kernel = self.kernel.kernel;
-        let has_other =
-            |group| self.limit.1.is_some_and(|what_if| what_if.limits(self.workload, group));
+        let what_if = self.limit.1.as_ref();
+        let has_other = |group| what_if.is_some_and(|what_if| what_if.limits(group));
         let own = crate::change::lacks_beside(self.workload, kernel, has_other);
         lacks.extend(own.filter(|own| !lacks.contains(own)));
         lacks

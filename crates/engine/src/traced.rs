@@ -189,7 +189,7 @@ impl Replay {
     /// The job that the run tells its outcome of.
     fn job_of(&self, run: &Run) -> Result<Job, Error> {
         let kernel = kernels::modelled(&run.outcome.kernel)?.remove(0);
-        Ok(self.job_again(run, kernel.kernel))
+        self.job_again(run, kernel.kernel)
     }
 }
 
@@ -218,9 +218,10 @@ struct Span {
 
 impl Plan {
     fn of(job: &Job, look: Look) -> Plan {
-        let (watch, what_if) = (job.watch, job.what_if);
+        let watch = job.watch;
         let group = watch.map_or(0, |watch| watch.group);
         let from_ns = watch.map_or(0, |watch| watch.from_ns);
+        let what_if = job.what_if.as_ref();
         let period_ns = what_if.map_or(0, |what_if| what_if.own.limit.period_ns());
         let groups = limited(&job.workload, group, &look.names);
         let is_limited = |task: u32| groups.get(task as usize).is_some_and(|all| !all.is_empty());

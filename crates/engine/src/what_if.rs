@@ -2,10 +2,10 @@
 
 use crate::job::{Share, WhatIf};
 use crate::{Error, change};
-use cpumax_limit::{Limit, Missing, Rules, Setting, SettingError, Target};
+use cpumax_limit::{Limit, Missing, Rules, Setting, SettingError, Target, one_line};
 use cpumax_machine::kernel::Kernel;
-use cpumax_workload::GroupIx;
 use cpumax_workload::bounds::MAX_DURATION_NS;
+use cpumax_workload::{GroupIx, Workload};
 
 /// A limit to try.
 ///
@@ -15,6 +15,8 @@ use cpumax_workload::bounds::MAX_DURATION_NS;
 /// let limit = Try::parse("/web:500m,cpu.max.burst=10000")?;
 /// assert_eq!(limit.label, "50/100+10");
 /// assert_eq!(limit.group.as_deref(), Some("/web"));
+/// let two = Try::parse("/web:500m,/sidecar:200m")?;
+/// assert_eq!(two.label, "50/100, /sidecar 20/100");
 /// let old = kernel::parse_kernels("5.4")?[0];
 /// assert_eq!(limit.lacks(old)?[0].file, "cpu.max.burst");
 /// assert!(Try::parse("2000m 100ms").is_err());
@@ -32,8 +34,21 @@ pub struct Try {
     pub pod: Option<Share>,
     /// Path of the group it is for, when given.
     pub group: Option<String>,
+    /// What other groups may use at the same time.
+    pub beside: Vec<Beside>,
     /// What it was made of.
     setting: Option<Setting>,
+}
+
+/// Another group, and what it may use.
+///
+/// [Example](Try).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beside {
+    /// Its path.
+    pub path: String,
+    /// What it may use.
+    pub share: Share,
 }
 
 impl Try {
@@ -45,42 +60,47 @@ impl Try {
     /// That limit.
     pub fn of(limit: Limit) -> Try {
         let label = label(&Share { limit, weight: None });
-        Try { label, limit, weight: None, pod: None, group: None, setting: None }
+        Try {
+            label,
+            limit,
+            weight: None,
+            pod: None,
+            group: None,
+            beside: Vec::new(),
+            setting: None,
+        }
     }
 
-    /// `[GROUP:]LIMIT`, as [`Setting`] has it, of one group and perhaps the one above it.
+    /// `[GROUP:]LIMIT`, as [`Setting`] has it: of one group, perhaps the one above it, and others
+    /// beside. The first group is the one that is told of.
     ///
     /// # Errors
-    /// It is not understood, the kernel would refuse it, or it is of several groups.
+    /// It is not understood, or the kernel would refuse it.
     pub fn parse(set: &str) -> Result<Try, Error> {
         let setting: Setting = set.parse()?;
         let mut tried = Try::none();
-        let mut own = None;
+        let mut has_own = false;
         for part in setting.parts() {
             let applied = part.apply(Limit::UNLIMITED, &Rules::NEWEST)?;
             let share = Share { limit: applied.limit, weight: applied.weight };
-            match (&part.target, &own) {
-                (Target::Pod, _) => tried.pod = Some(share),
-                (other, Some(own)) => {
-                    let name = |target: &Target| match target {
-                        Target::Path(path) => path.clone(),
-                        _ => "the chosen one".to_owned(),
-                    };
-                    return Err(Error::TwoGroups { first: name(own), other: name(other) });
+            match &part.target {
+                Target::Pod => tried.pod = Some(share),
+                Target::Path(path) if has_own => {
+                    tried.beside.push(Beside { path: path.clone(), share });
                 }
-                (target, None) => {
-                    own = Some(target.clone());
+                target => {
+                    has_own = true;
                     (tried.limit, tried.weight) = (share.limit, share.weight);
+                    if let Target::Path(path) = target {
+                        tried.group = Some(path.clone());
+                    }
                 }
             }
         }
-        if let Some(Target::Path(path)) = own {
-            tried.group = Some(path);
-        }
-        tried.label = label(&Share { limit: tried.limit, weight: tried.weight });
-        if let Some(pod) = &tried.pod {
-            tried.label = format!("{} in {}", tried.label, label(pod));
-        }
+        let beside: Vec<(&str, Share)> =
+            tried.beside.iter().map(|one| (one.path.as_str(), one.share)).collect();
+        tried.label =
+            label_of(Share { limit: tried.limit, weight: tried.weight }, tried.pod, &beside);
         Ok(Try { setting: Some(setting), ..tried })
     }
 
@@ -118,26 +138,67 @@ impl Try {
 
     /// The longest period, ns, where there is a limit.
     pub fn period_ns(&self) -> Option<u64> {
-        let limits = [Some(self.limit), self.pod.map(|pod| pod.limit)];
-        let limited = limits.into_iter().flatten().filter(|limit| limit.quota_ns().is_some());
+        let limited = self.limits().filter(|limit| limit.quota_ns().is_some());
         limited.map(|limit| limit.period_ns()).max()
+    }
+
+    /// Those of all groups.
+    fn limits(&self) -> impl Iterator<Item = Limit> {
+        let others = self.pod.iter().chain(self.beside.iter().map(|beside| &beside.share));
+        std::iter::once(self.limit).chain(others.map(|share| share.limit))
+    }
+
+    /// The groups of a workload that have a limit beside the one of `group`, and which.
+    ///
+    /// # Errors
+    /// There is no such group, it is the root, or one has two limits.
+    pub(crate) fn others(
+        &self,
+        workload: &Workload,
+        group: GroupIx,
+    ) -> Result<Vec<(GroupIx, Share)>, Error> {
+        let mut others: Vec<(GroupIx, Share)> = Vec::new();
+        if let Some(pod) = self.pod {
+            others.push((change::above(workload, group)?, pod));
+        }
+        for beside in &self.beside {
+            let other = change::find(workload, &beside.path)?;
+            if other == 0 {
+                return Err(Error::Root);
+            }
+            if other == group || others.iter().any(|(taken, _)| *taken == other) {
+                let what = format!("{} has two limits: give one", one_line(&beside.path));
+                return Err(Error::Change(what));
+            }
+            others.push((other, beside.share));
+        }
+        Ok(others)
     }
 
     /// How long the work may take under this limit: several times what it should, because some
     /// generations give less than the limit says, and idle time costs nothing to simulate.
-    pub(crate) fn what_if(&self, group: GroupIx, span_ns: u64, work_ns: u64) -> WhatIf {
+    ///
+    /// # Errors
+    /// As of [`Try::others`].
+    pub(crate) fn what_if(
+        &self,
+        workload: &Workload,
+        group: GroupIx,
+        span_ns: u64,
+        work_ns: u64,
+    ) -> Result<WhatIf, Error> {
         let at_quota_ns = |limit: Limit| {
             let quota_ns = limit.quota_ns()?;
             let stretched =
                 u128::from(work_ns) * u128::from(limit.period_ns()) / u128::from(quota_ns);
             Some(u64::try_from(stretched).unwrap_or(u64::MAX))
         };
-        let limits = [Some(self.limit), self.pod.map(|pod| pod.limit)];
-        let at_quota_ns = limits.into_iter().flatten().filter_map(at_quota_ns).max().unwrap_or(0);
+        let at_quota_ns = self.limits().filter_map(at_quota_ns).max().unwrap_or(0);
         let longest_ns = span_ns.max(at_quota_ns).saturating_mul(4).saturating_add(1_000_000_000);
         let own = Share { limit: self.limit, weight: self.weight };
         let duration_ns = longest_ns.min(MAX_DURATION_NS);
-        WhatIf { group, own, pod: self.pod, duration_ns, phase_ns: None }
+        let others = self.others(workload, group)?;
+        Ok(WhatIf { group, own, others, duration_ns, phase_ns: None })
     }
 }
 
@@ -186,9 +247,12 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
-/// `50/100+20`: what tables call a limit and a weight.
-pub(crate) fn label_of(limit: Limit, weight: Option<u32>) -> String {
-    label(&Share { limit, weight })
+/// `50/100+20 in 100/100, /sidecar 20/100`: what tables call limits and weights.
+pub(crate) fn label_of(own: Share, pod: Option<Share>, beside: &[(&str, Share)]) -> String {
+    let pod = pod.map(|pod| format!(" in {}", label(&pod))).unwrap_or_default();
+    let beside =
+        beside.iter().map(|(path, share)| format!(", {} {}", one_line(path), label(share)));
+    beside.fold(label(&own) + &pod, |all, one| all + &one)
 }
 
 fn label(share: &Share) -> String {
@@ -227,19 +291,13 @@ mod tests {
             ("cpu.max.burst=5000", "none+5", None),
             ("/a:500m,pod:417m", "50/100 in 42/100", Some("/a")),
             ("pod:1,cpu.weight=50", "none in 100/100 w50", None),
+            ("500m,/g:200m", "50/100, /g 20/100", None),
+            ("/g:500m,/h:200m,cpu.weight=5,pod:1", "50/100 in 100/100, /h 20/100 w5", Some("/g")),
         ] {
             let limit = Try::parse(set).unwrap();
             assert_eq!((limit.label.as_str(), limit.group.as_deref()), (label, group), "{set}");
         }
-        for set in [
-            "",
-            "500",
-            "cpu.max=5 5",
-            "cpu.max=20000,cpu.max.burst=30000",
-            "/g:cpu.max",
-            "500m,/g:500m",
-            "/g:500m,/h:500m",
-        ] {
+        for set in ["", "500", "cpu.max=5 5", "cpu.max=20000,cpu.max.burst=30000", "/g:cpu.max"] {
             assert!(Try::parse(set).is_err(), "{set}");
         }
     }
@@ -272,9 +330,29 @@ mod tests {
 
     #[test]
     fn a_run_is_given_time_enough_for_its_work() {
+        let nested = crate::scenario::load("nested").unwrap();
+        let takes = |limit: &Try, span_ns, work_ns| {
+            limit.what_if(&nested, 1, span_ns, work_ns).unwrap().duration_ns
+        };
         let limit = Try::parse("1000 1000000").unwrap();
-        assert_eq!(limit.what_if(1, 10_000_000_000, 1_000_000_000).duration_ns, 4_001_000_000_000);
-        assert_eq!(limit.what_if(1, u64::MAX, u64::MAX).duration_ns, MAX_DURATION_NS);
-        assert_eq!(Try::none().what_if(1, 10, u64::MAX).duration_ns, 1_000_000_040);
+        assert_eq!(takes(&limit, 10_000_000_000, 1_000_000_000), 4_001_000_000_000);
+        assert_eq!(takes(&limit, u64::MAX, u64::MAX), MAX_DURATION_NS);
+        assert_eq!(takes(&Try::none(), 10, u64::MAX), 1_000_000_040);
+    }
+
+    #[test]
+    fn each_group_is_there_and_has_one_limit() {
+        let nested = crate::scenario::load("nested").unwrap();
+        let paths: Vec<&str> = nested.groups.iter().map(|group| group.path.as_str()).collect();
+        let [_, first, second, ..] = paths[..] else { panic!("{paths:?}") };
+        let of = |set: &str| Try::parse(set).unwrap().others(&nested, 1);
+        let both = Try::parse(&format!("{first}:500m,{second}:200m")).unwrap();
+        assert_eq!(both.others(&nested, 1).unwrap()[0].0, 2);
+        let limited = both.what_if(&nested, 1, 0, 0).unwrap().apply(nested.clone()).unwrap();
+        let millicpus = |group: usize| limited.groups[group].limit.millicpus();
+        assert_eq!((millicpus(1), millicpus(2)), (Some(500), Some(200)));
+        assert!(of(&format!("500m,{first}:200m")).unwrap_err().to_string().contains("two limits"));
+        assert!(of("500m,/nowhere:1").unwrap_err().to_string().contains("no group '/nowhere'"));
+        assert!(matches!(of("500m,/:1"), Err(Error::Root)));
     }
 }

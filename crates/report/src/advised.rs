@@ -4,7 +4,7 @@ use crate::escape;
 use crate::page::Page;
 use crate::predicted::{Ranges, predicted};
 use crate::recording::described;
-use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of};
+use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
 use cpumax_engine::advise::{
@@ -78,9 +78,14 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
         }
         let _ = writeln!(
             out,
-            "{}\n{}\n\n{table}",
+            "{}\n{}\n{}\n{table}",
             described(&case.name, case.replay.summary(), page),
             page.wrapped(&limited(&case.replay)),
+            answer
+                .unlimited
+                .runs
+                .get(at)
+                .map_or_else(String::new, |runs| { taken(&case.replay, runs, page) }),
         );
         if cases.len() > 1 && decides.as_ref().is_some_and(|(decides, ..)| *decides == at) {
             let _ = writeln!(out, "This recording decides: the next smaller limit fails for it.\n");

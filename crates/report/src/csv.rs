@@ -1,11 +1,21 @@
 //! A study as CSV (RFC 4180): a line for each limit on each kernel, each number with its range.
 
+use cpumax_engine::Beside;
 use cpumax_engine::predict::Ranged;
-use cpumax_engine::saved::{Run, Saved};
+use cpumax_engine::saved::{Run, Saved, Tried};
 use std::fmt::Write;
 
-const TEXTS: [&str; 8] =
-    ["recording", "role", "kernel", "cpu_max", "burst_usec", "weight", "pod", "predictable"];
+const TEXTS: [&str; 9] = [
+    "recording",
+    "role",
+    "kernel",
+    "cpu_max",
+    "burst_usec",
+    "weight",
+    "pod",
+    "beside",
+    "predictable",
+];
 const NUMBERS: [&str; 7] = [
     "cpus",
     "throttled_percent",
@@ -39,7 +49,8 @@ fn line(run: &Run) -> Vec<String> {
         limit.limit.to_string(),
         (limit.limit.burst_ns() / 1_000).to_string(),
         limit.weight.map(|weight| weight.to_string()).unwrap_or_default(),
-        limit.pod.map(|pod| pod.to_string()).unwrap_or_default(),
+        limit.pod.map(|pod| pod.limit.to_string()).unwrap_or_default(),
+        quoted(&beside(limit)),
         prediction.predictable.to_string(),
     ];
     let latency = prediction.request_latency_ns;
@@ -51,6 +62,12 @@ fn line(run: &Run) -> Vec<String> {
     }
     cells.extend(three(prediction.work_takes_ns));
     cells
+}
+
+/// What other groups may use: `/sidecar:cpu.max=20000 100000`.
+fn beside(limit: &Tried) -> String {
+    let one = |beside: &Beside| format!("{}:cpu.max={}", beside.path, beside.share.limit);
+    limit.beside.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 fn three<T: ToString>(number: Option<Ranged<T>>) -> [String; 3] {

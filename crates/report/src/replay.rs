@@ -9,7 +9,7 @@ use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Prediction;
 use cpumax_engine::replay::Run;
-use cpumax_engine::{Replay, Try};
+use cpumax_engine::{Replay, Share, Try};
 use cpumax_machine::kernel::Kernel;
 use std::fmt::Write;
 
@@ -50,7 +50,8 @@ pub fn replayed(
         out.push_str(&disagreements(replay, unlimited, page));
     }
     let (described, limited) = (described(name, summary, page), page.wrapped(&limited(replay)));
-    let _ = writeln!(out, "{described}\n{limited}\n");
+    let taken = taken(replay, runs, page);
+    let _ = writeln!(out, "{described}\n{limited}\n{taken}");
     let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
     understood.dedup();
     if !understood.is_empty() {
@@ -80,11 +81,24 @@ pub fn replayed(
     out
 }
 
+/// Why a kernel that was run stands for the recorded one, where it is not of its version.
+pub(crate) fn taken(replay: &Replay, runs: &[Run], page: Page) -> String {
+    let taken = replay.taken();
+    let version = taken.kernel.version.to_string();
+    let why = taken.why.filter(|_| runs.iter().any(|run| run.outcome.kernel == version));
+    why.map_or_else(String::new, |why| page.wrapped(&format!("{why}; -k names another.")) + "\n")
+}
+
 /// What is limited, and when it had its load.
 pub(crate) fn limited(replay: &Replay) -> String {
     let (summary, window) = (replay.summary(), replay.window());
+    let in_force: Vec<String> = replay.in_force().map(|(path, share)| had(path, share)).collect();
+    let in_force = match in_force.as_slice() {
+        [] => String::new(),
+        all => format!("; as in the recording: {}", all.join(", ")),
+    };
     format!(
-        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {})",
+        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {}){in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),
@@ -92,6 +106,13 @@ pub(crate) fn limited(replay: &Replay) -> String {
         duration(window.until_ns),
         cpus(summary.runtime_ns as f64 / summary.span_ns.max(1) as f64),
     )
+}
+
+/// What a group had when it was recorded, and keeps.
+fn had(path: &str, share: Share) -> String {
+    let limit = share.limit.quota_ns().map(|_| format!(" cpu.max={}", share.limit));
+    let weight = share.weight.map(|weight| format!(" cpu.weight={weight}"));
+    format!("{}{}{}", escape::line(path), limit.unwrap_or_default(), weight.unwrap_or_default())
 }
 
 /// Which limits nothing can be relied on of, and why; each once.

@@ -24,7 +24,7 @@ pub struct ReportArgs {
     #[arg(default_value = "report.html")]
     output: PathBuf,
     /// Of recordings, a limit to try, as in replay [default: a ladder around what was used]
-    #[arg(long, value_name = "[GROUP:]LIMIT")]
+    #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     set: Vec<String>,
     /// Of recordings, the kernels [default: the one that was recorded, and the newest]
     #[arg(short, long, value_name = "LIST")]

@@ -112,7 +112,7 @@ impl Replay {
         let job = |&(at, reading, doubt): &(usize, usize, Doubt)| {
             self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, doubt)
         };
-        let jobs: Vec<Job> = asked.iter().map(job).collect();
+        let jobs: Vec<Job> = asked.iter().map(job).collect::<Result<_, Error>>()?;
         let running = running.at_most(self.runs_at_once());
         world::each(&Model { running }, &jobs, watch, |place, report| {
             let (at, reading, doubt) = asked[place];
@@ -137,13 +137,19 @@ impl Replay {
     }
 
     /// The run in which what nobody knows is like this.
-    fn job(&self, reading: &Reading, limit: &Try, kernel: Kernel, doubt: Doubt) -> Job {
-        let mut what_if = limit.what_if(self.group, self.summary.span_ns, self.work_ns);
+    fn job(
+        &self,
+        reading: &Reading,
+        limit: &Try,
+        kernel: Kernel,
+        doubt: Doubt,
+    ) -> Result<Job, Error> {
+        let mut what_if = self.what_if(limit)?;
         what_if.phase_ns = limit.period_ns().map(|_| doubt.phase_ns);
         if reading.lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
-        Job {
+        Ok(Job {
             workload: Arc::clone(&reading.workload),
             what_if: Some(what_if),
             variant: None,
@@ -156,11 +162,11 @@ impl Replay {
                 until_done: !reading.lasts,
                 cost_ppm: doubt.cost_ppm,
             }),
-        }
+        })
     }
 
     /// The job that a run tells its outcome of.
-    pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Job {
+    pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
         self.job(&self.readings[0], &run.limit, kernel, run.doubt)
     }
 

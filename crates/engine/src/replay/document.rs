@@ -37,6 +37,8 @@ pub struct Recorded<'a> {
     world: &'static str,
     /// The kernel that was recorded, as it calls itself.
     kernel: Option<&'a str>,
+    /// What that is taken for where no kernel is chosen, and why where it is not just its version.
+    taken_for: TakenFor,
     /// Length of the recording.
     simulated_ns: u64,
     /// When the load of the limited group was there.
@@ -45,6 +47,8 @@ pub struct Recorded<'a> {
     prediction: Prediction,
     /// What was repaired, and how often.
     repairs: &'a Defects,
+    /// Limits and weights that groups had in the recording and keep, whatever is tried.
+    in_force: Vec<OtherGroup>,
     /// What recording an event cost, which was taken off CPU times.
     event_cost: EventCost,
     /// How many waits of its threads are known.
@@ -59,6 +63,15 @@ pub struct Recorded<'a> {
     not_tried: Vec<NotTried>,
     /// The words of the command that made it, without where its output went.
     made_by: &'a [String],
+}
+
+/// A kernel of the model.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TakenFor {
+    /// Its version.
+    kernel: String,
+    /// Why it stands for the recorded one; null: it is of that version.
+    why: Option<String>,
 }
 
 /// A limit that was not tried.
@@ -85,6 +98,8 @@ pub struct Limited<'a> {
     weight: Option<u32>,
     /// The limit of the pod around it, where one was tried.
     pod: Option<Pod>,
+    /// Limits of other groups, where they were tried at the same time.
+    beside: Vec<OtherGroup>,
     /// What of the limit this kernel does not have.
     lacks: Vec<&'static str>,
     /// When the recorded work was done, ns; null when it was not, or lasts for a given time.
@@ -110,6 +125,27 @@ struct Pod {
     weight: Option<u32>,
 }
 
+/// Another group, and what it has.
+#[derive(Debug, Serialize, JsonSchema)]
+struct OtherGroup {
+    group: String,
+    #[serde(flatten)]
+    share: Pod,
+}
+
+impl From<Share> for Pod {
+    fn from(share: Share) -> Pod {
+        let Share { limit, weight } = share;
+        Pod { cpu_max: limit.to_string(), burst_usec: limit.burst_ns() / 1000, weight }
+    }
+}
+
+impl OtherGroup {
+    fn of(path: &str, share: Share) -> OtherGroup {
+        OtherGroup { group: path.to_owned(), share: share.into() }
+    }
+}
+
 /// A stretch of time, ns since the start.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 struct Span {
@@ -131,7 +167,7 @@ impl Replay {
 
     /// What was recorded, as it is written as JSON; the first run is without a limit.
     pub(crate) fn recorded_document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded<'_> {
-        let none = Try::none();
+        let (none, taken) = (Try::none(), self.taken());
         let unlimited = runs.first().map(|run| self.disagreements(&run.prediction));
         let not_tried = self.not_tried(kernels).into_iter();
         let not_tried = not_tried.map(|(limit, kernel, why)| NotTried {
@@ -146,10 +182,12 @@ impl Replay {
             scenario: &self.workload().name,
             world: "recording",
             kernel: self.summary.kernel.as_deref(),
+            taken_for: TakenFor { kernel: taken.kernel.version.to_string(), why: taken.why },
             simulated_ns: self.summary.span_ns,
             window: self.window.into(),
             prediction: self.recorded(),
             repairs: &self.summary.defects,
+            in_force: self.in_force().map(|(path, share)| OtherGroup::of(path, share)).collect(),
             event_cost: self.summary.event_cost,
             waits: self.waits,
             service: self.service.as_ref().map(Served::of),
@@ -169,11 +207,13 @@ impl Run {
             cpu_max: self.limit.limit.to_string(),
             burst_usec: self.limit.limit.burst_ns() / 1000,
             weight: self.limit.weight,
-            pod: self.limit.pod.map(|Share { limit, weight }| Pod {
-                cpu_max: limit.to_string(),
-                burst_usec: limit.burst_ns() / 1000,
-                weight,
-            }),
+            pod: self.limit.pod.map(Pod::from),
+            beside: self
+                .limit
+                .beside
+                .iter()
+                .map(|beside| OtherGroup::of(&beside.path, beside.share))
+                .collect(),
             lacks: self.lacks.iter().map(|missing| missing.file).collect(),
             finished_ns: self.finished_ns(),
             slowdown: self.slowdown,

@@ -33,7 +33,7 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
     let what_if = WhatIf {
         group: 1,
         own: Share { limit, weight: None },
-        pod: None,
+        others: Vec::new(),
         duration_ns: workload.duration_ns,
         phase_ns: None,
     };

@@ -57,7 +57,10 @@ pub(super) fn kind(run: &Run) -> Option<String> {
         let _ = write!(kind, ", weight {weight}");
     }
     if let Some(pod) = run.limit.pod {
-        let _ = write!(kind, ", in {pod}");
+        let _ = write!(kind, ", in {}", pod.limit);
+    }
+    for beside in &run.limit.beside {
+        let _ = write!(kind, ", {} {}", beside.path, beside.share.limit);
     }
     Some(kind)
 }
@@ -305,7 +308,10 @@ fn setting(run: &Run) -> String {
         all.push(format!("cpu.weight={weight}"));
     }
     if let Some(pod) = run.limit.pod {
-        all.push(format!("pod:cpu.max={pod}"));
+        all.push(format!("pod:cpu.max={}", pod.limit));
+    }
+    for beside in &run.limit.beside {
+        all.push(format!("{}:cpu.max={}", beside.path, beside.share.limit));
     }
     all.join(",")
 }

@@ -1,0 +1,110 @@
+//! Limits and weights that a recording says its groups had: they stay in force in a replay, all but
+//! the limit of the group that limits are tried on.
+
+use crate::Error;
+use crate::job::Share;
+use cpumax_limit::{File, Limit, Rules};
+use cpumax_recording::about::GroupFiles;
+use cpumax_workload::{GroupIx, Workload};
+
+/// A limit is written before its burst, a period before its quota.
+const FILES: [File; 5] =
+    [File::CpuMax, File::CpuMaxBurst, File::CfsPeriodUs, File::CfsQuotaUs, File::CfsBurstUs];
+/// Of a group that nobody gave another.
+const USUAL_WEIGHT: u32 = 100;
+/// The same of v1.
+const USUAL_SHARES: u32 = 1024;
+
+/// What groups of the workload have beside what is tried on `group`, as far as that is no default.
+pub(super) fn in_force(
+    told: &[GroupFiles],
+    workload: &Workload,
+    group: GroupIx,
+) -> Vec<(GroupIx, Share)> {
+    let share = |files: &GroupFiles| {
+        let index = workload.groups.iter().position(|group| group.path == files.path)? as GroupIx;
+        let limit = if index == group { Limit::UNLIMITED } else { limit(files) };
+        let weight = weight(files).filter(|weight| *weight != USUAL_WEIGHT);
+        let is_usual = limit.quota_ns().is_none() && weight.is_none();
+        (index > 0 && !is_usual).then_some((index, Share { limit, weight }))
+    };
+    told.iter().filter_map(share).collect()
+}
+
+/// The workload in which they have that.
+pub(super) fn applied(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
+    let give = |workload, (group, share): &(GroupIx, Share)| share.of(*group, workload);
+    Ok(shares.iter().try_fold(workload, give)?)
+}
+
+fn limit(files: &GroupFiles) -> Limit {
+    FILES.iter().fold(Limit::UNLIMITED, |limit, file| {
+        let text = files.files.get(file.name());
+        text.and_then(|text| limit.write(*file, text, &Rules::NEWEST).ok()).unwrap_or(limit)
+    })
+}
+
+fn weight(files: &GroupFiles) -> Option<u32> {
+    let number = |name: &str| files.files.get(name)?.trim().parse::<u32>().ok();
+    let of_shares = |shares: u32| {
+        let weight =
+            shares.checked_mul(USUAL_WEIGHT)?.checked_add(USUAL_SHARES / 2)? / USUAL_SHARES;
+        Some(weight.max(1))
+    };
+    let weight = number("cpu.weight").or_else(|| number("cpu.shares").and_then(of_shares));
+    weight.filter(|weight| (1..=10_000).contains(weight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
+        let files: Vec<[&str; 2]> = files.iter().map(|(name, text)| [*name, *text]).collect();
+        let files: std::collections::BTreeMap<_, _> =
+            files.into_iter().map(|[a, b]| (a, b)).collect();
+        serde_json::from_value(serde_json::json!({ "path": path, "files": files })).unwrap()
+    }
+
+    #[test]
+    fn what_a_group_above_has_stays_and_the_limit_that_is_tried_does_not() {
+        let nested = crate::scenario::load("nested").unwrap();
+        let path = |group: usize| nested.groups[group].path.clone();
+        let group = (1..nested.groups.len())
+            .find(|group| nested.groups[*group].parent.is_some_and(|parent| parent > 0))
+            .unwrap();
+        let above = nested.groups[group].parent.unwrap();
+        let told = [
+            files(&path(group), &[("cpu.max", "5000 100000"), ("cpu.weight", "50")]),
+            files(&path(above as usize), &[("cpu.max", "30000 100000"), ("cpu.max.burst", "1000")]),
+            files("/", &[("cpu.weight", "7")]),
+            files("/elsewhere", &[("cpu.max", "1000 100000")]),
+        ];
+        let found = in_force(&told, &nested, group as GroupIx);
+        let limit = Limit::new(Some(30_000_000), 100_000_000, 1_000_000).unwrap();
+        assert_eq!(
+            found,
+            [
+                (group as GroupIx, Share { limit: Limit::UNLIMITED, weight: Some(50) }),
+                (above, Share { limit, weight: None })
+            ]
+        );
+        let workload = applied(nested, &found).unwrap();
+        assert_eq!(workload.groups[above as usize].limit, limit);
+        assert_eq!(workload.groups[group].limit.quota_ns(), None);
+    }
+
+    #[test]
+    fn both_hierarchies_say_the_same() {
+        let old = files(
+            "/a",
+            &[("cpu.cfs_quota_us", "20000"), ("cpu.cfs_period_us", "50000"), ("cpu.shares", "512")],
+        );
+        let new = files("/a", &[("cpu.max", "20000 50000"), ("cpu.weight", "50")]);
+        assert_eq!((limit(&old), weight(&old)), (limit(&new), weight(&new)));
+        let none = files("/a", &[("cpu.max", "nonsense"), ("cpu.shares", "4294967295")]);
+        assert_eq!((limit(&none), weight(&none)), (Limit::UNLIMITED, None));
+        let usual = files("/a", &[("cpu.cfs_quota_us", "-1"), ("cpu.shares", "1024")]);
+        assert_eq!((limit(&usual), weight(&usual)), (Limit::UNLIMITED, Some(USUAL_WEIGHT)));
+    }
+}
