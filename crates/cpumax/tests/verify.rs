@@ -168,6 +168,64 @@ fn scrapes_are_held_against_the_study_as_well() {
 }
 
 #[test]
+fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = study(folder.path(), [98.0, 90.0, 100.0]);
+    let labels = r#"container="app",pod="web-1""#;
+    let scrape = |name: &str, at: u64, usage: f64, limit: Option<[u64; 3]>| {
+        let usage = format!("container_cpu_usage_seconds_total{{{labels}}} {usage} {at}\n");
+        let limited = |[quota, periods, throttled]: [u64; 3]| {
+            format!(
+                "container_cpu_cfs_periods_total{{{labels}}} {periods} {at}\n\
+                 container_cpu_cfs_throttled_periods_total{{{labels}}} {throttled} {at}\n\
+                 container_spec_cpu_quota{{{labels}}} {quota}\n"
+            )
+        };
+        let period = format!("container_spec_cpu_period{{{labels}}} 100000\n");
+        let path = folder.path().join(name);
+        fs::write(&path, usage + &limit.map(limited).unwrap_or_default() + &period).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (first, last) = (1_700_000_000_000, 1_700_000_060_000);
+    let advise = |paths: [&str; 2], more: &[&str]| {
+        let mut arguments = vec!["advise", "--openmetrics", paths[0], paths[1]];
+        arguments.extend(more);
+        let output = cpumax(&arguments);
+        let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), told.concat())
+    };
+    // Without a limit.
+    let none = [scrape("1", first, 100.0, None), scrape("2", last, 130.0, None)];
+    let (status, told) = advise([&none[0], &none[1]], &["--label", "pod=web-1"]);
+    assert!(status == Some(3) && told.contains("0.50 CPUs, cpu.max max 100000"), "{told}");
+    // Little use under a limit that throttles.
+    let little = [
+        scrape("3", first, 100.0, Some([8_000, 1000, 700])),
+        scrape("4", first + 300_000, 101.14, Some([8_000, 1173, 833])),
+    ];
+    let (status, told) = advise([&little[0], &little[1]], &[]);
+    assert!(status == Some(3) && told.contains("uses 0.0038 CPUs"), "{told}");
+    let row = told.lines().find(|line| line.starts_with("80m")).unwrap();
+    assert!(row.contains("76.9") && row.contains("present, measured"), "{told}");
+    assert!(told.lines().any(|line| line.starts_with("160m")), "{told}");
+    // A limit that is another one at the end.
+    let changed = [
+        scrape("5", first, 1.0, Some([30_000, 100, 50])),
+        scrape("6", last, 13.0, Some([20_000, 700, 640])),
+    ];
+    let study = study.to_str().unwrap();
+    let output = cpumax(&["verify", study, "--openmetrics", &changed[0], &changed[1]]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && told.contains("30000 100000 to 20000"), "{told}");
+    // A file that is no scrape.
+    let json = folder.path().join("query.json");
+    fs::write(&json, r#"{"status": "success", "data": {"resultType": "matrix"}}"#).unwrap();
+    let json = json.to_str().unwrap();
+    let (status, told) = advise([json, json], &["--label", "pod=web-1"]);
+    assert!(status == Some(2) && told.contains("JSON of a query to Prometheus"), "{told}");
+}
+
+#[test]
 fn counters_alone_tell_use_and_bounds_and_no_latency() {
     let Some(busy) = found(Need::Cgroup, Busy::start()) else { return };
     let group = busy.folders[0].to_str().unwrap();
@@ -185,5 +243,5 @@ fn counters_alone_tell_use_and_bounds_and_no_latency() {
     assert!(told["throttled_percent"]["value"].as_f64().unwrap() > 80.0, "{told}");
     let limits = told["limits"].as_array().unwrap();
     assert_eq!(limits[0]["too_small"], true, "{told}");
-    assert_eq!(advise(&[]).0, Some(0));
+    assert_eq!(advise(&[]).0, Some(3), "no limit is named");
 }

@@ -16,14 +16,14 @@
 //! let moment = |at: u64| Moment {
 //!     at_ns: at * 20_000_000,
 //!     usage_ns: Some(at * 10_000_000),
-//!     stat: CpuStat::default(),
-//!     waited_ns: None,
+//!     stat: Some(CpuStat::default()),
+//!     ..Moment::default()
 //! };
 //! let moments = (0..=400).map(moment).collect();
 //! let name = "/web".to_owned();
-//! let limit = Limit::UNLIMITED;
+//! let limit = Some(Limit::UNLIMITED);
 //! let cpus = Some(AllowedCpus { count: 2, told_by: "cpuset.cpus.effective".to_owned() });
-//! let observed = Observed { name, limit, kernel: None, cpus, moments };
+//! let observed = Observed { name, limit, kernel: None, cpus, above: None, moments };
 //! let asked = Asked {
 //!     period_ns: 100_000_000,
 //!     throttled: Some(5.0),
@@ -37,7 +37,7 @@
 //! # Ok::<(), cpumax_engine::Error>(())
 //! ```
 
-use crate::counters::{AllowedCpus, Interval, Observed, Stretch, interval};
+use crate::counters::{Above, AllowedCpus, Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::Ranged;
 use cpumax_limit::Limit;
@@ -56,16 +56,21 @@ const CPUS_UNKNOWN: usize = 1 << 16;
 pub const LEAST_PERIODS: usize = 20;
 /// Readings in a period that tell how much was used in it.
 const READINGS_MIN: f64 = 2.0;
-/// Beside the limit that is asked of, so many limits are told.
+/// Beside the limit that is asked of, so many times the mean are told.
 const LADDER: [f64; 8] = [0.9, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0];
+/// And so many times the limit that it has.
+const ABOVE: [f64; 5] = [1.0, 1.25, 1.5, 2.0, 3.0];
+/// Where nobody says how many periods may be throttled, a limit that throttles more of a hundred is
+/// too small.
+const THROTTLED_MOST: f64 = 5.0;
 
 /// What counters tell.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Counted {
     /// The group, or the container.
     pub group: String,
-    /// What its `cpu.max` holds.
-    pub cpu_max: String,
+    /// What its `cpu.max` holds; null: that is not told.
+    pub cpu_max: Option<String>,
     /// For how long it was watched, ns.
     pub watched_ns: u64,
     /// How often it was read.
@@ -97,8 +102,11 @@ pub struct Judged {
     pub cpu_max: String,
     /// Thousandths of a CPU.
     pub millicpus: u64,
-    /// It gives less than is used on average: the service falls behind, or its clients ask less.
+    /// It gives less than is used on average, so that the service falls behind or its clients ask
+    /// less; or it is no more than the present one, and that throttles too often.
     pub too_small: bool,
+    /// Periods of a hundred that it throttled, where it is the present one.
+    pub measured_percent: Option<Ranged<f64>>,
     /// The least and the most periods of a hundred that it would throttle, from the lower end of
     /// one 95 % interval to the upper end of the other; null where readings are too far apart.
     pub throttled_percent: Option<Bounds>,
@@ -136,10 +144,7 @@ pub struct Asked {
 /// Usage is not told, or too little went by.
 pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
     let stretches = observed.stretches();
-    let used: Option<Vec<(f64, f64)>> = stretches
-        .iter()
-        .map(|stretch| Some((stretch.usage_ns? as f64, stretch.length_ns as f64)))
-        .collect();
+    let used: Option<Vec<(f64, f64)>> = stretches.iter().map(Stretch::used).collect();
     let nothing = |what: &str| Error::Question(format!("{}: {what}", observed.name));
     let used = used.ok_or_else(|| nothing("CPU time is not told there"))?;
     let cpus = interval(&used, asked.seed).ok_or_else(|| nothing("no time passed"))?;
@@ -150,35 +155,75 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
     let count = may_run_on.map_or(CPUS_UNKNOWN, |cpus| cpus.count);
     let periods = Periods::of(&used, asked.period_ns, count);
     let whole = observed.whole();
-    let limited = observed.limit.quota_ns().is_some();
-    let throttled =
-        |stretch: &Stretch| (stretch.nr_throttled as f64 * 100.0, stretch.nr_periods as f64);
-    let throttled: Vec<(f64, f64)> = stretches.iter().map(throttled).collect();
-    let throttled = interval(&throttled, asked.seed).filter(|_| limited);
+    let present = Present::of(observed, asked, &stretches);
     let mut limits: Vec<Limit> = LADDER
         .iter()
         .filter_map(|times| limit((cpus.value * times * 1e3).round() as u64, asked.period_ns))
+        .chain(present.ladder())
         .chain(asked.current)
         .collect();
-    limits.sort_by_key(Limit::millicpus);
+    limits.sort_by_key(|limit| (limit.millicpus(), limit.period_ns()));
     limits.dedup();
-    let judge = |limit: Limit| judged(limit, &cpus, periods.as_ref(), asked);
-    let is_censored = whole.nr_throttled > 0 && limited;
+    let judge = |limit: Limit| judged(limit, &cpus, periods.as_ref(), (asked, &present));
+    let is_censored = present.is_throttled || observed.above.as_ref().is_some_and(is_throttled);
     let enough = asked.throttled.filter(|_| !is_censored);
     Ok(Counted {
         group: observed.name.clone(),
-        cpu_max: observed.limit.to_string(),
+        cpu_max: present.limit.map(|limit| limit.to_string()),
         watched_ns: whole.length_ns,
         readings: observed.moments.len(),
         cpus: ranged(cpus),
         may_run_on: may_run_on.cloned(),
-        throttled_percent: throttled.map(ranged),
+        throttled_percent: present.throttled.map(ranged),
         usage_usec: periods.as_ref().map(Periods::deciles).unwrap_or_default(),
         limits: limits.into_iter().filter_map(judge).collect(),
         enough: enough.and_then(|most| enough_for(most, &cpus, periods.as_ref()?, asked)),
         not_told: asked.not_told.clone(),
-        notes: notes(is_censored, periods.as_ref(), asked),
+        notes: notes(observed, &present, periods.as_ref(), asked),
     })
+}
+
+/// The limit that the group has, and what it does.
+struct Present {
+    /// `None`: it is not told.
+    limit: Option<Limit>,
+    /// Periods of a hundred that it throttled.
+    throttled: Option<Interval>,
+    is_throttled: bool,
+}
+
+impl Present {
+    /// As observed, or as whoever asks says.
+    fn of(observed: &Observed, asked: &Asked, stretches: &[Stretch]) -> Present {
+        let limit = observed.limit.or(asked.current);
+        let is_limited = limit.is_none_or(|limit| limit.quota_ns().is_some());
+        let all: Option<Vec<(f64, f64)>> = stretches.iter().map(Stretch::throttled).collect();
+        let throttled = all.and_then(|all| interval(&all, asked.seed)).filter(|_| is_limited);
+        Present { limit, throttled, is_throttled: throttled.is_some_and(|share| share.value > 0.0) }
+    }
+
+    /// The limit itself and some above it.
+    fn ladder(&self) -> impl Iterator<Item = Limit> {
+        let limited = self.limit.filter(|limit| limit.quota_ns().is_some());
+        let above = |present: Limit| {
+            let times = move |times: &f64| {
+                let millicpus = (present.millicpus()? as f64 * times).round() as u64;
+                if *times > 1.0 { limit(millicpus, present.period_ns()) } else { Some(present) }
+            };
+            ABOVE.iter().filter_map(times)
+        };
+        limited.into_iter().flat_map(above)
+    }
+
+    /// Whether a limit is no more than this one, so that it throttles at least as often.
+    fn is_no_less_than(&self, limit: Limit) -> bool {
+        let share = |limit: Limit| Some(limit.quota_ns()? as f64 / limit.period_ns() as f64);
+        share(limit).zip(self.limit.and_then(share)).is_some_and(|(limit, own)| limit <= own)
+    }
+}
+
+fn is_throttled(above: &Above) -> bool {
+    above.periods.nr_throttled > 0
 }
 
 fn ranged(interval: Interval) -> Ranged<f64> {
@@ -193,15 +238,25 @@ fn judged(
     limit: Limit,
     cpus: &Interval,
     periods: Option<&Periods>,
-    asked: &Asked,
+    (asked, present): (&Asked, &Present),
 ) -> Option<Judged> {
     let share = limit.quota_ns()? as f64 / limit.period_ns() as f64;
     let bounds = periods.filter(|_| limit.period_ns() == asked.period_ns);
+    let mut bounds = bounds.and_then(|periods| periods.bounds(limit.quota_ns()?, asked));
+    let is_present = present.limit == Some(limit);
+    let mut too_small = share < cpus.low;
+    if let Some(measured) = present.throttled.filter(|_| present.is_no_less_than(limit)) {
+        let least = bounds.map_or(measured.low, |bounds| bounds.least.max(measured.low));
+        let most = bounds.map_or(100.0, |bounds| bounds.most.max(measured.high));
+        bounds = Some(Bounds { least, most });
+        too_small |= measured.value > asked.throttled.unwrap_or(THROTTLED_MOST);
+    }
     Some(Judged {
         cpu_max: limit.to_string(),
         millicpus: limit.millicpus()?,
-        too_small: share < cpus.low,
-        throttled_percent: bounds.and_then(|periods| periods.bounds(limit.quota_ns()?, asked)),
+        too_small,
+        measured_percent: present.throttled.filter(|_| is_present).map(ranged),
+        throttled_percent: bounds,
     })
 }
 
@@ -221,14 +276,41 @@ fn enough_for(most: f64, cpus: &Interval, periods: &Periods, asked: &Asked) -> O
     all.find(keeps).and_then(|limit| limit.millicpus())
 }
 
-fn notes(is_censored: bool, periods: Option<&Periods>, asked: &Asked) -> Vec<String> {
+fn notes(
+    observed: &Observed,
+    present: &Present,
+    periods: Option<&Periods>,
+    asked: &Asked,
+) -> Vec<String> {
     let mut notes = Vec::new();
-    if is_censored {
+    let above = observed.above.as_ref().filter(|above| is_throttled(above));
+    if let Some(above) = above {
+        notes.push(format!(
+            "It is in a pod with a limit of its own, {}, that throttled {:.1} % of its periods: \
+             the container is stopped by that as well. The pod itself is told of with --label \
+             container=.",
+            above.limit,
+            above.throttled_percent()
+        ));
+    }
+    if present.is_throttled || above.is_some() {
         notes.push(
-            "The group was throttled: it asks for more than it used, so that all bounds are too \
-             low, and no limit is named. Take the limit off for a while, or record."
+            "The group was throttled: it asks for more than it used, so that bounds of limits \
+             above the present one are too low, and no limit is named. Take the limit off for a \
+             while, or record."
                 .to_owned(),
         );
+    }
+    if present.limit.is_none() {
+        notes.push(
+            "Whether it has a limit is not told (kube-prometheus-stack leaves that out): take the \
+             scrapes from the kubelet itself, or give the limit by --current."
+                .to_owned(),
+        );
+    } else if present.throttled.is_none()
+        && present.limit.is_some_and(|limit| limit.quota_ns().is_some())
+    {
+        notes.push("How many periods were throttled is not told.".to_owned());
     }
     if periods.is_some_and(|periods| periods.cpus == CPUS_UNKNOWN) {
         notes.push(
@@ -362,108 +444,4 @@ fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::counters::Moment;
-    use cpumax_limit::CpuStat;
-
-    /// So much CPU time in each 10 ms, over and over, for six seconds.
-    fn observed(pattern_ms: &[u64], limit: Limit, throttled: u32) -> Observed {
-        let mut moments = Vec::new();
-        let mut usage_ns = 0;
-        let mut stat = CpuStat::default();
-        for at in 0..=600_u64 {
-            moments.push(Moment {
-                at_ns: at * 10_000_000,
-                usage_ns: Some(usage_ns),
-                stat,
-                waited_ns: None,
-            });
-            usage_ns += pattern_ms[at as usize % pattern_ms.len()] * 1_000_000;
-            stat.nr_periods = (at / 10) as u32;
-            stat.nr_throttled = throttled.min(stat.nr_periods);
-        }
-        let cpus = Some(AllowedCpus { count: 2, told_by: "here".to_owned() });
-        Observed { name: "/g".to_owned(), limit, kernel: None, cpus, moments }
-    }
-
-    fn asked() -> Asked {
-        Asked {
-            period_ns: 100_000_000,
-            throttled: Some(5.0),
-            current: None,
-            not_told: Vec::new(),
-            seed: 1,
-        }
-    }
-
-    #[test]
-    fn an_even_load_is_throttled_below_what_it_uses_and_not_well_above() {
-        let current = Limit::new(Some(40_000_000), 100_000_000, 0).ok();
-        let asked = Asked { current, ..asked() };
-        let told = counted(&observed(&[5], Limit::UNLIMITED, 0), &asked).unwrap();
-        assert!((told.cpus.value - 0.5).abs() < 1e-9, "{told:?}");
-        assert_eq!(told.usage_usec.first(), Some(&50_000));
-        let of = |millicpus| {
-            let judged = told.limits.iter().find(|judged| judged.millicpus == millicpus).unwrap();
-            let bounds = judged.throttled_percent.unwrap();
-            (judged.too_small, bounds.least, bounds.most)
-        };
-        // All of some sixty periods are throttled, which does not say that all ever are.
-        let (too_small, least, most) = of(400);
-        assert!(too_small && (90.0..99.0).contains(&least) && most > 99.9, "{least} {most}");
-        let (too_small, least, most) = of(750);
-        assert!(!too_small && least < 0.1 && (4.0..5.0).contains(&most), "{least} {most}");
-        // A slice may be stranded on the other CPU, and a reading is off by a tick.
-        assert_eq!(told.enough, Some(600));
-        assert!(told.notes.is_empty(), "{told:?}");
-    }
-
-    #[test]
-    fn bounds_of_bursts_hold_what_a_fluid_does() {
-        // 80 ms of work every 200 ms: half of the periods want 80 ms, or two of them 40.
-        let pattern: Vec<u64> = (0..20).map(|at| if at < 8 { 10 } else { 0 }).collect();
-        let told = counted(&observed(&pattern, Limit::UNLIMITED, 0), &asked()).unwrap();
-        let judged = told.limits.iter().find(|judged| judged.millicpus == 600).unwrap();
-        let bounds = judged.throttled_percent.unwrap();
-        assert!(!judged.too_small && bounds.least < 30.0 && bounds.most >= 50.0, "{bounds:?}");
-    }
-
-    #[test]
-    fn a_group_that_is_throttled_asks_for_more_than_it_uses() {
-        let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
-        let told = counted(&observed(&[5], limit, 30), &asked()).unwrap();
-        assert!(told.throttled_percent.is_some_and(|share| share.value > 40.0), "{told:?}");
-        assert!(told.enough.is_none() && told.notes[0].contains("too low"), "{told:?}");
-    }
-
-    #[test]
-    fn the_more_cpus_a_group_may_run_on_the_less_is_sure() {
-        // 80 ms in each 100 ms, however they are divided.
-        let on = |count: Option<usize>| {
-            let mut observed = observed(&[10, 6], Limit::UNLIMITED, 0);
-            observed.cpus = count.map(|count| AllowedCpus { count, told_by: "here".to_owned() });
-            let current = Limit::new(Some(71_000_000), 100_000_000, 0).ok();
-            let told = counted(&observed, &Asked { current, ..asked() }).unwrap();
-            let judged = told.limits.iter().find(|judged| judged.millicpus == 710).unwrap();
-            (judged.throttled_percent.unwrap().least, told.enough, told.notes)
-        };
-        // Of two CPUs 8 ms may be off; of many no more than one reading told, 10 ms.
-        let (least, enough, notes) = on(Some(2));
-        assert!(least > 90.0 && enough == Some(950) && notes.is_empty(), "{least} {enough:?}");
-        let (least, enough, notes) = on(Some(16));
-        assert!(least < 0.1 && enough == Some(1600) && notes.is_empty(), "{least} {enough:?}");
-        let (least, enough, notes) = on(None);
-        assert!(least < 0.1 && enough == Some(1600), "{least} {enough:?}");
-        assert!(notes[0].contains("how many CPUs"), "{notes:?}");
-    }
-
-    #[test]
-    fn readings_far_apart_rule_out_only_what_is_below_the_mean() {
-        let mut rare = observed(&[5], Limit::UNLIMITED, 0);
-        rare.moments = rare.moments.into_iter().step_by(100).collect();
-        let told = counted(&rare, &asked()).unwrap();
-        assert!(told.limits.iter().all(|judged| judged.throttled_percent.is_none()));
-        assert!(told.limits[0].too_small && told.notes[0].contains("--stat"), "{told:?}");
-    }
-}
+mod tests;

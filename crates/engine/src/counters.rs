@@ -13,17 +13,18 @@
 //! use cpumax_engine::limit::CpuStat;
 //!
 //! let stat = |text| CpuStat::parse(text).unwrap();
-//! let at = |at_ns, stat| Moment { at_ns, usage_ns: None, stat, waited_ns: None };
+//! let at = |at_ns, stat| Moment { at_ns, stat: Some(stat), ..Moment::default() };
 //! let before = at(0, stat("nr_periods 10\nnr_throttled 2\n"));
 //! let after = at(1_000_000_000, stat("nr_periods 20\nnr_throttled 7\n"));
-//! let stretch = before.until(&after);
-//! let pair = (stretch.nr_throttled as f64, stretch.nr_periods as f64);
+//! let periods = before.until(&after).periods.unwrap();
+//! let pair = (periods.nr_throttled as f64, periods.nr_periods as f64);
 //! assert_eq!(interval(&[pair], 1).map(|share| share.value), Some(0.5));
 //! ```
 
 mod bootstrap;
 mod cpus;
 mod group;
+mod labels;
 mod scrape;
 
 pub use bootstrap::{Interval, interval};
@@ -37,19 +38,23 @@ use cpumax_limit::{CpuStat, Limit};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Counters at one moment.
+/// Counters at one moment; what is not told is not there.
 ///
 /// [Example](self).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
     /// When, ns since the first moment.
     pub at_ns: u64,
-    /// CPU time used by the group and all below it, ns, where it is told.
+    /// CPU time used by the group and all below it, ns.
     pub usage_ns: Option<u64>,
-    /// Counters of its limit.
-    pub stat: CpuStat,
+    /// Counters of its limit; scrapes tell none of a group that has no limit.
+    pub stat: Option<CpuStat>,
+    /// Time throttled, summed over CPUs, ns.
+    pub throttled_ns: Option<u64>,
     /// For how long a task waited for a CPU, ns, where the kernel counts that (PSI).
     pub waited_ns: Option<u64>,
+    /// The group was made anew since the moment before: what went by between is not known.
+    pub is_anew: bool,
 }
 
 /// What is known of a group over some time.
@@ -59,35 +64,55 @@ pub struct Moment {
 pub struct Observed {
     /// What it is called.
     pub name: String,
-    /// Its limit at the end.
-    pub limit: Limit,
+    /// Its limit, which was the same all the time; `None`: it is not told.
+    pub limit: Option<Limit>,
     /// The kernel that runs, as it calls itself; `None`: it is not told.
     pub kernel: Option<String>,
     /// The CPUs that it may run on; `None`: they are not told.
     pub cpus: Option<AllowedCpus>,
+    /// The group above it, where that has a limit, too, and its counters are told.
+    pub above: Option<Above>,
     /// The counters, in order of time; two at least.
     pub moments: Vec<Moment>,
+}
+
+/// A group above one, with a limit of its own: the pod of a container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Above {
+    /// What it is called.
+    pub name: String,
+    /// Its limit.
+    pub limit: Limit,
+    /// Its periods meanwhile.
+    pub periods: Periods,
 }
 
 /// What went by between two moments.
 ///
 /// [Example](self).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stretch {
     /// How long it is, ns.
     pub length_ns: u64,
     /// CPU time used, ns.
     pub usage_ns: Option<u64>,
-    /// Periods.
+    /// Periods of the limit.
+    pub periods: Option<Periods>,
+    /// Time throttled, summed over CPUs, ns.
+    pub throttled_ns: Option<u64>,
+    /// For how long a task waited for a CPU, ns.
+    pub waited_ns: Option<u64>,
+}
+
+/// How many periods passed while there was something to run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Periods {
+    /// All of them.
     pub nr_periods: u64,
     /// Of these, throttled.
     pub nr_throttled: u64,
-    /// Periods in which a burst was used.
+    /// Of these, with a burst.
     pub nr_bursts: u64,
-    /// Time throttled, summed over CPUs, ns.
-    pub throttled_ns: u64,
-    /// For how long a task waited for a CPU, ns.
-    pub waited_ns: Option<u64>,
 }
 
 impl Moment {
@@ -95,16 +120,54 @@ impl Moment {
     pub fn until(&self, later: &Moment) -> Stretch {
         let both = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
         let count = |a: u32, b: u32| u64::from(b.wrapping_sub(a));
-        let (a, b) = (&self.stat, &later.stat);
-        Stretch {
-            length_ns: later.at_ns.saturating_sub(self.at_ns),
-            usage_ns: both(self.usage_ns, later.usage_ns),
+        let periods = self.stat.zip(later.stat).map(|(a, b)| Periods {
             nr_periods: count(a.nr_periods, b.nr_periods),
             nr_throttled: count(a.nr_throttled, b.nr_throttled),
             nr_bursts: count(a.nr_bursts, b.nr_bursts),
-            throttled_ns: b.throttled_ns.saturating_sub(a.throttled_ns),
+        });
+        Stretch {
+            length_ns: later.at_ns.saturating_sub(self.at_ns),
+            usage_ns: both(self.usage_ns, later.usage_ns),
+            periods,
+            throttled_ns: both(self.throttled_ns, later.throttled_ns),
             waited_ns: both(self.waited_ns, later.waited_ns),
         }
+    }
+}
+
+impl Stretch {
+    /// Both together; of what is not told of one nothing is told.
+    fn and(self, other: Stretch) -> Stretch {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+        let periods = self.periods.zip(other.periods).map(|(a, b)| Periods {
+            nr_periods: a.nr_periods + b.nr_periods,
+            nr_throttled: a.nr_throttled + b.nr_throttled,
+            nr_bursts: a.nr_bursts + b.nr_bursts,
+        });
+        Stretch {
+            length_ns: self.length_ns + other.length_ns,
+            usage_ns: sum(self.usage_ns, other.usage_ns),
+            periods,
+            throttled_ns: sum(self.throttled_ns, other.throttled_ns),
+            waited_ns: sum(self.waited_ns, other.waited_ns),
+        }
+    }
+
+    /// Throttled periods of a hundred, and all, as [`interval`] takes them.
+    pub(crate) fn throttled(&self) -> Option<(f64, f64)> {
+        self.periods.map(|periods| (periods.nr_throttled as f64 * 100.0, periods.nr_periods as f64))
+    }
+
+    /// CPU time and length, in the same way.
+    pub(crate) fn used(&self) -> Option<(f64, f64)> {
+        Some((self.usage_ns? as f64, self.length_ns as f64))
+    }
+}
+
+impl Above {
+    /// Throttled periods of a hundred.
+    pub fn throttled_percent(&self) -> f64 {
+        self.periods.nr_throttled as f64 * 100.0 / self.periods.nr_periods.max(1) as f64
     }
 }
 
@@ -118,11 +181,12 @@ impl Observed {
         let went_back = |pair: &[Moment]| {
             let less = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| b < a);
             let (one, next) = (&pair[0], &pair[1]);
-            let gone = one.until(next);
-            less(one.usage_ns, next.usage_ns)
-                || next.stat.throttled_ns < one.stat.throttled_ns
-                || gone.nr_periods > i32::MAX as u64
-                || gone.nr_throttled > i32::MAX as u64
+            let periods = one.until(next).periods.unwrap_or_default();
+            !next.is_anew
+                && (less(one.usage_ns, next.usage_ns)
+                    || less(one.throttled_ns, next.throttled_ns)
+                    || periods.nr_periods > i32::MAX as u64
+                    || periods.nr_throttled > i32::MAX as u64)
         };
         if self.moments.windows(2).any(went_back) {
             let what = "counters went back: the group was made anew while it was counted, or \
@@ -132,14 +196,15 @@ impl Observed {
         Ok(self)
     }
 
-    /// All of it.
+    /// All of it that is known.
     pub fn whole(&self) -> Stretch {
-        self.moments[0].until(&self.moments[self.moments.len() - 1])
+        self.stretches().into_iter().reduce(Stretch::and).unwrap_or_default()
     }
 
-    /// From each moment to the next.
+    /// From each moment to the next of the same life.
     pub fn stretches(&self) -> Vec<Stretch> {
-        self.moments.windows(2).map(|pair| pair[0].until(&pair[1])).collect()
+        let pairs = self.moments.windows(2).filter(|pair| !pair[1].is_anew);
+        pairs.map(|pair| pair[0].until(&pair[1])).collect()
     }
 }
 
@@ -187,7 +252,7 @@ pub fn observe(
         return Err(Error::Question(format!("{name}: {what}, from {limit} to {last}")));
     }
     let (kernel, cpus) = (Some(crate::world::release()?), group.cpus().cloned());
-    Observed { name, limit, kernel, cpus, moments }.checked()
+    Observed { name, limit: Some(limit), kernel, cpus, above: None, moments }.checked()
 }
 
 /// Counters are not read more often.
@@ -218,10 +283,16 @@ mod tests {
     fn counters_of_periods_go_on_from_0() {
         let stat =
             |nr_periods, nr_throttled| CpuStat { nr_periods, nr_throttled, ..CpuStat::default() };
-        let at = |at_ns, stat| Moment { at_ns, usage_ns: Some(at_ns), stat, waited_ns: None };
+        let at = |at_ns, stat| Moment {
+            at_ns,
+            usage_ns: Some(at_ns),
+            stat: Some(stat),
+            ..Moment::default()
+        };
         let (first, last) = (at(0, stat(u32::MAX, 5)), at(10, stat(9, 8)));
         let stretch = first.until(&last);
-        assert_eq!((stretch.nr_periods, stretch.nr_throttled), (10, 3));
+        let periods = stretch.periods.unwrap();
+        assert_eq!((periods.nr_periods, periods.nr_throttled), (10, 3));
         assert_eq!((stretch.usage_ns, stretch.waited_ns), (Some(10), None));
     }
 
@@ -231,12 +302,12 @@ mod tests {
             let moment = |at: usize| Moment {
                 at_ns: at as u64,
                 usage_ns: Some(usage_ns[at]),
-                stat: CpuStat { nr_periods: periods[at], ..CpuStat::default() },
-                waited_ns: None,
+                stat: Some(CpuStat { nr_periods: periods[at], ..CpuStat::default() }),
+                ..Moment::default()
             };
             let moments = vec![moment(0), moment(1)];
-            let (name, limit) = ("/g".to_owned(), Limit::UNLIMITED);
-            Observed { name, limit, kernel: None, cpus: None, moments }.checked()
+            let (name, limit) = ("/g".to_owned(), Some(Limit::UNLIMITED));
+            Observed { name, limit, kernel: None, cpus: None, above: None, moments }.checked()
         };
         assert!(of([5, 6], [10, 10]).is_ok() && of([u32::MAX, 3], [10, 20]).is_ok());
         for wrong in [of([100, 60], [10, 20]), of([5, 6], [10, 9])] {

@@ -19,14 +19,15 @@
 //! let moment = |at_ns, nr_periods, nr_throttled| Moment {
 //!     at_ns,
 //!     usage_ns: Some(at_ns / 2),
-//!     stat: CpuStat { nr_periods, nr_throttled, ..CpuStat::default() },
-//!     waited_ns: None,
+//!     stat: Some(CpuStat { nr_periods, nr_throttled, ..CpuStat::default() }),
+//!     ..Moment::default()
 //! };
 //! let observed = Observed {
 //!     name: "/web".to_owned(),
-//!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).unwrap(),
+//!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).ok(),
 //!     kernel: Some("6.18.4".to_owned()),
 //!     cpus: None,
+//!     above: None,
 //!     moments: vec![moment(0, 0, 0), moment(10_000_000_000, 100, 55)],
 //! };
 //! assert!(verify(&saved, &observed, None, 1)?.passed());
@@ -38,7 +39,9 @@ use crate::counters::{Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
 use crate::saved::{Run, Saved};
+use cpumax_limit::Limit;
 use cpumax_machine::kernel::{self, Kernel, Version};
+use cpumax_machine::named;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -131,27 +134,38 @@ pub fn verify(
     kernel: Option<&str>,
     seed: u64,
 ) -> Result<Verified, Error> {
-    let runs = of_limit(saved, observed)?;
-    let running = observed.kernel.as_deref().and_then(modelled);
+    let unknown = |what: &str| Error::Question(format!("{}: {what}", observed.name));
+    let limit = observed.limit.ok_or_else(|| {
+        unknown(
+            "its limit is not told (kube-prometheus-stack leaves that out): take the scrapes \
+                 from the kubelet itself",
+        )
+    })?;
+    let runs = of_limit(saved, &observed.name, limit)?;
+    let running = observed.kernel.as_deref().map(modelled);
     let run = of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
-    if whole.nr_periods < LEAST_PERIODS {
-        return Err(Error::Question(format!(
-            "{}: only {} periods passed while it had something to run, and {LEAST_PERIODS} are \
+    let periods = whole.periods.ok_or_else(|| unknown("how many periods passed is not told"))?;
+    if periods.nr_periods < LEAST_PERIODS {
+        return Err(unknown(&format!(
+            "only {} periods passed while it had something to run, and {LEAST_PERIODS} are \
              needed: watch for longer, while the service has its load",
-            observed.name, whole.nr_periods
+            periods.nr_periods
         )));
     }
     let numbers = numbers(run, &observed.stretches(), seed);
+    if numbers.is_empty() {
+        return Err(unknown("nothing that counters tell was predicted of this limit"));
+    }
     Ok(Verified {
         group: observed.name.clone(),
-        cpu_max: observed.limit.to_string(),
-        burst_usec: observed.limit.burst_ns() / 1_000,
+        cpu_max: limit.to_string(),
+        burst_usec: limit.burst_ns() / 1_000,
         kernel: observed.kernel.clone(),
         predicted_for: run.kernel.clone(),
         recording: run.recording.clone(),
         watched_ns: whole.length_ns,
-        nr_periods: whole.nr_periods,
+        nr_periods: periods.nr_periods,
         notes: notes(run, &numbers, saved, observed),
         not_told: not_told(run),
         beside: beside(&whole, running),
@@ -160,22 +174,21 @@ pub fn verify(
 }
 
 /// What was predicted of the limit that is in force.
-fn of_limit<'a>(saved: &'a Saved, observed: &Observed) -> Result<Vec<&'a Run>, Error> {
-    let of = |run: &&Run| run.limit.limit == observed.limit && run.limit.pod.is_none();
+fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Run>, Error> {
+    let of = |run: &&Run| run.limit.limit == limit && run.limit.is_alone();
     let runs: Vec<&Run> = saved.runs.iter().filter(of).collect();
-    if observed.limit.quota_ns().is_none() {
+    if limit.quota_ns().is_none() {
         let what = "it has no limit, so that no period is throttled: apply one first";
-        return Err(Error::Question(format!("{}: {what}", observed.name)));
+        return Err(Error::Question(format!("{name}: {what}")));
     }
     if runs.is_empty() {
         let limits: BTreeSet<String> =
             saved.runs.iter().map(|run| with_burst(&run.limit.limit)).collect();
         let limits: Vec<String> = limits.into_iter().collect();
         return Err(Error::Question(format!(
-            "{} has the limit {}, and the study predicts {}: apply one of these, or replay with \
-             this one",
-            observed.name,
-            with_burst(&observed.limit),
+            "{name} has the limit {}, and the study predicts {}: apply one of these, or replay \
+             with this one",
+            with_burst(&limit),
             limits.join(", ")
         )));
     }
@@ -191,7 +204,7 @@ fn of_limit<'a>(saved: &'a Saved, observed: &Observed) -> Result<Vec<&'a Run>, E
     Ok(runs)
 }
 
-fn with_burst(limit: &cpumax_limit::Limit) -> String {
+fn with_burst(limit: &Limit) -> String {
     let burst_us = limit.burst_ns() / 1_000;
     if burst_us > 0 { format!("{limit} with a burst of {burst_us}") } else { limit.to_string() }
 }
@@ -240,30 +253,28 @@ fn of_kernel<'a>(
 }
 
 /// What the model takes the running kernel for.
-fn modelled(release: &str) -> Option<Kernel> {
-    let version: Version = release.parse().ok()?;
-    Some(Kernel::of(version).unwrap_or_else(|_| Kernel::newest()))
+fn modelled(release: &str) -> Kernel {
+    named::taken(Some(release), &named::Functions::new()).kernel
 }
 
+/// Numbers that were predicted or asked for and are told; no other can come true.
 fn numbers(run: &Run, stretches: &[Stretch], seed: u64) -> Vec<Number> {
     let Prediction { cpus, throttled_percent, .. } = &run.prediction;
-    let used: Option<Vec<(f64, f64)>> = stretches
-        .iter()
-        .map(|stretch| Some((stretch.usage_ns? as f64, stretch.length_ns as f64)))
-        .collect();
-    let throttled: Vec<(f64, f64)> = stretches
-        .iter()
-        .map(|stretch| (stretch.nr_throttled as f64 * 100.0, stretch.nr_periods as f64))
-        .collect();
-    let periods: f64 = throttled.iter().map(|(_, periods)| periods).sum();
+    let all = |pair: fn(&Stretch) -> Option<(f64, f64)>| -> Option<Vec<(f64, f64)>> {
+        stretches.iter().map(pair).collect()
+    };
     let mut numbers = Vec::new();
-    if let Some(measured) = used.and_then(|used| interval(&used, seed)) {
+    let used = all(Stretch::used).and_then(|used| interval(&used, seed));
+    if let Some(measured) = used.filter(|_| cpus.is_some()) {
         numbers.push(Number::of(What::Cpus, *cpus, None, measured, 0.0));
     }
-    if let Some(measured) = interval(&throttled, seed) {
-        let asked = run.held.iter().find(|held| held.measure == Measure::ThrottledPercent);
-        let at_most = asked.map(|held| held.bound);
+    let asked = run.held.iter().find(|held| held.measure == Measure::ThrottledPercent);
+    let at_most = asked.map(|held| held.bound);
+    let throttled = all(Stretch::throttled).unwrap_or_default();
+    let is_of_interest = throttled_percent.is_some() || at_most.is_some();
+    if let Some(measured) = interval(&throttled, seed).filter(|_| is_of_interest) {
         // A period may end just before or after it is read.
+        let periods: f64 = throttled.iter().map(|(_, periods)| periods).sum();
         let one = 100.0 / periods.max(1.0);
         let what = What::ThrottledPercent;
         numbers.push(Number::of(what, *throttled_percent, at_most, measured, one));
@@ -317,15 +328,16 @@ fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
         Some(_) if since(6, 6) => "summed over CPUs, while something is queued there",
         Some(_) => "summed over CPUs, from throttling to release, whether or not anything waits",
     };
-    let mut all = vec![Beside {
+    let throttled = whole.throttled_ns.map(|ns| Beside {
         what: "time throttled in a second, s",
-        value: whole.throttled_ns as f64 / 1e9 / seconds,
+        value: ns as f64 / 1e9 / seconds,
         means: throttled_means,
-    }];
-    if whole.nr_bursts > 0 {
+    });
+    let mut all: Vec<Beside> = throttled.into_iter().collect();
+    if let Some(periods) = whole.periods.filter(|periods| periods.nr_bursts > 0) {
         all.push(Beside {
             what: "periods with a burst, %",
-            value: whole.nr_bursts as f64 * 100.0 / whole.nr_periods.max(1) as f64,
+            value: periods.nr_bursts as f64 * 100.0 / periods.nr_periods.max(1) as f64,
             means: "of those that passed while it had something to run",
         });
     }
@@ -342,24 +354,36 @@ fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
 fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);
-    let off = cpus.and_then(|number| Some((number.measured, number.predicted?)));
-    match (off, cpus) {
-        (Some((measured, predicted)), _) if measured.high < predicted.low => notes.push(
+    // What came true is not doubted beside that.
+    let off = cpus.filter(|number| !number.came_true);
+    match off.and_then(|number| Some((number.measured, number.predicted?))) {
+        Some((measured, predicted)) if measured.high < predicted.low => notes.push(
             "The service used less than was predicted: it had less to do than in the recording, \
              so that fewer periods are throttled than at that load."
                 .to_owned(),
         ),
-        (Some((measured, predicted)), _) if measured.low > predicted.high => notes.push(
+        Some(_) => notes.push(
             "The service used more than was predicted: it had more to do than in the recording, \
              or its work costs more on this machine; `--load` and `--scale-work` predict that."
                 .to_owned(),
         ),
-        (_, None) => notes.push(
+        None if observed.whole().usage_ns.is_none() => notes.push(
             "How much CPU was used is not told there, so that nothing says whether the load is \
              that of the recording."
                 .to_owned(),
         ),
-        _ => {}
+        None => {}
+    }
+    if observed.whole().throttled_ns.is_none() {
+        notes.push("For how long it was throttled is not told.".to_owned());
+    }
+    if let Some(above) = observed.above.as_ref().filter(|above| above.periods.nr_throttled > 0) {
+        notes.push(format!(
+            "It is in a pod with a limit of its own, {}, that throttled {:.1} % of its periods: \
+             the container is stopped by that as well.",
+            above.limit,
+            above.throttled_percent()
+        ));
     }
     if !run.prediction.predictable {
         let why = run.prediction.why_not.as_deref().unwrap_or("its range is not known");
@@ -373,7 +397,7 @@ fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> V
                 .to_owned(),
         );
     }
-    let version = observed.kernel.as_deref().and_then(modelled).map(|kernel| kernel.version);
+    let version = observed.kernel.as_deref().map(|release| modelled(release).version);
     if let Some(version) = version.filter(|version| version.to_string() != run.kernel) {
         notes.push(format!(
             "It was predicted for {}, and runs on {version}, which behaves alike or was said to.",
@@ -414,13 +438,20 @@ mod tests {
         let mut moments = Vec::new();
         for second in 0..=60_u64 {
             let usage_ns = Some((second as f64 * 1e9 * cpus) as u64);
-            moments.push(Moment { at_ns: second * 1_000_000_000, usage_ns, stat, waited_ns: None });
+            let at_ns = second * 1_000_000_000;
+            moments.push(Moment {
+                at_ns,
+                usage_ns,
+                stat: Some(stat),
+                throttled_ns: Some(0),
+                ..Moment::default()
+            });
             stat.nr_periods += 10;
             stat.nr_throttled += throttled[second as usize % 2];
         }
-        let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
-        let kernel = kernel.map(str::to_owned);
-        Observed { name: "/web".to_owned(), limit, kernel, cpus: None, moments }
+        let limit = Limit::new(Some(50_000_000), 100_000_000, 0).ok();
+        let (name, kernel) = ("/web".to_owned(), kernel.map(str::to_owned));
+        Observed { name, limit, kernel, cpus: None, above: None, moments }
     }
 
     #[test]
@@ -439,6 +470,31 @@ mod tests {
         assert_eq!(told([9, 9], 0.5), (true, false, false, 0));
         let (used, periods, passed, notes) = told([1, 1], 0.2);
         assert_eq!((used, periods, passed, notes), (false, false, false, 1));
+    }
+
+    #[test]
+    fn what_came_true_is_not_said_to_be_off_beside_that() {
+        let saved = study(&["6.18"]);
+        // 0.511 of 0.45 to 0.51: read a little late it may be either.
+        let verified = verify(&saved, &observed([6, 6], 0.511, None), None, 1).unwrap();
+        assert!(verified.numbers[0].came_true && verified.notes.is_empty(), "{verified:?}");
+        let verified = verify(&saved, &observed([6, 6], 0.6, None), None, 1).unwrap();
+        assert!(!verified.numbers[0].came_true && verified.notes.len() == 1, "{verified:?}");
+    }
+
+    #[test]
+    fn what_is_not_told_is_not_0_and_does_not_come_true() {
+        let saved = study(&["6.18"]);
+        let mut untold = observed([6, 6], 0.5, None);
+        untold.moments.iter_mut().for_each(|moment| moment.throttled_ns = None);
+        let verified = verify(&saved, &untold, None, 1).unwrap();
+        assert!(verified.beside.is_empty() && verified.notes[0].contains("not told"));
+        let mut nothing = saved.clone();
+        nothing.runs[0].prediction.cpus = None;
+        let verified = verify(&nothing, &observed([6, 6], 0.5, None), None, 1).unwrap();
+        assert_eq!(verified.numbers.len(), 1, "nobody predicted how many CPUs");
+        nothing.runs[0].prediction.throttled_percent = None;
+        assert!(verify(&nothing, &observed([6, 6], 0.5, None), None, 1).is_err());
     }
 
     #[test]
@@ -462,11 +518,13 @@ mod tests {
     fn another_limit_or_too_little_time_is_no_answer() {
         let saved = study(&["6.18"]);
         let mut other = observed([6, 6], 0.5, None);
-        other.limit = Limit::new(Some(40_000_000), 100_000_000, 0).unwrap();
+        other.limit = Limit::new(Some(40_000_000), 100_000_000, 0).ok();
         let told = verify(&saved, &other, None, 1).unwrap_err().to_string();
         assert!(told.contains("40000 100000") && told.contains("50000 100000"), "{told}");
-        other.limit = Limit::UNLIMITED;
+        other.limit = Some(Limit::UNLIMITED);
         assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("no limit"));
+        other.limit = None;
+        assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("not told"));
         let mut short = observed([6, 6], 0.5, None);
         short.moments.truncate(2);
         let told = verify(&saved, &short, None, 1).unwrap_err().to_string();

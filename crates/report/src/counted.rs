@@ -2,7 +2,7 @@
 
 use crate::escape::line;
 use crate::page::Page;
-use crate::predicted::{Ranges, ranged};
+use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
 use crate::table::list;
 use crate::units::duration;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// All of it; `throttled` is what was asked.
 pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
     let mut out = String::new();
-    let used = ranged(told.cpus, Ranges::Beside);
+    let used = ranged_cpus(told.cpus);
     let first = match (throttled, told.enough) {
         (Some(most), Some(millicpus)) => {
             format!(
@@ -22,7 +22,11 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
         (Some(most), None) => {
             format!("Counters name no limit that surely throttles at most {most} % of periods.")
         }
-        _ => format!("{} uses {used} CPUs: a limit below that is too small.", line(&told.group)),
+        _ => format!(
+            "{} uses {used} CPUs: a limit below that is too small. No limit is named, as nothing \
+             is asked of one: give --throttled.",
+            line(&told.group)
+        ),
     };
     let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&first)));
     let watched = format!(
@@ -30,7 +34,7 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
         line(&told.group),
         told.readings,
         duration(told.watched_ns),
-        told.cpu_max
+        told.cpu_max.as_deref().unwrap_or("not told")
     );
     let _ = writeln!(out, "{}", page.wrapped(&watched));
     if let Some(cpus) = &told.may_run_on {
@@ -75,11 +79,13 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
 }
 
 fn row(judged: &Judged) -> Vec<String> {
-    let bounds = judged.throttled_percent;
-    vec![
-        format!("{}m", judged.millicpus),
-        judged.cpu_max.clone(),
-        bounds.map_or("-".to_owned(), |b| format!("{:.0} to {:.0}", b.least, b.most)),
-        if judged.too_small { "too small" } else { "" }.to_owned(),
-    ]
+    let throttled = match (judged.measured_percent, judged.throttled_percent) {
+        (Some(measured), _) => ranged(measured, Ranges::Beside),
+        (None, Some(b)) => format!("{:.0} to {:.0}", b.least, b.most),
+        (None, None) => "-".to_owned(),
+    };
+    let present = judged.measured_percent.map(|_| "present, measured");
+    let words: Vec<&str> =
+        present.into_iter().chain(judged.too_small.then_some("too small")).collect();
+    vec![format!("{}m", judged.millicpus), judged.cpu_max.clone(), throttled, words.join("; ")]
 }

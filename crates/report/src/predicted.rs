@@ -2,6 +2,7 @@
 
 use crate::escape::line;
 use crate::table::{cell, new_table, text};
+use crate::units::cpus;
 
 /// A number and how far it may be off.
 pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
@@ -109,6 +110,15 @@ pub(crate) fn ranged(number: Ranged, ranges: Ranges) -> String {
     }
 }
 
+/// The same of CPUs, of which little may be used and is not nothing.
+pub(crate) fn ranged_cpus(number: Ranged) -> String {
+    if number.value >= 0.1 {
+        return ranged(number, Ranges::Beside);
+    }
+    let [value, low, high] = [number.value, number.low, number.high].map(cpus);
+    if low == high { value } else { format!("{value} ({low}..{high})") }
+}
+
 /// So many significant digits, no more than two behind the point: `0.45`, `9.2`, `11000`.
 fn digits(value: f64, significant: i32) -> String {
     if value.abs() < 0.005 {
@@ -127,6 +137,15 @@ mod tests {
 
     fn known(value: f64) -> Ranged {
         Ranged { value, low: value, high: value }
+    }
+
+    #[test]
+    fn little_is_not_nothing() {
+        let of = |value: f64, low: f64, high: f64| ranged_cpus(Ranged { value, low, high });
+        assert_eq!(of(0.0038, 0.0038, 0.0038), "0.0038");
+        assert_eq!(of(0.004, 0.0012, 0.02), "0.004 (0.0012..0.02)");
+        assert_eq!(of(0.5, 0.5, 0.5), "0.50");
+        assert_eq!(of(0.000_02, 0.0, 0.0), "0.00002");
     }
 
     fn row(limit: &str) -> PredictedRow {

@@ -21,11 +21,12 @@ pub fn percent(share: f64) -> String {
 
 /// A number of CPUs kept busy: `0.5`, `12.3`, `0.0027`.
 pub fn cpus(busy: f64) -> String {
-    if !(0.000_05..0.1).contains(&busy) {
+    if busy >= 0.1 || busy < 1e-6 {
         return three_digits(busy);
     }
-    let text = format!("{busy:.4}");
-    text.trim_end_matches('0').to_owned()
+    // Two digits of what is very little, else four behind the point.
+    let decimals = if busy < 0.000_5 { (1.0 - busy.log10().floor()) as usize } else { 4 };
+    format!("{busy:.decimals$}").trim_end_matches('0').to_owned()
 }
 
 /// Three significant digits, no more than two behind the point, zeros there left out.
@@ -70,7 +71,9 @@ mod tests {
         assert_eq!(cpus(0.5), "0.5");
         assert_eq!(cpus(0.002_74), "0.0027");
         assert_eq!(cpus(0.05), "0.05");
-        assert_eq!(cpus(0.000_01), "0");
+        assert_eq!(cpus(0.000_01), "0.00001");
+        assert_eq!(cpus(0.000_123_4), "0.00012");
+        assert_eq!(cpus(0.0), "0");
         assert_eq!(cpus(9.996), "10");
         assert_eq!(cpus(12.34), "12.3");
     }

@@ -2,7 +2,7 @@
 
 use crate::escape::line;
 use crate::page::Page;
-use crate::predicted::{Ranges, ranged};
+use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
 use crate::table::list;
 use crate::units::duration;
@@ -53,7 +53,10 @@ pub fn verified(verified: &Verified, page: Page) -> String {
 }
 
 fn row(number: &Number) -> Vec<String> {
-    let shown = |number| ranged(number, Ranges::Beside);
+    let shown = |value| match number.what {
+        What::Cpus => ranged_cpus(value),
+        What::ThrottledPercent => ranged(value, Ranges::Beside),
+    };
     let name = match number.what {
         What::Cpus => "CPUs",
         What::ThrottledPercent => "throttled periods, %",

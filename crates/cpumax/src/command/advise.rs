@@ -66,7 +66,7 @@ pub struct AdviseArgs {
     #[arg(default_value = "0")]
     burst: Vec<f64>,
     /// The limit that the service has, to be told beside, e.g. 500m or '50000 100000'
-    #[arg(long, value_name = "LIMIT")]
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     current: Option<String>,
     /// Print the limit as what sets it takes it, and nothing else: a strategic-merge patch, a
     /// drop-in of a unit, a `docker update`, or lines for a shell that write the group's files
@@ -131,7 +131,7 @@ fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
     if is_told {
         output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
     }
-    let is_answered = told.not_told.is_empty() && (throttled.is_none() || told.enough.is_some());
+    let is_answered = told.not_told.is_empty() && told.enough.is_some();
     if is_answered { Ok(()) } else { Err(Failure::Status(THIN)) }
 }
 

@@ -40,7 +40,7 @@ pub struct Counting {
     /// Two or more scrapes of cadvisor's metrics instead of a group, in order of time
     #[arg(long, value_name = "FILE", num_args = 2.., value_hint = ValueHint::FilePath)]
     openmetrics: Vec<PathBuf>,
-    /// The container: a label that it has, such as pod=web-1
+    /// The container: a label that it has, such as pod=web-1; container= is a pod itself
     #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
     label: Vec<String>,
     /// Count for so long; of scrapes without times, how far apart they are [default: 60s]

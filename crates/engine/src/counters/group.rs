@@ -22,7 +22,7 @@ const FILE_MAX_BYTES: u64 = 1 << 16;
 /// std::fs::write(folder.join("cpu.stat"), "usage_usec 7\nnr_periods 3\nnr_throttled 2\n")?;
 /// let group = Group::open(&folder)?;
 /// assert_eq!(group.limit()?.millicpus(), Some(500));
-/// assert_eq!(group.moment(0)?.stat.nr_throttled, 2);
+/// assert_eq!(group.moment(0)?.stat.map(|stat| stat.nr_throttled), Some(2));
 /// std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -117,7 +117,9 @@ impl Group {
         };
         let waited_ns = read(&self.folder.join("cpu.pressure")).ok();
         let waited_ns = waited_ns.as_deref().and_then(waited).filter(|_| !self.is_v1);
-        Ok(Moment { at_ns, usage_ns, stat, waited_ns })
+        let throttled_ns = Some(stat.throttled_ns);
+        let is_anew = false;
+        Ok(Moment { at_ns, usage_ns, stat: Some(stat), throttled_ns, waited_ns, is_anew })
     }
 }
 
@@ -201,8 +203,10 @@ mod tests {
         let [a, b] = [old, new].map(|group| group.moment(3).unwrap());
         assert_eq!((a.usage_ns, b.usage_ns), (Some(123_456), Some(123_000)));
         assert_eq!((a.waited_ns, b.waited_ns), (None, Some(31_000)));
-        assert_eq!((a.stat.nr_throttled, a.stat.throttled_ns), (4, 7_000));
-        assert_eq!((b.stat.nr_throttled, b.stat.throttled_ns), (4, 7_000));
+        for moment in [a, b] {
+            assert_eq!(moment.stat.map(|stat| stat.nr_throttled), Some(4));
+            assert_eq!(moment.throttled_ns, Some(7_000));
+        }
         for folder in [v1, v2] {
             fs::remove_dir_all(folder).unwrap();
         }

@@ -1,9 +1,13 @@
 //! Scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`, in place of
 //! the group itself: one file for each time.
+//!
+//! cadvisor serves limits and throttled periods only of groups that have a limit, and on cgroup v1
+//! CPU time by CPU, without a sum. What a scrape does not tell is not taken to be 0.
 
-use super::{Moment, Observed};
+use super::labels::{Kind, Labels};
+use super::{Above, Moment, Observed, Stretch};
 use crate::error::Error;
-use cpumax_limit::{CpuStat, Limit, one_line, shown};
+use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,10 +16,14 @@ use std::time::Duration;
 
 /// A longer line is none of a scrape.
 const LINE_MAX_BYTES: u64 = 1 << 16;
+/// A node with thousands of containers serves some tens of MB.
+const FILE_MAX_BYTES: u64 = 256 << 20;
 /// Containers of a node are a few hundred.
 const SERIES_MAX: usize = 100_000;
 /// How many are named where one has to be chosen.
 const NAMED: usize = 5;
+/// A stretch may be longer than its times tell by this share, as files are read one by one.
+const READ_LATE: f64 = 0.1;
 
 const USAGE: &str = "container_cpu_usage_seconds_total";
 const PERIODS: &str = "container_cpu_cfs_periods_total";
@@ -27,7 +35,10 @@ const PERIOD: &str = "container_spec_cpu_period";
 /// Of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Series {
+    /// CPU time on all CPUs.
     usage_s: Option<f64>,
+    /// The same summed up here, and of how many CPUs.
+    by_cpu_s: (f64, u32),
     periods: Option<f64>,
     throttled: Option<f64>,
     throttled_s: Option<f64>,
@@ -36,11 +47,15 @@ struct Series {
     at_ms: Option<f64>,
 }
 
+type Scrape = BTreeMap<Labels, Series>;
+type Wanted = [(String, String)];
+
 /// The container whose labels have all of `labels` (`pod="web-1"`, without quotes as well), from
 /// scrapes in order of time. Where they have no times, `apart` is between one and the next.
 ///
 /// # Errors
-/// A file cannot be read, no container or several have these labels, or it has no limit.
+/// A file cannot be read, no container or several have these labels, or what is told of it is not
+/// possible.
 pub fn scrapes(
     paths: &[impl AsRef<Path>],
     labels: &[String],
@@ -49,99 +64,246 @@ pub fn scrapes(
     if paths.len() < 2 {
         return Err(Error::Question("one scrape tells no rate: give two".to_owned()));
     }
-    let mut all = Vec::new();
-    for path in paths {
-        all.push(read(path.as_ref())?);
+    let wanted = labels.iter().map(|text| {
+        let form = "give LABEL=VALUE, such as pod=web-1";
+        Labels::one(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
+    });
+    let wanted: Vec<(String, String)> = wanted.collect::<Result<_, Error>>()?;
+    let all: Vec<Scrape> =
+        paths.iter().map(|path| read(path.as_ref())).collect::<Result<_, Error>>()?;
+    let first = chosen(&all[0], &wanted)?;
+    let lives = lives(&all, paths, first, &wanted)?;
+    let name = first.to_string();
+    let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
+    let moments = moments(&lives, paths, apart)?;
+    let limits: Vec<Option<Limit>> = lives.iter().map(|(_, series)| series.limit()).collect();
+    if let Some(pair) = limits.windows(2).find(|pair| pair[0] != pair[1]) {
+        let told = |limit: Option<Limit>| limit.map_or("not told".to_owned(), |l| l.to_string());
+        let (from, to) = (told(pair[0]), told(pair[1]));
+        return Err(wrong(&format!(
+            "the limit was changed while it was counted, from {from} to {to}"
+        )));
     }
-    let name = chosen(&all[0], labels)?;
-    let mut moments = Vec::new();
-    let mut last = Series::default();
-    for (at, (scrape, path)) in all.iter().zip(paths).enumerate() {
-        let file = shown(path.as_ref());
-        let wrong = |what: &str| Error::Question(format!("{file}: {what}"));
-        let series = scrape.get(&name).ok_or_else(|| wrong(&format!("it has no {name}")))?;
+    let above = above(&all, first);
+    let (limit, kernel, cpus) = (limits[0], None, None);
+    let observed =
+        Observed { name: name.clone(), limit, kernel, cpus, above, moments }.checked()?;
+    let stretches = observed.stretches();
+    if stretches.is_empty() {
+        let what = "it was made anew between the scrapes, and its counters begin again: give two \
+                    of the same life";
+        return Err(wrong(what));
+    }
+    for stretch in &stretches {
+        if let Some(what) = impossible(stretch, limit) {
+            return Err(wrong(&format!("that is not possible: {what}")));
+        }
+    }
+    Ok(observed)
+}
+
+/// Its series in each scrape: the same, or one that is the same container run again.
+fn lives<'a>(
+    all: &'a [Scrape],
+    paths: &[impl AsRef<Path>],
+    first: &'a Labels,
+    wanted: &Wanted,
+) -> Result<Vec<(&'a Labels, Series)>, Error> {
+    let mut lives: Vec<(&Labels, Series)> = Vec::new();
+    let mut before = first;
+    for (scrape, path) in all.iter().zip(paths) {
+        let is_told = !wanted.is_empty() || first.lasting().next().is_some();
+        let again = |labels: &Labels| is_told && labels.has_all(wanted) && labels.is_again(first);
+        let at_ms = |series: &Series| series.at_ms.unwrap_or(0.0);
+        let anew = || {
+            let found = scrape.iter().filter(|(labels, series)| series.counts() && again(labels));
+            found.max_by(|one, other| at_ms(one.1).total_cmp(&at_ms(other.1)))
+        };
+        let same = scrape.get_key_value(before).filter(|(_, series)| series.counts());
+        let found = same.or_else(anew);
+        let (labels, series) = found.ok_or_else(|| {
+            Error::Question(format!("{}: it has no {first}", shown(path.as_ref())))
+        })?;
+        lives.push((labels, *series));
+        before = labels;
+    }
+    Ok(lives)
+}
+
+fn moments(
+    lives: &[(&Labels, Series)],
+    paths: &[impl AsRef<Path>],
+    apart: Option<Duration>,
+) -> Result<Vec<Moment>, Error> {
+    let has_usage = lives.iter().all(|(_, series)| series.usage_s.is_some());
+    let cpus = lives[0].1.by_cpu_s.1;
+    let has_cpus = cpus > 0 && lives.iter().all(|(_, series)| series.by_cpu_s.1 == cpus);
+    let mut moments: Vec<Moment> = Vec::new();
+    for (at, (labels, series)) in lives.iter().enumerate() {
         let at_ns = match (series.at_ms, apart) {
             (Some(ms), _) => ms * 1e6,
             (None, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
             (None, None) => {
-                return Err(wrong(
-                    "its samples have no times: say by --for how far apart they are",
-                ));
+                let what = "its samples have no times: say by --for how far apart they are";
+                return Err(Error::Question(format!("{}: {what}", shown(paths[at].as_ref()))));
             }
         };
-        let count = |number: Option<f64>| number.map(|number| number as u64 as u32);
-        let (Some(nr_periods), Some(nr_throttled)) =
-            (count(series.periods), count(series.throttled))
-        else {
-            return Err(wrong(&format!("{name} has no {PERIODS}: it has no CPU limit")));
-        };
-        let throttled_ns = (series.throttled_s.unwrap_or(0.0) * 1e9) as u64;
+        let usage_s =
+            if has_usage { series.usage_s } else { Some(series.by_cpu_s.0).filter(|_| has_cpus) };
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
         moments.push(Moment {
             at_ns: at_ns as u64,
-            usage_ns: series.usage_s.map(|seconds| (seconds * 1e9) as u64),
-            stat: CpuStat { nr_periods, nr_throttled, throttled_ns, ..CpuStat::default() },
+            usage_ns: usage_s.map(ns),
+            stat: series.stat(),
+            throttled_ns: series.throttled_s.map(ns),
             waited_ns: None,
+            is_anew: at > 0 && lives[at - 1].0 != *labels,
         });
-        last = *series;
     }
     if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
         let what = "each scrape must be later than the one before it";
         return Err(Error::Question(what.to_owned()));
     }
     let first_ns = moments[0].at_ns;
-    for moment in &mut moments {
-        moment.at_ns -= first_ns;
+    moments.iter_mut().for_each(|moment| moment.at_ns -= first_ns);
+    Ok(moments)
+}
+
+impl Series {
+    /// Whether anything is counted of it.
+    fn counts(&self) -> bool {
+        self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
     }
-    let limit = limit(&last).ok_or_else(|| {
-        let what = format!("the last scrape has no {QUOTA} and {PERIOD} that are a limit");
-        Error::Question(format!("{name}: {what}"))
-    })?;
-    Observed { name, limit, kernel: None, cpus: None, moments }.checked()
+
+    fn is_limited(&self) -> bool {
+        self.quota_us.is_some_and(|us| us > 0.0) || self.periods.is_some()
+    }
+
+    /// `None`: whether it has one is not told. A quota is served only where there is one, and the
+    /// period of all.
+    fn limit(&self) -> Option<Limit> {
+        let us = |number: f64| (number as u64).checked_mul(1_000);
+        match (self.quota_us.filter(|us| *us > 0.0), self.period_us) {
+            (Some(quota), period) => {
+                let period_ns = period.map_or(Some(DEFAULT_PERIOD_NS), us)?;
+                Limit::new(Some(us(quota)?), period_ns, 0).ok()
+            }
+            (None, Some(_)) if self.periods.is_none() => Some(Limit::UNLIMITED),
+            _ => None,
+        }
+    }
+
+    fn stat(&self) -> Option<CpuStat> {
+        let count = |number: f64| number as u64 as u32;
+        let (nr_periods, nr_throttled) = (count(self.periods?), count(self.throttled?));
+        Some(CpuStat { nr_periods, nr_throttled, ..CpuStat::default() })
+    }
 }
 
-fn limit(series: &Series) -> Option<Limit> {
-    let us = |number: f64| (number > 0.0).then_some(number as u64)?.checked_mul(1_000);
-    Limit::new(Some(us(series.quota_us?)?), us(series.period_us?)?, 0).ok()
+/// What no kernel counts.
+fn impossible(stretch: &Stretch, limit: Option<Limit>) -> Option<String> {
+    let seconds = stretch.length_ns as f64 / 1e9;
+    if let Some(periods) = stretch.periods
+        && periods.nr_throttled > periods.nr_periods + 1
+    {
+        let (throttled, all) = (periods.nr_throttled, periods.nr_periods);
+        return Some(format!("{throttled} of {all} periods were throttled"));
+    }
+    let limit = limit?;
+    let in_time = stretch.length_ns as f64 * (1.0 + READ_LATE) / limit.period_ns() as f64;
+    if let Some(periods) = stretch.periods
+        && periods.nr_periods as f64 > in_time + 2.0
+    {
+        let (all, ms) = (periods.nr_periods, limit.period_ns() as f64 / 1e6);
+        return Some(format!("{all} periods of {ms} ms in {seconds:.1} s"));
+    }
+    let (usage_ns, quota_ns) = (stretch.usage_ns?, limit.quota_ns()?);
+    // A period more than there was time for, and a burst that nobody tells.
+    let most_ns = quota_ns as f64 * (in_time + 2.0);
+    (usage_ns as f64 > most_ns).then(|| {
+        let cpus = usage_ns as f64 / stretch.length_ns.max(1) as f64;
+        let most = quota_ns as f64 / limit.period_ns() as f64;
+        format!("{cpus:.2} CPUs under a limit of {most:.2}")
+    })
 }
 
-/// The only container with these labels.
-fn chosen(scrape: &BTreeMap<String, Series>, labels: &[String]) -> Result<String, Error> {
-    let plain = |text: &str| text.replace('"', "");
-    let has = |name: &str, wanted: &String| {
-        plain(name).trim_matches(['{', '}']).split(',').any(|label| label == plain(wanted))
+/// The pod's own group, where the container is in one that has a limit.
+fn above(all: &[Scrape], container: &Labels) -> Option<Above> {
+    let pod = container.of("pod");
+    let is_it = |labels: &Labels| {
+        labels.kind() == Kind::Pod
+            && labels.of("pod") == pod
+            && labels.of("namespace") == container.of("namespace")
     };
-    let limited = scrape.iter().filter(|(_, series)| series.periods.is_some());
-    let limited = limited.map(|(name, _)| name);
-    let found: Vec<&String> =
-        limited.filter(|name| labels.iter().all(|wanted| has(name, wanted))).collect();
-    match found.as_slice() {
-        [one] => Ok((*one).clone()),
-        [] => Err(Error::Question(
-            "no container with a CPU limit has these labels in the first scrape".to_owned(),
-        )),
-        several => {
-            let some: Vec<&str> = several.iter().take(NAMED).map(|name| name.as_str()).collect();
-            let (count, some) = (several.len(), some.join(" "));
-            let what = "choose one by --label, such as --label pod=web-1";
-            Err(Error::Question(format!("{count} containers have a limit: {what}: {some}")))
+    let is_in_one = container.kind() == Kind::Container && !pod.is_empty();
+    let (labels, _) = all[0].iter().find(|(labels, _)| is_in_one && is_it(labels))?;
+    let (from, to) = (all[0].get(labels)?, all[all.len() - 1].get(labels)?);
+    let limit = to.limit().filter(|limit| limit.quota_ns().is_some())?;
+    let at = |series: &Series| Some(Moment { stat: Some(series.stat()?), ..Moment::default() });
+    let periods = at(from)?.until(&at(to)?).periods?;
+    let is_sound = periods.nr_throttled <= periods.nr_periods && from.limit() == Some(limit);
+    is_sound.then(|| Above { name: labels.to_string(), limit, periods })
+}
+
+/// The only container with these labels; of several the only one with a limit.
+fn chosen<'a>(scrape: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
+    let found = scrape.iter().filter(|(_, series)| series.counts());
+    let found: Vec<(&Labels, &Series)> = found.filter(|(l, _)| l.has_all(wanted)).collect();
+    let Some(kind) = found.iter().map(|(labels, _)| labels.kind()).min() else {
+        let all: Vec<&Labels> = scrape.keys().filter(|l| l.kind() == Kind::Container).collect();
+        let there =
+            if all.is_empty() { String::new() } else { format!("; there are: {}", hints(&all)) };
+        let what = "nothing in the first scrape has these labels";
+        return Err(Error::Question(format!("{what}{there}")));
+    };
+    let likely = || found.iter().filter(|(labels, _)| labels.kind() == kind);
+    let all: Vec<&Labels> = likely().map(|(labels, _)| *labels).collect();
+    let limited: Vec<&Labels> =
+        likely().filter(|(_, series)| series.is_limited()).map(|(labels, _)| *labels).collect();
+    match (all.as_slice(), limited.as_slice()) {
+        ([one], _) | (_, [one]) => Ok(one),
+        (several, _) => {
+            let pod = found.iter().any(|(labels, _)| labels.kind() == Kind::Pod);
+            let pod = pod && kind == Kind::Container && !wanted.is_empty();
+            let pod = if pod { "; the pod itself by --label container=" } else { "" };
+            let (count, hints) = (several.len(), hints(several));
+            Err(Error::Question(format!("{count} have these labels: choose one by {hints}{pod}")))
         }
     }
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Series>, Error> {
+/// What to give for the first of these.
+fn hints(all: &[&Labels]) -> String {
+    let some: Vec<String> = all.iter().take(NAMED).map(|one| one.apart_from(all)).collect();
+    let more = if all.len() > NAMED { " ..." } else { "" };
+    some.join(", or ") + more
+}
+
+fn read(path: &Path) -> Result<Scrape, Error> {
     let failed = |source| Error::File { path: shown(path), source };
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    let mut all: BTreeMap<String, Series> = BTreeMap::new();
+    let file = File::open(path).map_err(failed)?;
+    let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
+    if let Some(what) = json(file.fill_buf().map_err(failed)?) {
+        let instead = "give what the target itself serves, such as `kubectl get --raw \
+                       /api/v1/nodes/NODE/proxy/metrics/cadvisor`";
+        return Err(Error::Question(format!("{}: {what}, no scrape: {instead}", shown(path))));
+    }
+    let mut all = Scrape::new();
     let mut line = Vec::new();
-    let mut number = 0_u64;
+    let (mut number, mut bytes) = (0_u64, 0_u64);
     loop {
         line.clear();
         number += 1;
         let read = file.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line);
-        if read.map_err(failed)? == 0 {
+        let read = read.map_err(failed)?;
+        let wrong = |what: &str| Error::Question(format!("{}, line {number}: {what}", shown(path)));
+        bytes += read as u64;
+        if bytes >= FILE_MAX_BYTES {
+            return Err(wrong("it is larger than any scrape"));
+        }
+        if read == 0 {
             return Ok(all);
         }
-        let wrong = |what: &str| Error::Question(format!("{}, line {number}: {what}", shown(path)));
         if line.len() as u64 == LINE_MAX_BYTES {
             return Err(wrong("it is longer than any of a scrape"));
         }
@@ -153,33 +315,63 @@ fn read(path: &Path) -> Result<BTreeMap<String, Series>, Error> {
     }
 }
 
+/// What a file that begins like this is, where it is JSON: an object whose first name is followed
+/// by a colon, or an array.
+fn json(start: &[u8]) -> Option<&'static str> {
+    let has = |word: &str| start.windows(word.len()).any(|bytes| bytes == word.as_bytes());
+    let is_json = match start.trim_ascii_start() {
+        [b'[', ..] => true,
+        [b'{', inside @ ..] => {
+            let inside = inside.trim_ascii_start();
+            let named = inside.strip_prefix(b"\"").and_then(|name| {
+                let end = name.iter().position(|byte| *byte == b'"')?;
+                name[end + 1..].trim_ascii_start().first()
+            });
+            named == Some(&b':') || inside.first() == Some(&b'}')
+        }
+        _ => false,
+    };
+    let what = if has("\"resultType\"") {
+        "it is JSON of a query to Prometheus"
+    } else if has("\"cpu_stats\"") {
+        "it is JSON of docker's stats"
+    } else {
+        "it is JSON"
+    };
+    is_json.then_some(what)
+}
+
 /// One line: a metric with labels, a value, and perhaps a time; others are passed over.
-fn take(line: &str, all: &mut BTreeMap<String, Series>) -> Result<(), String> {
+fn take(line: &str, all: &mut Scrape) -> Result<(), String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
     if ![USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD].contains(&name) {
         return Ok(());
     }
-    let takes = "expected METRIC{LABELS} NUMBER [TIME]";
-    let (labels, rest) = rest.split_at(rest.rfind('}').map_or(0, |at| at + 1));
-    // Of the CPUs of a container only all together count.
-    if labels.contains("cpu=\"") && !labels.contains("cpu=\"total\"") {
-        return Ok(());
-    }
-    let kept =
-        labels.trim_matches(['{', '}']).split(',').filter(|label| !label.starts_with("cpu="));
-    let labels = format!("{{{}}}", one_line(&kept.collect::<Vec<_>>().join(",")));
+    let wrong = || "expected METRIC{LABELS} NUMBER [TIME]".to_owned();
+    let (mut labels, rest) = if rest.starts_with('{') {
+        Labels::read(rest).ok_or_else(wrong)?
+    } else {
+        (Labels::default(), rest)
+    };
+    let cpu = labels.take("cpu");
     let mut words = rest.split_ascii_whitespace();
     let mut next = || words.next().map(str::parse::<f64>).transpose();
-    let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(takes.to_owned()) };
+    let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(wrong()) };
     if !value.is_finite() || value < 0.0 && name != QUOTA {
-        return Err(format!("{value} is no counter; {takes}"));
+        return Err(format!("{value} is no counter; {}", wrong()));
     }
     let series = all.entry(labels).or_default();
     // Seconds in OpenMetrics, ms in the form before it; neither has been small for long.
     let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
     series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
     let slot = match name {
-        USAGE => &mut series.usage_s,
+        USAGE => match cpu.as_deref() {
+            None | Some("total") => &mut series.usage_s,
+            Some(_) => {
+                series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
+                return Ok(());
+            }
+        },
         PERIODS => &mut series.periods,
         THROTTLED => &mut series.throttled,
         THROTTLED_SECONDS => &mut series.throttled_s,
@@ -191,58 +383,4 @@ fn take(line: &str, all: &mut BTreeMap<String, Series>) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn scrape(time: u64, usage: f64, periods: u64, throttled: u64) -> String {
-        let labels = r#"container="app",namespace="shop",pod="web-1""#;
-        format!(
-            "# TYPE {USAGE} counter\n\
-             {USAGE}{{{labels},cpu=\"total\"}} {usage} {time}\n\
-             {PERIODS}{{{labels}}} {periods} {time}\n\
-             {THROTTLED}{{{labels}}} {throttled} {time}\n\
-             {QUOTA}{{{labels}}} 50000 {time}\n\
-             {PERIOD}{{{labels}}} 100000 {time}\n\
-             {PERIODS}{{pod=\"other\"}} 7 {time}\n\
-             {THROTTLED}{{pod=\"other\"}} 0 {time}\n# EOF\n"
-        )
-    }
-
-    fn files(name: &str, texts: &[String]) -> Vec<std::path::PathBuf> {
-        let folder = std::env::temp_dir().join(format!("cpumax-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let write = |(at, text): (usize, &String)| {
-            let path = folder.join(format!("{at}.txt"));
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        texts.iter().enumerate().map(write).collect()
-    }
-
-    #[test]
-    fn two_scrapes_tell_what_went_by_between_them() {
-        let (first, last) = (1_700_000_000_000, 1_700_000_060_000);
-        let paths = files("two", &[scrape(first, 10.0, 100, 5), scrape(last, 37.0, 700, 305)]);
-        let observed = scrapes(&paths, &["pod=web-1".to_owned()], None).unwrap();
-        let whole = observed.whole();
-        assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(27_000_000_000)));
-        assert_eq!((whole.nr_periods, whole.nr_throttled), (600, 300));
-        assert_eq!(observed.limit.to_string(), "50000 100000");
-        let ambiguous = scrapes(&paths, &[], None).unwrap_err().to_string();
-        assert!(ambiguous.contains("2 containers") && ambiguous.contains("--label"), "{ambiguous}");
-        let none = scrapes(&paths, &["pod=none".to_owned()], None).unwrap_err().to_string();
-        assert!(none.contains("no container"), "{none}");
-        let back: Vec<_> = paths.iter().rev().collect();
-        assert!(scrapes(&back, &["pod=web-1".to_owned()], None).is_err());
-    }
-
-    #[test]
-    fn a_line_that_is_none_is_named() {
-        let paths = files("bad", &[format!("{PERIODS}{{pod=\"a\"}} x\n"), String::new()]);
-        let told = scrapes(&paths, &[], None).unwrap_err().to_string();
-        assert!(told.contains("line 1") && told.contains("METRIC"), "{told}");
-        for line in ["", "{", "}", PERIODS, "container_cpu_cfs_periods_total{", "a{b} NaN"] {
-            let _ = take(line, &mut BTreeMap::new());
-        }
-    }
-}
+mod tests;

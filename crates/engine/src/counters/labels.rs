@@ -1,0 +1,211 @@
+//! Labels of a series, in whatever order they stand, and which of several is meant by some.
+//!
+//! A kubelet serves a pod's own group, its sandbox (the `pause` container) and its containers with
+//! the same `pod` label. Containers come first, then the pod itself, then groups that belong to
+//! none. As in Prometheus a label without a value is one that is not there.
+
+use cpumax_limit::one_line;
+use std::fmt;
+
+/// Labels that change when the same container runs again.
+const OF_ONE_LIFE: [&str; 4] = ["id", "name", "image", "uid"];
+
+/// Names and values, in order of the names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Labels(Vec<(String, String)>);
+
+/// What a series is of; those that are more likely to be meant come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Container,
+    Pod,
+    Group,
+    Sandbox,
+}
+
+impl Labels {
+    /// Reads `{NAME="VALUE",...}` at the beginning of a text, and what stands behind it.
+    pub fn read(text: &str) -> Option<(Labels, &str)> {
+        let mut all = Vec::new();
+        let mut rest = text.strip_prefix('{')?;
+        loop {
+            rest = rest.trim_start_matches([' ', ',']);
+            if let Some(behind) = rest.strip_prefix('}') {
+                all.retain(|(_, value): &(String, String)| !value.is_empty());
+                all.sort();
+                return Some((Labels(all), behind));
+            }
+            let (name, quoted) = rest.split_once('=')?;
+            let (value, behind) = unquoted(quoted.trim_start())?;
+            all.push((name.trim().to_owned(), value));
+            rest = behind;
+        }
+    }
+
+    /// `NAME=VALUE`, with or without quotes.
+    pub fn one(text: &str) -> Option<(String, String)> {
+        let (name, value) = text.split_once('=')?;
+        let value = value.trim();
+        let value = unquoted(value).map_or_else(|| value.to_owned(), |(value, _)| value);
+        Some((name.trim().to_owned(), value))
+    }
+
+    /// The value of a label; nothing where it is not there.
+    pub fn of(&self, name: &str) -> &str {
+        self.0.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
+    }
+
+    /// Takes a label out.
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(own, _)| own == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    pub fn has_all(&self, wanted: &[(String, String)]) -> bool {
+        wanted.iter().all(|(name, value)| self.of(name) == value)
+    }
+
+    pub fn kind(&self) -> Kind {
+        // Kubelets before 1.16 have the names with `_name` behind them.
+        let either =
+            |one, other| if self.of(one).is_empty() { self.of(other) } else { self.of(one) };
+        let (container, pod) = (either("container", "container_name"), either("pod", "pod_name"));
+        let has_image = !self.of("image").is_empty() || !self.of("name").is_empty();
+        match (container, pod) {
+            ("POD", _) => Kind::Sandbox,
+            ("", "") if !has_image => Kind::Group,
+            ("", "") => Kind::Container,
+            ("", _) if has_image => Kind::Sandbox,
+            ("", _) => Kind::Pod,
+            _ => Kind::Container,
+        }
+    }
+
+    /// The labels that stay when it runs again.
+    pub fn lasting(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter().filter(|(name, _)| !OF_ONE_LIFE.contains(&name.as_str()))
+    }
+
+    /// Whether it is another life of the same container.
+    pub fn is_again(&self, other: &Labels) -> bool {
+        self.kind() == other.kind() && self.lasting().eq(other.lasting())
+    }
+
+    /// What to give so that it is told apart from all of `others`: one label where that does, and
+    /// such as people know rather than an id.
+    pub fn apart_from(&self, others: &[&Labels]) -> String {
+        let rank = |name: &str| match name {
+            "container" => 0,
+            "pod" => 1,
+            "namespace" => 2,
+            name if OF_ONE_LIFE.contains(&name) => 4,
+            _ => 3,
+        };
+        let mut own: Vec<&(String, String)> = self.0.iter().collect();
+        own.sort_by_key(|(name, _)| rank(name));
+        let mut left: Vec<&Labels> =
+            others.iter().copied().filter(|other| *other != self).collect();
+        let tells = |(name, value): &&&(String, String)| left.iter().all(|o| o.of(name) != value);
+        if let Some((name, value)) = own.iter().filter(|(name, _)| rank(name) < 4).find(tells) {
+            return option(name, value);
+        }
+        let mut given = Vec::new();
+        for (name, value) in own {
+            let before = left.len();
+            left.retain(|other| other.of(name) == value);
+            if left.len() < before {
+                given.push(option(name, value));
+            }
+        }
+        given.join(" ")
+    }
+}
+
+/// As it is given on the command line.
+fn option(name: &str, value: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@=".contains(c);
+    let label = one_line(&format!("{name}={value}")).into_owned();
+    let is_plain = label.chars().all(is_plain);
+    if is_plain { format!("--label {label}") } else { format!("--label '{label}'") }
+}
+
+impl fmt::Display for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> =
+            self.0.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        write!(f, "{{{}}}", one_line(&all.join(",")))
+    }
+}
+
+/// What stands between quotes, and what is behind them.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let inside = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut letters = inside.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return Some((value, &inside[at + 1..])),
+            '\\' => match letters.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(text: &str) -> Labels {
+        Labels::read(text).unwrap_or_else(|| panic!("{text}")).0
+    }
+
+    #[test]
+    fn order_and_labels_without_a_value_mean_nothing() {
+        let one = labels(r#"{pod="w",container="app",image=""}"#);
+        assert_eq!(one, labels(r#"{ container="app", pod="w", }"#));
+        assert_eq!(one.of("container"), "app");
+        let odd = labels(r#"{id="/=cmd|' ",name="a\"b,c}\\n"}"#);
+        assert_eq!((odd.of("id"), odd.of("name")), ("/=cmd|' ", "a\"b,c}\\n"));
+        for none in ["", "{", "{a", "{a=", "{a=b}", "{a=\"b", "{a=\"b\\"] {
+            assert!(Labels::read(none).is_none(), "{none}");
+        }
+        assert_eq!(Labels::one("pod=\"a\""), Some(("pod".to_owned(), "a".to_owned())));
+        assert_eq!(Labels::one("container="), Some(("container".to_owned(), String::new())));
+        assert_eq!(Labels::one("pod"), None);
+    }
+
+    #[test]
+    fn a_pod_has_containers_a_sandbox_and_a_group_of_its_own() {
+        for (text, kind) in [
+            (r#"{container="app",pod="p",image="i",name="n"}"#, Kind::Container),
+            (r#"{container="",pod="p",image="",id="/kubepods/podx"}"#, Kind::Pod),
+            (r#"{container="",pod="p",image="pause",name="n"}"#, Kind::Sandbox),
+            (r#"{container="POD",pod="p"}"#, Kind::Sandbox),
+            (r#"{id="/kubepods"}"#, Kind::Group),
+            (r#"{id="/docker/1",name="web",image="nginx"}"#, Kind::Container),
+        ] {
+            assert_eq!(labels(text).kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn hints_tell_apart() {
+        let app = labels(r#"{container="app",pod="w",namespace="n",id="/1"}"#);
+        let side = labels(r#"{container="side",pod="w",namespace="n",id="/2"}"#);
+        let other = labels(r#"{container="app",pod="x",namespace="n",id="/3"}"#);
+        let twin = labels(r#"{container="side",pod="x",namespace="n",id="/4"}"#);
+        assert_eq!(app.apart_from(&[&app, &side]), "--label container=app");
+        assert_eq!(app.apart_from(&[&app, &other]), "--label pod=w");
+        let all = [&app, &side, &other, &twin];
+        assert_eq!(app.apart_from(&all), "--label container=app --label pod=w");
+        let told = side.apart_from(&[&labels(r#"{container="a",pod="p"}"#), &side]);
+        assert_eq!(told, "--label container=side");
+        let life = labels(r#"{container="app",pod="w",namespace="n",id="/5"}"#);
+        assert_eq!(life.apart_from(&[&app, &life]), "--label id=/5");
+        assert_eq!(labels(r#"{pod="a b"}"#).apart_from(&[]), "--label 'pod=a b'");
+    }
+}

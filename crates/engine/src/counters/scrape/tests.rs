@@ -1,0 +1,239 @@
+use super::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The lines of a container at a time, some of them left out or other ones.
+#[derive(Clone)]
+struct Lines {
+    labels: String,
+    at: u64,
+    usage: f64,
+    periods: u64,
+    throttled: u64,
+    quota: u64,
+    /// Metrics that are not served.
+    without: Vec<&'static str>,
+}
+
+const APP: &str = r#"container="app",namespace="shop",pod="web-1""#;
+const FIRST: u64 = 1_700_000_000_000;
+
+impl Lines {
+    fn of(labels: &str, at: u64, [usage, periods, throttled]: [u64; 3]) -> Lines {
+        let (labels, usage, without) = (labels.to_owned(), usage as f64, Vec::new());
+        Lines { labels, at: FIRST + at * 1_000, usage, periods, throttled, quota: 50_000, without }
+    }
+
+    fn text(&self) -> String {
+        let Lines { labels, at, usage, periods, throttled, quota, without } = self;
+        let waited = *throttled as f64 / 20.0;
+        let all = [
+            (USAGE, format!("{{{labels},cpu=\"total\"}} {usage} {at}")),
+            (PERIODS, format!("{{{labels}}} {periods} {at}")),
+            (THROTTLED, format!("{{{labels}}} {throttled} {at}")),
+            (THROTTLED_SECONDS, format!("{{{labels}}} {waited} {at}")),
+            (QUOTA, format!("{{{labels}}} {quota}")),
+            (PERIOD, format!("{{{labels}}} 100000")),
+        ];
+        let kept = all.iter().filter(|(name, _)| !without.contains(name));
+        kept.map(|(name, rest)| format!("{name}{rest}\n")).collect()
+    }
+
+    fn without(mut self, metrics: &[&'static str]) -> Lines {
+        self.without = metrics.to_vec();
+        self
+    }
+}
+
+/// What scrapes with these texts tell of the container with these labels.
+fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let (pid, nr) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    let folder = std::env::temp_dir().join(format!("cpumax-scrapes-{pid}-{nr}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |(at, text): (usize, &String)| {
+        let path = folder.join(format!("{at}.txt"));
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let paths: Vec<_> = texts.iter().enumerate().map(write).collect();
+    let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+    let told = scrapes(&paths, &labels, None).map_err(|error| error.to_string());
+    std::fs::remove_dir_all(folder).unwrap();
+    told
+}
+
+/// Half a CPU for a minute, and 360 of 600 periods throttled.
+fn two(change: impl Fn(Lines) -> Lines) -> [String; 2] {
+    let lines = [Lines::of(APP, 0, [100, 1000, 500]), Lines::of(APP, 60, [130, 1600, 860])];
+    lines.map(|lines| change(lines).text())
+}
+
+#[test]
+fn two_scrapes_tell_what_went_by_between_them() {
+    let observed = told(&two(|lines| lines), &["pod=web-1"]).unwrap();
+    let whole = observed.whole();
+    assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(30_000_000_000)));
+    let periods = whole.periods.unwrap();
+    assert_eq!((periods.nr_periods, periods.nr_throttled), (600, 360));
+    assert_eq!(whole.throttled_ns, Some(18_000_000_000));
+    assert_eq!(observed.limit.unwrap().to_string(), "50000 100000");
+    let [one, other] = two(|lines| lines);
+    assert!(told(&[other, one], &["pod=web-1"]).unwrap_err().contains("later than the one before"));
+}
+
+#[test]
+fn order_of_labels_means_nothing() {
+    let [before, _] = two(|lines| lines);
+    let turned = r#"pod="web-1",namespace="shop",image="",container="app""#;
+    let after = Lines::of(turned, 60, [130, 1600, 860]).text();
+    let observed = told(&[before, after], &["pod=web-1"]).unwrap();
+    assert_eq!(observed.whole().periods.unwrap().nr_throttled, 360);
+}
+
+#[test]
+fn cpus_are_summed_up_where_there_is_no_total() {
+    let by_cpu = |text: String, one: f64, other: f64| {
+        let usage = |cpu: &str, s: f64| format!("{USAGE}{{{APP},cpu=\"{cpu}\"}} {s}\n");
+        text + &usage("cpu00", one) + &usage("cpu01", other)
+    };
+    let [before, after] = two(|lines| lines.without(&[USAGE]));
+    let texts = [by_cpu(before, 60.0, 40.0), by_cpu(after.clone(), 75.0, 55.0)];
+    assert_eq!(told(&texts, &[]).unwrap().whole().usage_ns, Some(30_000_000_000));
+    // A total beside them is the total.
+    let [before, after_all] = two(|lines| lines);
+    let texts = [by_cpu(before, 60.0, 40.0), by_cpu(after_all, 75.0, 55.0)];
+    assert_eq!(told(&texts, &[]).unwrap().whole().usage_ns, Some(30_000_000_000));
+    // With a CPU more it is not known what it used on that before.
+    let texts = [texts[0].clone().replace("total", "cpu07"), by_cpu(after, 75.0, 55.0)];
+    assert_eq!(told(&texts, &[]).unwrap().whole().usage_ns, None);
+}
+
+#[test]
+fn what_is_not_served_is_not_told() {
+    let observed = told(&two(|lines| lines.without(&[THROTTLED_SECONDS])), &[]).unwrap();
+    assert_eq!(observed.whole().throttled_ns, None);
+    assert_eq!(observed.whole().periods.unwrap().nr_throttled, 360);
+    let observed = told(&two(|lines| lines.without(&[USAGE])), &[]).unwrap();
+    assert_eq!(observed.whole().usage_ns, None);
+    let observed = told(&two(|lines| lines.without(&[PERIODS])), &[]).unwrap();
+    assert_eq!(observed.whole().periods, None);
+    // As kube-prometheus-stack drops it.
+    let observed = told(&two(|lines| lines.without(&[QUOTA, PERIOD])), &[]).unwrap();
+    assert_eq!(observed.limit, None);
+}
+
+#[test]
+fn a_container_without_a_limit_is_told_of() {
+    let all = [PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA];
+    let observed = told(&two(|lines| lines.without(&all)), &["container=app"]).unwrap();
+    assert_eq!(observed.limit, Some(Limit::UNLIMITED));
+    let whole = observed.whole();
+    assert_eq!((whole.usage_ns, whole.periods), (Some(30_000_000_000), None));
+}
+
+#[test]
+fn a_limit_that_was_changed_between_scrapes_is_no_answer() {
+    let texts = two(|mut lines| {
+        lines.quota = if lines.at == FIRST { 20_000 } else { 50_000 };
+        lines
+    });
+    let error = told(&texts, &[]).unwrap_err();
+    assert!(error.contains("from 20000 100000 to 50000 100000"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for (after, what) in [
+        ([99_130, 1600, 860], "1650.50 CPUs under a limit of 0.50"),
+        ([142, 1600, 860], "0.70 CPUs under a limit of 0.50"),
+        ([130, 1600, 2860], "2360 of 600 periods"),
+        ([130, 3400, 860], "2400 periods of 100 ms in 60.0 s"),
+    ] {
+        let texts = [Lines::of(APP, 0, [100, 1000, 500]), Lines::of(APP, 60, after)];
+        let error = told(&texts.map(|lines| lines.text()), &[]).unwrap_err();
+        assert!(error.contains("not possible") && error.contains(what), "{error}");
+    }
+}
+
+/// A pod as a kubelet serves it: itself, its sandbox, and containers with one more each.
+fn pod(name: &str, at: u64, counts: [u64; 3], containers: &[(&str, &str)]) -> String {
+    let common = format!(r#"namespace="shop",pod="{name}""#);
+    let own = format!(r#"container="",id="/kubepods/pod-{name}",image="",name="",{common}"#);
+    let sandbox =
+        format!(r#"container="",id="/kubepods/pod-{name}/0",image="pause",name="0",{common}"#);
+    let none = [PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA];
+    let mut text = Lines::of(&own, at, counts).text();
+    text += &Lines::of(&sandbox, at, [0, 0, 0]).without(&none).text();
+    for (container, id) in containers {
+        let labels = format!(
+            r#"container="{container}",id="/kubepods/pod-{name}/{id}",image="i",name="{id}",{common}"#
+        );
+        let [usage, periods, throttled] = counts;
+        text += &Lines::of(&labels, at, [usage, periods, throttled / 2]).text();
+    }
+    text
+}
+
+#[test]
+fn a_pod_alone_names_its_container() {
+    let at = |at, counts| {
+        pod("web-1", at, counts, &[("app", "a")]) + &pod("db", at, counts, &[("pg", "p")])
+    };
+    let texts = [at(0, [100, 1000, 500]), at(60, [130, 1600, 860])];
+    let observed = told(&texts, &["pod=web-1"]).unwrap();
+    assert!(observed.name.contains("container=\"app\""), "{}", observed.name);
+    assert_eq!(observed.whole().periods.unwrap().nr_throttled, 180);
+    // The pod has a limit of its own, and is stopped by it more often.
+    let above = observed.above.unwrap();
+    assert_eq!((above.periods.nr_throttled, above.periods.nr_periods), (360, 600));
+    let itself = told(&texts, &["pod=web-1", "container="]).unwrap();
+    assert_eq!((itself.whole().periods.unwrap().nr_throttled, itself.above), (360, None));
+}
+
+#[test]
+fn of_several_each_hint_chooses_one() {
+    let at = |at, counts| pod("web-1", at, counts, &[("app", "a"), ("side", "s")]);
+    let texts = [at(0, [100, 1000, 500]), at(60, [130, 1600, 860])];
+    let error = told(&texts, &["pod=web-1"]).unwrap_err();
+    let hints: Vec<&str> = error.split("--label ").skip(1).collect();
+    assert_eq!(hints.len(), 3, "{error}");
+    for hint in hints {
+        let hint = hint.split([' ', ',', ';']).next().unwrap();
+        assert!(told(&texts, &["pod=web-1", hint]).is_ok(), "{hint}: {error}");
+    }
+    let none = told(&texts, &["pod=web-2"]).unwrap_err();
+    assert!(none.contains("--label container=app"), "{none}");
+    assert!(told(&texts, &["web-1"]).unwrap_err().contains("LABEL=VALUE"));
+}
+
+#[test]
+fn a_container_that_was_started_again_is_the_same_and_what_was_between_is_not_known() {
+    let at = |at, counts, id| pod("web-1", at, counts, &[("app", id)]);
+    let old = at(0, [100, 1000, 500], "a");
+    let new = [at(60, [10, 200, 100], "b"), at(120, [40, 800, 460], "b")];
+    let error = told(&[old.clone(), new[0].clone()], &["pod=web-1"]).unwrap_err();
+    assert!(error.contains("made anew"), "{error}");
+    let observed = told(&[old, new[0].clone(), new[1].clone()], &["pod=web-1"]).unwrap();
+    let whole = observed.whole();
+    assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(30_000_000_000)));
+    assert_eq!(whole.periods.unwrap().nr_periods, 600);
+}
+
+#[test]
+fn a_file_that_is_no_scrape_is_named() {
+    let error = told(&[format!("{PERIODS}{{pod=\"a\"}} x\n"), String::new()], &[]).unwrap_err();
+    assert!(error.contains("line 1") && error.contains("METRIC"), "{error}");
+    for line in ["", "{", "}", PERIODS, "container_cpu_cfs_periods_total{", "a{b} NaN"] {
+        let _ = take(line, &mut BTreeMap::new());
+    }
+    for (text, what) in [
+        (r#"{"status": "success", "data": {"resultType": "matrix", "result": []}}"#, "Prometheus"),
+        (r#"{"read": "2023", "cpu_stats": {}}"#, "docker's stats"),
+        ("\n [{}]", "JSON"),
+        ("{}", "JSON"),
+    ] {
+        let error = told(&[text.to_owned(), text.to_owned()], &["pod=web-1"]).unwrap_err();
+        assert!(error.contains(what) && error.contains("no scrape"), "{error}");
+    }
+    assert!(json(b"{\"a.b\",pod=\"x\"} 1").is_none() && json(b"# TYPE").is_none());
+}
