@@ -53,8 +53,9 @@ pub(crate) struct Probes {
 struct Cost {
     /// One at an entry.
     entry: u64,
-    /// The length that a function has that takes no time.
+    /// The length that a function has that takes no time, and what its probes take besides.
     call: u64,
+    around: u64,
 }
 
 /// What was found.
@@ -122,7 +123,7 @@ impl Probes {
         self.add("p", NOTHING)?;
         let entry = nothing_takes().saturating_sub(plain);
         self.add("r", NOTHING)?;
-        nothing_takes();
+        let both = nothing_takes().saturating_sub(plain);
         let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
         self.read(|line| calls.line(line))?;
         for kind in ["p", "r"] {
@@ -131,7 +132,7 @@ impl Probes {
         self.write("trace", "")?;
         calls.lengths.sort_unstable();
         let call = calls.lengths.get(calls.lengths.len() / 2).copied().unwrap_or(0);
-        Ok(Cost { entry, call })
+        Ok(Cost { entry, call, around: both.saturating_sub(call) })
     }
 
     fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
@@ -245,8 +246,11 @@ struct Calls {
 struct Open {
     /// In stamps, as its time.
     call: Call,
-    /// Probes that were hit in it.
-    hits: u64,
+    /// What probes in it took, and other calls.
+    without: u64,
+    /// Another one in it released something: since 7.2 the last thing that a distribution does is
+    /// what the handler of its own CPU would.
+    acted: bool,
     /// What is walked, and put back, next is of a run queue of which nothing was yet.
     fresh_walk: bool,
     fresh_put: bool,
@@ -275,7 +279,13 @@ impl Calls {
         match line.event {
             "p_distribute_cfs_runtime" | "p___cfsb_csd_unthrottle" | "p___x64_sys_getppid" => {
                 let call = Call { at_ns: line.at, cpu: line.cpu, ..Call::default() };
-                let open = Open { call, hits: 0, fresh_walk: false, fresh_put: false };
+                let open = Open {
+                    call,
+                    without: self.cost.call,
+                    acted: false,
+                    fresh_walk: false,
+                    fresh_put: false,
+                };
                 self.open.entry(line.cpu).or_default().push(open);
             }
             "r_distribute_cfs_runtime" => self.returns(&line, Some(Releaser::Distribute)),
@@ -289,7 +299,7 @@ impl Calls {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;
         };
-        open.hits += 1;
+        open.without += self.cost.entry;
         let did = &mut open.call.did;
         match line.event {
             // It may find that there is nothing to release.
@@ -307,18 +317,19 @@ impl Calls {
     }
 
     fn returns(&mut self, line: &Line<'_>, by: Option<Releaser>) {
-        let Some(Open { mut call, hits, .. }) = self.open.get_mut(&line.cpu).and_then(Vec::pop)
-        else {
-            return;
-        };
+        let Some(stack) = self.open.get_mut(&line.cpu) else { return };
+        let Some(Open { mut call, without, acted, .. }) = stack.pop() else { return };
         let took = line.at.saturating_sub(call.at_ns);
-        call.ns = took.saturating_sub(self.cost.call + hits * self.cost.entry);
+        let acted = acted || call.did.told + call.did.rqs + call.did.tasks > 0;
+        if let Some(outer) = stack.last_mut() {
+            outer.without += took + self.cost.around;
+            outer.acted |= acted;
+        }
+        call.ns = took.saturating_sub(without);
         call.at_ns -= self.start;
         match by {
             None => self.lengths.push(took),
-            Some(by) if call.did.told + call.did.rqs + call.did.tasks > 0 => {
-                self.done.push((by, line.at - self.start, call));
-            }
+            Some(by) if acted => self.done.push((by, line.at - self.start, call)),
             Some(_) => {}
         }
     }
@@ -331,7 +342,7 @@ mod tests {
 
     #[test]
     fn lines_become_calls_without_what_probes_take() {
-        let mut calls = Calls::new(Cost { entry: 10, call: 30 }, 1000, 9000);
+        let mut calls = Calls::new(Cost { entry: 10, call: 30, around: 5 }, 1000, 9000);
         let mut hit = |cpu: u16, at: u64, event: &str| {
             calls.line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
         };
@@ -355,6 +366,13 @@ mod tests {
         hit(1, 3000, "p___cfsb_csd_unthrottle");
         hit(1, 3010, "p_unthrottle_cfs_rq");
         hit(1, 3050, "r___cfsb_csd_unthrottle");
+        // Since 7.2 the one ends with the other.
+        hit(2, 4000, "p_distribute_cfs_runtime");
+        hit(2, 4100, "p___cfsb_csd_unthrottle");
+        hit(2, 4110, "p_unthrottle_cfs_rq");
+        hit(2, 4120, "p_tg_unthrottle_up");
+        hit(2, 4200, "r___cfsb_csd_unthrottle");
+        hit(2, 4300, "r_distribute_cfs_runtime");
         // Outside of a call, and after the end.
         hit(1, 3060, "p_enqueue_task_fair");
         hit(2, 9001, "p_distribute_cfs_runtime");
@@ -370,7 +388,12 @@ mod tests {
         let handler = call(1035, 1, 265 - 30 - 40, [0, 1, 1, 1]);
         assert_eq!(
             calls.done,
-            [(Releaser::Distribute, 1200, distribute), (Releaser::Handler, 1300, handler)]
+            [
+                (Releaser::Distribute, 1200, distribute),
+                (Releaser::Handler, 1300, handler),
+                (Releaser::Handler, 3200, call(3100, 2, 100 - 30 - 20, [0, 1, 1, 0])),
+                (Releaser::Distribute, 3300, call(3000, 2, 300 - 30 - 105, [0; 4])),
+            ]
         );
     }
 }

@@ -32,13 +32,16 @@ pub(crate) struct Release {
 pub(crate) struct Section {
     /// None: there is no section.
     by: Option<Releaser>,
+    /// Something was released, or will be for it.
+    acted: bool,
     call: Call,
 }
 
 impl Section {
     pub fn begun(by: Releaser, cpu: CpuId, now_ns: u64) -> Section {
         let cpu = u16::try_from(cpu.0).unwrap_or(0);
-        Section { by: Some(by), call: Call { at_ns: now_ns, cpu, ..Call::default() } }
+        let call = Call { at_ns: now_ns, cpu, ..Call::default() };
+        Section { by: Some(by), acted: false, call }
     }
 
     /// Its length so far, ns.
@@ -93,8 +96,8 @@ impl Release {
 
     /// The section ends; nothing if it released nothing.
     fn end(&mut self) -> Option<(Releaser, Call)> {
-        let Section { by, call } = self.suspend();
-        let by = by.filter(|_| call.did.told + call.did.rqs + call.did.tasks > 0)?;
+        let Section { by, acted, call } = self.suspend();
+        let by = by.filter(|_| acted)?;
         self.all.of(by).add(call);
         self.lengths.saturating_record(call.ns);
         Some((by, call))
@@ -115,6 +118,7 @@ impl Release {
     pub fn released(&mut self, groups: u64) {
         self.all.rqs += 1;
         self.section.call.did.rqs += 1;
+        self.section.acted = true;
         self.visited(groups);
     }
 
@@ -122,6 +126,7 @@ impl Release {
     pub fn enqueued(&mut self, levels: u64) {
         self.all.tasks += 1;
         self.section.call.did.tasks += 1;
+        self.section.acted = true;
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
@@ -132,9 +137,11 @@ impl Release {
         self.spend(silos * VISIT_NS);
     }
 
-    /// A silo of some CPU got its grant and will be released by an interrupt.
-    pub fn remote(&mut self) {
-        self.section.call.did.told += 1;
+    /// A silo got its grant and will be released by an interrupt of its CPU, or, if it is that of
+    /// the CPU at work, right after this.
+    pub fn remote(&mut self, local: bool) {
+        self.section.call.did.told += u64::from(!local);
+        self.section.acted = true;
         self.spend(REMOTE_NS);
     }
 

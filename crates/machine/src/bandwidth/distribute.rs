@@ -245,9 +245,9 @@ impl Machine<'_> {
             }
             Release::Csd | Release::CsdAll => {
                 let sent_ns = if self.locks_cost() { REMOTE_NS } else { 0 };
-                self.release.remote();
-                self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let local = cpu == self.here;
+                self.release.remote(local);
+                self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let delay_ns = match local {
                     // Time passes only for what runs meanwhile, and here nothing does.
                     true if self.cfs_rqs[q].curr.is_none() => 0,

@@ -297,7 +297,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let local = cpu == self.here;
         if !local {
-            self.release.remote();
+            self.release.remote(false);
         }
         if std::mem::replace(&mut self.cfs_rqs[q].bandwidth.csd_pending, true) {
             return;
