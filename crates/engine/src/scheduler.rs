@@ -228,10 +228,6 @@ mod tests {
         let begin = Instant::now();
         let error = ask(&path, None, false).unwrap_err().to_string();
         assert!(error.contains("no answer for 2 s"), "{error}");
-        // Nobody lets in who waits, and more than may wait have come.
-        let waiting: Vec<_> = std::iter::from_fn(|| connect(&path).ok()).collect();
-        let error = ask(&path, None, false).unwrap_err().to_string();
-        assert!(error.contains("no answer for 2 s"), "{} wait: {error}", waiting.len());
         assert!(begin.elapsed() < PATIENCE * 5, "{:?}", begin.elapsed());
         drop(listener);
         std::fs::remove_dir_all(&dir).unwrap();

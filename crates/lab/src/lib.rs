@@ -34,3 +34,4 @@ pub use guest::Guest;
 pub use host::Host;
 pub use qemu::Mode;
 pub use runner::{Job, Lab, OF_MACHINE, Quiet, Step, Watch};
+pub use turns::Turns;

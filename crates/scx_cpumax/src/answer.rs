@@ -54,6 +54,8 @@ pub struct GroupStat {
     /// Tasks released and what that cost in all, in nanoseconds.
     pub released: u64,
     pub release_cost_nsec: u64,
+    /// From when runtime last came until the last task that was released since.
+    pub release_took_usec: u64,
     /// Tasks let through so that the kernel's watchdog sees them run.
     pub watchdog_passes: u64,
     /// What they ran then, which is charged to nobody.

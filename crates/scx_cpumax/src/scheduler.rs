@@ -287,6 +287,7 @@ fn configure(
     open.maps.cbw_work_a.set_max_entries(tasks_max)?;
     open.maps.cbw_work_b.set_max_entries(tasks_max)?;
     open.maps.cbw_cpu_timers.set_max_entries(topology.cpu_count as u32)?;
+    open.maps.cbw_helpers.set_max_entries(topology.cpu_count as u32)?;
     if has_server() {
         open.struct_ops.cpumax_ops_mut().cpu_release = std::ptr::null_mut();
     }

@@ -29,7 +29,7 @@ pub struct Group {
     pub timer_active: u32,
     pub taken: u32,
     pub nr_parked: u64,
-    pub released_in_walk: i64,
+    pub passed_in_walk: i64,
     pub looked_at_in_walk: i64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
@@ -41,6 +41,8 @@ pub struct Group {
     pub kernel_overrun_ns: u64,
     pub released: u64,
     pub release_cost_ns: u64,
+    pub edge_ns: u64,
+    pub release_took_ns: u64,
     pub watchdog_passes: u64,
     pub pass_ns: u64,
     pub passes_next_ns: u64,
@@ -71,7 +73,8 @@ pub struct Cpu {
     pub parked_seq: u64,
     pub usage_ns: u64,
     pub mail_ns: i64,
-    pub pad: [u64; 3],
+    pub walked: i64,
+    pub pad: [u64; 2],
 }
 
 /// `struct cbw_task`.

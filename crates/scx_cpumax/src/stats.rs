@@ -202,6 +202,7 @@ fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<Gr
         kernel_overrun_usec: usec(group.kernel_overrun_ns),
         released: group.released,
         release_cost_nsec: group.release_cost_ns,
+        release_took_usec: usec(group.release_took_ns),
         watchdog_passes: group.watchdog_passes,
         pass_usec: usec(group.pass_ns),
         moved_on: group.moved_on,

@@ -13,8 +13,9 @@ mod socket;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +94,7 @@ fn nothing_but_a_dead_socket_is_removed() {
     let error = Server::listen(&at("datagrams")).err().unwrap().to_string();
     assert!(error.contains("somebody listens there already"), "{error}");
     // A predecessor that died.
-    drop(std::os::unix::net::UnixListener::bind(at("dead")).unwrap());
+    drop(UnixListener::bind(at("dead")).unwrap());
     let server = Server::listen(&at("dead")).unwrap();
     // What is put in its place meanwhile is not removed at its end.
     fs::remove_file(at("dead")).unwrap();
@@ -108,6 +109,22 @@ fn a_name_in_a_refusal_does_nothing_to_a_terminal() {
     let refuse = |_: u32, _: &Request| Answer::Error("no \u{1b}[2J\n\u{202e}x".to_owned()).line();
     let told = served(&mut server, refuse, || ask(&path, &Request::default()));
     assert_eq!(told.unwrap_err().to_string(), "no \\u{1b}[2J\\n\\u{202e}x");
+}
+
+#[test]
+fn who_gets_no_answer_gives_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let told = ask(&path, &Request::default()).unwrap_err().to_string();
+    assert!(told.contains("no answer for 2 s"), "{told}");
+    // Nobody lets in who waits, and more have come than may.
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+    let waiting: Vec<_> = std::iter::from_fn(|| answer::connect(&path).ok()).take(9).collect();
+    assert!(waiting.len() < 9, "there is always room for another");
+    let told = ask(&path, &Request::default()).unwrap_err().to_string();
+    assert!(told.contains("no scx_cpumax answers"), "{told}");
 }
 
 #[test]

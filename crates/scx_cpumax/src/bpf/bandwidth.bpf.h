@@ -65,6 +65,7 @@ enum cure {
 	CURE_IO_WORKER = 1 << 10,
 	CURE_READER = 1 << 11,
 	CURE_NO_ROOM = 1 << 12,
+	CURE_HELP = 1 << 13,
 };
 /* Groups that users may make: below a directory that is theirs, and all of them. Root may make the rest. */
 const volatile u32 delegated_max = 1 << 13;
@@ -76,7 +77,7 @@ const volatile u32 cpu_size = sizeof(struct cbw_cpu);
 
 #define CBW_SLICE_NS 5000000LL
 #define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */
-#define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer */
+#define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer; where more wait other CPUs help */
 #define CBW_SHARE_MIN_NS 500000 /* less would not pay for the way to the boundary and back */
 #define CBW_TURN_MIN_NS 1000000 /* of a released task */
 #define CBW_DARK_QUOTAS 4 /* a group that owes more gets nothing until it owes less */
@@ -98,6 +99,8 @@ u64 cbw_limits_seq = 1;
 u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
 s32 cbw_going; /* the number of a CPU that may be about to, and one */
 u64 cbw_next_dsq;
+/* The group that has more to release than one CPU should do alone, 0 for none; and whose address that was. */
+u64 cbw_helped, cbw_helped_id;
 u64 cbw_all_delegated; /* groups below directories that are users' */
 
 struct {
@@ -356,6 +359,7 @@ static __always_inline bool cbw_activate(cbw_group_t *g)
 #endif
 
 #include "bandwidth/pool.bpf.h"
+#include "bandwidth/release.bpf.h"
 #include "bandwidth/period.bpf.h"
 #include "bandwidth/boundary.bpf.h"
 #include "bandwidth/group.bpf.h"

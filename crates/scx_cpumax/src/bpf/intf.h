@@ -17,7 +17,8 @@ struct cbw_cpu {
 	u64 parked_seq; /* release after which this CPU was last counted as throttled */
 	u64 usage_ns;	/* CPU time charged here */
 	s64 mail_ns;	/* taken from the pool by this CPU's timer, which does not hold that lock; opened when next charged */
-	u64 pad[3];
+	s64 walked;	/* scratch of this CPU's walk through the parked: in a register the verifier would try every count */
+	u64 pad[2];
 };
 
 struct cbw_group {
@@ -46,7 +47,7 @@ struct cbw_group {
 	u32 timer_active;
 	u32 taken; /* somebody took from the pool since the last refill */
 	u64 nr_parked;
-	s64 released_in_walk; /* scratch: a counter in a register would have the verifier try every count */
+	s64 passed_in_walk; /* scratch of the timer's */
 	s64 looked_at_in_walk;
 
 	/* What cpu.stat would say. */
@@ -60,7 +61,9 @@ struct cbw_group {
 	u64 parked_ns;	       /* summed over tasks */
 	u64 kernel_overrun_ns; /* run in kernel mode while throttled */
 	u64 released;
-	u64 release_cost_ns;
+	u64 release_cost_ns; /* summed over CPUs */
+	u64 edge_ns;	     /* when runtime last came: a refill, or the end of the limit */
+	u64 release_took_ns; /* from then until the last task that was released since */
 	u64 watchdog_passes;
 	u64 pass_ns;	      /* run by tasks that were let through, and charged to nobody */
 	u64 passes_next_ns; /* when to look again for who has to be let through */

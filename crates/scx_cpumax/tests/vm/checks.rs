@@ -5,6 +5,7 @@ mod beside_model;
 mod costs;
 mod endings;
 mod fates;
+mod forkers;
 mod limits;
 mod lives;
 mod parked;
@@ -54,6 +55,9 @@ pub enum Time {
     /// the host does meanwhile does not matter, so this is what numbers are taken in. Several CPUs
     /// take turns, and one that is busy all the time leaves the others hardly any.
     Instructions,
+    /// Likewise, and each CPU has its own: what several do at the same time takes as long as it
+    /// would there. Slower than the others.
+    Turns,
     /// The host's, and each CPU is a thread of the host's: for what really must happen at the same
     /// time.
     Host,
@@ -98,7 +102,12 @@ const fn parallel(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check 
     Check { cpus, time: Time::Host, ..exact(name, run) }
 }
 
-/// Busy for most of a long time, or as many processes as an emulated CPU takes long to end.
+const fn in_turns(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check {
+    slow(Check { cpus, time: Time::Turns, ..exact(name, run) })
+}
+
+/// Busy for most of a long time, several starts, or as many processes as an emulated CPU takes long to
+/// end.
 const fn slow(mut check: Check) -> Check {
     check.patience_s = 2400;
     check
@@ -122,6 +131,7 @@ pub const CHECKS: &[Check] = &[
     exact("deepest", limits::deepest),
     exact("rewriting", limits::rewriting),
     exact("seen", seen::seen).alone(),
+    slow(exact("told", seen::told)),
     exact("in_turn", parked::in_turn),
     exact("freezer", parked::freezer),
     exact("second_hop", parked::second_hop).on(2),
@@ -152,8 +162,8 @@ pub const CHECKS: &[Check] = &[
     ending_badly(parallel("pinned", 4, parked::pinned)).alone(),
     ending_badly(parallel("pinned_readers", 4, parked::pinned_readers)).alone(),
     ending_badly(exact("starts_again", refused::starts_again).on(2)),
-    exact("shares", refused::shares),
-    exact("no_room", refused::no_room),
+    slow(exact("shares", refused::shares)),
+    slow(exact("no_room", refused::no_room)),
     exact("missing_function", refused::missing_function),
     exact("missing", refused::missing),
     exact("locked_down", refused::locked_down).alone(),
@@ -162,8 +172,11 @@ pub const CHECKS: &[Check] = &[
     slow(exact("kernel_selftests", selftests::kernel_selftests).on(4)),
     exact("beside_model", beside_model::beside_model),
     exact("switch_costs", costs::switch_costs),
+    slow(exact("hackbench_of_400", costs::hackbench_of_400)),
+    slow(exact("forkers", forkers::forkers).on(2)),
     exact("release_costs", costs::release_costs),
     exact("release_costs_of_four", costs::release_costs_of_four).on(4),
+    in_turns("release_of_many", 8, costs::release_of_many),
     exact("wakeups", costs::wakeups),
     exact("io_workers", uring::io_workers),
     exact("io_poller", uring::io_poller),

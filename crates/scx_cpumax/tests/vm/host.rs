@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cpumax_lab::cache::Cache;
-use cpumax_lab::{Guest, initramfs};
+use cpumax_lab::{Guest, Turns, initramfs};
 use cpumax_require::{Need, found, missing};
 
 use crate::checks::{CHECKS, CPUMAX, Check, GUEST, Set, Time};
@@ -93,9 +93,9 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
 fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) {
     // None of them has a name, so nothing is left of them when this program goes, however that is.
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
-    let files = [&archive(&names)[..], &[], &[]].map(unnamed_file);
-    let [_, results, console] = &files;
+    let mut files = Vec::from([&archive(&names)[..], &[], &[]].map(unnamed_file));
     let first = checks[0];
+    let turns = (first.time == Time::Turns).then(|| Turns::new().expect("room in memory"));
     let limit = Duration::from_secs(
         60 + storm_s()
             + first.cpus as u64 * 2
@@ -104,6 +104,11 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     println!("# {}: {} CPUs: {}", kernel.display(), first.cpus, names.join(", "));
     let started = Instant::now();
     let mut command = machine_command(kernel, first, &names, &files);
+    if let Some(turns) = turns {
+        command.args(turns.arguments).env(turns.environment.0, turns.environment.1);
+        files.push(File::from(turns.library));
+    }
+    let (results, console) = (&files[1], &files[2]);
     let mut heard = Heard { missing: names.iter().copied().collect(), ..Heard::default() };
     run_until_end(&mut command, &files, started + limit, || heard.more(results, tally));
     heard.more(results, tally);
@@ -141,8 +146,8 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
 }
 
 /// The machine that makes these checks.
-fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File; 3]) -> Command {
-    let [initrd, results, console] = files;
+fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File]) -> Command {
+    let (initrd, results, console) = (&files[0], &files[1], &files[2]);
     let mut command = Command::new(QEMU);
     match first.time {
         Time::Host => command.args(["-accel", "tcg,thread=multi"]),
@@ -156,12 +161,20 @@ fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File; 
             "-seed",
             "42",
         ]),
+        Time::Turns => command.args([
+            "-accel",
+            "tcg,thread=single",
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-seed",
+            "42",
+        ]),
     };
     command.args([
         "-cpu",
         "max,-rdrand,-rdseed",
         "-m",
-        if first.cpus > 8 { "3072" } else { "1024" },
+        if first.cpus >= 8 { "3072" } else { "1024" },
     ]);
     command.args([
         "-smp",
@@ -175,7 +188,9 @@ fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File; 
     ]);
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(path_of(initrd));
     command.arg("-append").arg(format!(
-        "console=ttyS0 panic=-1 nokaslr norandmaps cpumax.checks={} cpumax.storm_s={}",
+        "console=ttyS0 panic=-1 nokaslr norandmaps{} cpumax.checks={} cpumax.storm_s={}",
+        // All its clocks are one.
+        if first.time == Time::Turns { " tsc=reliable" } else { "" },
         names.join(","),
         env::var("CPUMAX_SCX_STORM_S").unwrap_or_default(),
     ));

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process;
 use std::time::{Duration, Instant};
 
+use crate::guest::ask;
 use crate::ring;
 
 /// Never returns.
@@ -20,9 +21,13 @@ pub fn main(args: &[String]) -> ! {
         Some("reads") => reads(),
         Some("lookups") => lookups(),
         Some("mkdirs") => mkdirs(&args[1], number(2)),
+        Some("asks") => asks(&args[1], &args[2]),
         Some("sleeper") => sleeper(number(1)),
+        Some("crowd") => crowd(number(1)),
         Some("threads") => threads(number(1)),
         Some("forks") => forks(args.get(1).map(String::as_str)),
+        Some("births") => births(&args[1]),
+        Some("moves") => moves(&args[1], &args[2], [&args[3], &args[4]]),
         Some("ends") => ends(&args[1]),
         Some("execs") => execs(&args[1], number(2)),
         Some("setuids") => setuids(&args[1]),
@@ -106,6 +111,14 @@ fn mkdirs(path: &str, count: u64) -> ! {
     process::exit(made.count() as i32);
 }
 
+/// Asks the scheduler something and prints what it says.
+fn asks(uid: &str, request: &str) -> ! {
+    // SAFETY: a number.
+    unsafe { libc::setuid(uid.parse().expect("a user's number")) };
+    println!("{}", ask(request));
+    process::exit(0);
+}
+
 /// Sleeps most of the time.
 fn sleeper(us: u64) -> ! {
     loop {
@@ -116,6 +129,32 @@ fn sleeper(us: u64) -> ! {
 /// A process with so many busy threads.
 fn threads(count: u64) -> ! {
     start_hogs(count - 1);
+    hog()
+}
+
+/// What a crowd waits for before it is busy, and where it says that all are there.
+pub const CROWD_GO: &str = "/tmp/go";
+pub const CROWD_READY: &str = "/tmp/ready";
+
+/// As many busy threads as may be, which start together.
+fn crowd(count: u64) -> ! {
+    until_in_group();
+    let (wait, go) = two_ends(false);
+    for _ in 1..count {
+        let busy = move || {
+            let mut byte = 0_u8;
+            // SAFETY: reads into a byte of its own, until the other end is closed.
+            unsafe { libc::read(wait, (&raw mut byte).cast(), 1) };
+            hog()
+        };
+        std::thread::Builder::new().stack_size(32 << 10).spawn(busy).expect("room for threads");
+    }
+    let _ = fs::write(CROWD_READY, "");
+    while fs::metadata(CROWD_GO).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: the only one that could write, so that all who read go on.
+    unsafe { libc::close(go) };
     hog()
 }
 
@@ -143,6 +182,50 @@ fn forks(path: Option<&str>) -> ! {
             }
             _ => std::thread::sleep(Duration::from_millis(10)),
         }
+    }
+}
+
+/// Makes children that leave at once, each 2 ms; counts them, and keeps the longest time of a fork.
+fn births(path: &str) -> ! {
+    longest(path, Duration::from_millis(2), || {
+        let before = Instant::now();
+        // SAFETY: the child only leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no destructor of the parent's is run in the child.
+            unsafe { libc::_exit(0) }
+        }
+        let took = before.elapsed();
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        took
+    })
+}
+
+/// Moves a process to and fro, each 0.3 ms; counts that, and keeps the longest time of a move.
+fn moves(path: &str, pid: &str, files: [&str; 2]) -> ! {
+    let mut turn = 0;
+    longest(path, Duration::from_micros(300), || {
+        let before = Instant::now();
+        let _ = fs::write(files[turn % 2], pid);
+        turn += 1;
+        before.elapsed()
+    })
+}
+
+/// Does something again and again; counts it, and keeps the longest time in a file.
+fn longest(path: &str, pause: Duration, mut once: impl FnMut() -> Duration) -> ! {
+    let count = shared_count(path);
+    let mut worst = Duration::ZERO;
+    loop {
+        let took = once();
+        add_one(count);
+        if took > worst {
+            worst = took;
+            let _ = fs::write(format!("{path}.wait_us"), worst.as_micros().to_string());
+        }
+        std::thread::sleep(pause);
     }
 }
 

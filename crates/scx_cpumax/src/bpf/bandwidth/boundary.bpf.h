@@ -13,8 +13,8 @@
  *    mark and no obstacle, and parks it.
  *
  * The mark means that nothing is held: it is forgotten at the first enqueue that could have parked, and when the task
- * sleeps or exits. A task beyond the slots that there are is stopped another way, see cbw_request(). The kernel's slot of the work is busy until its callback has returned, which is after the release: so
- * there are two, used in turn.
+ * sleeps or exits. The kernel's slot of the work is busy until its callback has returned, which is after the release: so
+ * there are two, used in turn. A task for which there is no room in either map is stopped another way, see cbw_request().
  */
 
 struct cbw_work {
@@ -150,11 +150,14 @@ static __always_inline int cbw_try_slot(struct task_struct *p, bool first)
 
 /*
  * Asks p, which runs or is about to, to come by the boundary. Where there is no room for that it is parked as soon as it is
- * queued without having slept, in the kernel too, where it may hold locks: nobody runs on for want of memory.
+ * queued without having slept, in the kernel too, where it may hold locks: nobody runs on for want of memory. That is now if
+ * it runs, and after a moment if it is only about to: whoever cannot be parked would never get any further.
  */
-static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *t, cbw_group_t *l)
+static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, bool runs)
 {
+	struct cbw_cpu_timer *timer;
 	int one, other = -EBUSY;
+	u32 cpu = bpf_get_smp_processor_id();
 
 	if (park_at_enqueue || t->requested || cbw_exempt(p))
 		return;
@@ -178,7 +181,11 @@ static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *
 	if (one == -EBUSY || other == -EBUSY || (without & CURE_NO_ROOM) || !cbw_may_kick())
 		return;
 	t->no_room = 1;
-	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), KICK_PREEMPT);
+	timer = bpf_map_lookup_elem(&cbw_cpu_timers, &cpu);
+	if (runs)
+		scx_bpf_kick_cpu(cpu, KICK_PREEMPT);
+	else if (timer)
+		cbw_start_exhaustion(timer, bpf_ktime_get_ns(), 0);
 }
 
 /* Goes off when the running task is expected to have used up what its CPU holds. */
@@ -200,7 +207,7 @@ static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
 		return 0;
 	left = cbw_lasts((u64)l, cpu, now - t->charged_at_ns, true);
 	if (left <= 0) {
-		cbw_request(p, t, l);
+		cbw_request(p, t, l, true);
 		return 0;
 	}
 	if (cbw_turn_left(t, now) <= 0) {
@@ -227,6 +234,7 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 	u32 cpu;
 	int i;
 
+	cbw_offer_help();
 	t->exec_ns = exec;
 	if (without & CURE_LATE_CHARGE)
 		late = 0;
@@ -248,7 +256,7 @@ static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *
 			ok = false;
 	}
 	if (!ok) {
-		cbw_request(p, t, l);
+		cbw_request(p, t, l, false);
 		return;
 	}
 	/* It has its turn now. */
@@ -264,11 +272,12 @@ static __always_inline void cbw_tick(struct task_struct *p, struct cbw_task *t)
 	cbw_group_t *l = cbw_task_limit(t);
 	u32 cpu;
 
+	cbw_offer_help();
 	if (!l)
 		return;
 	cpu = task_cpu(p);
 	if (!cbw_charge(p, t, l, cpu))
-		cbw_request(p, t, l);
+		cbw_request(p, t, l, true);
 	else
 		cbw_arm_exhaustion(t, l, cpu);
 }

@@ -8,6 +8,7 @@ static __always_inline s32 cbw_init(void)
 {
 	struct cbw_cpu_timer *timer;
 	struct cbw_going_timer *going;
+	struct cbw_helper *helper;
 	u32 cpu, zero = 0;
 
 	going = bpf_map_lookup_elem(&cbw_going_timers, &zero);
@@ -23,6 +24,11 @@ static __always_inline s32 cbw_init(void)
 			return -ENOMEM;
 		bpf_timer_init(&timer->timer, &cbw_cpu_timers, CLOCK_MONOTONIC);
 		bpf_timer_set_callback(&timer->timer, cbw_exhausted);
+		helper = bpf_map_lookup_elem(&cbw_helpers, &key);
+		if (!helper)
+			return -ENOMEM;
+		bpf_timer_init(&helper->timer, &cbw_helpers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&helper->timer, cbw_help);
 	}
 	return 0;
 }
@@ -82,6 +88,8 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 			owed = __sync_lock_test_and_set(&g->debt_ns, 0);
 			__sync_fetch_and_add(&g->refilled_ns, owed);
 			cbw_write(g->timer_active, 1);
+			cbw_write(g->edge_ns, now);
+			cbw_write(g->release_took_ns, 0);
 			cbw_poke((u64)g);
 		}
 		return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A group's timer: refill, release of parked tasks, and the pass that keeps the watchdog quiet.
+ * A group's timer: refill, the first batch of a release, and the pass that keeps the watchdog quiet.
  *
  * It runs in soft interrupt context with interrupts on. It is armed by the first who takes from the pool, goes off each
  * period, in between when there is more to release, and stops after a period in which nobody took, waits or owes.
@@ -100,6 +100,8 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 	}
 	g->pool_after_refill_ns = full;
 	cbw_write(g->feed_ns, full);
+	cbw_write(g->edge_ns, bpf_ktime_get_ns());
+	cbw_write(g->release_took_ns, 0);
 	/*
 	 * As many tasks as wait have a turn, if that is not too short; and as many CPUs a share at once, so that none takes all. A
 	 * share is no longer than a turn: what came back of it would bring back tasks for whom there is no runtime.
@@ -107,45 +109,6 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 	cbw_write(g->turn_ns, cbw_part(full, parked, CBW_TURN_MIN_NS));
 	share = cbw_part(full, parked < nr_cpus ? parked : nr_cpus, CBW_SHARE_MIN_NS);
 	cbw_write(g->share_ns, min_s64(share, cbw_read(g->turn_ns)));
-}
-
-/* p waits no longer at the boundary of a group; whoever finds out first does the books. */
-static __always_inline void cbw_unpark(struct cbw_task *t, u64 now)
-{
-	u64 at = __sync_lock_test_and_set(&t->parked, 0);
-	cbw_group_t *g = cbw_group_at(at);
-
-	if (!at)
-		return;
-	__sync_fetch_and_add(&g->nr_parked, -1);
-	if (now > t->parked_at_ns) {
-		t->parked_ns += now - t->parked_at_ns;
-		__sync_fetch_and_add(&g->parked_ns, now - t->parked_at_ns);
-	}
-}
-
-/* The throttled level at which p would have to wait longest, if any. */
-static __noinline u64 cbw_where_to_wait(u64 address, u32 cpu)
-{
-	cbw_group_t *l = cbw_group_at(address), *g;
-	u64 until, worst = 0, worst_until = 0;
-	s64 dark;
-	int i;
-
-	CBW_USES_ARENA();
-	cbw_for_each_limited(i, l, g) {
-		if (cbw_out(g, cpu)) {
-			until = cbw_read(g->refill_at_ns);
-			dark = cbw_read(g->debt_ns) - (s64)(g->quota_ns * CBW_DARK_QUOTAS);
-			if (dark > 0 && g->quota_ns)
-				until += (u64)dark / g->quota_ns * g->period_ns;
-			if (!worst || until > worst_until) {
-				worst = (u64)g;
-				worst_until = until;
-			}
-		}
-	}
-	return worst;
 }
 
 static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
@@ -156,114 +119,6 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 	__sync_fetch_and_add(&g->parked_seq, 1);
 	if (cpus * now > since)
 		g->throttled_ns += cpus * now - since;
-}
-
-/* Another level of p's path that is out of runtime, at which it has to wait on. */
-static __always_inline u64 cbw_next_wait(struct task_struct *p, struct cbw_task *t, cbw_group_t *from)
-{
-	cbw_group_t *l = cbw_task_limit(t);
-	u64 to;
-
-	if (!l || cbw_next_limited(l) == NULL)
-		return 0;
-	to = cbw_where_to_wait((u64)l, task_cpu(p));
-	return to == (u64)from ? 0 : to;
-}
-
-/*
- * p, in the queue of one level, waits for another one from now on: one step, instead of a turn in which it only comes to the
- * boundary again. Returns whether p is counted there; if it cannot be moved any more the core has taken it out and asks anew.
- */
-static __always_inline bool cbw_count_over(struct cbw_task *t, cbw_group_t *from, cbw_group_t *to, u32 cpu)
-{
-	/* In the same order as in cbw_park(), for the same race with a refill. */
-	__sync_fetch_and_add(&to->nr_parked, 1);
-	if (cbw_out(to, cpu) && cbw_activate(to) &&
-	    __sync_val_compare_and_swap(&t->parked, (u64)from, (u64)to) == (u64)from) {
-		__sync_fetch_and_add(&from->nr_parked, -1);
-		return true;
-	}
-	__sync_fetch_and_add(&to->nr_parked, -1);
-	return false;
-}
-
-static __always_inline void cbw_wake_somebody(struct task_struct *p)
-{
-	s32 cpu;
-
-	/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
-	if (!cbw_may_kick())
-		return;
-	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
-}
-
-/* Moves parked tasks on, who has waited longest first: as many as what came into the pool gives a turn each, one at least. */
-static __noinline int cbw_release(u64 address)
-{
-	cbw_group_t *g = cbw_group_at(address), *to;
-	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, before = now, park_dsq = g->park_dsq;
-	struct task_struct *p;
-	s64 budget = CBW_RELEASE_BATCH, turn = cbw_turn(g), feed;
-	bool rescue = false;
-	u32 cpu;
-
-	CBW_USES_ARENA();
-	feed = min_s64(cbw_read(g->feed_ns), cbw_read(g->pool_ns));
-	if (cbw_enforced(g))
-		budget = feed > turn ? min_s64((u64)feed / (u64)turn, CBW_RELEASE_BATCH) : 1;
-	g->released_in_walk = 0;
-	bpf_for_each(scx_dsq, p, park_dsq, 0) {
-		struct cbw_task *t;
-
-		if (cbw_read(g->released_in_walk) >= budget)
-			break;
-		t = cbw_task(p);
-		if (!t)
-			continue;
-		to = cbw_group_at(cbw_next_wait(p, t, g));
-		if (to) {
-			cpu = task_cpu(p);
-			if (cbw_count_over(t, g, to, cpu)) {
-				scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->waits_since_ns);
-				if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to->park_dsq, 0)) {
-					g->moved_on++;
-				} else if (__sync_val_compare_and_swap(&t->parked, (u64)to, address) == (u64)to) {
-					__sync_fetch_and_add(&g->nr_parked, 1);
-					__sync_fetch_and_add(&to->nr_parked, -1);
-				}
-				cbw_write(g->released_in_walk, g->released_in_walk + 1);
-				continue;
-			}
-		}
-		cbw_write(g->released_in_walk, g->released_in_walk + 1);
-		dsq = 0, vtime = 0, slice = turn;
-		cbw_requeue(p, t, &dsq, &vtime, &slice);
-		t->turn_ns = slice;
-		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
-		/*
-		 * Before it is moved: on another CPU it may run at once and park again, and that would be undone. If the move fails
-		 * the core has taken it off the queue, to put it back as one that is not parked.
-		 */
-		if (!(without & CURE_UNPARK_FIRST))
-			cbw_unpark(t, now);
-		cpu = task_cpu(p);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0)) {
-			cbw_wake_somebody(p);
-			/* The move is a full barrier: either this is seen, or the task is. */
-			rescue |= cbw_is_leaving(cpu);
-			__sync_fetch_and_add(&g->feed_ns, -turn);
-			CBW_POINT_AFTER_RELEASE(t);
-			if (without & CURE_UNPARK_FIRST)
-				cbw_unpark(t, now);
-		}
-	}
-	if (rescue)
-		cbw_rescue_all();
-	g->released += g->released_in_walk;
-	g->release_cost_ns += bpf_ktime_get_ns() - before;
-	return 0;
 }
 
 /*
@@ -277,13 +132,13 @@ static __noinline int cbw_release(u64 address)
 static __noinline int cbw_let_pass(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);
-	u64 now = bpf_ktime_get_ns(), dsq, vtime, slice, park_dsq = g->park_dsq;
+	u64 now = bpf_ktime_get_ns(), park_dsq = g->park_dsq;
 	bool rescue = false, leaves;
 	struct task_struct *p;
 
 	CBW_USES_ARENA();
 	/* Plain, the two would be joined to one of a kind that knows no arena. */
-	cbw_write(g->released_in_walk, 0);
+	cbw_write(g->passed_in_walk, 0);
 	cbw_write(g->looked_at_in_walk, 0);
 	bpf_for_each(scx_dsq, p, park_dsq, 0) {
 		struct cbw_task *t = cbw_task(p);
@@ -291,7 +146,7 @@ static __noinline int cbw_let_pass(u64 address)
 
 		if (!t)
 			continue;
-		if (cbw_read(g->released_in_walk) >= CBW_PASS_BATCH)
+		if (cbw_read(g->passed_in_walk) >= CBW_PASS_BATCH)
 			break;
 		cbw_write(g->looked_at_in_walk, g->looked_at_in_walk + 1);
 		/* In order of this, and nobody was parked earlier than it began to wait. */
@@ -300,23 +155,19 @@ static __noinline int cbw_let_pass(u64 address)
 		leaves = cbw_is_leaving(task_cpu(p));
 		if (now - t->parked_at_ns < CBW_PASS_AFTER_NS && !killed && !leaves)
 			continue;
+		if (!cbw_unpark(t, now))
+			continue;
 		rescue |= leaves;
-		cbw_write(g->released_in_walk, g->released_in_walk + 1);
-		dsq = 0, vtime = 0, slice = CBW_SLICE_NS;
-		cbw_requeue(p, t, &dsq, &vtime, &slice);
-		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
+		cbw_write(g->passed_in_walk, g->passed_in_walk + 1);
 		if (!killed) {
 			t->passing = 1;
 			g->watchdog_passes++;
 		}
-		cbw_unpark(t, now);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0))
-			cbw_wake_somebody(p);
+		cbw_let_go(BPF_FOR_EACH_ITER, p, t, CBW_SLICE_NS);
 	}
 	if (rescue)
 		cbw_rescue_all();
-	g->passes_next_ns = g->released_in_walk >= CBW_PASS_BATCH ? now : now + CBW_PASS_EVERY_NS;
+	g->passes_next_ns = g->passed_in_walk >= CBW_PASS_BATCH ? now : now + CBW_PASS_EVERY_NS;
 	return 0;
 }
 
@@ -351,7 +202,8 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 	if (cbw_read(g->pool_ns) > 0) {
 		cbw_close_throttled_time(g, now);
 		if (release && cbw_read(g->nr_parked))
-			cbw_release((u64)g);
+			cbw_release((u64)g, false);
+		cbw_ask_for_help(g);
 	}
 	if (release && cbw_read(g->nr_parked) && now >= g->passes_next_ns && !(without & CURE_WATCHDOG_PASS))
 		cbw_let_pass((u64)g);
@@ -380,7 +232,8 @@ static int cbw_timer(void *map, u64 *key, struct cbw_group_entry *entry)
 		return 0;
 	if (!cbw_enforced(g)) {
 		cbw_close_throttled_time(g, now);
-		cbw_release(address);
+		cbw_release(address, false);
+		cbw_ask_for_help(g);
 		if (cbw_read(g->nr_parked)) {
 			bpf_timer_start(&entry->timer, now + CBW_CONTINUE_NS, CBW_TIMER_FLAGS);
 			return 0;

@@ -13,8 +13,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::guest::{
-    CGROUPS, Checked, Foreign, Group, Load, Scheduler, beside_fair, counted, wait_until,
+    CGROUPS, Checked, Foreign, Group, Load, Scheduler, ask, beside_fair, counted, wait_until,
 };
+use crate::loads::{CROWD_GO, CROWD_READY};
 
 const INSTRUCTION_NS: u64 = 2;
 /// `scx_simple` of the kernel's own tree, where it was built (`make scx-sources`).
@@ -42,19 +43,21 @@ impl std::fmt::Display for Cost {
     }
 }
 
-fn cost(load: &[&str], limit: &str) -> Cost {
+fn cost(load: &[&str], copies: usize, limit: &str) -> Cost {
     let group = Group::new("x/y/z", limit);
     for path in ["x", "x/y"] {
         Group(path.to_owned()).set("cpu.max", limit);
     }
-    let load = group.load(load);
-    let _ = wait_until(5, || load.stopped());
-    load.signal(libc::SIGCONT);
+    let loads: Vec<Load> = (0..copies).map(|_| group.load(load)).collect();
+    for load in &loads {
+        let _ = wait_until(5, || load.stopped());
+        load.signal(libc::SIGCONT);
+    }
     sleep(Duration::from_millis(500));
     let before = Counters::read();
     sleep(Duration::from_secs(if limit.starts_with("20000 ") { 4 } else { 1 }));
     let after = Counters::read();
-    end(load);
+    end(loads);
     let instructions = (after.used_ns - before.used_ns) / INSTRUCTION_NS;
     Cost {
         per_switch: instructions / (after.switches - before.switches).max(1),
@@ -62,10 +65,10 @@ fn cost(load: &[&str], limit: &str) -> Cost {
     }
 }
 
-/// The load is several processes, all of them in one group.
-fn end(load: Load) {
+/// A load is several processes, all of them in one group.
+fn end(loads: Vec<Load>) {
     let _ = fs::write(format!("{CGROUPS}/x/y/z/cgroup.kill"), "1");
-    drop(load);
+    drop(loads);
     while !fs::read_to_string(format!("{CGROUPS}/x/y/z/cgroup.procs"))
         .unwrap_or_default()
         .is_empty()
@@ -101,7 +104,7 @@ pub fn switch_costs() -> Checked {
         let mut costs = Vec::new();
         for (name, load) in LOADS {
             for (state, limit) in states {
-                let cost = cost(load, limit);
+                let cost = cost(load, 1, limit);
                 eprintln!("{world}, {name}, {state}: {cost}");
                 let _ = write!(said, "{world}, {name}, {state}: {cost}; ");
                 costs.push(cost);
@@ -130,6 +133,28 @@ pub fn switch_costs() -> Checked {
     }
     Ok(said)
 }
+
+/// Ten groups of 20 senders and 20 receivers each, as `hackbench -g 10` has them, in a cgroup three
+/// levels deep.
+pub fn hackbench_of_400() -> Checked {
+    let load = ["hackbench", "/tmp/messages", "20"];
+    let (fair, ours) = beside_fair(|_| {
+        Ok(STATES.map(|(state, limit)| {
+            let cost = cost(&load, 10, limit).per_message;
+            eprintln!("{state}: {cost} instructions a message");
+            cost
+        }))
+    })?;
+    let said = format!(
+        "instructions a message, without limits, with limits that are never reached, throttled: \
+         {ours:?}, fair class {fair:?}"
+    );
+    let over = |n: usize| ours[n] * 100 > fair[n] * (100 + OVER_FAIR_PERCENT);
+    if (0..2).any(over) { Err(said) } else { Ok(said) }
+}
+
+/// How much more than under the fair class a message may cost that nobody is throttled for.
+const OVER_FAIR_PERCENT: u64 = 10;
 
 /// Instructions for each task that is released, with so many hogs in a group and so many other
 /// groups with limits.
@@ -193,6 +218,53 @@ pub fn release_costs_of_four() -> Checked {
     } else {
         Err(said)
     }
+}
+
+/// From the refill until the last of so many parked tasks was released, us, and what each cost,
+/// instructions of all CPUs.
+fn release_of(parked: u64) -> Result<(u64, u64), String> {
+    let group = Group::new("r", "max");
+    let stat = || ask("{\"group\":\"/r\"}")["groups"][0].clone();
+    let number = |stat: &serde_json::Value, name: &str| stat[name].as_u64().unwrap_or(u64::MAX);
+    let _ = (fs::remove_file(CROWD_GO), fs::remove_file(CROWD_READY));
+    let load = group.load(&["crowd", &parked.to_string()]);
+    let there = || Path::new(CROWD_READY).exists();
+    wait_until(120, there).map_err(|()| "the crowd does not come".to_owned())?;
+    // What the way to the boundary costs all of them is owed after that, and the next limit pays.
+    group.set("cpu.max", "400000 1000000");
+    let _ = fs::write(CROWD_GO, "");
+    wait_until(60, || number(&stat(), "parked") + 4 >= parked)
+        .map_err(|()| format!("they were never parked together: {}", stat()))?;
+    let before = stat();
+    group.set("cpu.max", "40000000 1000000");
+    wait_until(10, || number(&stat(), "parked") == 0)
+        .map_err(|()| format!("they were never released together: {}", stat()))?;
+    let after = stat();
+    group.set("cgroup.kill", "1");
+    drop(load);
+    let more = |name: &str| number(&after, name) - number(&before, name);
+    let cost = more("release_cost_nsec") / INSTRUCTION_NS / more("released").max(1);
+    if more("released") < parked - 4 {
+        return Err(format!("not at one edge: {before} / {after}"));
+    }
+    Ok((number(&after, "release_took_usec"), cost))
+}
+
+/// As many as the kernel's own patches were measured with, by one CPU and by all that are idle.
+pub fn release_of_many() -> Checked {
+    let mut said = String::new();
+    let mut took = Vec::new();
+    for (name, without) in [("by one CPU", 1_u32 << 13), ("by all", 0)] {
+        let scheduler = Scheduler::start(&["--without", &without.to_string()])?;
+        for parked in [1000, 10_000] {
+            let (us, cost) = release_of(parked)?;
+            eprintln!("{name}: {parked} in {us} us, {cost} instructions each");
+            let _ = write!(said, "{name}: {parked} in {us} us, {cost} instructions each; ");
+            took.push(us);
+        }
+        scheduler.stop()?;
+    }
+    if took[3] * 2 < took[1] { Ok(said) } else { Err(said) }
 }
 
 /// How late an unlimited task that sleeps a millisecond at a time wakes up beside a throttled

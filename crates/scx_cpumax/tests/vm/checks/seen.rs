@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -108,6 +109,52 @@ pub fn seen() -> Checked {
     scheduler.stop()?;
     started(&group)?;
     Ok(said)
+}
+
+/// What the scheduler tells a user.
+fn told_to(uid: u32, request: &str) -> Result<serde_json::Value, String> {
+    let mut asker = Command::new("/init");
+    let output = asker.args(["load", "asks", &uid.to_string(), request]).output();
+    let text = output.map_err(|error| error.to_string())?.stdout;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// A user is told of its own groups and threads, and of the others one sum.
+pub fn told() -> Checked {
+    let scheduler = Scheduler::start(&[])?;
+    let (mine, theirs) =
+        (Group::new("mine/inner", "20000 100000"), Group::new("theirs", "30000 100000"));
+    let dir = Group("mine".to_owned()).file("");
+    std::os::unix::fs::chown(dir, Some(1000), Some(1000)).map_err(|error| error.to_string())?;
+    let mut own = Command::new("/init");
+    let mut own = own.args(["load", "hog"]).uid(1000).spawn().map_err(|error| error.to_string())?;
+    mine.set("cgroup.procs", &own.id().to_string());
+    let _loads = (mine.hogs(1), theirs.hogs(1));
+    sleep(Duration::from_secs(2));
+    let names = |answer: &serde_json::Value| -> Vec<String> {
+        let groups = answer["groups"].as_array().cloned().unwrap_or_default();
+        groups.iter().filter_map(|group| Some(group["group"].as_str()?.to_owned())).collect()
+    };
+    let threads = |answer: &serde_json::Value| -> Vec<u64> {
+        let tasks = answer["groups"][0]["tasks"].as_array().cloned().unwrap_or_default();
+        tasks.iter().filter_map(|task| task["tid"].as_u64()).collect()
+    };
+    let one = "{\"group\":\"/mine/inner\",\"tasks\":true}";
+    let (root, user) = (told_to(0, "{}")?, told_to(1000, "{}")?);
+    let (all, some) = (threads(&told_to(0, one)?), threads(&told_to(1000, one)?));
+    let refused = told_to(1000, "{\"group\":\"/theirs\"}")?;
+    let stranger = names(&told_to(1001, "{}")?);
+    let _ = (own.kill(), own.wait());
+    scheduler.stop()?;
+    let right = names(&root) == ["/mine/inner", "/theirs"]
+        && names(&user) == ["/mine/inner", "others"]
+        && user["groups"][1]["parks"].as_u64() > Some(0)
+        && all.len() == 2
+        && some == [u64::from(own.id())]
+        && refused["error"].as_str().is_some_and(|error| error.contains("root is told"))
+        && stranger == ["others"];
+    let said = format!("{root} / {user} / {all:?} / {some:?} / {refused} / {stranger:?}");
+    if right { Ok(String::new()) } else { Err(said) }
 }
 
 /// `cpumax sched` starts the scheduler with the options behind `--`, and is ended by ctrl-C.
