@@ -320,7 +320,8 @@ impl Report {
                 metric: &expectation.metric,
                 per: expectation.per.as_deref(),
                 over: expectation.over.as_deref(),
-                min: expectation.min,
+                // What is only shown has the least of all bounds.
+                min: expectation.min.filter(|min| *min > f64::MIN),
                 max: expectation.max,
                 why: &expectation.why,
                 value: value.is_finite().then_some(*value),
