@@ -24,7 +24,8 @@ impl Workload {
     /// There is no such field, or it does not take that value.
     pub fn with_machine(&self, field: &str, value: &str) -> Result<Workload, Error> {
         const HEADER: &str = "\n[machine]\n";
-        let text = print(self);
+        // What it shows is any text, the header among others.
+        let text = print(&self.clone().with_name(&self.name, "")?);
         let (before, rest) = text.split_once(HEADER).unwrap_or((&text, ""));
         let (fields, after) = rest.split_at(rest.find("\n[").unwrap_or(rest.len()));
         let is_other = |line: &&str| line.split(" = ").next() != Some(field);
@@ -35,7 +36,8 @@ impl Workload {
         let name = if field.chars().all(is_bare) { field.to_owned() } else { quote(field) };
         let line = format!("{name} = {value}");
         fields.push(&line);
-        parse(&format!("{before}{HEADER}{}\n{after}", fields.join("\n")), &self.name)
+        let text = format!("{before}{HEADER}{}\n{after}", fields.join("\n"));
+        parse(&text, &self.name)?.with_name(&self.name, &self.shows)
     }
 }
 
@@ -45,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_no_machine_is_refused_and_nothing_else_changes() {
-        let text = "name = \"a\\n[machine]\\nb\"\n[machine]\ncpus = 4\nnohz_full = \"1-3\"\n\
+        let text = "shows = \"a\\n[machine]\\nb\"\n[machine]\ncpus = 4\nnohz_full = \"1-3\"\n\
                     [[task]]\nname = \"hog\"\nprogram = [{ user = \"1s\" }]\n";
         let workload = parse(text, "a.toml").unwrap();
         let same = workload.with_machine("cpus", "4").unwrap();
