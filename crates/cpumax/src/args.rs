@@ -325,8 +325,8 @@ pub struct ReplayArgs {
     pub choosing: Choosing,
     /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
     /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
-    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above; /web:500m,/sidecar:200m limits
-    /// both. See docs/limits.md
+    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above; /web:500m,/sidecar:200m
+    /// limits both. See docs/limits.md
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]

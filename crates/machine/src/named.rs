@@ -1,4 +1,5 @@
-//! Kernels as machines and people name them, and which of those that are modelled each is taken for.
+//! Kernels as machines and people name them, and which of those that are modelled each is taken
+//! for.
 //!
 //! A vendor's kernel or a stable release may have what its version did not have when that came out.
 //! Functions that a kernel is known to have come first, then back-ports that are known, then the

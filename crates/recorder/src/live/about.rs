@@ -36,7 +36,8 @@ const SLICES: [&str; 8] = [
     "/proc/sys/kernel/sched_wakeup_granularity_ns",
     "/proc/sys/kernel/sched_cfs_bandwidth_slice_us",
 ];
-/// What a kernel that throttles by task has (6.18+), and one that releases CPUs by interrupts (6.3+).
+/// Only a kernel that throttles by task has the first (6.18+), only one that releases CPUs by
+/// interrupts the second (6.3+).
 const FUNCTIONS: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
 /// Every kernel with limits has it.
 const PERIOD_TIMER: &str = "sched_cfs_period_timer";

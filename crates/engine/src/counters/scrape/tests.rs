@@ -166,7 +166,7 @@ fn pod(name: &str, at: u64, counts: [u64; 3], containers: &[(&str, &str)]) -> St
     text += &Lines::of(&sandbox, at, [0, 0, 0]).without(&none).text();
     for (container, id) in containers {
         let labels = format!(
-            r#"container="{container}",id="/kubepods/pod-{name}/{id}",image="i",name="{id}",{common}"#
+            r#"container="{container}",id="/kubepods/{name}/{id}",image="i",name="{id}",{common}"#
         );
         let [usage, periods, throttled] = counts;
         text += &Lines::of(&labels, at, [usage, periods, throttled / 2]).text();
