@@ -78,8 +78,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Serves round by round; what the longest took. At its end the server is gone, and nobody waits for
-/// it any more.
+/// Serves round by round; what the longest took. At its end the server is gone, and nobody waits
+/// for it any more.
 fn serve(mut server: Server, over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !over.load(Ordering::Relaxed) {

@@ -106,8 +106,8 @@ const fn in_turns(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check 
     slow(Check { cpus, time: Time::Turns, ..exact(name, run) })
 }
 
-/// Busy for most of a long time, several starts, or as many processes as an emulated CPU takes long to
-/// end.
+/// Busy for most of a long time, several starts, or as many processes as an emulated CPU takes long
+/// to end.
 const fn slow(mut check: Check) -> Check {
     check.patience_s = 2400;
     check
