@@ -87,10 +87,10 @@ fn serve(mut server: Server, over: &AtomicBool) -> Duration {
         server.round(&mut |_, request| {
             let begin = cpu_time();
             let bytes = work_out(request);
-            working += cpu_time() - begin;
+            working += cpu_time().saturating_sub(begin);
             bytes
         });
-        longest = longest.max(cpu_time() - begin - working);
+        longest = longest.max(cpu_time().saturating_sub(begin + working));
         ROUNDS.fetch_add(1, Ordering::Relaxed);
         thread::sleep(Duration::from_millis(1));
     }
