@@ -482,8 +482,7 @@ pub struct CompareArgs {
         value_parser = clap::value_parser!(u16).range(1..=99)
     )]
     pub median: u16,
-    /// Compare also what calls do that put throttled tasks back: how many there are, and the run
-    /// queues, groups and tasks of all of them
+    /// Compare also the calls that put throttled tasks back, and what all of them did
     #[arg(long)]
     pub releases: bool,
     /// Virtual machines side by side [default: as many as there are CPUs for]
@@ -498,7 +497,6 @@ pub struct CompareArgs {
     /// Write the matrix as a document in Markdown, with the kernels and the date
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
-
     /// How often at most the model is run under microsecond noise, to see how far each number
     /// moves; 0 to 10000
     #[arg(
@@ -508,13 +506,11 @@ pub struct CompareArgs {
         value_parser = clap::value_parser!(u32).range(0..=10_000)
     )]
     pub noisy: u32,
-
     /// Write who ran when in both, as text, and, where they part, both side by side around that
     /// place: two or three files for each comparison. Where the two differ, the model is led along
     /// the kernel's run, microsecond by microsecond
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
-
     /// Keep each real kernel's run in this folder, and take from it what was run before: a
     /// comparison that was stopped goes on, and a changed model is held against the same runs in a
     /// fraction of the time. What the host's CPUs ran (KVM) is what they did that day: no other run

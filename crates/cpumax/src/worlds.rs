@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{interrupt, output};
 use anyhow::anyhow;
 use cpumax_compare::cell::Mode;
-use cpumax_compare::worlds::How;
+pub use cpumax_compare::worlds::How;
 use cpumax_engine::{NamedKernel, kernels as lists};
 use std::path::Path;
 

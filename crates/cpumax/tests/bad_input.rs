@@ -245,7 +245,7 @@ fn what_is_for_the_model_is_not_passed_over_on_real_kernels() {
         }
     }
     let message = refused(&["run", "fibtest", "--on", "host", "--histogram"]);
-    assert!(message.contains("--histogram") && message.contains("virtual machines"), "{message}");
+    assert!(message.contains("--histogram") && message.contains("--on model"), "{message}");
 }
 
 #[test]

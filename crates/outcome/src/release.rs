@@ -1,8 +1,8 @@
 //! What putting throttled tasks back took, call by call.
 //!
-//! Two functions of the kernel release: `distribute_cfs_runtime()`, in the interrupt of a timer, and
-//! from 6.3 on `__cfsb_csd_unthrottle()`, in an interrupt that each CPU is sent. However long a run
-//! is, what is kept of its calls is a line for each power of two that their lengths lie in.
+//! Two functions of the kernel release: `distribute_cfs_runtime()`, in the interrupt of a timer,
+//! and from 6.3 on `__cfsb_csd_unthrottle()`, in an interrupt that each CPU is sent. However long a
+//! run is, what is kept of its calls is a line for each power of two that their lengths lie in.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

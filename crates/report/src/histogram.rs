@@ -1,6 +1,6 @@
 //! Calls that release, by length: drawn with characters, in the shape that users of bpftrace know.
 
-use cpumax_outcome::{Calls, Did};
+use cpumax_outcome::{Call, Calls, Did};
 use std::fmt::Write;
 
 /// Width of the longest bar.
@@ -26,11 +26,11 @@ pub fn histogram(calls: &Calls) -> String {
         text.extend(means(of.did, of.calls));
         text.push('\n');
     }
-    let Did { told, rqs, cfs_rqs, tasks } = calls.longest.did;
+    let Call { at_ns, cpu, ns, did: Did { told, rqs, cfs_rqs, tasks } } = calls.longest;
     let _ = writeln!(
         text,
-        "longest: {} ns at {} ns on CPU {}: told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, tasks {tasks}",
-        calls.longest.ns, calls.longest.at_ns, calls.longest.cpu
+        "longest: {ns} ns at {at_ns} ns on CPU {cpu}: told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, \
+         tasks {tasks}"
     );
     text
 }
@@ -55,7 +55,6 @@ fn binary(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_outcome::Call;
 
     #[test]
     fn bars_are_in_proportion_and_means_to_a_tenth() {

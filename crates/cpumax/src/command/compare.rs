@@ -10,7 +10,6 @@ use crate::worlds;
 use anyhow::{Context, anyhow, bail};
 use cpumax_compare::comparison::Progress;
 use cpumax_compare::matrix::Noisy;
-use cpumax_compare::worlds::How;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
 use cpumax_engine::given::Seeds;
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
@@ -35,7 +34,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     }
     let _watched = interrupt::Watched::begin();
     let how = worlds::how(args.on, args.parallel, args.jobs, kept);
-    let how = How { releases: args.releases, ..how };
+    let how = worlds::How { releases: args.releases, ..how };
     let pairing = pairing(args);
     let all = comparison.len(&pairing);
     let bar = progress(all);
@@ -56,7 +55,6 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         }
     });
     bar.finish_and_clear();
-
     let matrix = comparison.matrix();
     let tally = matrix.tally();
     let title = comparison.title(args.on == WorldName::Vm);

@@ -84,13 +84,10 @@ fn is_real(args: &RunArgs) -> bool {
 fn check_options(args: &RunArgs) -> anyhow::Result<()> {
     let running = &args.running;
     if is_real(args) {
-        if running.check {
-            bail!("--check looks into the model: it goes with --on model");
-        }
-        if args.histogram && args.on == RunOn::Host {
-            bail!(
-                "--histogram is of the model and of virtual machines: it goes not with --on host"
-            );
+        let on_host = args.histogram && args.on == RunOn::Host;
+        let only_model = [("--histogram", on_host), ("--check", running.check)];
+        if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
+            bail!("{option} looks into the model: it goes with --on model");
         }
         let varied = args.varied.vary.iter().any(|vary| vary.setting == NOISE);
         if running.noise.is_some() || varied {
