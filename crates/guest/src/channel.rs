@@ -106,6 +106,20 @@ impl Channel {
         last
     }
 
+    /// The oldest token that waits, which it takes out, and how many there were; for when the run
+    /// is over.
+    pub fn waiting(&self) -> Option<(u64, u64)> {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: there is room for a number.
+        unsafe { libc::ioctl(self.tokens[0], libc::FIONREAD, &raw mut bytes) };
+        let n = bytes.unsigned_abs() as usize / TOKEN_BYTES;
+        let mut oldest = 0u64;
+        if n == 0 || sys::read(self.tokens[0], (&raw mut oldest).cast(), TOKEN_BYTES) <= 0 {
+            return None;
+        }
+        Some((oldest, n as u64))
+    }
+
     /// Whether one more token finds room in the pipe.
     pub fn has_room(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.tokens[1], events: libc::POLLOUT, revents: 0 };

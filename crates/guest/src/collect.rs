@@ -1,7 +1,9 @@
 //! What a run has yielded, read at its end while nothing else runs.
 
+use crate::hung;
 use crate::kernel;
 use crate::plan::LockMade;
+use crate::requests::{UnderWay, under_way};
 use crate::run::{Error, Run};
 use crate::sys;
 use crate::task::SLACK_NS;
@@ -92,13 +94,23 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
     let read_ns = u64::midpoint(ended_ns, run.world.now_ns());
     run.outside.visited(run.world.workload.duration_ns, read_ns);
     check(run.world)?;
-    let tasks = tasks(run.world, ended_ns);
-    let (groups, tasks) = latencies(run, groups(run, before, &after), tasks)?;
+    let mut tasks = tasks(run.world, ended_ns);
+    let hung = if run.place.in_vm { hung::reported(run.world) } else { Vec::new() };
+    if !hung.is_empty() {
+        let times = hung.len();
+        run.notes.push(format!("the kernel reported hung tasks {times} times"));
+    }
+    hung.into_iter().for_each(|kind| tasks[kind as usize].hung_reports += 1);
+    let under_way = under_way(run.world, ended_ns.min(run.world.workload.duration_ns));
+    let (groups, tasks) = latencies(run, groups(run, before, &after), tasks, &under_way)?;
     let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);
     if late_ns > LATE_NS {
         run.notes.push(format!("the end was seen {} us late", late_ns / 1000));
     }
     let mut not_measured = vec!["release".to_owned(), "events".to_owned()];
+    if !run.place.in_vm {
+        not_measured.push("tasks.*.hung_reports".to_owned());
+    }
     if !run.sample_periods {
         not_measured.push("groups.*.max_period_usage_usec".to_owned());
     }
@@ -272,7 +284,8 @@ type Tasks = BTreeMap<String, TaskOutcome>;
 fn latencies(
     run: &Run,
     mut groups: Groups,
-    kinds: Vec<TaskOutcome>,
+    mut kinds: Vec<TaskOutcome>,
+    under_way: &[UnderWay],
 ) -> Result<(Groups, Tasks), Error> {
     let workload = &run.world.workload;
     let mut by_group = vec![Vec::new(); workload.groups.len()];
@@ -288,10 +301,26 @@ fn latencies(
             group = workload.groups[group as usize].parent.unwrap_or(0);
         }
     }
+    let duration_ns = workload.duration_ns;
+    for request in under_way {
+        let for_ns = duration_ns.saturating_sub(request.since_ns);
+        let kind = &mut kinds[request.kind as usize];
+        kind.under_way += request.n;
+        kind.longest_under_way_ns = kind.longest_under_way_ns.max(for_ns);
+        let mut group = request.group;
+        while group != 0 {
+            let spec = &workload.groups[group as usize];
+            if let Some(outcome) = groups.get_mut(&spec.path) {
+                outcome.under_way += request.n;
+                outcome.longest_under_way_ns = outcome.longest_under_way_ns.max(for_ns);
+            }
+            group = spec.parent.unwrap_or(0);
+        }
+    }
     for (spec, latencies) in workload.groups.iter().zip(&mut by_group) {
         if let Some(outcome) = groups.get_mut(&spec.path) {
             outcome.completions = latencies.len() as u64;
-            outcome.latency_ns = percentiles(latencies);
+            outcome.latency_ns = percentiles(latencies, outcome.longest_under_way_ns);
             outcome.latency_histogram_ns = Histogram::of(latencies.iter().map(|&ns| (ns, 1)));
         }
     }
@@ -303,7 +332,7 @@ fn latencies(
     }
     let tasks = labels.into_iter().map(|(label, (mut outcome, mut latencies))| {
         outcome.completions = latencies.len() as u64;
-        outcome.latency_ns = percentiles(&mut latencies);
+        outcome.latency_ns = percentiles(&mut latencies, outcome.longest_under_way_ns);
         outcome.latency_histogram_ns = Histogram::of(latencies.iter().map(|&ns| (ns, 1)));
         (label.to_owned(), outcome)
     });
@@ -320,20 +349,24 @@ fn added(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
         usage_usec: one.usage_usec + other.usage_usec,
         wait_ns: one.wait_ns + other.wait_ns,
         longest_stall_ns: one.longest_stall_ns.max(other.longest_stall_ns),
+        under_way: one.under_way + other.under_way,
+        longest_under_way_ns: one.longest_under_way_ns.max(other.longest_under_way_ns),
+        hung_reports: one.hung_reports + other.hung_reports,
         exited,
         finished_ns: if exited == count { last_ns } else { 0 },
         ..TaskOutcome::default()
     }
 }
 
-/// Median, 99th percentile and maximum, the rank rounded up.
-fn percentiles(latencies: &mut [u64]) -> Percentiles {
+/// Median, 99th percentile and maximum, the rank rounded up. A request that is under way takes at
+/// least as long as it has been so, which the maximum may be.
+fn percentiles(latencies: &mut [u64], longest_under_way_ns: u64) -> Percentiles {
     latencies.sort_unstable();
     let at = |percent: usize| {
         let rank = (latencies.len() * percent).div_ceil(100).max(1);
         latencies.get(rank - 1).copied().unwrap_or(0)
     };
-    Percentiles { p50: at(50), p99: at(99), max: at(100) }
+    Percentiles { p50: at(50), p99: at(99), max: at(100).max(longest_under_way_ns) }
 }
 
 #[cfg(test)]
@@ -351,9 +384,10 @@ mod tests {
 
     #[test]
     fn ranks_of_percentiles_are_rounded_up() {
-        assert_eq!(percentiles(&mut []), Percentiles::default());
-        assert_eq!(percentiles(&mut [2, 1]), Percentiles { p50: 1, p99: 2, max: 2 });
+        assert_eq!(percentiles(&mut [], 0), Percentiles::default());
+        assert_eq!(percentiles(&mut [2, 1], 1), Percentiles { p50: 1, p99: 2, max: 2 });
+        assert_eq!(percentiles(&mut [2, 1], 9), Percentiles { p50: 1, p99: 2, max: 9 });
         let mut many: Vec<u64> = (1..=200).rev().collect();
-        assert_eq!(percentiles(&mut many), Percentiles { p50: 100, p99: 198, max: 200 });
+        assert_eq!(percentiles(&mut many, 0), Percentiles { p50: 100, p99: 198, max: 200 });
     }
 }

@@ -185,9 +185,7 @@ pub fn start() -> Result<Line, String> {
     mount("proc", "/proc", "proc", "")?;
     mount("sysfs", "/sys", "sysfs", "")?;
     mount("devtmpfs", "/dev", "devtmpfs", "")?;
-    // A cheap move between groups, as the model has it, where the kernel knows the option (6.0).
-    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods")
-        .or_else(|_| mount("cgroup2", "/sys/fs/cgroup", "cgroup2", ""))?;
+    mount_groups()?;
     // Its knobs are wished for, not needed.
     let _ = mount("debugfs", "/sys/kernel/debug", "debugfs", "");
     for (path, value) in QUIET {
@@ -198,6 +196,19 @@ pub fn start() -> Result<Line, String> {
     let port = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
     make_raw(port);
     Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
+}
+
+/// A cheap move between groups, as the model has it, where the kernel knows the option (6.0): no
+/// move waits for a grace period of RCU. From 6.18 on it takes the lock of one process then, in
+/// place of the one that all forks take (kernel: `cgroup_enable_per_threadgroup_rwsem`); where that
+/// one matters, grace periods are short instead.
+fn mount_groups() -> Result<(), String> {
+    let plain = || mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "");
+    if std::env::var_os(cpumax_protocol::hypervisor::FORKS_MEET_MOVES).is_some() {
+        let _ = fs::write("/sys/kernel/rcu_expedited", "1");
+        return plain();
+    }
+    mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods").or_else(|_| plain())
 }
 
 /// Keeps the kernel's own threads of the fair class out of the competition: with one CPU they run

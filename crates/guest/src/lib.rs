@@ -14,6 +14,7 @@ cfg_if::cfg_if! {
         mod collect;
         mod command;
         mod guest;
+        mod hung;
         mod hypervisor;
         mod init;
         mod keepers;
@@ -30,6 +31,7 @@ cfg_if::cfg_if! {
         mod plan;
         mod rehearsal;
         mod releases;
+        mod requests;
         mod run;
         mod script;
         mod stalls;

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 /// Why there is no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,6 +237,7 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
         needs_ns: AtomicU64::new(0),
         stall_ns: AtomicU64::new(0),
         wait_ns: AtomicU64::new(0),
+        task: AtomicPtr::new(std::ptr::null_mut()),
         stack,
         own: UnsafeCell::new(own),
     }

@@ -79,6 +79,7 @@ pub(crate) extern "C" fn body(ix: usize) -> ! {
     let started_ns = slot.start_at_ns.load(Relaxed);
     world.tallies[slot.kind.load(Relaxed) as usize].begins(slot.instance.load(Relaxed));
     let mut task = Task::new(world, slot, started_ns);
+    slot.task.store(&raw mut task, Relaxed);
     task.go();
     task.end()
 }

@@ -7,7 +7,7 @@ use crate::lateness::Lateness;
 use crate::memory_map::MemoryMap;
 use crate::plan::Plan;
 use crate::sys;
-use crate::task::Own;
+use crate::task::{Own, Task};
 use crate::timers::Header;
 use crate::work::{Speed, WorkFiles, stamp};
 use cpumax_workload::Workload;
@@ -160,6 +160,7 @@ impl World {
         slot.wait_ns.store(0, Relaxed);
         slot.used_before_us.store(0, Relaxed);
         slot.pid.store(0, Relaxed);
+        slot.task.store(std::ptr::null_mut(), Relaxed);
         Some(slot)
     }
 
@@ -274,6 +275,8 @@ pub struct Slot {
     pub stall_ns: AtomicU64,
     /// Sum of all waits, ns.
     pub wait_ns: AtomicU64,
+    /// The task, on its stack, once it has begun.
+    pub task: AtomicPtr<Task>,
     /// Upper end of its stack.
     pub stack: *mut u8,
     /// What is the task's alone.

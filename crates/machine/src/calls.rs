@@ -158,9 +158,10 @@ impl Machine<'_> {
     }
 
     /// A task that moves itself needs some time for that, and nobody else moves in it: true where
-    /// this does all that has to be done, step by step.
+    /// this does all that has to be done, step by step. Where tasks fork, they and who moves pass
+    /// `cgroup_threadgroup_rwsem` instead.
     pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
-        if self.noise.is_none() {
+        if self.noise.is_none() || self.threadgroup.is_some() {
             return false;
         }
         let lock = self.move_lock();

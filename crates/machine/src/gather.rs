@@ -3,6 +3,8 @@
 use crate::ids::Id;
 use crate::machine::{KindStat, Machine};
 use crate::task::State;
+use crate::threadgroup::THREADGROUP;
+use crate::watch::UnderWay;
 use cpumax_outcome::trace::Names;
 use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
 use std::collections::BTreeMap;
@@ -10,6 +12,7 @@ use std::collections::BTreeMap;
 impl Machine<'_> {
     pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
         let workload = self.workload;
+        self.gather_under_way();
         let mut groups = BTreeMap::new();
         for group in self.groups.ids().skip(1) {
             let g = &mut self.groups[group];
@@ -25,6 +28,8 @@ impl Machine<'_> {
                 completions: g.latencies.count,
                 latency_ns: g.latencies.percentiles(),
                 latency_histogram_ns: g.latencies.buckets(),
+                under_way: g.latencies.under_way,
+                longest_under_way_ns: g.latencies.longest_under_way_ns,
             };
             groups.insert(workload.groups[group.ix()].path.clone(), outcome);
         }
@@ -40,6 +45,20 @@ impl Machine<'_> {
             tasks,
             release: self.release.outcome(),
             events: self.events,
+        }
+    }
+
+    /// Requests that are under way at the end are told beside those that were completed.
+    fn gather_under_way(&mut self) {
+        for UnderWay { kind, mut group, since_ns, n } in
+            self.under_way(&vec![true; self.kinds.len()])
+        {
+            let ns = self.now - since_ns;
+            self.kinds[kind as usize].latencies.add_under_way(n, ns);
+            while group.ix() != 0 {
+                self.groups[group].latencies.add_under_way(n, ns);
+                group = self.groups[group].parent;
+            }
         }
     }
 
@@ -65,6 +84,9 @@ impl Machine<'_> {
                 completions: stat.latencies.count,
                 latency_ns: stat.latencies.percentiles(),
                 latency_histogram_ns: stat.latencies.buckets(),
+                under_way: stat.latencies.under_way,
+                longest_under_way_ns: stat.latencies.longest_under_way_ns,
+                hung_reports: stat.hung_reports,
                 wait_ns: stat.wait_ns,
                 longest_stall_ns: stat.longest_stall_ns,
                 exited: stat.exited,
@@ -78,7 +100,8 @@ impl Machine<'_> {
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // The one that moves hold under noise is no workload's.
-        own.chain(std::iter::repeat("(move)".to_owned())).take(self.locks.len()).collect()
+        let moves = self.noise.as_ref().map(|_| "(move)".to_owned());
+        own.chain(moves).chain(self.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 
     /// Tells a trace what the numbers in it stand for.
@@ -100,11 +123,12 @@ impl KindStat {
         self.count += other.count;
         self.exited += other.exited;
         self.last_exit_ns = self.last_exit_ns.max(other.last_exit_ns);
-        if self.latencies.count == 0 {
+        if self.latencies.is_empty() {
             self.latencies = other.latencies;
         } else {
             self.latencies.merge(&other.latencies);
         }
+        self.hung_reports += other.hung_reports;
         self.wait_ns += other.wait_ns;
         self.longest_stall_ns = self.longest_stall_ns.max(other.longest_stall_ns);
     }

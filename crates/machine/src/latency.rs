@@ -13,6 +13,9 @@ pub(crate) struct Latencies {
     rest: Option<Box<Histogram<u32>>>,
     max_ns: u64,
     pub count: u64,
+    /// Requests that are under way at the end.
+    pub under_way: u64,
+    pub longest_under_way_ns: u64,
 }
 
 impl Latencies {
@@ -29,8 +32,19 @@ impl Latencies {
         }
     }
 
+    /// So many requests are under way at the end, and have been for that long, ns.
+    pub fn add_under_way(&mut self, n: u64, ns: u64) {
+        self.under_way = self.under_way.saturating_add(n);
+        self.longest_under_way_ns = self.longest_under_way_ns.max(ns);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.under_way == 0
+    }
+
     /// Takes in what others recorded.
     pub fn merge(&mut self, other: &Latencies) {
+        self.add_under_way(other.under_way, other.longest_under_way_ns);
         if let Some(histogram) = &other.rest {
             // Both have the same bounds, so nothing can be out of range.
             let _ = self.histogram().add(&**histogram);
@@ -65,14 +79,16 @@ impl Latencies {
         }
     }
 
-    /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first.
+    /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first. A
+    /// request under way takes at least as long as it has been so, which the maximum may be.
     pub fn percentiles(&mut self) -> Percentiles {
+        let max = self.max_ns.max(self.longest_under_way_ns);
         let at = |of: f64| match &self.rest {
             Some(histogram) => histogram.value_at_quantile(of).min(self.max_ns),
             None => 0,
         };
         if self.rest.is_some() {
-            return Percentiles { p50: at(0.50), p99: at(0.99), max: self.max_ns };
+            return Percentiles { p50: at(0.50), p99: at(0.99), max };
         }
         self.exact.sort_unstable();
         let n = self.exact.len();
@@ -80,7 +96,7 @@ impl Latencies {
             0 => 0,
             rank => self.exact[rank - 1],
         };
-        Percentiles { p50: rank(50), p99: rank(99), max: self.max_ns }
+        Percentiles { p50: rank(50), p99: rank(99), max }
     }
 
     /// All of them, in buckets.

@@ -12,6 +12,10 @@
 //! meanwhile. Where somebody wants several at once, there is a gate before the pipe, and tokens are
 //! given in order.
 
+mod used;
+
+pub(crate) use used::{is_barging, is_in_kernel, is_written};
+
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
 use crate::job::{NO_JOB, Token};
@@ -20,9 +24,7 @@ use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
 use crate::{Error, MAX_TOKENS_WAITING};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{
-    ChannelSpec, Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload,
-};
+use cpumax_workload::{ChannelSpec, Class, LockKind, LockMode, Op};
 use std::collections::VecDeque;
 
 /// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to
@@ -35,6 +37,8 @@ pub(crate) struct Lock {
     pub kind: LockKind,
     /// Who comes by when it is free may take it, whoever waits.
     pub barging: bool,
+    /// It is taken in system calls, where who waits for it does so uninterruptibly.
+    pub in_kernel: bool,
     /// Beside a real kernel work under it is a write to a file.
     pub written: bool,
     /// The next to have it is the first who waits.
@@ -46,15 +50,24 @@ pub(crate) struct Lock {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
+    /// None: somebody outside, who moves tasks.
     pub task: TaskId,
-    mode: LockMode,
-    since_ns: u64,
+    pub mode: LockMode,
+    pub since_ns: u64,
 }
 
 impl Lock {
     pub fn new(kind: LockKind, barging: bool, written: bool) -> Lock {
-        let (holders, waiters) = (Vec::new(), VecDeque::new());
-        Lock { kind, barging, written, handoff: false, held_for_writing: false, holders, waiters }
+        Lock {
+            kind,
+            barging,
+            in_kernel: true,
+            written,
+            handoff: false,
+            held_for_writing: false,
+            holders: Vec::new(),
+            waiters: VecDeque::new(),
+        }
     }
 
     fn admits(&self, mode: LockMode) -> bool {
@@ -66,7 +79,7 @@ impl Lock {
 
     /// Whether somebody who comes, or has come back from his place among those who wait, may have
     /// it now.
-    fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
+    pub fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
         if !self.admits(mode) || self.waiters.is_empty() {
             return self.admits(mode);
         }
@@ -85,45 +98,6 @@ impl Lock {
             LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock => asked,
         }
     }
-}
-
-/// Whether that lock is one of the kernel's that others may take first: a mutex or rwsem that is
-/// taken in system calls.
-pub(crate) fn is_barging(workload: &Workload, lock: LockIx, preempt: Preempt) -> bool {
-    let kind = workload.locks[lock as usize].kind;
-    matches!(kind, LockKind::Mutex | LockKind::Rwsem)
-        && !preempt.is_rt()
-        && (workload.tasks.iter())
-            .map(|kind| (&kind.program, kind.class == Class::Kthread))
-            .chain(workload.jobs.iter().map(|job| (&job.program, false)))
-            .any(|(program, is_kthread)| takes_in_kernel(program, is_kthread, lock))
-}
-
-/// Whether work under that lock is one with taking it, beside a real kernel: a write to a file,
-/// where it has one reader at most, or a call that goes through the memory map.
-pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
-    if workload.is_memory_map(lock) {
-        return true;
-    }
-    let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
-    let reads = |kind: &&TaskSpec| kind.program.iter().any(asks);
-    // Of a kind that is forked there may be several, and several may do a job.
-    let count = |kind: &TaskSpec| if kind.count == 0 { 2 } else { u64::from(kind.count) };
-    workload.tasks.iter().filter(reads).map(count).sum::<u64>() <= 1
-        && !workload.jobs.iter().any(|job| job.program.iter().any(asks))
-}
-
-fn takes_in_kernel(program: &[Op], is_kthread: bool, lock: LockIx) -> bool {
-    let mut inside = is_kthread;
-    for op in program {
-        match *op {
-            Op::EnterKernel => inside = true,
-            Op::ExitKernel => inside = is_kthread,
-            Op::Lock { lock: taken, .. } if inside && taken == lock => return true,
-            _ => {}
-        }
-    }
-    false
 }
 
 /// Tokens that came one after the other and bring the same.
@@ -368,6 +342,10 @@ impl Machine<'_> {
                 break;
             }
             self.locks[lock].waiters.pop_front();
+            if next.is_none() {
+                self.next_from_outside();
+                continue;
+            }
             self.take_lock(next, lock, mode);
             if self.tasks[next].segment == Segment::Spin {
                 self.tasks[next].segment = Segment::None;
@@ -420,10 +398,11 @@ impl Machine<'_> {
     }
 
     /// On `PREEMPT_RT` the holder of an exclusive lock inherits the priority of a real-time waiter;
-    /// readers do not.
+    /// readers do not, nor does who has a percpu rwsem.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks[lock];
-        if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !l.held_for_writing {
+        let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
+        if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !inherits {
             return;
         }
         let holder = l.holders[0];

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::job::{Due, Tally};
 use crate::latency::Latencies;
-use crate::lock::{Channel, Lock, is_barging, is_written};
+use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
@@ -26,6 +26,7 @@ use crate::{Error, Options};
 use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
+use std::collections::VecDeque;
 
 /// Events that fire once.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,7 @@ pub(crate) enum Event {
 pub(crate) struct KindStat {
     pub wait_ns: u64,
     pub longest_stall_ns: u64,
+    pub hung_reports: u64,
     pub count: u64,
     pub exited: u64,
     /// CPU time of those that were forgotten, ns.
@@ -122,6 +124,10 @@ pub(crate) struct Machine<'a> {
     /// Who came, and who has gone.
     pub births: Births,
     pub locks: Arena<LockId, Lock>,
+    /// `cgroup_threadgroup_rwsem`, where somebody may wait for it.
+    pub threadgroup: Option<LockId>,
+    /// Moves from outside that wait for it: of which kind, and to which group.
+    pub movers: VecDeque<(u32, GroupId)>,
     pub channels: Arena<ChannelId, Channel>,
     /// What they have room for at present, all together: tokens that differ.
     pub room_for_tokens: usize,
@@ -267,6 +273,8 @@ impl<'a> Machine<'a> {
             tasks: Arena::new(),
             births: Births::default(),
             locks: Arena::new(),
+            threadgroup: None,
+            movers: VecDeque::new(),
             channels: Arena::new(),
             room_for_tokens: 0,
             sources: Vec::new(),
@@ -318,11 +326,13 @@ impl<'a> Machine<'a> {
             self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
         }
         for (ix, lock) in workload.locks.iter().enumerate() {
-            let barging = is_barging(workload, ix as u32, self.preempt);
+            let in_kernel = is_in_kernel(workload, ix as u32);
+            let barging = in_kernel && is_barging(lock.kind, self.preempt);
             let written = barging && is_written(workload, ix as u32);
-            self.locks.push(Lock::new(lock.kind, barging, written));
+            self.locks.push(Lock { in_kernel, ..Lock::new(lock.kind, barging, written) });
         }
         self.build_move_lock();
+        self.build_threadgroup();
         self.build_channels();
         self.build_groups(cpus);
         for cpu in 0..cpus {
@@ -516,6 +526,7 @@ impl<'a> Machine<'a> {
             }
         }
         for task in self.tasks.ids() {
+            self.count_hung(task);
             self.end_wait(task);
             self.end_stall(task);
         }

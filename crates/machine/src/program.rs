@@ -7,9 +7,9 @@ use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::job::{NO_JOB, Token};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
-use crate::task::{Code, Mode, Segment, State, Task, Wait};
+use crate::task::{Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Affinity, Class, Domain, Op, Span, Stream, Target};
+use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 
 impl Machine<'_> {
     pub(crate) fn task_name(&self, task: TaskId) -> String {
@@ -32,7 +32,7 @@ impl Machine<'_> {
         if t.code != Code::Kind {
             return self.step_without_program(task);
         }
-        if t.exiting {
+        if t.exiting || t.passing == Passing::Ends {
             return self.exit(task);
         }
         if t.going_ns > 0 {
@@ -49,6 +49,7 @@ impl Machine<'_> {
         };
         let asks = self.asks_for_use
             && !t.in_syscall
+            && t.passing == Passing::No
             && (t.pc == 0 || program[t.pc as usize - 1].is_call());
         if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
             return;
@@ -102,7 +103,11 @@ impl Machine<'_> {
                 self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
             Op::Fork { kind } if !self.may_fork(kind) => {}
-            Op::Fork { kind } => self.fork(task, kind),
+            Op::Fork { .. } if self.still_passes(task, LockMode::Read) => {}
+            Op::Fork { kind } => {
+                self.has_passed(task);
+                self.fork(task, kind);
+            }
             Op::WaitChildren => {
                 if self.tasks[task].children > 0 {
                     self.block(task, Wait::Children);
@@ -111,9 +116,11 @@ impl Machine<'_> {
             Op::Exit => self.exit(task),
             Op::Yield if self.comes_again(task, Kind::Yield) => {}
             Op::Yield => self.yield_cpu(task),
+            Op::Move { .. } if self.still_passes(task, LockMode::Write) => {}
             Op::Move { who: Target::Myself, group } if self.still_moves(task, GroupId(group)) => {}
             Op::Move { who, group } => {
                 self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
+                self.has_passed(task);
             }
             Op::SetAffinity { who, cpus } => {
                 self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
@@ -445,7 +452,7 @@ impl Machine<'_> {
     pub(crate) fn exit(&mut self, task: TaskId) {
         // Who is killed while it waits has waited until now.
         self.end_stall(task);
-        if self.still_exits(task) {
+        if self.waits_to_end(task) || self.still_exits(task) {
             return;
         }
         let now = self.now;

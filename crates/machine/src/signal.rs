@@ -32,9 +32,7 @@ impl Machine<'_> {
             Action::Signal { kind, signal } => {
                 self.each_living(kind, |m, t| m.signal(t, signal));
             }
-            Action::Move { kind, group } => {
-                self.each_living(kind, |m, t| m.move_to_group(t, GroupId(group)));
-            }
+            Action::Move { kind, group } => self.move_from_outside(kind, GroupId(group)),
             Action::SetAffinity { kind, cpus } => {
                 self.each_living(kind, |m, t| m.set_affinity(t, cpus + 1));
             }

@@ -46,6 +46,21 @@ pub(crate) enum Moving {
     In { in_syscall: bool },
 }
 
+/// Where a task is at `cgroup_threadgroup_rwsem`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// Not there.
+    No,
+    /// In a fork or a move: it has asked for the lock, and has it when it goes on.
+    Asked,
+    /// It works inside.
+    Inside,
+    /// At its end it waits for the lock, and has it when it goes on.
+    Ends,
+    /// It has been through at its end.
+    Ended,
+}
+
 /// The piece of work under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment {
@@ -148,6 +163,7 @@ pub(crate) struct Task {
     pub usage_ns: u64,
     /// How far it is in a move that takes time.
     pub moving: Moving,
+    pub passing: Passing,
     pub code: Code,
     /// Which program it executes: its kind's, or a job's (see `Machine::programs`).
     pub program: u32,
@@ -230,6 +246,7 @@ impl Task {
             parking: false,
             parked_ns: 0,
             moving: Moving::No,
+            passing: Passing::No,
             owes_ns: 0,
             entered_ns: 0,
             calls_since_ns: NEVER,
@@ -292,6 +309,7 @@ impl Task {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
             && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.again)
+            && self.passing == Passing::No
             && self.has_user_mode()
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::ids::{GroupId, TaskId};
 use crate::machine::Machine;
-use cpumax_workload::{GroupIx, Op};
+use cpumax_workload::{GroupIx, Op, completes};
 
 /// Work that costs what it says, in millionths.
 pub const COST_AS_IT_SAYS: u32 = 1_000_000;
@@ -134,38 +134,50 @@ impl Machine<'_> {
         let mut seen = watching.seen;
         seen.until_ns = self.now;
         seen.done = watching.left == 0;
-        seen.under_way_ns = self.under_way_ns(&watching.inside);
+        let under_way = self.under_way(&watching.inside);
+        for UnderWay { n, since_ns, .. } in under_way {
+            let room = MOST_UNDER_WAY.saturating_sub(seen.under_way_ns.len());
+            let n = usize::try_from(n).unwrap_or(usize::MAX).min(room);
+            seen.under_way_ns.extend(std::iter::repeat_n(self.now - since_ns, n));
+        }
         Some(seen)
     }
 
     /// Requests that tasks of these kinds have not completed: those under way, and those whose
-    /// tokens nobody has taken yet.
-    fn under_way_ns(&self, inside: &[bool]) -> Vec<u64> {
+    /// tokens nobody has taken yet, which are of the first kind that would.
+    pub(crate) fn under_way(&self, inside: &[bool]) -> Vec<UnderWay> {
         let now = self.now;
         let is_inside = |kind: u32| inside.get(kind as usize).copied().unwrap_or(false);
-        let mut since_ns = Vec::new();
+        let mut under_way = Vec::new();
         for id in self.all_living() {
             let task = &self.tasks[id];
+            if !is_inside(task.kind) {
+                continue;
+            }
             let (program, pc) = (self.program_of(id), task.pc as usize);
             let counts = if task.does_job() {
                 answers(program.get(pc..).unwrap_or_default())
             } else {
                 completes(program, pc)
             };
-            if counts && is_inside(task.kind) {
-                since_ns.push(task.request_start_ns);
+            if counts {
+                let (kind, group, since_ns) = (task.kind, task.group, task.request_since_ns());
+                under_way.push(UnderWay { kind, group, since_ns, n: 1 });
             }
         }
-        // By channel: whether a token that is read there begins a request, or may bring one.
-        let mut begins = vec![false; self.channels.len()];
-        let mut serves = vec![false; self.channels.len()];
-        for (kind, _) in self.workload.tasks.iter().zip(inside).filter(|(_, inside)| **inside) {
-            for (at, op) in kind.program.iter().enumerate() {
+        // By channel: who reads a token there that begins a request, or may bring one.
+        let mut begins = vec![None; self.channels.len()];
+        let mut serves = vec![None; self.channels.len()];
+        let kinds = (0..).zip(&self.workload.tasks);
+        for (kind, spec) in kinds.filter(|(kind, _)| is_inside(*kind)) {
+            for (at, op) in spec.program.iter().enumerate() {
                 match *op {
-                    Op::Recv { channel, .. } => {
-                        begins[channel as usize] |= completes(&kind.program, at + 1);
+                    Op::Recv { channel, .. } if completes(&spec.program, at + 1) => {
+                        begins[channel as usize].get_or_insert(kind);
                     }
-                    Op::Serve { channel } => serves[channel as usize] = true,
+                    Op::Serve { channel } => {
+                        serves[channel as usize].get_or_insert(kind);
+                    }
                     _ => {}
                 }
             }
@@ -173,20 +185,30 @@ impl Machine<'_> {
         for ((_, channel), (begins, serves)) in self.channels.iter().zip(begins.iter().zip(serves))
         {
             for arrived in &channel.arrivals {
-                let counts = match self.workload.jobs.get(arrived.token.job as usize) {
-                    Some(job) => serves && answers(&job.program),
+                let reader = match self.workload.jobs.get(arrived.token.job as usize) {
+                    Some(job) => serves.filter(|_| answers(&job.program)),
                     None => *begins,
                 };
-                if counts {
-                    let tokens = usize::try_from(arrived.n).unwrap_or(usize::MAX);
-                    let room = MOST_UNDER_WAY.saturating_sub(since_ns.len());
-                    since_ns.extend(std::iter::repeat_n(arrived.token.since_ns, tokens.min(room)));
+                if let Some(kind) = reader {
+                    let group = GroupId(self.workload.tasks[kind as usize].group);
+                    let (since_ns, n) = (arrived.token.since_ns, arrived.n);
+                    under_way.push(UnderWay { kind, group, since_ns, n });
                 }
             }
         }
-        since_ns.retain(|&since_ns| since_ns < now);
-        since_ns.into_iter().map(|since_ns| now - since_ns).collect()
+        under_way.retain(|request| request.since_ns < now);
+        under_way
     }
+}
+
+/// Requests that are under way: of which kind of task, in which group, since when, ns, and how
+/// many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnderWay {
+    pub kind: u32,
+    pub group: GroupId,
+    pub since_ns: u64,
+    pub n: u64,
 }
 
 /// More requests under way than this are not told apart.
@@ -195,23 +217,6 @@ const MOST_UNDER_WAY: usize = 1_000_000;
 /// Whether a job answers its request from here on.
 fn answers(program: &[Op]) -> bool {
     program.contains(&Op::Done)
-}
-
-/// Whether a request that is under way at this place of a program is completed further down before
-/// the next one begins.
-fn completes(program: &[Op], pc: usize) -> bool {
-    let decides = program.iter().skip(pc).find(|op| {
-        matches!(
-            op,
-            Op::Done
-                | Op::Recv { .. }
-                | Op::Serve { .. }
-                | Op::Sleep(_)
-                | Op::Every { .. }
-                | Op::Begin
-        )
-    });
-    matches!(decides, Some(Op::Done))
 }
 
 #[cfg(test)]
@@ -292,9 +297,15 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
     fn a_request_that_is_not_answered_by_the_end_is_seen() {
         let kernel = parse_kernels("6.18").unwrap()[0];
         let cut = workload().with_duration(8_000_000).unwrap();
-        let (_, seen) = watch(&cut, &Options::new(kernel, 1), ALL, None, None).unwrap();
+        let (outcome, seen) = watch(&cut, &Options::new(kernel, 1), ALL, None, None).unwrap();
         assert_eq!(seen.under_way_ns, [2_000_000], "woken at 6 ms, at work for 4");
         assert!(!seen.done && seen.latencies_ns.is_empty());
+        let (task, group) = (&outcome.tasks["worker"], &outcome.groups["/limited"]);
+        assert_eq!((task.completions, group.completions), (0, 0));
+        assert_eq!((task.under_way, group.under_way), (1, 1));
+        let longest = [task.longest_under_way_ns, group.longest_under_way_ns];
+        assert_eq!(longest, [2_000_000; 2]);
+        assert_eq!([task.latency_ns.max, group.latency_ns.max], longest, "it takes no less");
     }
 
     #[test]
@@ -337,7 +348,9 @@ program = [{ forever = [{ serve = "requests" }] }]
 "#;
         let kernel = parse_kernels("6.18").unwrap()[0];
         let workload = parse(text, "watch.toml").unwrap();
-        let (_, seen) = watch(&workload, &Options::new(kernel, 1), ALL, None, None).unwrap();
+        let (outcome, seen) = watch(&workload, &Options::new(kernel, 1), ALL, None, None).unwrap();
         assert_eq!(seen.under_way_ns, [50_000_000, 30_000_000]);
+        assert_eq!(outcome.tasks["server"].under_way, 2);
+        assert_eq!(outcome.tasks["ticker"].under_way, 0);
     }
 }

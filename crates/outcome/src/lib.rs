@@ -70,11 +70,17 @@ pub struct GroupOutcome {
     pub max_period_usage_usec: u64,
     /// Requests completed by tasks in the group or below it at the time.
     pub completions: u64,
-    /// From start to completion of each of these, ns.
+    /// From start to completion of each of these, ns; `max` is at least `longest_under_way_ns`.
     pub latency_ns: Percentiles,
     /// The same as a histogram.
     #[serde(default)]
     pub latency_histogram_ns: Histogram,
+    /// Requests that are under way at the end of the run.
+    #[serde(default)]
+    pub under_way: u64,
+    /// How long the oldest of them has been so, ns.
+    #[serde(default)]
+    pub longest_under_way_ns: u64,
 }
 
 /// What the tasks of one kind did.
@@ -86,16 +92,26 @@ pub struct TaskOutcome {
     pub usage_usec: u64,
     /// Requests completed.
     pub completions: u64,
-    /// From start to completion of each request, ns.
+    /// From start to completion of each request, ns; `max` is at least `longest_under_way_ns`.
     pub latency_ns: Percentiles,
     /// The same as a histogram.
     #[serde(default)]
     pub latency_histogram_ns: Histogram,
+    /// Requests that are under way at the end of the run.
+    #[serde(default)]
+    pub under_way: u64,
+    /// How long the oldest of them has been so, ns.
+    #[serde(default)]
+    pub longest_under_way_ns: u64,
     /// Time ready to run (or parked, or throttled) but not running, ns.
     pub wait_ns: u64,
     /// Longest time in one piece that one of them wanted to go on (ready, parked, throttled, or
     /// waiting for a lock) and did not, ns.
     pub longest_stall_ns: u64,
+    /// How often the kernel reported one of them as hung: it waited for a lock uninterruptibly at
+    /// two looks that are 120 s apart.
+    #[serde(default)]
+    pub hung_reports: u64,
     /// How many have exited.
     pub exited: u64,
     /// When the last of them exited, ns since the start of the run; 0 while one of them lives.

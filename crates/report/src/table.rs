@@ -82,7 +82,8 @@ pub fn tasks(runs: &[Outcome], width: Option<u16>) -> Option<String> {
     let kinds = names(runs, |run| {
         run.tasks.iter().filter(|(_, task)| task.count > 0).map(|(name, _)| name.as_str()).collect()
     });
-    let requests = runs.iter().flat_map(|run| run.tasks.values()).any(|task| task.completions > 0);
+    let asked = |task: &TaskOutcome| task.completions > 0 || task.under_way > 0;
+    let requests = runs.iter().flat_map(|run| run.tasks.values()).any(asked);
     let labels = Labels::new("task", kinds.len(), runs);
     let mut columns = vec!["CPUs"];
     if requests {
@@ -104,14 +105,19 @@ fn task_cells(task: &TaskOutcome, run: &Outcome, requests: bool) -> Vec<String> 
     let mut cells = vec![cell(ratio(task.usage_usec as f64 * 1e3, run.simulated_ns as f64), cpus)];
     if requests {
         cells.push(task.completions.to_string());
-        cells.extend(latency_cells(task.latency_ns, task.completions > 0));
+        cells.extend(latency_cells(task));
     }
     cells.push(duration(task.longest_stall_ns));
     cells
 }
 
-fn latency_cells(latency_ns: Percentiles, any: bool) -> [String; 3] {
-    [latency_ns.p50, latency_ns.p99, latency_ns.max].map(|ns| cell(any.then_some(ns), duration))
+/// `>` stands before a maximum that a request has reached which is still under way.
+fn latency_cells(task: &TaskOutcome) -> [String; 3] {
+    let Percentiles { p50, p99, max } = task.latency_ns;
+    let done = |ns| cell((task.completions > 0).then_some(ns), duration);
+    let is_under_way = task.under_way > 0 && task.longest_under_way_ns == max;
+    let max = if is_under_way { format!(">{}", duration(max)) } else { done(max) };
+    [done(p50), done(p99), max]
 }
 
 /// A table of texts; where it is too wide, its widest column is broken into lines.
@@ -300,6 +306,21 @@ server  6.18 G3  1        0       500    1.5ms  80ms  81.2ms        0
         6.18 G3  2        0       500    1.5ms  80ms  81.2ms        0
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_request_that_never_ends_is_the_longest() {
+        let mut run = run("6.12", 1);
+        let server = run.tasks.get_mut("server").unwrap();
+        (server.under_way, server.longest_under_way_ns) = (1, 108_000_000_000);
+        server.latency_ns.max = 108_000_000_000;
+        let text = tasks(std::slice::from_ref(&run), None).unwrap();
+        assert!(text.contains("1.5ms  80ms  >108s"), "{text}");
+        let server = run.tasks.get_mut("server").unwrap();
+        (server.completions, server.latency_ns) = (0, Percentiles { max: 9, ..server.latency_ns });
+        server.longest_under_way_ns = 9;
+        let text = tasks(&[run], None).unwrap();
+        assert!(text.contains("        -     -  >9ns"), "{text}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use error::{Error, Finding, Location};
 pub use memory_map::MEMORY_MAP;
 pub use model::*;
 pub use print::{print, to_file};
-pub use program::Program;
+pub use program::{Program, completes};
 pub use read::{load, parse};
 pub use scale::Tasks;
 pub use schema::schema;

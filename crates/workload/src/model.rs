@@ -86,6 +86,16 @@ impl Parts {
         let of_tasks = self.tasks.iter().map(|task| &task.program[..]);
         of_tasks.chain(self.jobs.iter().map(|job| &job.program[..]))
     }
+
+    /// Whether some task forks while others are moved to other groups: both take a lock that there
+    /// is one of in a machine (`cgroup_threadgroup_rwsem`).
+    pub fn forks_meet_moves(&self) -> bool {
+        let has = |is_it: fn(&Op) -> bool| self.programs().flatten().any(is_it);
+        let mut from_outside = self.interventions.iter().map(|i| &i.action);
+        has(|op| matches!(op, Op::Fork { .. }))
+            && (has(|op| matches!(op, Op::Move { .. }))
+                || from_outside.any(|action| matches!(action, Action::Move { .. })))
+    }
 }
 
 /// The machine the workload runs on. `None` means: as the kernel at hand does by default.

@@ -74,6 +74,23 @@ impl<'de> Deserialize<'de> for Program {
     }
 }
 
+/// Whether a request that is under way at this place of a program is completed further down before
+/// the next one begins.
+pub fn completes(program: &[Op], pc: usize) -> bool {
+    let decides = program.iter().skip(pc).find(|op| {
+        matches!(
+            op,
+            Op::Done
+                | Op::Recv { .. }
+                | Op::Serve { .. }
+                | Op::Sleep(_)
+                | Op::Every { .. }
+                | Op::Begin
+        )
+    });
+    matches!(decides, Some(Op::Done))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

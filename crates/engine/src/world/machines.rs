@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::job::{Job, Report};
 use crate::watch::{Step, Trace, Watch};
 use cpumax_lab::{Lab, Mode};
+use cpumax_protocol::hypervisor::FORKS_MEET_MOVES;
 use cpumax_workload::{Workload, print};
 
 /// Virtual machines of this host, on kernels that have been fetched.
@@ -160,11 +161,18 @@ impl cpumax_lab::Watch for From<'_> {
     }
 }
 
-/// What a kernel must be told when it boots: of CPUs that are to be without a tick.
+/// What a kernel, or the guest, must be told when it boots: of CPUs that are to be without a tick;
+/// that forks and moves are to meet.
 pub fn kernel_arguments(workload: &Workload) -> String {
-    let Some(set) = workload.machine.nohz_full else { return String::new() };
-    let cpus: Vec<String> = workload.cpu_sets[set as usize].0.iter().map(u16::to_string).collect();
-    format!("nohz_full={}", cpus.join(","))
+    let mut arguments = Vec::new();
+    if let Some(set) = workload.machine.nohz_full {
+        let cpus = workload.cpu_sets[set as usize].0.iter().map(u16::to_string);
+        arguments.push(format!("nohz_full={}", cpus.collect::<Vec<_>>().join(",")));
+    }
+    if workload.forks_meet_moves() {
+        arguments.push(format!("{FORKS_MEET_MOVES}=1"));
+    }
+    arguments.join(" ")
 }
 
 /// As many machines that keep so many CPUs busy as asked for, or as there are CPUs for.
@@ -183,12 +191,15 @@ mod tests {
         let of = |machine: &str| {
             let text = format!(
                 "duration = \"1s\"\n[machine]\ncpus = 4\n{machine}\n[[task]]\nname = \"t\"\n\
+                 program = [{{ fork = \"child\" }}]\n[[task]]\nname = \"child\"\ncount = 0\n\
                  program = [{{ user = \"1ms\" }}]\n"
             );
             kernel_arguments(&cpumax_workload::parse(&text, "s.toml").unwrap())
         };
         assert_eq!(of("nohz_full = \"1,3\""), "nohz_full=1,3");
         assert_eq!(of(""), "");
+        let moved = "[[at]]\ntime = \"1ms\"\ntask = \"t\"\nmove = \"/\"\n";
+        assert_eq!(of(moved), "CPUMAX_FORKS_MEET_MOVES=1");
     }
 
     #[test]

@@ -313,6 +313,7 @@ impl Machine<'_> {
         if by.is_some() && by != task {
             self.emit(self.tasks[by].cpu, What::WokenBy { task: task.0, by: by.0 });
         }
+        self.count_hung(task);
         let t = &mut self.tasks[task];
         t.average_wanted(self.now);
         t.state = State::Runnable;

@@ -1,0 +1,103 @@
+//! `cgroup_threadgroup_rwsem`: every fork and exit takes it for reading, every move to another
+//! group for writing (kernel: `cgroup_can_fork()` to `cgroup_post_fork()`, `exit_signals()`,
+//! `cgroup_procs_write()`).
+//!
+//! It is a percpu rwsem. A writer stops new readers and waits for those inside; when it is done,
+//! the readers who have come before the next writer have the lock, asleep as they are (kernel:
+//! `percpu_rwsem_wake_function()`). One of them that a limit keeps from its CPU keeps the next
+//! writer waiting, and that one all who fork or exit.
+//!
+//! Left out: the grace period of RCU that the first writer after a quiet time waits for, while
+//! others pass; the locks of single processes (6.18, `favordynmods` only). Where nobody forks or
+//! nobody moves there is no lock.
+
+use crate::ids::{GroupId, TaskId};
+use crate::lock::{Lock, Waiter};
+use crate::machine::Machine;
+use crate::task::{Mode, Passing, Segment, State};
+use cpumax_workload::{LockKind, LockMode};
+
+/// How long a fork and a move are inside, ns: about as long as in emulated kernels.
+const FORK_NS: u64 = 10_000;
+const MOVE_NS: u64 = 50_000;
+
+/// Its name in a trace.
+pub(crate) const THREADGROUP: &str = "cgroup_threadgroup_rwsem";
+
+impl Machine<'_> {
+    pub(crate) fn build_threadgroup(&mut self) {
+        if self.workload.forks_meet_moves() {
+            let lock = Lock::new(LockKind::PercpuRwsem, false, false);
+            self.threadgroup = Some(self.locks.push(lock));
+        }
+    }
+
+    /// The running task is in a call that does something under the lock: true if that is still to
+    /// come, as it waits or works. It comes to its instruction again then.
+    pub(crate) fn still_passes(&mut self, task: TaskId, mode: LockMode) -> bool {
+        let Some(lock) = self.threadgroup else { return false };
+        let t = &mut self.tasks[task];
+        if t.passing == Passing::Inside {
+            return false;
+        }
+        t.pc -= 1;
+        t.mode = Mode::Kernel;
+        if t.passing == Passing::No {
+            t.passing = Passing::Asked;
+            self.lock(task, lock, mode);
+        } else {
+            t.passing = Passing::Inside;
+            t.works = false;
+            t.segment = Segment::Run;
+            t.left_ns = if mode == LockMode::Read { FORK_NS } else { MOVE_NS };
+        }
+        true
+    }
+
+    /// It has done what it does under the lock.
+    pub(crate) fn has_passed(&mut self, task: TaskId) {
+        if let Some(lock) = self.threadgroup {
+            self.tasks[task].passing = Passing::No;
+            self.unlock(task, lock);
+        }
+    }
+
+    /// A task that ends takes the lock for a moment: true if it waits for that, and comes to its
+    /// end again.
+    pub(crate) fn waits_to_end(&mut self, task: TaskId) -> bool {
+        let Some(lock) = self.threadgroup else { return false };
+        if self.tasks[task].passing == Passing::Ended {
+            return false;
+        }
+        if self.tasks[task].passing != Passing::Ends {
+            self.tasks[task].passing = Passing::Ends;
+            self.lock(task, lock, LockMode::Read);
+            if self.tasks[task].state != State::Runnable {
+                return true;
+            }
+        }
+        self.tasks[task].passing = Passing::Ended;
+        self.unlock(task, lock);
+        false
+    }
+
+    /// Somebody outside moves tasks of a kind, as soon as the lock is free.
+    pub(crate) fn move_from_outside(&mut self, kind: u32, group: GroupId) {
+        self.movers.push_back((kind, group));
+        if let Some(lock) = self.threadgroup.map(|lock| &mut self.locks[lock])
+            && !lock.is_free_for(LockMode::Write, None)
+        {
+            let (mode, since_ns) = (LockMode::Write, self.now);
+            lock.waiters.push_back(Waiter { task: TaskId::NONE, mode, since_ns });
+            return;
+        }
+        self.next_from_outside();
+    }
+
+    /// It does so now.
+    pub(crate) fn next_from_outside(&mut self) {
+        if let Some((kind, group)) = self.movers.pop_front() {
+            self.each_living(kind, |m, t| m.move_to_group(t, group));
+        }
+    }
+}
