@@ -132,7 +132,7 @@ impl Cache {
 
 /// In hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes).iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
 }
 
 /// Whether an image is as long as its head says: setup sectors, then the kernel in paragraphs of 16

@@ -30,10 +30,10 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    pub(crate) fn new(reading: usize, doubt: Doubt, sample: Sample) -> Drawn {
+    pub(crate) fn new(reading: usize, doubt: Doubt, sample: &Sample) -> Drawn {
         let Doubt { seed, phase_ns, work_ppm, likely, .. } = doubt;
         // What is not written is not kept, so that what is read again is the same.
-        let sample = Sample { answered: 0, ..sample };
+        let sample = Sample { answered: 0, ..*sample };
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }
     }
 

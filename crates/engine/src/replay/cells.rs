@@ -232,7 +232,7 @@ impl<'a> Cell<'a> {
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
         let likely: Vec<_> = samples.iter().map(|(sample, doubt)| (sample, doubt.likely)).collect();
-        let run = |(sample, doubt): &(Sample, Doubt)| Drawn::new(reading, *doubt, sample.clone());
+        let run = |(sample, doubt): &(Sample, Doubt)| Drawn::new(reading, *doubt, sample);
         let mut runs: Vec<Drawn> = samples.iter().map(run).collect();
         runs.sort_by_key(|run| run.seed);
         Prediction { runs, ..predict(&likely, unit) }

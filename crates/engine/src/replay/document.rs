@@ -262,7 +262,7 @@ mod tests {
             lasts: false,
             slowdown: None,
             prediction: Prediction {
-                runs: vec![Drawn::new(0, doubt, sample.clone())],
+                runs: vec![Drawn::new(0, doubt, &sample)],
                 ..predict(&[(&sample, true)], Unit::Requests)
             },
             outcome,

@@ -30,7 +30,7 @@ impl Pair {
     /// It did in all runs that drew the same; where there are none, neither value is in the range
     /// of the other.
     fn has_changed(&self) -> bool {
-        let is_in = |value: f64, range: Ranged| range.low <= value && value <= range.high;
+        let is_in = |value: f64, range: Ranged| (range.low..=range.high).contains(&value);
         match self.by_run {
             Some(change) => change.value.abs() >= CHANGE_LEAST && !is_in(0.0, change),
             None => !is_in(self.after.value, self.before) && !is_in(self.before.value, self.after),
