@@ -369,8 +369,8 @@ impl Run {
         }
     }
 
-    /// Begins to time what releases, if that was asked for. What that takes is over before the start
-    /// is chosen.
+    /// Begins to time what releases, if that was asked for. What that takes is over before the
+    /// start is chosen.
     fn probe(&self, asked: bool) -> Result<Option<Probes>, Error> {
         if !asked {
             return Ok(None);

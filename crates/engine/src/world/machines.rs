@@ -39,8 +39,8 @@ impl Machines {
         Ok(Machines { lab: Lab::open()?, exact, side_by_side, releases: false })
     }
 
-    /// Whether these time what releases, call by call. Each group walked and each task put back then
-    /// takes longer, which a note tells.
+    /// Whether these time what releases, call by call. Each group walked and each task put back
+    /// then takes longer, which a note tells.
     #[must_use]
     pub fn timing_releases(self, releases: bool) -> Machines {
         Machines { releases, ..self }
