@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
 	recordings proof deps rust clang
 
 help: ## List what can be made
@@ -118,6 +118,12 @@ apart: rust ## Compile what `cargo test` does not know: workspaces of their own
 lint: deps ## Formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace $(FEATURES) $(LEFT_OUT) --all-targets -- -D warnings
+
+# MUTANTS takes parts of names, and tells of each what notices it, e.g. MUTANTS='pelt slack'.
+MUTANTS ?=
+
+mutants: ## Break each rule and step of bandwidth control, one at a time, and tell what nothing notices (docs/model.md)
+	$(CARGO) run --quiet --release -p cpumax-engine --features faults --example mutants -- $(MUTANTS)
 
 scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
 	sh crates/scx_cpumax/tests/sources.sh

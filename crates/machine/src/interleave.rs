@@ -56,17 +56,6 @@ pub fn explore(
     workload: &Workload,
     options: &Options<'_>,
     bounds: Bounds,
-    verify: impl FnMut(&Outcome) -> Result<(), String>,
-) -> Result<Explored, Found> {
-    explore_with(workload, options, bounds, |_| {}, verify)
-}
-
-/// The same with machines that are prepared before they run.
-pub(crate) fn explore_with(
-    workload: &Workload,
-    options: &Options<'_>,
-    bounds: Bounds,
-    mut prepare: impl FnMut(&mut Machine<'_>),
     mut verify: impl FnMut(&Outcome) -> Result<(), String>,
 ) -> Result<Explored, Found> {
     let options = Options { check: true, ..*options };
@@ -75,7 +64,6 @@ pub(crate) fn explore_with(
     loop {
         order.choice = 0;
         let mut machine = Machine::new(workload, &options, None);
-        prepare(&mut machine);
         let result = machine.run_in_order(&mut order).and_then(|()| {
             explored.events += machine.events;
             let outcome = machine.outcome(&options.kernel);

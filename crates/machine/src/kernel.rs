@@ -4,7 +4,13 @@
 //! looked up in it. Kernels of distributions and stable releases are taken for one of these by
 //! [`crate::named`].
 
+mod by_name;
+
+pub use by_name::{RuleError, rules};
+
 use crate::bandwidth::rules::{self, Rules};
+#[cfg(any(test, feature = "faults"))]
+use crate::faults::Fault;
 use cpumax_limit::one_line;
 use cpumax_workload::Preempt;
 use std::fmt;
@@ -61,7 +67,10 @@ pub struct Kernel {
     /// Its generation.
     pub generation: Generation,
     /// Its rules.
-    pub(crate) rules: &'static Rules,
+    pub(crate) rules: Rules,
+    /// What is done wrong on purpose.
+    #[cfg(any(test, feature = "faults"))]
+    pub(crate) fault: Option<Fault>,
 }
 
 const fn v(major: u16, minor: u16) -> Version {
@@ -372,10 +381,27 @@ impl FromStr for Version {
 }
 
 impl Kernel {
+    fn new(version: Version, generation: Generation, rules: &Rules) -> Kernel {
+        Kernel {
+            version,
+            generation,
+            rules: *rules,
+            #[cfg(any(test, feature = "faults"))]
+            fault: None,
+        }
+    }
+
+    /// This kernel, with something done wrong on purpose.
+    #[cfg(any(test, feature = "faults"))]
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> Kernel {
+        Kernel { fault: Some(fault), ..self }
+    }
+
     /// The newest that is modelled.
     pub fn newest() -> Kernel {
         let Release { from, generation, rules, .. } = RELEASES[RELEASES.len() - 1];
-        Kernel { version: from, generation, rules }
+        Kernel::new(from, generation, rules)
     }
 
     /// Where it lets itself be preempted unless a scenario says otherwise, as Debian builds it.
@@ -389,7 +415,7 @@ impl Kernel {
     /// When it is older or newer than what is modelled.
     pub fn of(version: Version) -> Result<Kernel, KernelError> {
         if let Some(kernel) = unreleased(version) {
-            return Ok(Kernel { version, generation: Generation::Own, rules: kernel.rules });
+            return Ok(Kernel::new(version, Generation::Own, kernel.rules));
         }
         if version >= UNKNOWN_FROM {
             return Err(KernelError::TooNew(version));
@@ -399,7 +425,7 @@ impl Kernel {
             .rev()
             .find(|r| r.from <= version)
             .ok_or(KernelError::TooOld(version))?;
-        Ok(Kernel { version, generation: release.generation, rules: release.rules })
+        Ok(Kernel::new(version, release.generation, release.rules))
     }
 }
 

@@ -12,6 +12,7 @@ mod cost;
 mod cpu;
 mod events;
 mod fair;
+mod faults;
 mod gather;
 mod group;
 mod hung;
@@ -39,6 +40,9 @@ mod threadgroup;
 mod tick;
 mod watch;
 mod windows;
+
+#[cfg(feature = "faults")]
+pub use faults::Fault;
 
 pub use choice::{Choice, Other, Question};
 pub use simulation::Simulation;

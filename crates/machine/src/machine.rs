@@ -165,8 +165,8 @@ pub(crate) struct Machine<'a> {
     #[cfg(test)]
     pub ticks: (u64, u64),
     /// What is done wrong on purpose.
-    #[cfg(test)]
-    pub fault: Option<crate::bandwidth::pull::Fault>,
+    #[cfg(any(test, feature = "faults"))]
+    pub fault: Option<crate::faults::Fault>,
     pub failed: Option<Error>,
     pub trace: Option<&'a mut dyn TraceSink>,
     /// Who puts tokens into a channel.
@@ -233,7 +233,7 @@ impl<'a> Machine<'a> {
         trace: Option<&'a mut dyn TraceSink>,
     ) -> Self {
         let spec = &workload.machine;
-        let rules = *options.kernel.rules;
+        let rules = options.kernel.rules;
         let cpus = usize::from(spec.cpus.max(1));
         let observed = options.observed;
         let nothing = Conditions::default();
@@ -299,8 +299,8 @@ impl<'a> Machine<'a> {
             events: 0,
             #[cfg(test)]
             ticks: (0, 0),
-            #[cfg(test)]
-            fault: None,
+            #[cfg(any(test, feature = "faults"))]
+            fault: options.kernel.fault,
             failed: None,
             trace,
             sends: TaskId::NONE,

@@ -5,6 +5,7 @@ use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Code, Moving, Segment, State, Task};
@@ -75,7 +76,12 @@ impl Machine<'_> {
             return;
         }
         let cpu = self.tasks[task].cpu;
+        if before.parked && self.has(Fault::RealTimeStaysParked) && !self.tasks[task].is_fair() {
+            self.put_in_limbo(task, self.ses[self.tasks[task].se].q);
+            return;
+        }
         if self.tasks[task].class == Class::Rt {
+            // Parked, it runs at once: no limit of the fair class applies to it.
             if !before.running {
                 self.rt_enqueue(task);
             }
@@ -83,7 +89,8 @@ impl Machine<'_> {
         }
         let group = self.tasks[task].group;
         let leaf = self.cfs_rq(group, cpu);
-        if before.parked && !before.running && !self.may_run_here(leaf) {
+        let direct = before.parked && !self.has(Fault::MovesByTheQueue);
+        if direct && !before.running && !self.may_run_here(leaf) {
             // Still throttled where it comes: it stays parked, and no clock starts for it.
             let se = self.tasks[task].se;
             self.move_load(task, self.ses[se].q, leaf);
@@ -129,7 +136,9 @@ impl Machine<'_> {
             late_from_ns = self.cfs_rqs[q].exec_start_ns;
         }
         let before = self.take_off(task);
-        self.account_late_usage(self.tasks[task].group, group, self.now - late_from_ns);
+        if !self.has(Fault::LateUseStays) {
+            self.account_late_usage(self.tasks[task].group, group, self.now - late_from_ns);
+        }
         if self.rules.queue == Queue::Cfs && q.is_some() {
             self.leave_for_good(q, se);
         }
@@ -291,15 +300,12 @@ impl Machine<'_> {
             self.change_weight(task, false, |t| t.class = class);
             return;
         }
-        let mut before = self.take_off(task);
+        let before = self.take_off(task);
         if class == Class::Rt {
             self.detach_load(task);
         }
         self.tasks[task].class = class;
-        if class == Class::Rt {
-            // Parked, it runs at once: no limit of the fair class applies to it.
-            before.queued |= before.parked;
-        } else {
+        if class != Class::Rt {
             self.reset_weight(task);
         }
         self.put_back(task, &before);
@@ -307,7 +313,7 @@ impl Machine<'_> {
         if before.queued && !before.running && class != Class::Rt {
             self.check_preempt(task);
         }
-        if before.running && class != Class::Rt {
+        if before.running && class != Class::Rt && !self.has(Fault::FairRunsOn) {
             self.resched(cpu, Resched::Now);
         }
         self.touch(cpu, false);

@@ -389,7 +389,7 @@ impl Machine<'_> {
     /// runtime.
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
         let stop = match self.rules.work_test {
-            WorkTest::Never | WorkTest::EveryPick => return,
+            WorkTest::EveryPick => return,
             // Levels strictly above the deepest common one still have a running child and are
             // skipped.
             WorkTest::UpToCommon if prev.is_some() && self.tasks[prev].is_fair() => {

@@ -4,6 +4,7 @@
 use crate::bandwidth::rules::Offline;
 use crate::cpu::Resched;
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
@@ -133,6 +134,7 @@ impl Machine<'_> {
         }
         self.cpus[cpu].csd_ns = NEVER;
         match self.rules.offline {
+            _ if self.has(Fault::OfflineStaysLimited) => {}
             Offline::DyingCpu => self.open_limits(cpu),
             Offline::EveryCpu => {
                 for cpu in self.cpus.ids() {

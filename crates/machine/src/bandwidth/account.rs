@@ -4,6 +4,7 @@
 use crate::bandwidth::rules::{Exhaustion, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, GroupId, Id};
 use crate::machine::Machine;
 
@@ -68,7 +69,7 @@ impl Machine<'_> {
                     return false;
                 }
                 let (cpu, runs) = (rq.cpu, rq.curr.is_some());
-                if !self.take(q, self.slice_ns()) && runs {
+                if !self.take(q, self.slice_ns()) && runs && !self.has(Fault::ExhaustedRunsOn) {
                     self.resched(cpu, Resched::Now);
                 }
                 false
@@ -80,7 +81,7 @@ impl Machine<'_> {
     /// A silo has got its first entity.
     pub(crate) fn first_enqueued(&mut self, q: CfsRqId) {
         self.check_enqueue(q);
-        if self.rules.unit == Unit::Task {
+        if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
             self.pelt_unfreeze(q);
         }
         self.clock_first_enqueued(q);
@@ -89,7 +90,8 @@ impl Machine<'_> {
     fn check_enqueue(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         // Where CPUs pull, runtime is taken when there is a use for it.
-        let takes = rq.bandwidth.enabled && !self.rules.pull;
+        let asks = !self.rules.pull && !self.has(Fault::FirstEnqueueUnasked);
+        let takes = rq.bandwidth.enabled && asks;
         if !takes || rq.curr.is_some() || rq.bandwidth.throttled {
             return;
         }
@@ -102,8 +104,10 @@ impl Machine<'_> {
 
     /// The last entity has left a silo.
     pub(crate) fn last_dequeued(&mut self, q: CfsRqId) {
-        self.give_back(q);
-        if self.rules.unit == Unit::Task {
+        if !self.has(Fault::NothingGivenBack) {
+            self.give_back(q);
+        }
+        if self.rules.unit == Unit::Task && !self.has(Fault::EmptyNotFrozen) {
             self.pelt_freeze(q);
         }
     }
@@ -114,7 +118,7 @@ impl Machine<'_> {
         let silo = &self.cfs_rqs[q].bandwidth;
         let stays =
             self.rules.exhaustion == Exhaustion::Throttle || !silo.enabled || silo.throttled;
-        if !stays && silo.runtime_remaining_ns <= 0 {
+        if !stays && silo.runtime_remaining_ns <= 0 && !self.has(Fault::PutUnasked) {
             self.throttle(q);
         }
     }

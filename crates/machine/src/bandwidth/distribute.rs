@@ -4,6 +4,7 @@
 use crate::bandwidth::rules::{Exhaustion, Release};
 use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
 use cpumax_outcome::Releaser;
@@ -176,10 +177,8 @@ impl Machine<'_> {
             walk.at += 1;
             walk.copy_ns = left_ns - self.grant(group, q, left_ns);
             if self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 {
+                // What was there was not enough, so nothing is left, and the walk ends.
                 walk.still_throttled = true;
-                if self.rules.exhaustion == Exhaustion::Throttle {
-                    break;
-                }
                 continue;
             }
             if self.send_release(q, &mut walk.local) {
@@ -211,6 +210,7 @@ impl Machine<'_> {
     fn grant(&mut self, group: GroupId, q: CfsRqId, left_ns: u64) -> u64 {
         if self.cfs_rqs[q].curr.is_some() {
             match self.rules.exhaustion {
+                Exhaustion::Throttle if self.has(Fault::GrantUncharged) => {}
                 Exhaustion::Throttle => self.charge(q),
                 // What is owed is what the last tick found, and that may not have been an event.
                 Exhaustion::Resched => self.charge_to_last_tick(q),
@@ -251,6 +251,7 @@ impl Machine<'_> {
                 let delay_ns = match local {
                     // Time passes only for what runs meanwhile, and here nothing does.
                     true if self.cfs_rqs[q].curr.is_none() => 0,
+                    true if self.has(Fault::FlushedAtOnce) => 0,
                     true => LOCAL_FLUSH_NS,
                     false => self.workload.machine.ipi_ns,
                 };

@@ -4,6 +4,7 @@
 use crate::bandwidth::rules::Unit;
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
 use crate::noise::Kind;
@@ -16,7 +17,9 @@ impl Machine<'_> {
         if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
             t.throttle_work = true;
             // One that runs in user mode on another CPU is made to enter the kernel.
-            self.kick(task);
+            if !self.has(Fault::NotKicked) {
+                self.kick(task);
+            }
         }
     }
 
@@ -87,6 +90,9 @@ impl Machine<'_> {
             return;
         }
         let mut parked = std::mem::take(&mut self.cfs_rqs[q].bandwidth.limbo);
+        if self.has(Fault::FirstParkedFirst) {
+            parked.reverse();
+        }
         while let Some(task) = parked.pop() {
             if self.rules.limbo_abortable && self.in_throttled_hierarchy(q) {
                 parked.push(task);
@@ -116,5 +122,28 @@ impl Machine<'_> {
             q = self.cfs_rqs[q].parent;
         }
         levels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, kernel, run};
+
+    /// Tasks that the release puts back, where a limit that was written has left their CPU nothing.
+    fn put_back(abortable: &str) -> u64 {
+        let text = include_str!("../../../../scenarios/limbo-write.toml");
+        let workload = cpumax_workload::parse(text, "limbo-write").expect("it is shipped");
+        let kernel = kernel::parse_kernels("7.2").expect("it is modelled")[0];
+        let kernel = kernel.with_rule("limit_write_leaves_ns", "0").expect("the rule before 6.18");
+        let kernel = kernel.with_rule("limbo_abortable", abortable).expect("it is a rule");
+        let options = Options { check: true, ..Options::new(kernel, 1) };
+        run(&workload, &options, None, None).expect("it runs").release.tasks
+    }
+
+    /// Every limit that is written leaves 1 ns from 6.18 on, so no kernel needs this any more.
+    #[test]
+    fn a_release_ends_where_its_first_task_throttles_the_group_again() {
+        assert_eq!(put_back("true"), 1);
+        assert_eq!(put_back("false"), 2);
     }
 }

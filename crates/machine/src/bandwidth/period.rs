@@ -5,6 +5,7 @@ use crate::bandwidth::distribute::Timer;
 use crate::bandwidth::rules::{Expiry, PeriodScaling, Refill};
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
 use crate::noise::Kind;
@@ -96,10 +97,15 @@ impl Machine<'_> {
         let now = self.now;
         let pool = &mut self.groups[group].pool;
         let periods = forward(&mut pool.expiry_ns, now, pool.period_ns);
+        if periods > 0 && self.has(Fault::PhaseLost) {
+            let pool = &mut self.groups[group].pool;
+            pool.expiry_ns = now + pool.period_ns;
+        }
         if periods > 0 {
             self.emit(cpu, What::Period { group: group.0 });
         }
         let spent_ns = self.release.spent_ns();
+        let periods = if self.has(Fault::LatePeriodsUncounted) { periods.min(1) } else { periods };
         match if periods > 0 { self.one_period(group, periods) } else { Pass::Over } {
             Pass::Over => {
                 let costs = self.workload.machine.cost_timing;
@@ -148,13 +154,15 @@ impl Machine<'_> {
         if self.rules.pull {
             self.count_debts(group);
         }
+        let rests = !self.has(Fault::TimerNeverRests);
+        let unfilled = self.rules.refill == Refill::Set || self.has(Fault::RestsUnfilled);
         let g = &mut self.groups[group];
         let throttled = !g.pool.throttled.is_empty() || g.pool.denied;
-        let idle = g.pool.idle && !throttled && g.pool.debt_ns == 0;
+        let idle = g.pool.idle && !throttled && g.pool.debt_ns == 0 && rests;
         g.stat.nr_periods += periods;
         self.watch_periods(group, periods, false);
         // Burst needs the refill even when the timer is about to stop.
-        if idle && self.rules.refill == Refill::Set {
+        if idle && unfilled {
             return Pass::NotNeeded;
         }
         self.refill(group);
@@ -176,7 +184,8 @@ impl Machine<'_> {
             let Some(still_throttled) = self.distribute(group, Timer::Period) else {
                 return Pass::Lasts;
             };
-            if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
+            let nothing_left = self.groups[group].pool.runtime_ns == 0;
+            if !still_throttled || nothing_left || self.has(Fault::DistributesOnce) {
                 break;
             }
         }

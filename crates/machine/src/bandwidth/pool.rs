@@ -3,6 +3,7 @@
 //! `__return_cfs_rq_runtime()`, `tg_set_cfs_bandwidth()`).
 
 use crate::bandwidth::rules::Refill;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
 use cpumax_limit::Limit;
@@ -43,6 +44,7 @@ impl Machine<'_> {
 
     pub(crate) fn refill(&mut self, group: GroupId) {
         let now = self.now;
+        let unbounded = self.has(Fault::BurstUnbounded);
         let g = &mut self.groups[group];
         let pool = &mut g.pool;
         let Some(quota_ns) = pool.quota_ns else { return };
@@ -58,7 +60,7 @@ impl Machine<'_> {
                     g.stat.burst_ns += pool.runtime_snap_ns - pool.runtime_ns;
                     g.stat.nr_bursts += 1;
                 }
-                let cap_ns = quota_ns + pool.burst_ns;
+                let cap_ns = if unbounded { u64::MAX } else { quota_ns + pool.burst_ns };
                 let over_ns = pool.runtime_ns.saturating_sub(cap_ns);
                 let owed_ns = pool.debt_ns.min(over_ns);
                 pool.debt_ns -= owed_ns;
@@ -90,7 +92,7 @@ impl Machine<'_> {
         debug_assert!(want_ns > 0, "a silo with runtime takes none");
         let mut got_ns = want_ns as u64;
         if self.groups[group].pool.quota_ns.is_some() {
-            if !self.groups[group].pool.active {
+            if !self.groups[group].pool.active && !self.has(Fault::TimerNotStarted) {
                 self.arm_period_timer(group);
             }
             let pool = &mut self.groups[group].pool;
@@ -116,22 +118,24 @@ impl Machine<'_> {
     /// The last entity has left a silo: what is more than a little goes back to the pool.
     pub(crate) fn give_back(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
-        let slice_ns = self.slice_ns();
+        let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
+        let keep_ns = if self.has(Fault::KeepsNothing) { 0 } else { KEEP_NS };
+        let expires = self.rules.has_deadlines() && !self.has(Fault::ExpiredGivenBack);
         let silo = &mut self.cfs_rqs[q].bandwidth;
-        if !silo.enabled || silo.runtime_remaining_ns <= KEEP_NS {
+        if !silo.enabled || silo.runtime_remaining_ns <= keep_ns {
             return;
         }
-        let surplus_ns = silo.runtime_remaining_ns - KEEP_NS;
+        let surplus_ns = silo.runtime_remaining_ns - keep_ns;
         silo.runtime_remaining_ns -= surplus_ns;
         let pool = &mut self.groups[group].pool;
-        let valid = !self.rules.has_deadlines() || silo.expires_seq == pool.expires_seq;
+        let valid = !expires || silo.expires_seq == pool.expires_seq;
         if pool.quota_ns.is_some() && valid {
             pool.runtime_ns += surplus_ns as u64;
-            let is_for_others = pool.runtime_ns > slice_ns as u64 && !pool.throttled.is_empty();
+            let is_for_others = pool.runtime_ns > enough_ns as u64 && !pool.throttled.is_empty();
             self.tell_runtime(group);
             if self.rules.pull {
                 self.gave_back(group, cpu);
-            } else if is_for_others {
+            } else if is_for_others && !self.has(Fault::SlackNotArmed) {
                 self.arm_slack_timer(group, cpu);
             }
         } else {
@@ -169,14 +173,18 @@ impl Machine<'_> {
         // What ran under the old limit is charged to it.
         for &q in &silos {
             self.account_work(self.cfs_rqs[q].cpu);
-            self.charge(q);
+            if !self.has(Fault::WriteUncharged) {
+                self.charge(q);
+            }
         }
         let pool = &mut self.groups[group].pool;
         pool.quota_ns = limit.quota_ns();
         pool.period_ns = limit.period_ns();
         pool.burst_ns = limit.burst_ns();
         self.groups[group].windows.change_period(self.now, limit.period_ns());
-        self.refill(group);
+        if !self.has(Fault::WriteFillsNothing) {
+            self.refill(group);
+        }
         let limited = limit.quota_ns().is_some();
         if !limited {
             self.forgive(group);
@@ -189,7 +197,7 @@ impl Machine<'_> {
             self.cfs_rqs[q].bandwidth.enabled = limited && self.cpus[cpu].online;
             self.set_runtime(q, self.rules.limit_write_leaves_ns);
             self.limit_changed(q);
-            if self.cfs_rqs[q].bandwidth.throttled {
+            if self.cfs_rqs[q].bandwidth.throttled && !self.has(Fault::WriteReleasesNobody) {
                 self.unthrottle(q);
             }
             self.touch(cpu, false);

@@ -8,16 +8,17 @@
 //! many tasks as its runtime feeds.
 
 mod check;
+#[cfg(test)]
 mod faults;
 mod tree;
 mod weight;
 
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::machine::Machine;
 use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
-pub(crate) use faults::Fault;
 use smallvec::SmallVec;
 
 /// The least that a waiting CPU is sent, if the pool has it and slices are as long, ns: less would

@@ -59,12 +59,11 @@ pub enum Unit {
     Task,
 }
 
-/// When a task that is switched to is looked at for throttling. Read in `schedule.rs`.
+/// When a task that is switched to is looked at for throttling, where tasks are stopped. Read in
+/// `schedule.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkTest {
-    /// Never: entities are stopped, not tasks.
-    Never,
-    /// At every pick, all levels (6.18 to 7.1).
+    /// At every pick, all levels (to 7.1).
     EveryPick,
     /// At a switch, the levels up to the deepest one that both tasks share (7.2: the leak).
     UpToCommon,
@@ -105,7 +104,8 @@ pub enum Precheck {
     ChargedPositive,
 }
 
-/// When a silo's own throttled time starts to count. Read in `bandwidth/stat.rs`.
+/// When a silo's own throttled time starts to count, and that of any limit, which `cpu.stat.local`
+/// has from 6.6 on. Read in `bandwidth/stat.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThrottleClock {
     /// At the throttle (to 6.5).
@@ -264,8 +264,6 @@ pub struct Rules {
     pub limbo_abortable: bool,
     /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
-    /// `cpu.stat.local` has a throttled time (6.6+). `bandwidth/stat.rs`.
-    pub self_clock: bool,
     /// When load stops to decay.
     pub pelt_freeze: PeltFreeze,
     /// What a load balancer looks at.
@@ -371,14 +369,13 @@ pub const G0: Rules = Rules {
     exhaustion: Exhaustion::Resched,
     second_chance: SecondChance::None,
     unit: Unit::Entity,
-    work_test: WorkTest::Never,
+    work_test: WorkTest::EveryPick,
     throttled_insert: ThrottledInsert::Head,
     lump_distribution: true,
     release: Release::Sync,
     precheck: Precheck::None,
     limbo_abortable: false,
     throttle_clock: ThrottleClock::Always,
-    self_clock: false,
     pelt_freeze: PeltFreeze::Throttled,
     balance_test: BalanceTest::SourceOrDestination,
     idle_class_is_free: false,
@@ -455,7 +452,6 @@ pub const G2A_6_6: Rules = Rules {
     queue: Queue::Eevdf,
     newidle_by_success: true,
     throttle_clock: ThrottleClock::Queued,
-    self_clock: true,
     limit_keeps_tick: true,
     ..G2A_6_4
 };
@@ -486,7 +482,6 @@ pub const G2A_6_17: Rules = Rules { unprotected: Unprotected::Goes, ..G2A_6_16 }
 pub const G3: Rules = Rules {
     unit: Unit::Task,
     newidle_by_success: true,
-    work_test: WorkTest::EveryPick,
     precheck: Precheck::Positive,
     throttle_clock: ThrottleClock::FirstPark,
     pelt_freeze: PeltFreeze::ThrottledAndEmpty,

@@ -7,6 +7,7 @@
 use crate::bandwidth::distribute::Timer;
 use crate::bandwidth::rules::Expiry;
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
 use crate::noise::Kind;
@@ -23,7 +24,8 @@ impl Machine<'_> {
     }
 
     pub(crate) fn arm_slack_timer(&mut self, group: GroupId, cpu: CpuId) {
-        if self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS) {
+        let late = self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS);
+        if late && !self.has(Fault::SlackAtTheEnd) {
             return;
         }
         let pool = &mut self.groups[group].pool;
@@ -60,12 +62,14 @@ impl Machine<'_> {
             self.hand_out(group);
             return;
         }
-        if self.refill_is_within(group, MIN_LEFT_NS) || self.groups[group].pool.walk.is_some() {
+        let late = self.refill_is_within(group, MIN_LEFT_NS) && !self.has(Fault::SlackAtTheEnd);
+        if late || self.groups[group].pool.walk.is_some() {
             return;
         }
+        let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
         let pool = &self.groups[group].pool;
         let cpu = pool.slack_cpu;
-        if pool.quota_ns.is_some() && pool.runtime_ns > self.slice_ns() as u64 {
+        if pool.quota_ns.is_some() && pool.runtime_ns > enough_ns as u64 {
             self.distribute(group, Timer::Slack);
             self.walks_in(cpu, group);
         }

@@ -3,6 +3,7 @@
 
 use crate::bandwidth::rules::ThrottleClock;
 use crate::events::NEVER;
+use crate::faults::Fault;
 use crate::ids::CfsRqId;
 use crate::machine::Machine;
 
@@ -25,8 +26,7 @@ impl Machine<'_> {
     pub(crate) fn clock_throttled_self(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
-        if self.rules.self_clock && self.rules.throttle_clock == ThrottleClock::Queued && rq.nr > 0
-        {
+        if self.rules.throttle_clock == ThrottleClock::Queued && rq.nr > 0 {
             rq.bandwidth.throttled_clock_self_ns = now;
         }
     }
@@ -48,6 +48,9 @@ impl Machine<'_> {
         let mut q = leaf;
         while q.is_some() && self.in_throttled_hierarchy(q) {
             self.start_clocks(q);
+            if self.has(Fault::ClockOfLeafOnly) {
+                return;
+            }
             q = self.cfs_rqs[q].parent;
         }
     }
@@ -83,7 +86,7 @@ impl Machine<'_> {
         if silo.throttled {
             silo.throttled_clock_ns = silo.throttled_clock_ns.min(now);
         }
-        if silo.throttle_count > 0 && self.rules.self_clock {
+        if silo.throttle_count > 0 {
             silo.throttled_clock_self_ns = silo.throttled_clock_self_ns.min(now);
         }
     }

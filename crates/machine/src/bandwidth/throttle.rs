@@ -2,6 +2,7 @@
 
 use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use crate::fair::Dequeue;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 use cpumax_outcome::trace::What;
@@ -35,7 +36,8 @@ impl Machine<'_> {
         self.clock_throttled(q);
         self.emit(cpu, What::Throttle { group: group.0 });
         self.touch(cpu, false);
-        if self.rules.exhaustion == Exhaustion::Throttle && runs {
+        let tells = runs && !self.has(Fault::RunningNotTold);
+        if self.rules.exhaustion == Exhaustion::Throttle && tells {
             self.give_work_to_running(cpu);
         }
         true
@@ -56,7 +58,9 @@ impl Machine<'_> {
         let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
         self.cfs_rqs[q].bandwidth.throttle_count += 1;
         if first {
-            self.pelt_freeze(q);
+            if !self.has(Fault::NotFrozen) {
+                self.pelt_freeze(q);
+            }
             self.clock_throttled_self(q);
         }
     }

@@ -3,6 +3,7 @@
 use crate::bandwidth::rules::{Precheck, Unit};
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 use cpumax_outcome::trace::What;
@@ -38,7 +39,7 @@ impl Machine<'_> {
             self.put_entity_on(q);
         }
         let c = &self.cpus[cpu];
-        if c.is_idle() && c.nr_running > 0 {
+        if c.is_idle() && c.nr_running > 0 && !self.has(Fault::IdleNotTold) {
             self.resched(cpu, Resched::Now);
         }
         self.touch(cpu, false);
@@ -54,7 +55,9 @@ impl Machine<'_> {
         if silo.throttle_count > 0 {
             return;
         }
-        self.pelt_unfreeze(q);
+        if !self.has(Fault::ReleasedStaysFrozen) {
+            self.pelt_unfreeze(q);
+        }
         self.clock_unthrottled_self(q);
         self.release_limbo(q);
     }

@@ -1,6 +1,7 @@
 //! Going through a silo and all that are below it on its CPU (kernel: `walk_tg_tree_from()`). Only
 //! those that exist are visited; those that do not are counted by whoever counts.
 
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, Id};
 use crate::machine::Machine;
 use std::rc::Rc;
@@ -65,6 +66,10 @@ impl Machine<'_> {
         loop {
             silos.push(q);
             if q == top {
+                if self.has(Fault::OldestChildFirst) {
+                    silos[..].reverse();
+                    silos.rotate_left(1);
+                }
                 return silos;
             }
             let sibling = self.cfs_rqs[q].next_sibling;

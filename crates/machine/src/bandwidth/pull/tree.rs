@@ -5,10 +5,11 @@
 //! brought back its due. What hangs below the root may come back, the children of each level in
 //! turn.
 
-use super::{Fault, Parked};
+use super::Parked;
 use crate::cfs_rq::Limbo;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
 use crate::machine::Machine;
 use cpumax_outcome::Releaser;

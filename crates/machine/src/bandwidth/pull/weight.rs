@@ -4,7 +4,7 @@
 //! Counted were only what is queued, a group that gets less of a CPU than another would bring back
 //! fewer tasks there, weigh less for it, and get still less.
 
-use super::Fault;
+use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;

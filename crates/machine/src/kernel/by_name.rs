@@ -1,0 +1,159 @@
+//! A kernel's rules by their names, and a kernel with one of them changed: to see what a single rule
+//! does. The values of a rule are those that kernels have, written as `rules.rs` writes them.
+
+use super::{Kernel, RELEASES, UNRELEASED};
+use crate::bandwidth::rules::Rules;
+use cpumax_limit::one_line;
+
+/// A field of [`Rules`].
+struct Rule {
+    name: &'static str,
+    show: fn(&Rules) -> String,
+    copy: fn(&Rules, &mut Rules),
+}
+
+macro_rules! rules {
+    ($($name:ident)*) => {
+        const RULES: &[Rule] = &[$(Rule {
+            name: stringify!($name),
+            show: |rules| format!("{:?}", rules.$name),
+            copy: |from, to| to.$name = from.$name,
+        }),*];
+        // A field that is not listed does not compile.
+        const _: fn(Rules) = |Rules { $($name: _),* }| {};
+    };
+}
+
+rules! {
+    slices_expire refill enqueue_takes_slice throttled_may_take exhaustion second_chance unit
+    work_test throttled_insert lump_distribution release precheck limbo_abortable throttle_clock
+    pelt_freeze balance_test idle_class_is_free idle_search_by_load newidle_by_success
+    delayed_is_load_only period_scaling random_phase slack_armed_once limit_write_leaves_ns offline
+    queue delayed_dequeue base_slice_ns lag_limit unprotected reweight reweight_counts_twice
+    wakeup_pick idle_sleeper_gains_less fork_preempts change_protects requeue_charges
+    delayed_keeps_lag short_slice_ignores_next full_weights rescales_deadline hrtick
+    hrtick_each_pick empty_keeps_weight group_share limit_keeps_tick move_tests_preemption preempt
+    pull
+}
+
+/// Why there is no kernel with such a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// No rule has this name.
+    #[error("there is no rule '{}': give one of {}", one_line(.0), names().join(", "))]
+    Unknown(String),
+    /// No kernel has this value of the rule.
+    #[error("rule {rule} has no value '{}': give one of {}", one_line(.value), .values.join(", "))]
+    NoValue {
+        /// Its name.
+        rule: &'static str,
+        /// What was asked for.
+        value: String,
+        /// The values that it has.
+        values: Vec<String>,
+    },
+}
+
+fn names() -> Vec<&'static str> {
+    RULES.iter().map(|rule| rule.name).collect()
+}
+
+fn find(name: &str) -> Result<&'static Rule, RuleError> {
+    let rule = RULES.iter().find(|rule| rule.name == name);
+    rule.ok_or_else(|| RuleError::Unknown(name.to_owned()))
+}
+
+/// The rules of every kernel, oldest first.
+fn all_rules() -> impl Iterator<Item = &'static Rules> {
+    let unreleased = UNRELEASED.iter().map(|kernel| kernel.rules);
+    RELEASES.iter().map(|release| release.rules).chain(unreleased)
+}
+
+impl Rule {
+    fn values(&self) -> Vec<String> {
+        let mut values = Vec::new();
+        for value in all_rules().map(self.show) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        values
+    }
+}
+
+/// Each rule in which kernels differ, with the values that kernels have, oldest first.
+///
+/// ```
+/// use cpumax_machine::kernel;
+///
+/// let rules = kernel::rules();
+/// let (_, values) = rules.iter().find(|(name, _)| *name == "offline").unwrap();
+/// assert_eq!(*values, ["EveryCpu", "DyingCpu"]);
+/// ```
+pub fn rules() -> Vec<(&'static str, Vec<String>)> {
+    RULES.iter().map(|rule| (rule.name, rule.values())).collect()
+}
+
+impl Kernel {
+    /// What this kernel has of a rule.
+    ///
+    /// # Errors
+    /// There is no such rule.
+    pub fn rule(&self, name: &str) -> Result<String, RuleError> {
+        Ok((find(name)?.show)(&self.rules))
+    }
+
+    /// This kernel with another value of one rule. No such kernel may ever have been, and not every
+    /// rule matters beside the others.
+    ///
+    /// ```
+    /// use cpumax_machine::kernel::parse_kernels;
+    ///
+    /// let kernel = parse_kernels("6.12").unwrap()[0];
+    /// let changed = kernel.with_rule("release", "Sync").unwrap();
+    /// assert_eq!(kernel.rule("release").unwrap(), "Csd");
+    /// assert_eq!(changed.rule("release").unwrap(), "Sync");
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such rule, or no kernel has this value of it.
+    pub fn with_rule(mut self, name: &str, value: &str) -> Result<Kernel, RuleError> {
+        let rule = find(name)?;
+        let from = all_rules().find(|rules| (rule.show)(rules) == value);
+        let from = from.ok_or_else(|| RuleError::NoValue {
+            rule: rule.name,
+            value: value.to_owned(),
+            values: rule.values(),
+        })?;
+        (rule.copy)(from, &mut self.rules);
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_a_value_on_each_kernel_and_another_somewhere() {
+        for (name, values) in rules() {
+            assert!(values.len() > 1, "{name} is {values:?} on all kernels: it is no rule");
+            for release in RELEASES {
+                let kernel = Kernel::of(release.from).unwrap();
+                let own = kernel.rule(name).unwrap();
+                let there = kernel.with_rule(name, &values[0]).unwrap();
+                assert_eq!(there.with_rule(name, &own).unwrap().rules, kernel.rules, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_is_told_with_what_is() {
+        let kernel = Kernel::newest();
+        let error = kernel.with_rule("realease", "Csd").unwrap_err().to_string();
+        assert!(error.contains("no rule 'realease'") && error.contains(" release,"), "{error}");
+        let error = kernel.with_rule("release", "Soon\n").unwrap_err().to_string();
+        assert_eq!(error, "rule release has no value 'Soon ': give one of Sync, Csd, CsdAll");
+    }
+}
