@@ -73,8 +73,6 @@ pub struct Case {
     pub name: String,
     /// As it is to be replayed, perhaps with more traffic.
     pub replay: Replay,
-    /// As it was recorded, where other traffic or work is asked for.
-    pub as_recorded: Option<Replay>,
 }
 
 impl Case {
@@ -83,11 +81,7 @@ impl Case {
     /// # Errors
     /// The same as of a replay.
     pub fn new(name: String, recording: &Recording, request: &Request) -> Result<Case, Error> {
-        let as_it_was = Request { scale_load: None, scale_work: None, ..request.clone() };
-        let is_scaled = request.scale_load.is_some() || request.scale_work.is_some();
-        let replay = |request: &Request| Replay::new(&name, recording, request);
-        let as_recorded = is_scaled.then(|| replay(&as_it_was)).transpose()?;
-        Ok(Case { replay: replay(request)?, as_recorded, name })
+        Ok(Case { replay: Replay::new(&name, recording, request)?, name })
     }
 }
 
@@ -356,13 +350,7 @@ pub fn advise(
     let unlimited = asking.probes(&[&none], None)?.remove(0);
     let mut lacks = Vec::new();
     for (at, case) in cases.iter().enumerate() {
-        let as_recorded = match &case.as_recorded {
-            None => unlimited.runs[at].clone(),
-            Some(replay) => {
-                replay.under(&[&none], &asking.kernels(case), question.seed, running, watch)?
-            }
-        };
-        lacks.extend(enough::lacks(case, question, &as_recorded));
+        lacks.extend(enough::lacks(case, question, &unlimited.runs[at]));
     }
     let current = match &question.current {
         Some(current) => Some(asking.probes(&[current], None)?.remove(0)),

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::world::guarded;
 use cpumax_recording::Error as Unreadable;
 use cpumax_recording::{
-    Evidence, Loop, Options, Recording, Service, Summary, ThreadSummary, Waits,
+    Evidence, Loop, Options, Recording, Selection, Service, Summary, ThreadSummary, Waits,
 };
 use cpumax_workload::{GroupIx, TaskSpec, Workload};
 use schemars::JsonSchema;
@@ -60,7 +60,8 @@ pub struct Inspected {
     summary: Summary,
     /// How many waits of its threads are known.
     waits: Waits,
-    /// Who answers requests, by name of the threads.
+    /// Who answers requests, by name of the threads, or by the path of the group where requests are
+    /// inferred.
     services: BTreeMap<String, Served>,
 }
 
@@ -80,7 +81,7 @@ impl Inspected {
     /// ```
     pub fn new(name: &str, recording: &Recording) -> Inspected {
         let summary = recording.summary();
-        let services = recording.services().into_iter();
+        let services = services(recording, &summary).into_iter();
         Inspected {
             name: name.to_owned(),
             waits: Waits::of(&summary.threads),
@@ -88,6 +89,27 @@ impl Inspected {
             summary,
         }
     }
+}
+
+/// So many groups are looked at, those that used most CPU time.
+const GROUPS_MOST: usize = 3;
+
+/// Who answers requests: threads of a name, of which that is recorded, and groups of which it is
+/// inferred from who woke whom.
+pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Service)> {
+    let mut services = recording.services();
+    let own = own_runtime(summary);
+    let mut busiest: Vec<(u64, &str)> = own.into_iter().map(|(path, ns)| (ns, path)).collect();
+    busiest.sort_unstable_by_key(|(ns, path)| (u64::MAX - ns, *path));
+    for (_, path) in busiest.into_iter().take(GROUPS_MOST) {
+        let selection = Selection { group: path.to_owned(), ..Selection::default() };
+        if let Ok((_, Some(service))) = recording.import(&selection)
+            && !service.recorded
+        {
+            services.push((path.to_owned(), service));
+        }
+    }
+    services
 }
 
 /// What is known of the requests that some threads answer, and what was guessed.
@@ -144,15 +166,21 @@ fn self_and_parents(path: &str) -> impl Iterator<Item = &str> {
     ends.filter(|&end| end > 0).map(|end| &path[..end])
 }
 
-/// The group that is limited when nothing else is said: of those directly used by threads, the one
-/// whose threads used most CPU time.
-pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
+/// CPU time of the ordinary threads directly in each group but the root, ns.
+fn own_runtime(summary: &Summary) -> BTreeMap<&str, u64> {
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();
     for thread in summary.threads.iter().filter(|thread| !thread.kernel) {
         if let Some(path) = thread.group.as_deref().filter(|path| path.len() > 1) {
             *own.entry(path).or_default() += thread.runtime_ns;
         }
     }
+    own
+}
+
+/// The group that is limited when nothing else is said: of those directly used by threads, the one
+/// whose threads used most CPU time.
+pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
+    let own = own_runtime(summary);
     if let Some((path, _)) = own.iter().max_by_key(|(_, runtime_ns)| **runtime_ns) {
         return Ok((*path).to_owned());
     }

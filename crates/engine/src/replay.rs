@@ -15,7 +15,8 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
 use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{
-    Clock, Demand, EventCost, Load, Loop, Recording, Selection, Selector, Service, Summary, Waits,
+    Clock, Demand, EventCost, Gap, GapKind, Load, Loop, Recording, Selection, Selector, Service,
+    Summary, Waits,
 };
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
@@ -46,6 +47,10 @@ sockets or system calls";
 
 /// Where recording is said to have cost all but such a part of the CPU time, what is left is none.
 const COST_LEAVES_ONE_IN: u64 = 20;
+
+/// Where the kernel did not tell what it charged, so much of the time on a CPU may have been taken
+/// by interrupts and the host, which is told as a range.
+const MOST_OF_OTHERS: f64 = 0.5;
 
 /// Where chosen threads are put, and where if the group above that is limited, too.
 const CHOSEN: &str = "/limited";
@@ -256,6 +261,10 @@ pub struct Replay {
     made_by: Vec<String>,
     /// Clients ask, but what they ask for is not in the recording.
     is_unheard: bool,
+    /// What else is not in it.
+    gaps: Vec<Gap>,
+    /// How it is held against the recording.
+    check: agree::Check,
 }
 
 impl Replay {
@@ -302,6 +311,13 @@ impl Replay {
             Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
             None => (Unit::Bursts, used.bursts_ns),
         };
+        let gaps = recording.gaps_of(&selection, service.as_ref());
+        let mut work = request.work;
+        if gaps.iter().any(|gap| gap.kind == GapKind::EventCost) {
+            // Perhaps nothing of it went into the recording.
+            work.high = work.high.max(with_cost);
+        }
+        let check = agree::Check::new(name, recording, request, &selection)?;
         // With more traffic a period has what came in so many times its length.
         let times = request.scale_load.unwrap_or(1.0);
         let demand = |ns: &u64| (*ns, load.demand(window, (*ns as f64 * times) as u64));
@@ -322,7 +338,9 @@ impl Replay {
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
             ends_ns: request.until_ns.map(|_| window.until_ns),
-            work: request.work,
+            work,
+            gaps,
+            check,
             is_unheard: service.is_none() && recording.has_clients(&selection),
             service,
             waits: recording.waits(&selection),
@@ -348,6 +366,16 @@ impl Replay {
     /// what is told is of bursts of work.
     pub fn is_unheard(&self) -> bool {
         self.is_unheard
+    }
+
+    /// What is not in the recording, as far as it matters here.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// What so much is missing of that no number is to be relied on.
+    pub fn doubtful_gaps(&self) -> impl Iterator<Item = &Gap> {
+        self.gaps.iter().filter(|gap| gap.doubtful)
     }
 
     /// Limits that are not tried on a kernel, as it has nothing of them.
@@ -458,7 +486,19 @@ impl Replay {
 
     /// What was recorded, told as a prediction is.
     pub fn recorded(&self) -> Prediction {
-        predict(&[(&self.recorded, true)], self.unit)
+        let mut recorded = predict(&[(&self.recorded, true)], self.unit);
+        self.doubt(&mut recorded);
+        recorded
+    }
+
+    /// Tells what is missing from the recording of numbers that come from it.
+    fn doubt(&self, prediction: &mut Prediction) {
+        for gap in self.doubtful_gaps() {
+            prediction.is_doubtful(gap.told.trim_end_matches('.'));
+        }
+        if !self.summary.has_runtime {
+            prediction.may_be_of_others(MOST_OF_OTHERS);
+        }
     }
 
     /// As a scenario, whose results tell of each thread. It ends where the load was told to.
@@ -538,6 +578,9 @@ pub struct Run {
     pub prediction: Prediction,
     /// What came of the first of the runs that this is told of.
     pub outcome: Outcome,
+    /// Where the replay of what was recorded is not that, on this kernel; in words, one line for
+    /// each.
+    pub differs: Vec<String>,
     /// That run looked at closely, where that was asked for.
     pub trace: Option<RunTrace>,
     /// Which run that is.

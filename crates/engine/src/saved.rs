@@ -14,7 +14,7 @@ use crate::world::Running;
 use cpumax_limit::{Limit, Rules, shown};
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Histogram;
-use cpumax_recording::{Defects, Options};
+use cpumax_recording::{Defects, Gap, Options};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,6 +71,9 @@ pub struct Recorded {
     /// Where the replay without a limit is not what was recorded.
     #[serde(default)]
     pub disagreements: Vec<String>,
+    /// What is not in it.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
     /// What clients ask is not in it.
     #[serde(default)]
     pub is_unheard: bool,

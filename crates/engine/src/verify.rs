@@ -389,6 +389,10 @@ fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> V
         let why = run.prediction.why_not.as_deref().unwrap_or("its range is not known");
         notes.push(format!("This prediction was said not to be reliable: {why}."));
     }
+    let of_it = saved.recordings.iter().filter(|recorded| recorded.name == run.recording);
+    for gap in of_it.flat_map(|recorded| &recorded.gaps) {
+        notes.push(format!("Of the recording: {}", gap.told));
+    }
     let asked_of_latency =
         |goal: &Goal| matches!(goal, Goal::P50(_) | Goal::P99(_) | Goal::Slower(_));
     if saved.advice.as_ref().is_some_and(|advice| advice.asked.iter().any(asked_of_latency)) {

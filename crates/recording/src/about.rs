@@ -1,6 +1,7 @@
 //! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
 //! changed and what was lost. It stands in the file as JSON; docs/record.md describes it.
 
+use cpumax_limit::{Limit, Rules};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -58,6 +59,22 @@ impl About {
     /// Whether it tells what recording an event costs.
     pub fn is_cost_measured(&self) -> bool {
         self.call_cost_ns > 0 || self.event_cost_ns > 0
+    }
+}
+
+impl GroupFiles {
+    /// The limit that they hold.
+    pub fn limit(&self) -> Option<Limit> {
+        let file = |name: &str| self.files.get(name).map(|text| text.trim());
+        let version_1 = || {
+            let (quota, period) = (file("cpu.cfs_quota_us")?, file("cpu.cfs_period_us")?);
+            Some(format!("{} {period}", if quota == "-1" { "max" } else { quota }))
+        };
+        let text = file("cpu.max").map(str::to_owned).or_else(version_1)?;
+        let limit = Limit::UNLIMITED.write_cpu_max(&text).ok()?;
+        let burst_us = file("cpu.max.burst").or_else(|| file("cpu.cfs_burst_us")).unwrap_or("0");
+        let burst_ns = burst_us.parse::<u64>().ok()?.checked_mul(1_000)?;
+        Limit::new_under(&Rules::NEWEST, limit.quota_ns(), limit.period_ns(), burst_ns).ok()
     }
 }
 

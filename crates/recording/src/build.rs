@@ -1,5 +1,6 @@
 //! Workloads out of recordings: groups, one task for each thread, and what passes between them.
 
+use crate::about::Ended;
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::requests::asking::Asking;
@@ -169,6 +170,9 @@ impl Recording {
             };
             let costs_ns = sections::costs_ns(&sections, &served);
             let service = Service::of(&known, &served, &asking, told);
+            // Who asks whom is a guess where interrupts are not told from threads.
+            let sure = service.sure && (service.recorded || self.has_context || told.is_some());
+            let service = Service { sure, ..service };
             (sections, Service { costs_ns, ..service }, served)
         });
         if let Some((_, service, served)) = &served
@@ -233,6 +237,20 @@ impl Recording {
         (0..self.threads.len()).map(inside).collect()
     }
 
+    /// The limit under which the chosen threads of a selection were recorded, as far as the
+    /// recording tells and it was the same all the time.
+    pub fn limit_of(&self, selection: &Selection) -> Option<Limit> {
+        let inside = self.inside(&self.names(), selection);
+        let about = self.machine.about.as_deref()?;
+        let mut paths = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);
+        let first = self.group_path(paths.next()?.0)?;
+        let group = about.groups.iter().find(|group| group.path == first)?;
+        let is_changed = |ended: &Ended| ended.changes.iter().any(|change| change.path == first);
+        let is_same = paths.all(|(thread, _)| self.group_path(thread) == Some(first));
+        let is_kept = !self.machine.ended.as_deref().is_some_and(is_changed);
+        group.limit().filter(|limit| is_same && is_kept && limit.quota_ns().is_some())
+    }
+
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
         let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = self.threads[ix].birth;
         ns.is_some_and(|ns| at_ns > ns)
@@ -255,10 +273,7 @@ impl Recording {
     pub fn waits(&self, selection: &Selection) -> Waits {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| *inside);
-        chosen.fold(Waits::default(), |sum, (thread, _)| Waits {
-            all: sum.all + thread.waits.len() as u64 + thread.merged_waits,
-            unknown: sum.unknown + thread.guessed_waits + thread.merged_waits,
-        })
+        chosen.fold(Waits::default(), |sum, (thread, _)| sum.with(thread))
     }
 
     /// Whether other programs talk with the chosen threads, as clients do.
@@ -379,6 +394,9 @@ impl Recording {
             pids.extend(thread.pid);
             next = match thread.birth {
                 // Parents come before their children, so this ends.
+                _ if thread.was.is_some_and(|was| (was as usize) < ix) => {
+                    thread.was.map(|was| was as usize)
+                }
                 Birth::Forked { parent, .. } if (parent as usize) < ix => Some(parent as usize),
                 _ => {
                     self.told_ancestors(thread, &mut pids);
@@ -479,7 +497,8 @@ impl Recording {
             Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
         };
         let moved = parent.is_some_and(|parent| places.groups[parent] != places.groups[ix]);
-        let class = match thread.prio {
+        let prio = thread.main_prio();
+        let class = match prio {
             ..100 => Class::Rt,
             _ if kernel => Class::Kthread,
             _ => Class::Fair,
@@ -491,7 +510,7 @@ impl Recording {
             count: u32::from(parent.is_none()),
             group: places.groups[ix],
             class,
-            nice: thread.prio.saturating_sub(120).clamp(-20, 19) as i8,
+            nice: prio.saturating_sub(120).clamp(-20, 19) as i8,
             cpus: self.affinity(thread, kernel, cpu_sets),
             start_ns,
             stagger_ns: 0,

@@ -35,6 +35,8 @@ pub struct Defects {
     /// Two entries into or two exits from a system call in a row: the missing one is put in or the
     /// second left out.
     pub unpaired_syscalls: u64,
+    /// Events that were recorded twice: the second is passed over.
+    pub doubled_events: u64,
     /// CPU time charged to a thread that was not running: left out.
     pub stray_runtimes: u64,
     /// Events on CPUs with numbers no machine has: left out.
@@ -111,6 +113,7 @@ impl fmt::Display for Defects {
                 self.unpaired_syscalls,
                 "system calls without an entry or exit; completed or left out",
             ),
+            (self.doubled_events, "events recorded twice; passed over"),
             (self.stray_runtimes, "charges of CPU time to a thread that was not running; left out"),
             (self.impossible_cpus, "events on impossible CPUs; left out"),
             (self.unreadable_records, "unreadable records; left out"),

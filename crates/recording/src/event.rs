@@ -50,7 +50,7 @@ pub(crate) struct Context {
 }
 
 /// A thread as a scheduler tracepoint names it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named<'a> {
     pub tid: i32,
     pub comm: &'a str,

@@ -6,12 +6,12 @@ use crate::perf_data::is_perf_data;
 use crate::perfetto::is_perfetto;
 use crate::trace_dat::is_trace_dat;
 use crate::wprof::is_wprof;
-use flate2::read::MultiGzDecoder;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 
 /// So much of a file tells what it is, bytes.
 const START_BYTES: u64 = 4096;
@@ -46,6 +46,8 @@ enum Packing {
     Gzip,
     Xz,
     Zstd,
+    /// What `atrace -z` prints: text, and behind it zlib from this byte on.
+    Atrace(usize),
 }
 
 /// A file, read from its beginning as often as is needed.
@@ -86,8 +88,9 @@ impl<F: Read + Seek> Source<F> {
 
 /// What comes through a pipe, unpacked.
 pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let packing = Packing::of(file.fill_buf()?);
-    packing.unpacked(file)
+    let start = start_of(&mut file)?;
+    let packing = Packing::of(&start);
+    packing.unpacked(Cursor::new(start).chain(file))
 }
 
 /// All of it in memory, or refused.
@@ -112,16 +115,20 @@ impl Packing {
             [0x1f, 0x8b, 8, ..] => Packing::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
             [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
-            _ => Packing::Plain,
+            _ => atrace_at(start).map_or(Packing::Plain, Packing::Atrace),
         }
     }
 
-    fn unpacked<'a>(self, file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    fn unpacked<'a>(self, mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
             Box::new(BufReader::with_capacity(READ_BYTES, file))
         };
         Ok(match self {
             Packing::Plain => Box::new(file),
+            Packing::Atrace(at) => {
+                io::copy(&mut (&mut file).take(at as u64), &mut io::sink())?;
+                buffered(Box::new(ZlibDecoder::new(file)))
+            }
             Packing::Gzip => buffered(Box::new(MultiGzDecoder::new(file))),
             Packing::Xz => {
                 let stream = Stream::new_stream_decoder(XZ_MAX_BYTES, CONCATENATED)?;
@@ -167,6 +174,18 @@ impl Form {
         }
         Ok(Form::Text)
     }
+}
+
+/// Where the packed part of what `atrace -z` prints begins: behind a line `TRACE:`.
+fn atrace_at(start: &[u8]) -> Option<usize> {
+    const LINE: &[u8] = b"TRACE:\n";
+    let at = start.windows(LINE.len()).position(|window| window == LINE)? + LINE.len();
+    // The head of zlib: deflate, and a check of both bytes together.
+    let head = [*start.get(at)?, *start.get(at + 1)?];
+    let is_zlib = head[0] & 0x0f == 8 && u16::from_be_bytes(head).is_multiple_of(31);
+    let is_text =
+        start[..at].iter().all(|byte| byte.is_ascii_graphic() || b" \r\n\t".contains(byte));
+    (is_zlib && is_text).then_some(at)
 }
 
 /// What a file is that is not read, and the way to something that is.

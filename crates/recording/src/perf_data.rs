@@ -139,7 +139,9 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
         walk.open()?;
         walk.headers()?;
         walk.own_formats()?;
-        walk.each_format(|text| formats.add(text, |id| recorded.contains(&u64::from(id))))
+        walk.each_format(|system, text| {
+            formats.add(system, text, |id, _| recorded.contains(&u64::from(id)))
+        })
     };
     read().map_err(|error| match error {
         WalkError::Io(source) => Error::Io { name: name.to_owned(), source },

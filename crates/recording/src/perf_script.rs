@@ -8,13 +8,14 @@ use crate::error::Error;
 use crate::event::Note;
 use crate::event::{Machine, Sink};
 use crate::lines::{End, next_line};
-use crate::tracepoint::{RECORD_WITH, SWITCHES_SAMPLED};
+use crate::tracepoint::{RECORD_WITH, SWITCH_RECORDS, SWITCHES_SAMPLED};
 use crate::{Defect, refused};
 use std::fmt;
 use std::io::BufRead;
 
 mod columns;
 mod content;
+mod latency;
 mod line;
 
 use line::{Line, Lines};
@@ -91,6 +92,10 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
     }
     if !lines.has_switch {
+        if lines.has_switch_records {
+            let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
+            return Err(Error::Unsupported { name: name.to_owned(), what });
+        }
         return Err(no_events(name, events, first_bad));
     }
     check_unreadable(name, bad, events + read + bad, first_bad)

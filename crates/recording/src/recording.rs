@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event::{Machine, Sink};
 use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
 use crate::thread::{Edge, Io, Ready, Thread};
-use crate::timeline::Timeline;
+use crate::timeline::{Signs, Timeline};
 use crate::{perf_data, perf_script, perfetto, trace_dat, wprof};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -50,6 +50,9 @@ pub struct Recording {
     pub(crate) has_runtime: bool,
     pub(crate) has_context: bool,
     pub(crate) cost: EventCost,
+    /// Nobody measured or said what an event cost.
+    pub(crate) is_cost_guessed: bool,
+    pub(crate) signs: Signs,
 }
 
 impl Recording {
@@ -127,7 +130,7 @@ impl Recording {
             return read_held(name, form, input::hold(name, file)?, options);
         }
         let cost = options.event_cost.unwrap_or_default();
-        assemble(name, Form::Text, cost, |sink| perf_script::read(name, file, sink))
+        assemble(name, Form::Text, (cost, false), |sink| perf_script::read(name, file, sink))
     }
 
     /// Length of the recording, first event to last, ns.
@@ -226,7 +229,7 @@ fn read_through(
     options: Options,
 ) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
-    assemble(name, file.form(), cost, |sink| {
+    assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
         sink.file_bytes = file.held_bytes();
         file.read(name, sink)
     })
@@ -242,16 +245,20 @@ fn probe(name: &str, file: &mut impl Readable) -> EventCost {
 fn assemble(
     name: &str,
     form: Form,
-    cost: EventCost,
+    (cost, is_guessed): (EventCost, bool),
     read: impl FnOnce(&mut Timeline) -> Result<(), Error>,
 ) -> Result<Recording, Error> {
     let mut timeline = Timeline::new(cost);
     read(&mut timeline)?;
     timeline.finish().map_err(|what| Error::Implausible { name: name.to_owned(), what })?;
+    let about = timeline.machine.about.as_ref();
+    let is_measured = about.is_some_and(|about| about.is_cost_measured());
     Ok(Recording {
         name: name.to_owned(),
         form,
+        is_cost_guessed: is_guessed && !is_measured,
         cpus_seen: timeline.cpus_seen(),
+        signs: timeline.signs,
         parent_pids: timeline.parent_pids,
         threads: timeline.threads,
         edges: timeline.edges,

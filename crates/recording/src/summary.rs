@@ -3,8 +3,10 @@
 use crate::about::{About, Ended};
 use crate::cost::EventCost;
 use crate::defects::Defects;
+use crate::gaps::Gap;
 use crate::input::Form;
 use crate::recording::Recording;
+use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -50,6 +52,15 @@ pub struct Summary {
     pub has_groups: bool,
     /// What was repaired.
     pub defects: Defects,
+    /// What is not in it.
+    pub gaps: Vec<Gap>,
+}
+
+impl Summary {
+    /// Whether so much is missing that its numbers are not to be relied on.
+    pub fn is_doubtful(&self) -> bool {
+        self.gaps.iter().any(|gap| gap.doubtful)
+    }
 }
 
 /// How many of the waits of some threads are known.
@@ -69,6 +80,14 @@ impl Waits {
             all: sum.all + thread.waits + thread.merged_waits,
             unknown: sum.unknown + thread.guessed_waits + thread.merged_waits,
         })
+    }
+
+    /// With those of one more thread.
+    pub(crate) fn with(self, thread: &Thread) -> Waits {
+        Waits {
+            all: self.all + thread.waits.len() as u64 + thread.merged_waits,
+            unknown: self.unknown + thread.guessed_waits + thread.merged_waits,
+        }
     }
 
     /// Whether latencies and the effect of a limit can be told from them: beyond a tenth of unknown
@@ -96,6 +115,8 @@ pub struct ThreadSummary {
     pub kernel: bool,
     /// CPU time, ns.
     pub runtime_ns: u64,
+    /// What of that was used at a real-time priority, ns.
+    pub real_time_ns: u64,
     /// Times it slept and was woken.
     pub waits: u64,
     /// Of these, those whose wakeup is missing but must have come when a CPU ended its idle time:
@@ -123,6 +144,7 @@ impl Recording {
                     group: self.group_path(thread).map(str::to_owned),
                     kernel: self.is_kernel(thread),
                     runtime_ns: thread.runtime_ns,
+                    real_time_ns: thread.real_time_ns().min(thread.runtime_ns),
                     waits: thread.waits.len() as u64,
                     placed_waits: thread.placed_waits,
                     guessed_waits: thread.guessed_waits,
@@ -154,6 +176,7 @@ impl Recording {
             threads,
             has_groups: !self.groups.is_empty(),
             defects: self.defects.clone(),
+            gaps: self.gaps(),
         }
     }
 }

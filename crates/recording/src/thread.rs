@@ -6,6 +6,10 @@ use crate::syscalls::{Hint, Transfer};
 
 /// A thread that gets a CPU so soon did not queue for it, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
+/// Priorities below this are those of `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`.
+const REAL_TIME_BELOW: i32 = 100;
+/// A thread with more priorities than this uses none of the further ones for long.
+const PRIOS_MAX: usize = 16;
 /// A thread that moves through more groups than this is in none of the further ones for long.
 const GROUPS_MAX: usize = 64;
 
@@ -17,8 +21,10 @@ pub(crate) struct Thread {
     /// The process that started its process, if perf told of it.
     pub parent_pid: Option<i32>,
     pub comm: String,
-    /// As the kernel counts: below 100 real-time, 120 is nice 0.
+    /// As it was told last, as the kernel counts: below 100 real-time, 120 is nice 0.
     pub prio: i32,
+    /// CPU time by the priority it had then, ns.
+    prios_ns: Vec<(i32, u64)>,
     pub kthread: bool,
     pub birth: Birth,
     pub exited: bool,
@@ -44,6 +50,10 @@ pub(crate) struct Thread {
     pub owed_most_ns: u64,
     /// Wall time on a CPU.
     pub wall_ns: u64,
+    /// CPU time that the kernel charged to it, as it was told, ns.
+    pub charged_ns: u64,
+    /// The same thread before it took another name or went into another group (index).
+    pub was: Option<u32>,
     /// When it left a CPU last, on the clock of the recording.
     pub last_ns: u64,
     /// Whether it was in a system call when it was first seen; `None` if it made none.
@@ -156,6 +166,11 @@ impl Edge {
         self.wakee_used & Edge::USED != 0
     }
 
+    /// The wakee goes on as another one.
+    pub fn set_wakee(&mut self, wakee: u32) {
+        self.wakee_used = wakee | self.wakee_used & Edge::USED;
+    }
+
     pub fn set_used(&mut self, used: bool) {
         self.wakee_used = self.wakee() | if used { Edge::USED } else { 0 };
     }
@@ -241,6 +256,7 @@ impl Thread {
             parent_pid: None,
             comm: String::new(),
             prio: 120,
+            prios_ns: Vec::new(),
             kthread: tid == 2,
             birth: Birth::Present { at_ns: 0 },
             exited: false,
@@ -256,6 +272,8 @@ impl Thread {
             owed_ns: 0,
             owed_most_ns: 0,
             wall_ns: 0,
+            charged_ns: 0,
+            was: None,
             last_ns: 0,
             starts_in_kernel: None,
             groups: Vec::new(),
@@ -279,6 +297,7 @@ impl Thread {
     pub fn forget(&mut self) -> Vec<Wait> {
         self.steps = Steps::default();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
+        (self.charged_ns, self.prios_ns) = (0, Vec::new());
         (self.cost_ns, self.owed_ns) = (0, 0);
         (self.placed_waits, self.guessed_waits, self.merged_waits) = (0, 0, 0);
         self.doubtful_waits = Vec::new();
@@ -321,6 +340,31 @@ impl Thread {
         } else if self.groups.len() < GROUPS_MAX {
             self.groups.push((group, 1));
         }
+    }
+
+    /// It used so much CPU time at this priority.
+    pub fn used_at(&mut self, prio: i32, ns: u64) {
+        if let Some((_, sum_ns)) = self.prios_ns.iter_mut().find(|(at, _)| *at == prio) {
+            *sum_ns = sum_ns.saturating_add(ns);
+        } else if self.prios_ns.len() < PRIOS_MAX {
+            self.prios_ns.push((prio, ns));
+        }
+    }
+
+    /// CPU time used at a real-time priority, ns.
+    pub fn real_time_ns(&self) -> u64 {
+        let real_time = self.prios_ns.iter().filter(|(prio, _)| *prio < REAL_TIME_BELOW);
+        real_time.fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
+    }
+
+    /// The priority at which it used most CPU time: a real-time one if most of it was at any of
+    /// them.
+    pub fn main_prio(&self) -> i32 {
+        let real_time_ns = self.real_time_ns();
+        let all_ns = self.prios_ns.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let is_real_time = real_time_ns > all_ns / 2;
+        let own = self.prios_ns.iter().filter(|(at, _)| (*at < REAL_TIME_BELOW) == is_real_time);
+        own.max_by_key(|(at, ns)| (*ns, -at)).map_or(self.prio, |(prio, _)| *prio)
     }
 
     /// The group it was in most often.

@@ -20,7 +20,9 @@ mod begin;
 mod births;
 mod calls;
 mod on_cpu;
+mod parts;
 mod plausible;
+mod signs;
 mod size;
 mod sockets;
 mod wait;
@@ -28,6 +30,7 @@ mod waker;
 
 use births::Told;
 use on_cpu::OnCpu;
+pub(crate) use signs::Signs;
 use waker::Cpu;
 
 /// CPUs beyond this are taken for damage, not for hardware.
@@ -91,6 +94,7 @@ pub(crate) struct Timeline {
     /// Switches that name another thread than the one in whose context they happened.
     other_ids: u64,
     is_overwritten: bool,
+    pub signs: Signs,
     /// Why the recording cannot be used, if that was found on the way.
     refused: Option<String>,
 }
@@ -111,6 +115,8 @@ pub(crate) struct Live {
     transfer: Option<Io>,
     /// The one it writes in (index into `ios`).
     sending: Option<u32>,
+    /// Its control group, as it told last.
+    group: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -173,6 +179,7 @@ impl Timeline {
     /// cannot be true of any recording of a machine.
     pub fn finish(&mut self) -> Result<(), String> {
         let end_ns = self.last_ns;
+        self.see_the_end();
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
                 self.leave(cpu, tid, end_ns, None);
@@ -215,6 +222,7 @@ impl Timeline {
                 call: None,
                 transfer: None,
                 sending: None,
+                group: None,
             }
         })
     }
@@ -252,7 +260,7 @@ impl Timeline {
 
     /// A thread gets on a CPU.
     fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
-        let (since_ns, earliest_ns) = match entry {
+        let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
             Entry::FromIdle { earliest_ns } => (now_ns, Some(earliest_ns)),
             Entry::Before { since_ns } => (since_ns.min(now_ns), Some(since_ns)),
@@ -261,6 +269,11 @@ impl Timeline {
         if tid == 0 {
             self.cpus[cpu].idle_ns = Some(since_ns);
             return;
+        }
+        // It cannot have run before it was born or could.
+        if let State::Ready { since_ns: ready_ns } = self.live(tid).state {
+            since_ns = since_ns.max(ready_ns.min(now_ns));
+            earliest_ns = earliest_ns.map(|ns| ns.max(ready_ns));
         }
         let settled = self.settle_wait(tid, since_ns, Some((cpu, entry)));
         if let State::Running(on) = &self.live(tid).state {
@@ -283,6 +296,7 @@ impl Timeline {
         if entry.is_seen() {
             thread.queued(ready_ns, since_ns);
         }
+        let ran_ns = thread.runtime_ns;
         thread.run(early_ns, 0);
         // A thread cannot have run before it was woken, nor before it slept.
         let woken_ns = settled.map_or(0, |settled| {
@@ -291,7 +305,8 @@ impl Timeline {
         });
         let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
         let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
-        let on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
+        let mut on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
+        on.begins_at(thread.prio, ran_ns);
         self.live(tid).state = State::Running(on);
     }
 
@@ -327,6 +342,7 @@ impl Timeline {
         self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
         let sleeps = prev.tid > 0 && !matches!(left, Left::Runnable | Left::Dead);
         self.sleeps += u64::from(sleeps);
+        self.watch_switch(cpu, prev.tid, left, next.tid);
         self.current_is(cpu, prev.tid, now_ns);
         self.named(prev, now_ns);
         if let Some(group) = event.cgroup
@@ -353,7 +369,8 @@ impl Timeline {
         if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
         }
-        if let State::Asleep(Asleep { wake: Some(_), .. }) = self.live(wakee.tid).state {
+        if let State::Asleep(Asleep { wake: Some(wake), .. }) = self.live(wakee.tid).state {
+            self.woken_again(wake.at_ns, event.time_ns);
             return;
         }
         let cause = match self.waker(event, wakee.tid) {
@@ -430,7 +447,8 @@ impl Timeline {
             self.first_ns = event.time_ns;
             self.last_ns = event.time_ns;
         }
-        let late_ns = self.last_ns.saturating_sub(event.time_ns);
+        let time_ns = self.unsilenced(event.time_ns);
+        let late_ns = self.last_ns.saturating_sub(time_ns);
         if late_ns > 0 {
             self.defects.backwards_events += 1;
             self.backwards_ns = self.backwards_ns.max(late_ns);
@@ -443,7 +461,7 @@ impl Timeline {
                 });
             }
         }
-        self.last_ns = self.last_ns.max(event.time_ns);
+        self.last_ns = self.last_ns.max(time_ns);
         let cpu = event.cpu as usize;
         if cpu >= self.cpus.len() {
             self.cpus.resize_with(cpu + 1, Cpu::default);
@@ -478,6 +496,9 @@ impl Sink for Timeline {
         };
         let event = &Event { time_ns, ..*event };
         let cpu = event.cpu as usize;
+        if self.is_again(cpu, &event.kind, time_ns) || self.is_of_the_switch(event) {
+            return Ok(());
+        }
         self.has_context |= event.context.is_some();
         if !matches!(event.kind, Kind::Switch { .. }) {
             self.current_is(cpu, event.tid, time_ns);
@@ -488,6 +509,9 @@ impl Sink for Timeline {
             }
             if let Some(comm) = event.comm {
                 self.rename(event.tid, comm, time_ns);
+            }
+            if let Some(group) = event.cgroup {
+                self.in_group(event.tid, group, time_ns);
             }
             let cost_ns = match event.kind {
                 Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
@@ -520,6 +544,9 @@ impl Sink for Timeline {
             | Kind::SoftirqEnter { .. }
             | Kind::SoftirqExit
             | Kind::Other => {}
+        }
+        if let Cpu { has_lost: true, last_ns: Some(last_ns), .. } = self.cpus[cpu] {
+            self.signs.lost_ns = self.signs.lost_ns.saturating_add(time_ns - last_ns);
         }
         self.cpus[cpu].follow(event);
         if self.threads.len() > THREADS_MAX {

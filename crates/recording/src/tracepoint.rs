@@ -34,7 +34,39 @@ pub(crate) const RECORD_WITH: &str =
 pub(crate) const SWITCHES_SAMPLED: &str = "it holds a sample of the thread switches (`-F`, or `-c` \
     above 1), not each; `perf sched record -a --all-cgroups -- sleep 10` records all";
 
+/// What to say where thread switches are records of perf's own.
+pub(crate) const SWITCH_RECORDS: &str = "it holds switches as records of perf (`--switch-events`), \
+    which do not tell why threads leave a CPU and who wakes them";
+
 impl Tracepoint {
+    /// By system and name: a probe in a system of its own may be called as a tracepoint is.
+    pub fn of(system: &str, name: &str) -> Self {
+        let tracepoint = Tracepoint::named(name);
+        if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
+    }
+
+    fn system(self) -> &'static str {
+        match self {
+            Tracepoint::Switch
+            | Tracepoint::Waking
+            | Tracepoint::Wakeup
+            | Tracepoint::WakeupNew
+            | Tracepoint::Fork
+            | Tracepoint::Runtime => "sched",
+            Tracepoint::SysEnter | Tracepoint::SysExit => "raw_syscalls",
+            Tracepoint::IrqEnter
+            | Tracepoint::IrqExit
+            | Tracepoint::SoftirqEnter
+            | Tracepoint::SoftirqExit => "irq",
+            Tracepoint::TimerEnter | Tracepoint::TimerExit => "timer",
+            Tracepoint::SocketSent
+            | Tracepoint::SocketReceived
+            | Tracepoint::DataReady
+            | Tracepoint::SocketState => "sock",
+            Tracepoint::Other => "",
+        }
+    }
+
     /// By the name without its system.
     pub fn named(name: &str) -> Self {
         match name {

@@ -3,9 +3,11 @@
 mod behaviour {
     mod clients;
     mod forms;
+    mod gaps;
     mod implausible;
     mod perf;
     mod perfetto;
+    mod readers;
     mod refuses;
     mod requests;
     mod robust;
@@ -13,6 +15,7 @@ mod behaviour {
     mod text;
     mod text_forms;
     mod tiers;
+    mod traces;
     mod wprof;
 }
 

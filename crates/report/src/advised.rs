@@ -3,7 +3,7 @@
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{Ranges, predicted};
-use crate::recording::described;
+use crate::recording::{described, missing};
 use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
@@ -76,16 +76,14 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
         if placed == Ranges::Below {
             ranges = placed;
         }
+        let runs = answer.unlimited.runs.get(at);
         let _ = writeln!(
             out,
-            "{}\n{}\n{}\n{table}",
+            "{}\n{}\n{}{}\n{table}",
             described(&case.name, case.replay.summary(), page),
             page.wrapped(&limited(&case.replay)),
-            answer
-                .unlimited
-                .runs
-                .get(at)
-                .map_or_else(String::new, |runs| { taken(&case.replay, runs, page) }),
+            runs.map_or_else(String::new, |runs| taken(&case.replay, runs, page)),
+            missing(case.replay.gaps(), page),
         );
         if cases.len() > 1 && decides.as_ref().is_some_and(|(decides, ..)| *decides == at) {
             let _ = writeln!(out, "This recording decides: the next smaller limit fails for it.\n");
@@ -106,6 +104,11 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
     }
     let _ = writeln!(out, "{}", styled(DIM, page.wrapped(&legend(ranges))));
     out
+}
+
+/// What is not in the recordings, for where nothing else of the answer is told.
+pub fn missing_of(cases: &[Case], page: Page) -> String {
+    cases.iter().map(|case| missing(case.replay.gaps(), page)).collect()
 }
 
 /// `800m (80000 100000)`.

@@ -34,11 +34,6 @@ pub fn itself(summary: &Summary, page: Page) -> String {
         let told = format!("Of CPU {cpu} {lost} events are missing: there was no room for them.");
         let _ = writeln!(out, "{}", styled(BAD, page.wrapped(&told)));
     }
-    if summary.ended.is_none() {
-        let told = "The recorder was ended before it could finish the file: what it had written is \
-                    all there is.";
-        let _ = writeln!(out, "{}", styled(BAD, page.wrapped(told)));
-    }
     out.push('\n');
     out
 }
@@ -93,13 +88,8 @@ fn limits(about: &About, ended: &Ended, page: Page) -> String {
 
 /// As `cpu.max` has it, µs of quota and period.
 fn limit(group: &GroupFiles) -> String {
-    let version_1 = || {
-        let quota = group.files.get("cpu.cfs_quota_us")?;
-        let period = group.files.get("cpu.cfs_period_us")?;
-        Some(format!("{} {period}", if quota == "-1" { "max" } else { quota }))
-    };
-    let limit = group.files.get("cpu.max").cloned().or_else(version_1);
-    limit.map_or("-".to_owned(), |limit| escape::line(&limit).into_owned())
+    let limit = group.limit().map(|limit| limit.to_string());
+    limit.unwrap_or_else(|| file(group, &["cpu.max"]))
 }
 
 fn file(group: &GroupFiles, names: &[&str]) -> String {

@@ -34,7 +34,7 @@ mod verdict;
 mod verified;
 mod weighed;
 
-pub use advised::{advice, advised};
+pub use advised::{advice, advised, missing_of};
 pub use apply::{System, applied, to_apply};
 pub use chrome::ChromeTrace;
 pub use counted::counted;

@@ -8,7 +8,7 @@ use crate::table::list;
 use crate::units::{cpus, duration, percent};
 use cpumax_engine::recorded;
 use cpumax_outcome::percentile;
-use cpumax_recording::{EventCost, Form, Loop, Recording, Request, Service, Summary, Waits};
+use cpumax_recording::{EventCost, Gap, Loop, Recording, Request, Service, Summary};
 use std::fmt::Write;
 
 /// What kind of recording it is, in some lines; `name` is what it is called.
@@ -42,6 +42,20 @@ pub fn described(name: &str, summary: &Summary, page: Page) -> String {
     text.lines().map(|line| page.wrapped(line)).collect::<Vec<_>>().join("\n")
 }
 
+/// What is not in it, a paragraph for each kind: what nothing can be relied on for stands out.
+pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
+    let paragraph = |gap: &Gap| {
+        let text = page.wrapped(&escape::line(&gap.told));
+        if gap.doubtful { format!("{}\n", styled(BAD, text)) } else { text + "\n" }
+    };
+    gaps.iter().map(paragraph).collect()
+}
+
+/// Behind numbers that are not to be relied on.
+pub(crate) fn mark(doubtful: bool) -> &'static str {
+    if doubtful { "?" } else { "" }
+}
+
 /// What is in it: CPUs in use, groups, threads and requests, `top` of each at most, and what was
 /// wrong with it.
 pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> String {
@@ -51,7 +65,8 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
         let _ = writeln!(out, "Recorded by: {}", escape::line(command));
     }
     out.push_str(&itself(&summary, page));
-    let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64);
+    let doubt = mark(summary.is_doubtful());
+    let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64) + doubt;
     let uses = format!(
         "CPUs in use: {} by threads, {} by the recording itself, {} by interrupts or taken by \
          others",
@@ -60,59 +75,29 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
         busy(summary.uncharged_ns)
     );
     let _ = writeln!(out, "{}\n", page.wrapped(&uses));
-    for lack in lacks(&summary) {
-        let _ = writeln!(out, "{}\n", page.wrapped(lack));
+    if !summary.gaps.is_empty() {
+        let _ = writeln!(out, "{}", missing(&summary.gaps, page));
+    }
+    if !summary.has_processes {
+        let _ = writeln!(out, "{}\n", page.wrapped(NO_PROCESSES));
     }
     out.push_str(&groups(&summary, top, page));
     out.push_str(&threads(&summary, top, page));
-    for (name, service) in recording.services() {
+    for (name, service) in recorded::services(recording, &summary) {
         let _ = writeln!(out, "{}", page.wrapped(&served(&name, &service)));
     }
-    let waits = Waits::of(&summary.threads);
-    if !waits.are_known() {
-        let unknown = format!(
-            "Of {} of {} waits it is not known when they ended: no latency can be told from this \
-             recording.",
-            waits.unknown, waits.all
-        );
-        let _ = writeln!(out, "{}", styled(BAD, page.wrapped(&unknown)));
-    }
-    let _ = if summary.defects.is_empty() {
+    let _ = if summary.defects.is_empty() && !summary.is_doubtful() {
         writeln!(out, "Nothing was lost or out of order.")
+    } else if summary.defects.is_empty() {
+        Ok(())
     } else {
         writeln!(out, "{}\n{}", styled(BAD, "What was wrong:"), summary.defects)
     };
     out
 }
 
-/// What the recording does not tell, and what that costs.
-fn lacks(summary: &Summary) -> Vec<&'static str> {
-    let context = match summary.form {
-        Form::Text => {
-            "Wakeups by interrupts are not told from those by threads: a timer that fires while a \
-             thread runs looks like that thread's doing. perf.data and trace.dat tell them, and \
-             text with events of interrupts and timers (irq:softirq_entry and the like)."
-        }
-        _ => {
-            "Wakeups by interrupts are not told from those by threads: a timer that fires while a \
-             thread runs looks like that thread's doing."
-        }
-    };
-    let lacks = [
-        (
-            summary.has_runtime,
-            "No CPU time was recorded as the kernel charged it (sched_stat_runtime): interrupts \
-             and time taken by others count as the threads' own.",
-        ),
-        (summary.has_context, context),
-        (
-            summary.has_processes,
-            "Processes of threads are not told: pid:N chooses a thread and those that it \
-             started, names and groups choose others.",
-        ),
-    ];
-    lacks.into_iter().filter(|(told, _)| !told).map(|(_, lack)| lack).collect()
-}
+const NO_PROCESSES: &str = "Processes of threads are not told: pid:N chooses a thread and those \
+that it started, names and groups choose others.";
 
 /// What requests the threads of this name served, and how those who asked ask.
 fn served(name: &str, service: &Service) -> String {
@@ -125,6 +110,7 @@ fn served(name: &str, service: &Service) -> String {
         _ => "a while after each answer (closed loop)",
     };
     let sure = if service.sure { "" } else { "probably " };
+    let how = if service.recorded { "" } else { " (inferred from who woke whom)" };
     let asleep = match evidence.asleep {
         closed if closed >= 1.0 => {
             " The more answers they wait for, the less often timers end their sleep."
@@ -133,9 +119,9 @@ fn served(name: &str, service: &Service) -> String {
         _ => "",
     };
     format!(
-        "{} served {} requests on {} connections, p50 {}, p99 {}. Its clients ask {sure}{clients}: \
-         for each ms that an answer takes longer the next request comes {:.2} ms (+-{:.2}) later \
-         after it.{asleep}\n",
+        "{} served {} requests{how} on {} connections, p50 {}, p99 {}. Its clients ask \
+         {sure}{clients}: for each ms that an answer takes longer the next request comes {:.2} ms \
+         (+-{:.2}) later after it.{asleep}\n",
         escape::line(name),
         service.requests.len(),
         service.connections,
@@ -160,8 +146,8 @@ fn groups(summary: &Summary, top: usize, page: Page) -> String {
     let rows = busiest.iter().take(top).map(|(path, (runtime_ns, threads))| {
         vec![
             threads.to_string(),
-            duration(*runtime_ns),
-            share(*runtime_ns, summary),
+            duration(*runtime_ns) + mark(summary.is_doubtful()),
+            share(*runtime_ns, summary) + mark(summary.is_doubtful()),
             (**path).to_owned(),
         ]
     });
@@ -176,8 +162,8 @@ fn threads(summary: &Summary, top: usize, page: Page) -> String {
         let group = if thread.kernel { "(kernel)" } else { thread.group.as_deref().unwrap_or("") };
         vec![
             thread.name.clone(),
-            duration(thread.runtime_ns),
-            percent(of_all),
+            duration(thread.runtime_ns) + mark(summary.is_doubtful()),
+            percent(of_all) + mark(summary.is_doubtful()),
             thread.waits.to_string(),
             group.to_owned(),
         ]
@@ -200,35 +186,46 @@ fn more(all: usize, shown: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::lacks;
-    use cpumax_recording::{Options, Recording};
+    use super::inspected;
+    use crate::page::Page;
+    use cpumax_recording::{GapKind, Options, Recording};
 
     #[test]
     fn what_a_form_does_not_tell_is_told() {
         let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
                       next_pid=8 next_prio=120";
         let ran = "comm=b pid=8 runtime=500 [ns]";
-        for (lines, want) in [
-            (format!(" a 7 [000] 1.5: sched:sched_switch: {switch}\n"), 3),
+        let (charges, context) = (GapKind::Charges, GapKind::Context);
+        for (lines, want, processes) in [
+            (
+                format!(" a 7 [000] 1.5: sched:sched_switch: {switch}\n"),
+                vec![charges, context],
+                false,
+            ),
             (
                 format!(
                     " a 7/7 [000] 1.5: sched:sched_switch: {switch}\n \
                      b 7/8 [000] 1.6: sched:sched_stat_runtime: {ran}\n"
                 ),
-                1,
+                vec![context],
+                true,
             ),
             (
                 format!(
                     " a-7 (  7) [000] d..2. 1.5: sched_switch: {switch}\n \
                      b-8 (  7) [000] d..2. 1.6: sched_stat_runtime: {ran}\n"
                 ),
-                0,
+                vec![],
+                true,
             ),
         ] {
             let options = Options::default();
             let recording = Recording::read_bytes("text", lines.as_bytes(), options).unwrap();
-            let lacks = lacks(&recording.summary());
-            assert_eq!(lacks.len(), want, "{lines}{lacks:?}");
+            let gaps = recording.gaps();
+            assert_eq!(gaps.iter().map(|gap| gap.kind).collect::<Vec<_>>(), want, "{gaps:?}");
+            let text = inspected("text", &recording, 5, Page::of(Some(10_000)));
+            assert!(gaps.iter().all(|gap| text.contains(&gap.told)), "{text}");
+            assert_eq!(!text.contains("Processes of threads"), processes, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
-use crate::recording::described;
+use crate::recording::{described, mark, missing};
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Prediction;
@@ -52,6 +52,9 @@ pub fn replayed(
     let (described, limited) = (described(name, summary, page), page.wrapped(&limited(replay)));
     let taken = taken(replay, runs, page);
     let _ = writeln!(out, "{described}\n{limited}\n{taken}");
+    if !replay.gaps().is_empty() {
+        let _ = writeln!(out, "{}", missing(replay.gaps(), page));
+    }
     let mut understood: Vec<String> = replay.limits().iter().flat_map(Try::understood).collect();
     understood.dedup();
     if !understood.is_empty() {
@@ -97,8 +100,15 @@ pub(crate) fn limited(replay: &Replay) -> String {
         [] => String::new(),
         all => format!("; as in the recording: {}", all.join(", ")),
     };
+    let doubt = mark(replay.doubtful_gaps().next().is_some());
+    let own = replay.own_limit();
+    let own = match own.limit.quota_ns() {
+        Some(_) => format!("; recorded under {} of its own", own.label),
+        None => String::new(),
+    };
     format!(
-        "Limited: {} ({} threads, which used {} CPUs from {} to {}; all threads used {}){in_force}",
+        "Limited: {} ({} threads, which used {} CPUs{doubt} from {} to {}; all threads used \
+         {}{doubt}){own}{in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),
@@ -115,33 +125,41 @@ fn had(path: &str, share: Share) -> String {
     format!("{}{}{}", escape::line(path), limit.unwrap_or_default(), weight.unwrap_or_default())
 }
 
-/// Which limits nothing can be relied on of, and why; each once.
+/// Which limits nothing can be relied on of, and why; each reason once.
 pub(crate) fn doubts<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
     let mut told: Vec<&str> = Vec::new();
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for run in runs {
-        let Some(why_not) = &run.prediction.why_not else { continue };
-        if !told.contains(&run.limit.label.as_str()) {
-            told.push(&run.limit.label);
-            let (limit, kernel) = (&run.limit.label, &run.outcome.kernel);
-            lines.push(format!("? {limit} on {kernel} is not predictable: {why_not}."));
+        let Some(why_not) = run.prediction.why_not.as_deref() else { continue };
+        if told.contains(&run.limit.label.as_str()) {
+            continue;
+        }
+        told.push(&run.limit.label);
+        let limit = format!("{} on {}", run.limit.label, run.outcome.kernel);
+        match reasons.iter_mut().find(|(why, _)| *why == why_not) {
+            Some((_, limits)) => limits.push(limit),
+            None => reasons.push((why_not, vec![limit])),
         }
     }
-    lines
+    let line = |(why, limits): &(&str, Vec<String>)| {
+        let are = if limits.len() > 1 { "are" } else { "is" };
+        format!("? {} {are} not predictable: {}.", limits.join(", "), escape::line(why))
+    };
+    reasons.iter().map(line).collect()
 }
 
 /// Where the replay is not what was recorded, nothing else is as important.
 fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
-    let lines = replay.disagreements(&unlimited.prediction);
+    let lines = &unlimited.differs;
     if lines.is_empty() {
         return String::new();
     }
-    let why = "What it says of limits is off by as much at least, unless the recording was made \
-               under a limit.";
+    let how = replay.checked_how();
+    let how = how[..1].to_uppercase() + &how[1..];
     format!(
-        "Without a limit the replay is not what was recorded:\n  {}\n{}\n\n",
+        "{how} the replay is not what was recorded:\n  {}\n{}\n\n",
         lines.join("\n  "),
-        page.wrapped(why)
+        page.wrapped("What it says of limits is off by as much at least.")
     )
 }
 

@@ -23,30 +23,28 @@ pub struct Lack {
     pub instead: &'static str,
 }
 
-/// What is lacking; `unlimited` is the replay of what was recorded, without a limit.
+/// What is lacking; `unlimited` is the replay without a limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
-    let replay = case.as_recorded.as_ref().unwrap_or(&case.replay);
+    let replay = case.replay.as_recorded();
     let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };
-    if let Some(unknown) = replay.unknown_waits() {
-        let instead = "wakeups as well (sched:sched_waking) and larger buffers, so that nothing is \
-                       lost";
-        return vec![lack((unknown, instead))];
+    let gaps = replay.doubtful_gaps();
+    let gaps: Vec<(String, &str)> =
+        gaps.map(|gap| (gap.told.trim_end_matches('.').to_owned(), gap.kind.instead())).collect();
+    if !gaps.is_empty() {
+        return gaps.into_iter().map(lack).collect();
     }
     let mut lacks = of_recording(replay);
     lacks.extend(too_few_periods(&case.replay, question));
     for run in unlimited {
         let kernel = &run.outcome.kernel;
-        if let Some(why_not) = &run.prediction.why_not {
+        if !run.differs.is_empty() {
+            let how = case.replay.checked_how();
+            let differs = run.differs.join("; ");
+            let why = format!("{how} the replay on {kernel} is not what was recorded ({differs})");
+            lacks.push((why, "the service without a limit, with system calls"));
+        } else if let Some(why_not) = &run.prediction.why_not {
             let why = format!("without a limit on {kernel} it is not predictable: {why_not}");
             lacks.push((why, "what is said to be missing"));
-        }
-        let differs = replay.disagreements(&run.prediction);
-        if !differs.is_empty() {
-            let why = format!(
-                "without a limit the replay on {kernel} is not what was recorded ({})",
-                differs.join("; ")
-            );
-            lacks.push((why, "the service without a limit, with system calls"));
         }
     }
     lacks.into_iter().map(lack).collect()

@@ -101,6 +101,13 @@ impl Prediction {
         self.why_not = Some(format!("{told}{doubt}"));
     }
 
+    /// Up to this share of the CPU time may have been others'.
+    pub(crate) fn may_be_of_others(&mut self, share: f64) {
+        if let Some(cpus) = &mut self.cpus {
+            cpus.low = cpus.low.min(cpus.value * (1.0 - share));
+        }
+    }
+
     /// Whether a latency that is likely by one is beyond what the other takes to be possible.
     fn differs(&self, other: &Prediction) -> bool {
         let (Some(a), Some(b)) = (self.request_latency_ns, other.request_latency_ns) else {

@@ -1,9 +1,16 @@
-//! Whether a replay without a limit shows what was recorded: where it does not, neither do the
-//! replays with one, and that has to be said first.
+//! Whether a replay shows what was recorded: where it does not, neither do the replays with other
+//! limits, and that has to be said first.
 
-use super::Replay;
+use super::{Replay, Request, Run};
+use crate::Error;
 use crate::predict::{Prediction, Ranged};
-use cpumax_recording::Waits;
+use crate::watch::Watch;
+use crate::what_if::Try;
+use crate::world::Running;
+use cpumax_machine::kernel::{self, Kernel};
+use cpumax_recording::{Recording, Selection};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// A share by which CPUs may differ, and one by which times and rates may.
 const CPUS: f64 = 0.05;
@@ -11,28 +18,119 @@ const TIMES: f64 = 0.2;
 /// Latencies that differ by less are as good as the same, ms.
 const SAME_MS: f64 = 0.3;
 
+/// How a replay is held against what was recorded: as it was recorded, whatever else is asked, and
+/// under the limit that was in force then.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// As it was recorded, where other traffic or work is asked for.
+    as_recorded: Option<Box<Replay>>,
+    /// The limit that was in force.
+    own: Try,
+    /// What was found, by kernel.
+    differs: Mutex<BTreeMap<String, Vec<String>>>,
+}
+
+impl Check {
+    pub fn new(
+        name: &str,
+        recording: &Recording,
+        request: &Request,
+        selection: &Selection,
+    ) -> Result<Check, Error> {
+        let as_it_was = Request { scale_load: None, scale_work: None, ..request.clone() };
+        let is_scaled = request.scale_load.is_some() || request.scale_work.is_some();
+        let as_recorded =
+            is_scaled.then(|| Replay::new(name, recording, &as_it_was)).transpose()?.map(Box::new);
+        let own = recording.limit_of(selection).map_or_else(Try::none, Try::of);
+        Ok(Check { as_recorded, own, differs: Mutex::default() })
+    }
+}
+
 impl Replay {
-    /// Where a replay without a limit differs from what was recorded, and why if that is known; in
-    /// words, one line for each.
-    pub fn disagreements(&self, unlimited: &Prediction) -> Vec<String> {
-        let mut lines = Vec::new();
-        if self.scale.is_some() || self.load.is_some() {
-            return lines;
+    /// With the traffic and the work that were recorded.
+    pub fn as_recorded(&self) -> &Replay {
+        self.check.as_recorded.as_deref().unwrap_or(self)
+    }
+
+    /// The limit that was in force while it was recorded, as far as the recording tells.
+    pub fn own_limit(&self) -> &Try {
+        &self.check.own
+    }
+
+    /// How the replay is held against the recording: "without a limit", or under which.
+    pub fn checked_how(&self) -> String {
+        match self.own_limit().limit.quota_ns() {
+            None => "without a limit".to_owned(),
+            Some(_) => format!("under {}, as it was recorded,", self.own_limit().label),
         }
+    }
+
+    /// Tells in which of these runs nothing can be relied on, as the replay is not what was
+    /// recorded.
+    pub(super) fn hold_against(
+        &self,
+        runs: &mut [Run],
+        seed: u64,
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let (replay, own) = (self.as_recorded(), self.own_limit());
+        let none = Try::none();
+        let mut differs = self.check.differs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new: Vec<Kernel> = Vec::new();
+        for run in runs.iter().filter(|run| !differs.contains_key(&run.outcome.kernel)) {
+            for kernel in kernel::parse_kernels(&run.outcome.kernel).into_iter().flatten() {
+                if new.iter().all(|other| other.version != kernel.version) {
+                    new.push(kernel);
+                }
+            }
+        }
+        let is_there = |run: &&Run| run.limit == none;
+        let is_same = std::ptr::eq(replay, self) && *own == none;
+        let tried = if new.is_empty() {
+            Vec::new()
+        } else if is_same && runs.iter().any(|run| is_there(&run)) {
+            runs.iter().filter(is_there).cloned().collect()
+        } else {
+            // What was recorded under a limit cost what it costs under that.
+            replay.tried(&[own], &new, (seed, limited_scale(own)), running, watch)?
+        };
+        for run in tried {
+            let lines = replay.disagreements(&run.prediction);
+            differs.entry(run.outcome.kernel).or_insert(lines);
+        }
+        for run in runs {
+            run.differs = differs.get(&run.outcome.kernel).cloned().unwrap_or_default();
+            if !run.differs.is_empty() {
+                let (how, lines) = (self.checked_how(), run.differs.join("; "));
+                let why = format!("{how} the replay is not what was recorded ({lines})");
+                run.prediction.is_doubtful(&why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a replay differs from what was recorded; in words, one line for each.
+    fn disagreements(&self, replayed: &Prediction) -> Vec<String> {
+        let mut lines = Vec::new();
         let recorded = self.recorded();
-        let mut compare = |what: &str, was: Option<f64>, is: Option<f64>, share: f64, more: f64| {
+        // Under a limit it matters when its periods began, which nobody knows: the range counts.
+        let is_limited = self.own_limit().limit.quota_ns().is_some();
+        let mut compare = |what: &str, was: Option<f64>, is: Option<Ranged<f64>>, share, more| {
             let (Some(was), Some(is)) = (was, is) else { return };
-            if (was - is).abs() > was.abs() * share + more {
-                lines.push(format!("{what}: {} recorded, {} replayed", number(was), number(is)));
+            let near = if is_limited { was.clamp(is.low, is.high) } else { is.value };
+            if (was - near).abs() > was.abs() * share + more {
+                let (was, is) = (number(was), number(is.value));
+                lines.push(format!("{what}: {was} recorded, {is} replayed"));
             }
         };
-        let value = |ranged: Option<Ranged<f64>>| ranged.map(|ranged| ranged.value);
         // What went into the recording is not in the replay.
-        compare("CPUs", Some(self.mean_cpus()), value(unlimited.cpus), CPUS, 0.005);
-        let (was, is) = (recorded.requests_per_second, unlimited.requests_per_second);
-        compare("requests a second", value(was), value(is), TIMES, 0.0);
+        let share = if is_limited { TIMES } else { CPUS };
+        compare("CPUs", Some(self.mean_cpus()), replayed.cpus, share, 0.005);
+        let was = recorded.requests_per_second.map(|ranged| ranged.value);
+        compare("requests a second", was, replayed.requests_per_second, TIMES, 0.0);
         let unit = self.unit.name();
-        let (Some(was), Some(is)) = (recorded.request_latency_ns, unlimited.request_latency_ns)
+        let (Some(was), Some(is)) = (recorded.request_latency_ns, replayed.request_latency_ns)
         else {
             return lines;
         };
@@ -47,22 +145,13 @@ impl Replay {
                 lines.push(format!("{name} of {unit}, ms: {was} recorded, {is} replayed"));
             }
         }
-        if !lines.is_empty() {
-            lines.extend(self.unknown_waits());
-        }
         lines
     }
+}
 
-    /// How many waits of the limited threads are not known, if they are too many to say anything.
-    pub(crate) fn unknown_waits(&self) -> Option<String> {
-        let Waits { all, unknown, .. } = self.waits;
-        (!self.waits.are_known()).then(|| {
-            format!(
-                "of {unknown} of {all} waits of the limited threads it is not known when they \
-                 ended: record sched:sched_waking on all CPUs"
-            )
-        })
-    }
+/// What the work costs in the replay under the limit that was in force.
+fn limited_scale(own: &Try) -> Option<f64> {
+    own.limit.quota_ns().map(|_| 1.0)
 }
 
 /// Three digits.

@@ -4,19 +4,23 @@
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
-use crate::predict::{Doubt, Doubts, Drawn, Prediction, Sample, Seen, Unit, predict};
+use crate::predict::{Doubt, Doubts, Drawn, Prediction, Ranged, Sample, Seen, Unit, predict};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
+use cpumax_recording::GapKind;
 use std::sync::Arc;
 
 /// What a run takes for each task and each job, bytes, and what all runs at once may.
 const TASK_BYTES: usize = 3000;
 const JOB_BYTES: usize = 400;
 const RUNS_MAX_BYTES: usize = 160 << 20;
+
+/// Where no more of a hundred periods are throttled it makes little difference how clients ask.
+const SELDOM_PERCENT: f64 = 10.0;
 
 /// A limit on a kernel.
 struct Cell<'a> {
@@ -60,11 +64,25 @@ impl Replay {
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
+        let mut runs = self.tried(limits, kernels, (seed, self.scale), running, watch)?;
+        self.hold_against(&mut runs, seed, running, watch)?;
+        Ok(runs)
+    }
+
+    /// The same, not held against the recording; the work costs so many times what was recorded.
+    pub(super) fn tried(
+        &self,
+        limits: &[&Try],
+        kernels: &[Kernel],
+        (seed, scale): (u64, Option<f64>),
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Run>, Error> {
         let mut cells: Vec<Cell<'_>> = Vec::new();
         for &limit in limits {
             cells.extend(Cell::of(limit, kernels)?);
         }
-        let doubts = Doubts { seed, scale: self.scale, work: self.work };
+        let doubts = Doubts { seed, scale, work: self.work };
         let first = |cell: &Cell<'_>| vec![(0, doubts.first(cell.limit.period_ns()))];
         self.ask(&mut cells, first, running, watch)?;
         for cell in &mut cells {
@@ -179,8 +197,12 @@ impl Replay {
             for (at, reading) in self.readings.iter().enumerate().take(cell.samples.len()).skip(1) {
                 prediction.or_else(cell.prediction(at, self.unit), reading.doubt);
             }
-            if let Some(unknown) = self.unknown_waits() {
-                prediction.is_doubtful(&unknown);
+            self.doubt(&mut prediction);
+            let often = |throttled: Ranged<f64>| throttled.high > SELDOM_PERCENT;
+            if prediction.throttled_percent.is_some_and(often)
+                && let Some(gap) = self.gaps.iter().find(|gap| gap.kind == GapKind::Clients)
+            {
+                prediction.is_doubtful(gap.told.trim_end_matches('.'));
             }
             if self.service.as_ref().is_some_and(|service| service.or_more) {
                 prediction.is_doubtful(HOW_MANY);
@@ -200,6 +222,7 @@ impl Replay {
                 slowdown,
                 prediction,
                 outcome,
+                differs: Vec::new(),
                 trace: None,
                 doubt,
             });

@@ -5,10 +5,9 @@ use crate::job::Share;
 use crate::predict::{Prediction, Window};
 use crate::recorded::Served;
 use crate::traced::RunTrace;
-use crate::what_if::Try;
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
-use cpumax_recording::{Defects, EventCost, Waits};
+use cpumax_recording::{Defects, EventCost, Gap, Waits};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,9 +26,9 @@ pub enum Document<'a> {
 pub struct Recorded<'a> {
     /// Path of the limited group.
     group: &'a str,
-    /// `max`: whether it was limited is not known.
+    /// The limit it was recorded under; `max`: none is known.
     cpu_max: String,
-    /// 0.
+    /// The same of its burst, us.
     burst_usec: u64,
     /// Name of the recording.
     scenario: &'a str,
@@ -55,6 +54,8 @@ pub struct Recorded<'a> {
     waits: Waits,
     /// The requests that the limited group answers, and what of that was guessed.
     service: Option<Served>,
+    /// What is not in the recording.
+    gaps: &'a [Gap],
     /// Clients ask the limited group, and the recording does not tell for what.
     is_unheard: bool,
     /// Where the replay without a limit is not what was recorded, in words.
@@ -167,8 +168,7 @@ impl Replay {
 
     /// What was recorded, as it is written as JSON; the first run is without a limit.
     pub(crate) fn recorded_document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded<'_> {
-        let (none, taken) = (Try::none(), self.taken());
-        let unlimited = runs.first().map(|run| self.disagreements(&run.prediction));
+        let (own, taken) = (self.own_limit(), self.taken());
         let not_tried = self.not_tried(kernels).into_iter();
         let not_tried = not_tried.map(|(limit, kernel, why)| NotTried {
             limit: limit.label.clone(),
@@ -177,8 +177,8 @@ impl Replay {
         });
         Recorded {
             group: self.path(),
-            cpu_max: none.limit.to_string(),
-            burst_usec: none.limit.burst_ns() / 1000,
+            cpu_max: own.limit.to_string(),
+            burst_usec: own.limit.burst_ns() / 1000,
             scenario: &self.workload().name,
             world: "recording",
             kernel: self.summary.kernel.as_deref(),
@@ -191,8 +191,9 @@ impl Replay {
             event_cost: self.summary.event_cost,
             waits: self.waits,
             service: self.service.as_ref().map(Served::of),
+            gaps: &self.gaps,
             is_unheard: self.is_unheard,
-            disagreements: unlimited.unwrap_or_default(),
+            disagreements: runs.first().map(|run| run.differs.clone()).unwrap_or_default(),
             not_tried: not_tried.collect(),
             made_by: &self.made_by,
         }
@@ -229,6 +230,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::predict::{Doubts, Drawn, Sample, Unit, WorkRange, predict};
+    use crate::what_if::Try;
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
@@ -266,6 +268,7 @@ mod tests {
                 ..predict(&[(&sample, true)], Unit::Requests)
             },
             outcome,
+            differs: Vec::new(),
             trace: None,
             doubt,
         };

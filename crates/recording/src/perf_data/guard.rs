@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::raw::Bytes;
+use crate::tracepoint::{RECORD_WITH, SWITCH_RECORDS};
 use linux_perf_event_reader::Endianness;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
@@ -15,6 +16,7 @@ pub(super) const HEADER_SIZE: usize = 104;
 const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
 /// Bits of the sections wanted here.
 const FEATURE_TRACING_DATA: u64 = 1 << 1;
+const FEATURE_CMDLINE: u64 = 1 << 11;
 const FEATURE_EVENT_DESC: u64 = 1 << 12;
 /// Records that carry more than they say in their own size.
 const RECORD_AUXTRACE: u32 = 71;
@@ -160,10 +162,14 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             (FEATURE_TRACING_DATA, "descriptions of tracepoints"),
             (FEATURE_EVENT_DESC, "names of events"),
         ] {
+            if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.tells_switches()? {
+                let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
+                return Err(Error::Unsupported { name: self.name.to_owned(), what });
+            }
             if first_word & bit == 0 {
                 return Err(Error::Unsupported {
                     name: self.name.to_owned(),
-                    what: format!("it holds no {what}; {}", crate::tracepoint::RECORD_WITH),
+                    what: format!("it holds no {what}; {RECORD_WITH}"),
                 });
             }
         }
@@ -191,14 +197,49 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 );
                 return Err(self.malformed(at, what));
             }
-            // The table is in order of the bits, so this is where the names of events are.
-            let before = (FEATURE_EVENT_DESC - 1) & first_word;
-            if index == before.count_ones() {
+            // The table is in order of the bits.
+            let is_of =
+                |bit: u64| first_word & bit != 0 && index == ((bit - 1) & first_word).count_ones();
+            if is_of(FEATURE_CMDLINE) {
+                self.command_line(section)?;
+            }
+            if is_of(FEATURE_EVENT_DESC) {
                 self.event_desc(section)?;
             }
             at += 16;
         }
         Ok(total)
+    }
+
+    /// Whether an event asks for records of thread switches (`context_switch`).
+    fn tells_switches(&mut self) -> Result<bool, Error> {
+        const FLAGS_AT: u64 = 40;
+        const CONTEXT_SWITCH: u64 = 1 << 26;
+        let head = self.take(16, 24)?;
+        let number = |at: usize| Bytes::new(&head, self.endian).u64(at).unwrap_or(0);
+        let (attr_size, attrs) =
+            (number(0).max(1), Section { offset: number(8), size: number(16) });
+        for ix in 0..attrs.size / attr_size {
+            let flags = self.take(attrs.offset.saturating_add(ix * attr_size + FLAGS_AT), 8)?;
+            if Bytes::new(&flags, self.endian).u64(0).unwrap_or(0) & CONTEXT_SWITCH != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Each word of the command takes four bytes at least, for its length.
+    fn command_line(&mut self, section: Section) -> Result<(), Error> {
+        if section.size < 4 {
+            return Ok(());
+        }
+        let start = self.take(section.offset, 4)?;
+        let count = u64::from(Bytes::new(&start, self.endian).u32(0).unwrap_or(0));
+        if count * 4 <= section.size {
+            return Ok(());
+        }
+        let what = format!("a command line of {count} words in {} bytes", section.size);
+        Err(self.malformed(section.offset, what))
     }
 
     /// Counts in the section must fit its size.

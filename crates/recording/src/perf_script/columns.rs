@@ -22,12 +22,6 @@ pub(super) fn fault(line: &str) -> String {
 /// Texts of other tools, or of the same in another form.
 fn form(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
-    if words.iter().any(|word| is_latency_column(word)) && !has_cpu(text) {
-        return Some(
-            "is in the latency format; print it without (`trace-cmd report` without -l, \
-             `echo 0 > options/latency-format`)",
-        );
-    }
     if words.len() >= 4 && words[words.len() - 2] == "type:" {
         return Some(
             "is ftrace's text in numbers; print it with names (`echo 0` into options/raw, \
@@ -54,16 +48,6 @@ fn form(text: &str) -> Option<&'static str> {
         return Some("is what bpftrace prints; record with `perf sched record` instead");
     }
     None
-}
-
-/// CPU and flags in one: `1d..2.`, `12d.h3`.
-fn is_latency_column(word: &str) -> bool {
-    let flags = word.trim_start_matches(|c: char| c.is_ascii_digit());
-    flags.len() < word.len()
-        && (4..=8).contains(&flags.len())
-        && flags.starts_with(['.', 'd', 'D', 'X', 'b'])
-        && flags.bytes().all(|b| b == b'.' || b == b'#' || b.is_ascii_alphanumeric())
-        && flags.contains('.')
 }
 
 fn has_cpu(text: &str) -> bool {
@@ -122,8 +106,6 @@ mod tests {
             (format!("a 7 [000] 1.5: {switch}"), "its name"),
             ("a 7 [000] 1.5: sched:sched_switch:".to_owned(), "its content"),
             (format!("sched:sched_switch: {switch}"), "its thread's id and its CPU and its time"),
-            (format!("  a-7   1d..2. 26574894846us : sched_switch: {switch}"), "latency"),
-            (format!(" a-7   0..... 26610.007696: sched_switch: {switch}"), "latency"),
             (format!("a 7 [000] 1.5: sched:sched_waking: {switch}"), "a group of events (`:S`)"),
             ("19056 0 26574846010186 type: 442".to_owned(), "in numbers"),
             ("Samples of sched_switch event do not have callchains.".to_owned(), "timehist"),

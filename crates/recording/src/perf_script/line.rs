@@ -1,6 +1,6 @@
 //! One line: thread, CPU and time, then the event.
 
-use super::content;
+use super::{content, latency};
 use crate::event::{Context, Event, Kind, Note};
 use crate::tracepoint::Tracepoint;
 
@@ -24,24 +24,27 @@ pub(super) enum Line<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub has_switch: bool,
+    /// Whether perf tells switches by records of its own.
+    pub has_switch_records: bool,
     /// Whether a switch stands for several.
     pub is_sampled: bool,
     /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
     has_waking: bool,
 }
 
-struct Head<'a> {
-    comm: &'a str,
-    pid: Option<i32>,
-    tid: i32,
-    cpu: u32,
-    context: Option<Context>,
-    time_ns: u64,
+pub(super) struct Head<'a> {
+    pub comm: &'a str,
+    pub pid: Option<i32>,
+    pub tid: i32,
+    pub cpu: u32,
+    pub context: Option<Context>,
+    pub time_ns: u64,
 }
 
 impl Lines {
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
-        let trimmed = text.trim_end();
+        let logged = latency::logged(text.trim_end());
+        let trimmed = logged.unwrap_or(text.trim_end());
         if let Some(header) = trimmed.strip_prefix('#') {
             if let Some(ring) = ring(header) {
                 return ring;
@@ -62,24 +65,34 @@ impl Lines {
         }
         let record = trimmed.find("PERF_RECORD_").map(|at| &trimmed[at + "PERF_RECORD_".len()..]);
         if let Some(record) = record {
+            self.has_switch_records |= record.starts_with("SWITCH");
             return content::note(record).map_or(Line::Empty, Line::Note);
         }
         match self.event(trimmed) {
             Some(event) => Line::Event(event),
+            // The kernel's log has much else.
+            None if logged.is_some() && !trimmed.contains("us : ") => Line::Empty,
             None => Line::Unreadable,
         }
     }
 
     fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
-        let (head, rest) = head(text)?;
+        let (head, rest) = head(text).or_else(|| latency::head(text))?;
         let (period, name, content) = name_and_content(rest)?;
-        let tracepoint = match name {
+        let mut tracepoint = match name {
             None => Tracepoint::Other,
-            Some(name) => Tracepoint::named(name),
+            Some((Some(system), name)) => Tracepoint::of(system, name),
+            Some((None, name)) => Tracepoint::named(name),
         };
-        let kind = match tracepoint {
-            Tracepoint::Wakeup if self.has_waking => Kind::Other,
-            tracepoint => content::kind(tracepoint, content.trim())?,
+        let kind = match content::kind(tracepoint, content.trim()) {
+            Some(_) if tracepoint == Tracepoint::Wakeup && self.has_waking => Kind::Other,
+            Some(kind) => kind,
+            // A probe that is called as the tracepoint is: its place stands first.
+            None if content.trim_start().starts_with('(') => {
+                tracepoint = Tracepoint::Other;
+                Kind::Other
+            }
+            None => return None,
         };
         self.has_switch |= tracepoint == Tracepoint::Switch;
         self.is_sampled |= tracepoint == Tracepoint::Switch && period > 1;
@@ -156,7 +169,7 @@ fn head(text: &str) -> Option<(Head<'_>, &str)> {
 
 /// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it, with or without its column of
 /// processes: `comm-tid (  pid)`.
-fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
+pub(super) fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
         && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
         && thread.ends_with(' ')
@@ -196,15 +209,14 @@ fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
         return None;
     }
     let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
-    // The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z
-    // non-maskable.
-    let context = match first.chars().nth(2) {
-        Some(letter) if !first.bytes().all(|b| b.is_ascii_uppercase()) => {
-            Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
-        }
-        _ => None,
-    };
+    let context = context(first).filter(|_| !first.bytes().all(|b| b.is_ascii_uppercase()));
     Some((context, time(second)?, rest))
+}
+
+/// The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
+pub(super) fn context(flags: &str) -> Option<Context> {
+    let letter = flags.chars().nth(2)?;
+    Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
 /// Seconds with up to nine decimals, and a colon.
@@ -221,7 +233,7 @@ pub(super) fn time(text: &str) -> Option<u64> {
 
 /// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the
 /// event before. No name: an event that is not a tracepoint.
-fn name_and_content(text: &str) -> Option<(u64, Option<&str>, &str)> {
+fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {
         rest = behind.trim_start();
@@ -236,10 +248,14 @@ fn name_and_content(text: &str) -> Option<(u64, Option<&str>, &str)> {
     let (name, content) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     let name = name.strip_suffix(':')?;
     // `cycles:`, `cpu-clock:ppp:` and the like have no content of interest.
-    let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
+    let (system, name) =
+        name.rsplit_once(':').map_or((None, name), |(system, name)| (Some(system), name));
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    Some((period, Some(name).filter(|_| plain), content))
+    Some((period, Some((system, name)).filter(|_| plain), content))
 }
+
+/// Of an event, with its system where that is told.
+type Name<'a> = (Option<&'a str>, &'a str);
 
 #[cfg(test)]
 mod tests {

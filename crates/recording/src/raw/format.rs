@@ -55,22 +55,27 @@ impl Formats {
     }
 
     /// Takes a description, if its event is `wanted` by its number.
-    pub fn add(&mut self, text: &str, wanted: impl Fn(u16) -> bool) -> Result<(), String> {
+    pub fn add(
+        &mut self,
+        system: &str,
+        text: &str,
+        wanted: impl Fn(u16, Tracepoint) -> bool,
+    ) -> Result<(), String> {
         let Some((id, name)) = id_and_name(text) else {
             return Err("a description without name or ID".to_owned());
         };
-        if wanted(id) {
+        let tracepoint = Tracepoint::of(system, name);
+        if wanted(id, tracepoint) {
             let ix = usize::from(id);
             self.by_id.resize(self.by_id.len().max(ix + 1), None);
-            self.by_id[ix] = Some(Format::parse(name, text)?);
+            self.by_id[ix] = Some(Format::parse(tracepoint, name, text)?);
         }
         Ok(())
     }
 }
 
 impl Format {
-    fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let tracepoint = Tracepoint::named(name);
+    fn parse(tracepoint: Tracepoint, name: &str, text: &str) -> Result<Self, String> {
         let fields = wanted(tracepoint)
             .iter()
             .map(|wanted| {
@@ -205,6 +210,7 @@ fn states(text: &str) -> Vec<(u64, Left)> {
 mod tests {
     use super::{Field, Format, Place, id_and_name};
     use crate::event::Left;
+    use crate::tracepoint::Tracepoint;
 
     const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
@@ -221,7 +227,7 @@ mod tests {
     #[test]
     fn finds_fields_and_states() {
         assert_eq!(id_and_name(SWITCH), Some((372, "sched_switch")));
-        let format = Format::parse("sched_switch", SWITCH).unwrap();
+        let format = Format::parse(Tracepoint::Switch, "sched_switch", SWITCH).unwrap();
         let (prev_pid, prev_state) = (format.fields[1], format.fields[3]);
         assert_eq!((prev_pid.offset, prev_pid.size, prev_pid.signed), (24, 4, true));
         assert_eq!(prev_state.offset, 32);
@@ -236,7 +242,7 @@ mod tests {
     #[test]
     fn says_which_field_is_missing() {
         let cut = SWITCH.replace("next_pid", "later_pid");
-        let error = Format::parse("sched_switch", &cut).unwrap_err();
+        let error = Format::parse(Tracepoint::Switch, "sched_switch", &cut).unwrap_err();
         assert!(error.contains("next_pid"), "{error}");
     }
 

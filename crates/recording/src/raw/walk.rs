@@ -67,15 +67,15 @@ impl<R: BufRead> Walk<R> {
         Ok(())
     }
 
-    /// Calls `f` with each description.
+    /// Calls `f` with the system of each event, and its description.
     pub fn each_format(
         &mut self,
-        mut f: impl FnMut(&str) -> Result<(), String>,
+        mut f: impl FnMut(&str, &str) -> Result<(), String>,
     ) -> Result<(), WalkError> {
         for _ in 0..self.u32()? {
-            self.string()?; // name of the system
+            let system = self.string()?;
             for _ in 0..self.u32()? {
-                f(&self.sized()?)?;
+                f(&system, &self.sized()?)?;
             }
         }
         Ok(())

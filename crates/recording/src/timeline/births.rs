@@ -1,5 +1,6 @@
 //! Threads come, are named, and are told of by perf itself.
 
+use super::signs::TWICE_NS;
 use super::size::PATHS_MAX_BYTES;
 use super::{State, Timeline};
 use crate::event::{Event, Named, Note};
@@ -11,6 +12,8 @@ const PATH_MAX_BYTES: usize = 4096;
 
 /// Most threads that perf may tell of, and most processes.
 const TOLD_MAX: usize = 1 << 18;
+/// Clocks of two CPUs differ by less: a thread that runs before it is born has just been, ns.
+const BIRTH_NS: u64 = 10_000_000;
 /// A longer name than any kernel has; what is beyond it is left out.
 const COMM_MAX_BYTES: usize = 64;
 
@@ -55,6 +58,11 @@ impl Timeline {
             return;
         }
         let was_perf = thread.is_perf();
+        let is_named = !thread.comm.is_empty();
+        if is_named && self.is_worth_a_part(tid) {
+            self.begin_part(tid, now_ns);
+        }
+        let thread = self.thread_of(tid);
         comm.clone_into(&mut thread.comm);
         if !was_perf || thread.is_perf() {
             return;
@@ -89,6 +97,9 @@ impl Timeline {
         if child.tid <= 0 {
             return;
         }
+        if self.is_used_again(child.tid, now_ns) {
+            self.retire(child.tid, now_ns);
+        }
         self.named(child, now_ns);
         let live = self.live(child.tid);
         if matches!(live.state, State::Unknown | State::Dead) {
@@ -98,16 +109,33 @@ impl Timeline {
         }
     }
 
+    /// Whether a thread of this id, of which something was seen, cannot be one that begins now.
+    fn is_used_again(&self, tid: i32, now_ns: u64) -> bool {
+        let Some(live) = self.live.get(&tid) else { return false };
+        let thread = &self.threads[live.thread as usize];
+        let age_ns = now_ns.saturating_sub(thread.birth_ns(self.first_ns));
+        match live.state {
+            State::Unknown => false,
+            State::Dead => true,
+            _ => thread.stays > 0 && age_ns > BIRTH_NS,
+        }
+    }
+
     pub(super) fn fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
         if child <= 0 {
             return;
         }
-        let fresh = match self.live.get(&child) {
-            None => true,
-            Some(live) => !matches!(live.state, State::Unknown),
-        };
-        if fresh {
-            self.live.remove(&child);
+        let age_ns = self.live.get(&child).map(|live| {
+            let thread = &self.threads[live.thread as usize];
+            let is_forked = matches!(thread.birth, Birth::Forked { .. }) && thread.stays == 0;
+            (is_forked, event.time_ns.saturating_sub(thread.birth_ns(self.first_ns)))
+        });
+        if age_ns.is_some_and(|(is_forked, age_ns)| is_forked && age_ns <= TWICE_NS) {
+            self.defects.doubled_events += 1;
+            return;
+        }
+        if self.live.get(&child).is_some_and(|live| !matches!(live.state, State::Unknown)) {
+            self.retire(child, event.time_ns);
         }
         let parent = (event.tid > 0).then_some(event.tid);
         let parent_kthread =

@@ -22,6 +22,9 @@ pub(crate) struct OnCpu {
     debt_ns: u32,
     /// The wait that ended when this began, if only the first charge will tell when that was.
     unseen_wait: Option<Settled>,
+    /// The thread's priority when it began, and what it had run until then, ns.
+    prio: i32,
+    ran_ns: u64,
 }
 
 /// Something done at a point of wall time.
@@ -83,7 +86,20 @@ impl OnCpu {
             earliest_ns,
             debt_ns,
             unseen_wait,
+            prio: i32::MAX,
+            ran_ns: 0,
         }
+    }
+
+    /// What goes on here of a stay, as one of another thread that has done nothing so far.
+    pub fn after(before: &OnCpu, now_ns: u64) -> Self {
+        let on = OnCpu::new(before.cpu, now_ns, None, 0, None);
+        OnCpu { prio: before.prio, ..on }
+    }
+
+    /// With this priority, after so much CPU time.
+    pub fn begins_at(&mut self, prio: i32, ran_ns: u64) {
+        (self.prio, self.ran_ns) = (prio, ran_ns);
     }
 
     /// Forgets what was before.
@@ -119,6 +135,9 @@ impl OnCpu {
         // The scheduler's clock and that of the recording may differ a little, no more.
         let most_ns =
             if partial.is_some() { wall_ns } else { wall_ns.saturating_add(CLOCKS_DIFFER_NS) };
+        if partial.is_none() {
+            thread.charged_ns = thread.charged_ns.saturating_add(ns);
+        }
         let ns = ns.min(most_ns);
         let mut done_ns = 0;
         for point in self.points.drain(..) {
@@ -138,6 +157,7 @@ impl OnCpu {
 
     /// The stay ends. Time after the last charge is not the thread's: the scheduler took it.
     pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
+        let (prio, ran_ns) = (self.prio, self.ran_ns);
         if self.charged {
             let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
             thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
@@ -148,6 +168,8 @@ impl OnCpu {
             let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
             self.charge(wall_ns, now_ns, thread);
         }
+        // A priority that was lent lasts for the stay in which it is seen.
+        thread.used_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::Timeline;
 use super::on_cpu::Began;
+use super::signs::Watched;
 use crate::event::{Event, Irq, Kind};
 use crate::thread::Interrupt;
 
@@ -33,6 +34,8 @@ pub(crate) struct Cpu {
     pub left_idle_ns: Option<u64>,
     /// Events of it were lost since the last.
     pub has_lost: bool,
+    /// Its switches and charges, as far as they may tell what is missing.
+    pub watched: Watched,
     inside: Vec<Inside>,
     /// When the last interrupt ended, if nothing happened in a thread's context since.
     irq_ended_ns: Option<u64>,

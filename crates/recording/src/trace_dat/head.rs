@@ -87,7 +87,7 @@ impl Head {
     fn version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
         self.page_header(&walk.headers()?)?;
         walk.own_formats()?;
-        walk.each_format(|text| add(&mut self.formats, text))?;
+        walk.each_format(|system, text| add(&mut self.formats, system, text))?;
         for _ in ["symbols", "formats of printk"] {
             let len = walk.u32()?;
             walk.skip(u64::from(len))?;
@@ -149,10 +149,8 @@ impl Head {
 }
 
 /// Takes a description if its event tells something here.
-pub(super) fn add(formats: &mut Formats, text: &str) -> Result<(), String> {
-    let name = text.lines().find_map(|line| line.strip_prefix("name:")).unwrap_or_default();
-    let is_wanted = Tracepoint::named(name.trim()) != Tracepoint::Other;
-    formats.add(text, |_| is_wanted)
+pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
+    formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
 
 pub(super) fn latency() -> WalkError {

@@ -59,7 +59,7 @@ impl Head {
                     EVENT_FORMATS => {
                         let section = self.section(file, inner.u64()?, algorithm)?;
                         let mut walk = Walk::new(&section[..], self.endian);
-                        walk.each_format(|text| add(&mut self.formats, text))?;
+                        walk.each_format(|system, text| add(&mut self.formats, system, text))?;
                     }
                     BUFFER_TEXT => has_text = true,
                     _ => self.options.add(id, &data, self.endian),

@@ -214,7 +214,7 @@ fn more_cpu_time_than_there_was() {
     // Charged while it is not on a CPU, again and again.
     let mut text = switch(0, 0, IDLE, "R", "a/11") + &switch(10, 0, "a/11", "R", "b/12");
     for i in 0..50 {
-        text += &ran(100_000 + i, 90_000_000).replace("a    11 [000]", "b    12 [000]");
+        text += &ran(100_000 + i, 90_000_000 + i).replace("a    11 [000]", "b    12 [000]");
     }
     text += &switch(200_000, 0, "b/12", "R", "a/11");
     text += &switch(200_010, 0, "a/11", "S", IDLE);

@@ -249,3 +249,32 @@ fn many_small_records_in_a_few_compressed_ones() {
     assert!(text.contains("it unpacks to more than 400 MiB without a mark"), "{text}");
     assert!(text.contains("perf script -i FILE"), "{text}");
 }
+
+#[test]
+fn counts_in_the_head_are_held_against_their_section() {
+    const CMDLINE: u32 = 11;
+    const EVENT_DESC: u32 = 12;
+    let number = |data: &[u8], at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
+    let section = |data: &[u8], feature: u32| {
+        let before = (number(data, 72) & ((1 << feature) - 1)).count_ones();
+        let table = number(data, 40) + number(data, 48);
+        number(data, table as usize + 16 * before as usize) as usize
+    };
+    // Whichever section comes before the names of events is taken for the command line.
+    let features = number(WEB, 72);
+    let other = (2..=CMDLINE).rev().find(|bit| features & (1 << bit) != 0).unwrap();
+    let mut command = WEB.to_vec();
+    let features = features & !(1 << other) | 1 << CMDLINE;
+    command[72..80].copy_from_slice(&features.to_le_bytes());
+    for (data, feature, says) in
+        [(&command[..], CMDLINE, "a command line of"), (WEB, EVENT_DESC, "the names of the events")]
+    {
+        for count in [0x7f7f_7f7f_u32, u32::MAX] {
+            let mut data = data.to_vec();
+            let at = section(&data, feature);
+            data[at..at + 4].copy_from_slice(&count.to_le_bytes());
+            let (_, text) = refuse("x", &data);
+            assert!(text.contains(says), "{text}");
+        }
+    }
+}

@@ -298,7 +298,8 @@ fn without_a_pause() -> String {
 #[test]
 fn a_server_that_never_waits_serves_as_many_as_its_work_tells() {
     let (_, service) = import(&without_a_pause(), None);
-    assert_eq!((service.clients, service.sure, service.recorded), (Loop::Closed, true, false));
+    // Who wakes whom is a guess in text without interrupts.
+    assert_eq!((service.clients, service.sure, service.recorded), (Loop::Closed, false, false));
     // On two connections at least, or it would wait for the next request.
     assert_eq!((service.connections, service.or_more), (2, true));
     assert!((198..=201).contains(&service.requests.len()), "{}", service.requests.len());

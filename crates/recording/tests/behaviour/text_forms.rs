@@ -32,6 +32,16 @@ fn tid(line: &Line) -> i64 {
     line.tid as i64
 }
 
+/// Which events belong to the system `sched`, and which to others.
+fn system(line: &Line) -> &'static str {
+    match line.name.as_str() {
+        name if name.starts_with("sched_") => "sched",
+        "sys_enter" | "sys_exit" => "raw_syscalls",
+        name if name.starts_with("hrtimer_") => "timer",
+        _ => "irq",
+    }
+}
+
 /// Numbers as ftrace's option `fields` prints them.
 fn hex(number: u64) -> String {
     format!("{:#x} ({})", number as i32, number as i32)
@@ -76,7 +86,7 @@ fn raw(line: &Line, number: fn(u64) -> String) -> String {
 fn every_tool_prints_the_same_recording() {
     let perf = read(&text(|line, time| {
         let (tid, cpu, name) = (tid(line), line.cpu, &line.name);
-        format!(":{tid} {tid} [{cpu:03}] {time}: x:{name}: {}\n", line.content)
+        format!(":{tid} {tid} [{cpu:03}] {time}: {}:{name}: {}\n", system(line), line.content)
     }));
     let want = perf.summary();
     assert_eq!(ping_and_pong(&want).len(), 2);
@@ -84,7 +94,11 @@ fn every_tool_prints_the_same_recording() {
     let forms: [(&str, Print); 6] = [
         ("perf with period and misc", |line, time| {
             let (tid, cpu, name) = (tid(line), line.cpu, &line.name);
-            format!(":{tid} {tid} [{cpu:03}] KS {time}: 1 x:{name}: {}\n", line.content)
+            format!(
+                ":{tid} {tid} [{cpu:03}] KS {time}: 1 {}:{name}: {}\n",
+                system(line),
+                line.content
+            )
         }),
         ("trace-cmd report --ts-diff", |line, time| {
             let (tid, cpu, name) = (tid(line), line.cpu, &line.name);

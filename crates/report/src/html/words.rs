@@ -209,8 +209,11 @@ pub(super) fn doubts(study: &Saved) -> Vec<String> {
         }
     };
     for recorded in &study.recordings {
+        for gap in &recorded.gaps {
+            add(format!("{}: {}", recorded.name, gap.told));
+        }
         for disagreement in &recorded.disagreements {
-            add(format!("Without a limit the replay is not what was recorded: {disagreement}."));
+            add(format!("The replay is not what was recorded: {disagreement}."));
         }
         let repaired: Vec<String> = recorded
             .repairs

@@ -1,0 +1,285 @@
+//! Kinds of truth that a recording may lack, against the commands that answer from one: each names
+//! what is missing, and none tells a number that is far off without a mark. The lacking recordings
+//! are made from a whole one by taking away, so that the truth is known.
+
+#[path = "../../recording/tests/behaviour/traces.rs"]
+mod traces;
+
+use cpumax_engine::advise::{Case, Goal, Question, advise};
+use cpumax_engine::counters::{Moment, Observed};
+use cpumax_engine::limit::{CpuStat, Limit};
+use cpumax_engine::predict::{Prediction, Ranged};
+use cpumax_engine::recorded::Inspected;
+use cpumax_engine::saved::Saved;
+use cpumax_engine::verify::verify;
+use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_machine::kernel;
+use cpumax_recording::{GapKind, Options, Recording};
+use cpumax_report::{Named, Page, advised, html, inspected, replayed};
+use traces::{IDLE, MS, Trace};
+
+/// For so long, and under this limit.
+const LENGTH_MS: u64 = 3_000;
+const LIMIT: &str = "800m";
+/// Without a mark no number is further off.
+const MOST_OFF: f64 = 0.2;
+
+/// Two threads, each of which works 3 ms of 10 on a CPU of its own; both are woken on CPU 0. There
+/// is a third one beside them.
+fn whole() -> Trace {
+    let mut trace = Trace::perf(2);
+    for at in 0..LENGTH_MS / 10 {
+        let ns = at * 10 * MS;
+        trace.burst(ns, 0, "svc/101", 3 * MS);
+        trace.wake(ns + 5 * MS, 0, IDLE, "svc/102");
+        trace.stay(ns + 5 * MS + 2_000, 1, "svc/102", 3 * MS);
+        trace.burst(ns + 4 * MS, 0, "other/50", MS / 2);
+    }
+    trace
+}
+
+/// As before, but half of each stay is the host's.
+fn half_stolen() -> Trace {
+    let half = |line: &str| vec![line.replace("runtime=3000000", "runtime=1500000")];
+    whole().map(half)
+}
+
+/// A stretch of it, ns.
+fn between(from_ms: u64, until_ms: u64) -> impl Fn(u64) -> bool {
+    move |ns| (from_ms * MS..until_ms * MS).contains(&ns)
+}
+
+/// Of a burst that begins at this time, whether it is one of so many.
+fn one_in(many: u64, ns: u64) -> bool {
+    (ns / (10 * MS)).is_multiple_of(many)
+}
+
+struct Lacking {
+    name: &'static str,
+    trace: Trace,
+    kind: GapKind,
+    /// CPUs that the two threads kept busy in truth.
+    cpus: f64,
+}
+
+fn lacking() -> Vec<Lacking> {
+    let perf = "perf sched record";
+    let on = |cpu: u32| format!(" [{cpu:03}] ");
+    let is_own = |line: &str| line.contains("svc/") || line.contains("svc ");
+    let mut suspended = whole();
+    suspended.append(whole(), 3_600_000 * MS);
+    let mut lost = whole().without(|ns, _| ns % (100 * MS) > 60 * MS);
+    lost.line(1_000 * MS, "   svc   101 [000] 1.0: PERF_RECORD_LOST lost 1500");
+    let mut lost_on_one =
+        whole().without(|ns, line| line.contains(&on(1)) && between(500, 1_500)(ns));
+    lost_on_one.line(500 * MS, "CPU:1 [LOST 300 EVENTS]");
+    let garbled = |line: &str| match line.contains("svc") && line.contains("1 [000] 1.0") {
+        true => vec![line.replace(" [000] ", " (000) ")],
+        false => vec![line.to_owned()],
+    };
+    let twice = |line: &str| match line.contains("sched_stat") {
+        true => vec![line.to_owned(); 2],
+        false => vec![line.to_owned()],
+    };
+    let double = |line: &str| vec![line.replace("runtime=3000000", "runtime=6000000")];
+    let real_time = |line: &str| vec![line.replace("prio=120", "prio=49")];
+    let no = |what: &'static str| move |_: u64, line: &str| line.contains(what);
+    let case = |name, trace, kind| Lacking { name, trace, kind, cpus: 0.6 };
+    vec![
+        case(
+            "one CPU, chosen",
+            whole().only_cpus(&[0]).command(&format!("{perf} -C 0")),
+            GapKind::Cpus,
+        ),
+        case("one CPU, by a mask", whole().only_cpus(&[0]), GapKind::Cpus),
+        case("one CPU, without a head", whole().only_cpus(&[0]).headless(), GapKind::Runs),
+        case(
+            "one thread",
+            whole()
+                .without(|_, line| !line.contains("101"))
+                .command("perf record -a -e sched:sched_switch --filter next_pid==101"),
+            GapKind::Threads,
+        ),
+        case("suspended", suspended, GapKind::Silence),
+        case("most lost", lost, GapKind::Lost),
+        case("a third of a CPU lost", lost_on_one, GapKind::Lost),
+        case("lines that cannot be read", whole().map(garbled), GapKind::Lost),
+        case(
+            "lost without a word",
+            whole().without(|ns, line| one_in(4, ns) && line.contains(&on(1))),
+            GapKind::Runs,
+        ),
+        case(
+            "switches",
+            whole().without(|ns, line| one_in(5, ns) && line.contains("prev_state=S")),
+            GapKind::Switches,
+        ),
+        case("no wakeups", whole().without(no("sched_waking")), GapKind::Waits),
+        case(
+            "only the end",
+            whole()
+                .without(|ns, line| ns < 700 * MS && line.contains(&on(0)))
+                .command(&format!("{perf} --overwrite")),
+            GapKind::Overwritten,
+        ),
+        case("cut", whole().without(|ns, _| ns > 2_500 * MS), GapKind::Cut),
+        case("charged twice", whole().map(double), GapKind::ImpossibleCharges),
+        case("recorded twice", whole().map(twice), GapKind::Context),
+        case("no context", whole(), GapKind::Context),
+        case("real-time", whole().map(real_time), GapKind::RealTime),
+        Lacking { cpus: 0.3, ..case("stolen", half_stolen(), GapKind::Stolen) },
+        Lacking {
+            cpus: 0.3,
+            ..case("stolen, not charged", half_stolen().uncharged(), GapKind::Charges)
+        },
+    ]
+    .into_iter()
+    .inspect(|lacking| assert!(is_own(&lacking.trace.text()), "{}", lacking.name))
+    .collect()
+}
+
+fn read(lacking: &Lacking) -> Recording {
+    let mut text = lacking.trace.text();
+    if lacking.kind == GapKind::Cut {
+        text.truncate(text.len() - 20);
+    }
+    Recording::read_bytes("made up", text.as_bytes(), Options::default()).unwrap()
+}
+
+fn request() -> Request {
+    Request {
+        group: vec!["comm:svc".parse().unwrap()],
+        limits: vec![Try::parse(LIMIT).unwrap()],
+        periods_ns: vec![100 * MS],
+        ..Request::default()
+    }
+}
+
+/// A number without a mark that is far off; the truth may lie in its range.
+fn is_off(number: Ranged<f64>, truth: f64) -> bool {
+    let near = (number.value - truth).abs() <= truth * MOST_OFF + 0.02;
+    !near && !(number.low * 0.98..=number.high * 1.02).contains(&truth)
+}
+
+fn check(name: &str, what: &str, told: &Prediction, truth: &Prediction, cpus: f64) {
+    if !told.predictable {
+        return;
+    }
+    let used = told.cpus.unwrap();
+    assert!(!is_off(used, cpus), "{name}: {what}: {used:?} CPUs, in truth {cpus}");
+    let (Some(told), Some(truth)) = (told.request_latency_ns, truth.request_latency_ns) else {
+        return;
+    };
+    let p50 = told.p50;
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let p50 = Ranged { value: ms(p50.value), low: ms(p50.low), high: ms(p50.high) };
+    assert!(!is_off(p50, ms(truth.p50.value)), "{name}: {what}: p50 {p50:?}, in truth {truth:?}");
+}
+
+/// What each command tells.
+struct Answers {
+    texts: Vec<(&'static str, String)>,
+    recorded: Prediction,
+    none: Prediction,
+    limited: Prediction,
+    names_a_limit: bool,
+}
+
+fn answers(name: &str, recording: &Recording) -> Answers {
+    let page = Page::of(Some(10_000));
+    let running = Running::default();
+    let kernels = kernel::parse_kernels("6.18").unwrap();
+    let replay = Replay::new(name, recording, &request()).unwrap();
+    let runs = replay.runs(&kernels, 1, &running, &()).unwrap();
+    let mut documents = vec![replay.document(&kernels, &runs)];
+    documents.extend(runs.iter().map(cpumax_engine::replay::Run::document));
+    let json = serde_json::to_string(&documents).unwrap();
+    let saved = Saved::parse(name, &json).unwrap();
+    let cases = [Case::new(name.to_owned(), recording, &request()).unwrap()];
+    let question = Question {
+        goals: vec![Goal::Throttled(5.0)],
+        kernels: Some(kernels.clone()),
+        periods_ns: vec![100 * MS],
+        bursts_percent: vec![0.0],
+        load: 1.0,
+        current: None,
+        others: false,
+        seed: 1,
+    };
+    let advice = advise(&cases, &question, &running, &()).unwrap();
+    let verified = verify(&saved, &observed(), None, 1).unwrap();
+    let text = |lines: &[String]| lines.join("\n");
+    let texts = vec![
+        ("inspect", inspected(name, recording, 20, page)),
+        ("inspect --json", serde_json::to_string(&Inspected::new(name, recording)).unwrap()),
+        ("replay", replayed(name, &replay, &kernels, &runs, false, page)),
+        ("advise", advised(&advice, &cases, page)),
+        ("advise --json", serde_json::to_string(&advice.document(&cases)).unwrap()),
+        ("verify", text(&verified.notes)),
+        ("report", html(&[Named { name: name.to_owned(), study: saved }], "0")),
+        ("replay --json", json),
+    ];
+    let of = |at: usize| runs[at].prediction.clone();
+    let names_a_limit = advice.recommended().is_some_and(|found| found.smallest.is_some());
+    Answers { texts, recorded: replay.recorded(), none: of(0), limited: of(1), names_a_limit }
+}
+
+/// A group under the limit.
+fn observed() -> Observed {
+    let moment = |second: u32| Moment {
+        at_ns: u64::from(second) * 1_000_000_000,
+        usage_ns: Some(u64::from(second) * 500_000_000),
+        stat: CpuStat { nr_periods: second * 10, nr_throttled: second, ..CpuStat::default() },
+        waited_ns: None,
+    };
+    Observed {
+        name: "/svc".to_owned(),
+        limit: Limit::new(Some(80_000_000), 100_000_000, 0).unwrap(),
+        kernel: Some("6.18.4".to_owned()),
+        cpus: None,
+        moments: (0..10).map(moment).collect(),
+    }
+}
+
+/// As it stands in text, JSON or HTML.
+fn plain(text: &str) -> String {
+    let text = anstream::adapter::strip_str(text).to_string();
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    text.replace("&#39;", "'").replace("&quot;", "\"").replace("\\\"", "\"")
+}
+
+#[test]
+fn what_is_missing_is_named_by_each_command_and_numbers_far_off_are_marked() {
+    let truth = answers("whole", &whole().read());
+    assert!(truth.names_a_limit && truth.recorded.predictable && truth.limited.predictable);
+    let all = lacking();
+    assert!(all.len() >= 15);
+    for lacking in all {
+        let (name, recording) = (lacking.name, read(&lacking));
+        let gaps = recording.gaps();
+        let gap = gaps.iter().find(|gap| gap.kind == lacking.kind);
+        let gap = gap.unwrap_or_else(|| panic!("{name}: {gaps:?}"));
+        let told = answers(name, &recording);
+        for (command, text) in &told.texts {
+            let text = plain(text);
+            // Of all threads or of the chosen ones: numbers and names differ.
+            let is_of_some = |c: char| c.is_ascii_digit() || "()".contains(c);
+            let parts = gap.told.split(is_of_some);
+            let says = parts.max_by_key(|part| part.len()).unwrap_or_default();
+            assert!(text.contains(says), "{name}: {command} does not tell `{says}`:\n{text}");
+        }
+        let doubtful = gaps.iter().any(|gap| gap.doubtful);
+        assert!(!(doubtful && told.names_a_limit), "{name}: a limit is named");
+        if !doubtful {
+            let used_ns: u64 =
+                [101, 102].map(|tid| traces::runtime_ns(&recording, tid)).iter().sum();
+            let cpus = used_ns as f64 / recording.span_ns() as f64;
+            let used = Ranged { value: cpus, low: cpus / 2.0, high: cpus };
+            assert!(!is_off(used, lacking.cpus), "{name}: inspect tells {cpus} CPUs");
+        }
+        check(name, "recorded", &told.recorded, &truth.recorded, lacking.cpus);
+        check(name, "none", &told.none, &truth.none, lacking.cpus);
+        let under = lacking.cpus.min(0.8);
+        check(name, LIMIT, &told.limited, &truth.limited, under);
+    }
+}

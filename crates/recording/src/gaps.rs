@@ -1,0 +1,433 @@
+//! What a recording does not hold, and which of it is so much that its numbers are not to be relied
+//! on. Every command that answers from a recording tells the same sentences; docs/recordings.md has
+//! the thresholds.
+
+use crate::build::Selection;
+use crate::recording::Recording;
+use crate::requests::Service;
+use crate::summary::Waits;
+use crate::thread::{Cause, Interrupt, Thread};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Something that is not in a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[non_exhaustive]
+pub struct Gap {
+    /// Of which kind.
+    pub kind: GapKind,
+    /// Whether so much is missing that numbers are not to be relied on, and no limit is named.
+    pub doubtful: bool,
+    /// What is missing, in sentences.
+    pub told: String,
+}
+
+/// Kinds of things that are not in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum GapKind {
+    /// CPUs of which nothing was recorded.
+    Cpus,
+    /// Threads ran and nothing tells when.
+    Runs,
+    /// Events of some threads only were recorded.
+    Threads,
+    /// Stretches in which no CPU has an event.
+    Silence,
+    /// Events were lost, or cannot be read.
+    Lost,
+    /// The oldest events were overwritten.
+    Overwritten,
+    /// Thread switches are missing.
+    Switches,
+    /// The recording was cut off.
+    Cut,
+    /// When waits ended.
+    Waits,
+    /// What CPU time the kernel charged.
+    Charges,
+    /// Charges of CPU time that cannot be.
+    ImpossibleCharges,
+    /// Time taken by interrupts and by the host.
+    Stolen,
+    /// What recording an event cost.
+    EventCost,
+    /// Whether threads or interrupts woke threads.
+    Context,
+    /// Clients on other machines.
+    Clients,
+    /// Real-time threads, which no limit holds.
+    RealTime,
+}
+
+impl GapKind {
+    /// What to record instead, behind the word "record".
+    pub fn instead(self) -> &'static str {
+        match self {
+            GapKind::Cpus | GapKind::Runs => "all CPUs (`-a`, without `-C` or a mask of CPUs)",
+            GapKind::Threads => "all threads of the machine (`-a`, without a filter)",
+            GapKind::Silence => "again, while the machine is not suspended or stopped",
+            GapKind::Lost | GapKind::Switches | GapKind::Overwritten => {
+                "with larger buffers (`-m 8M`), or fewer events"
+            }
+            GapKind::Cut => "again, and end the recorder with SIGINT",
+            GapKind::Waits => {
+                "wakeups as well (sched:sched_waking) and larger buffers, so that nothing is lost"
+            }
+            GapKind::Charges | GapKind::Stolen => "the CPU time charged (sched:sched_stat_runtime)",
+            GapKind::ImpossibleCharges => "again, each event once, on the host",
+            GapKind::EventCost => {
+                "fewer events, or with `cpumax record`, which measures their cost"
+            }
+            GapKind::Context => {
+                "perf.data itself, or text with events of interrupts (irq:softirq_entry and the \
+                 like)"
+            }
+            GapKind::Clients => "messages of sockets or system calls",
+            GapKind::RealTime => "the service with ordinary threads",
+        }
+    }
+}
+
+/// Beyond so many lost events of a hundred, or so much of the CPUs' time without them.
+const LOST_PERCENT: u64 = 3;
+/// The same of switches that are missing, and of wakeups of threads that ran unseen.
+const SWITCHES_PERCENT: u64 = 3;
+const RUNS_PERCENT: u64 = 1;
+/// So few of these say nothing.
+const RUNS_FEW: u64 = 2;
+const SWITCHES_FEW: u64 = 5;
+/// So much of a hundred of the recording without events makes its load unknown, where it cannot be
+/// left out.
+const SILENCE_PERCENT: u64 = 20;
+/// So much more CPU time of a hundred charged than there was, and so much at least, ns.
+const CHARGES_PERCENT: u64 = 3;
+const CHARGES_LEAST_NS: u64 = 5_000_000;
+/// From so much of a hundred on it is told what interrupts and the host took.
+const STOLEN_PERCENT: u64 = 10;
+/// Recording's guessed part of the CPU time of a hundred: told, and doubtful.
+const COST_TOLD_PERCENT: u64 = 5;
+const COST_PERCENT: u64 = 20;
+/// Real-time threads of a hundred of the CPU time: told, and nothing else.
+const REAL_TIME_PERCENT: u64 = 1;
+const NOTHING_ELSE_PERCENT: u64 = 95;
+/// Of the waits of a hundred, those that data from the network ends.
+const NETWORK_PERCENT: u64 = 20;
+/// `NET_RX_SOFTIRQ`.
+const NET_RX: u32 = 3;
+/// Threads that are named.
+const NAMED_MOST: usize = 3;
+
+/// Whether `part` is more than `percent` of a hundred of `all`.
+fn beyond(part: u64, percent: u64, all: u64) -> bool {
+    u128::from(part) * 100 > u128::from(all) * u128::from(percent)
+}
+
+fn percent(part: u64, all: u64) -> u64 {
+    let percent = u128::from(part) * 100 / u128::from(all.max(1));
+    u64::try_from(percent).unwrap_or(u64::MAX)
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
+}
+
+fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
+}
+
+/// Puts them together.
+#[derive(Default)]
+struct Gaps(Vec<Gap>);
+
+impl Gaps {
+    fn tell(&mut self, kind: GapKind, doubtful: bool, told: String) {
+        self.0.push(Gap { kind, doubtful, told });
+    }
+}
+
+impl Recording {
+    /// What is not in it.
+    pub fn gaps(&self) -> Vec<Gap> {
+        let all = vec![true; self.threads.len()];
+        self.gaps_among(&all, None)
+    }
+
+    /// What is not in it, as far as that matters to the chosen threads of a selection, of which so
+    /// much is known.
+    pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
+        let inside = self.inside(&self.names(), selection);
+        let mut gaps = Gaps(self.gaps_among(&inside, Some(service)));
+        if service.is_none() {
+            self.network_clients(&inside, &mut gaps);
+        }
+        gaps.0
+    }
+
+    fn gaps_among(&self, inside: &[bool], service: Option<Option<&Service>>) -> Vec<Gap> {
+        let mut gaps = Gaps::default();
+        self.missing_cpus(&mut gaps);
+        self.missing_threads(&mut gaps);
+        self.missing_time(&mut gaps);
+        self.missing_events(&mut gaps);
+        let chosen: Vec<&Thread> = (0..self.threads.len())
+            .filter(|ix| inside[*ix] && self.is_included(*ix))
+            .map(|ix| &self.threads[ix])
+            .collect();
+        missing_waits(&chosen, &mut gaps);
+        self.wrong_charges(&mut gaps);
+        self.guessed_cost(&chosen, &mut gaps);
+        self.missing_context(service, &mut gaps);
+        self.real_time(&chosen, &mut gaps);
+        gaps.0
+    }
+
+    /// CPUs without events, and threads that must have run there.
+    fn missing_cpus(&self, gaps: &mut Gaps) {
+        let signs = &self.signs;
+        let online = self.machine.cpus.unwrap_or(0);
+        let seen = self.cpus_seen.len() as u32;
+        let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
+        let often =
+            signs.unseen_runs > RUNS_FEW && beyond(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
+        if unseen > 0 && self.machine.about.is_none() {
+            let chosen = self.recorded_with(&["-C", "--cpu"]);
+            let why = match &chosen {
+                Some(words) => format!(" (perf was told `{words}`)"),
+                None if runs > 0 => String::new(),
+                None => ", or they were idle all the time".to_owned(),
+            };
+            let ran = match runs {
+                0 => String::new(),
+                _ => format!("; threads were woken {runs} times and not seen to run"),
+            };
+            let told = format!(
+                "Of {online} CPUs {seen} have events: the others are not recorded{why}{ran}. What \
+                 ran there is not told."
+            );
+            gaps.tell(GapKind::Cpus, chosen.is_some() || runs > 0, told);
+        } else if often {
+            let told = format!(
+                "{} of {} wakeups are of threads that had been woken before and were not seen to \
+                 run since: they ran on CPUs, or at times, that are not recorded.",
+                signs.unseen_runs, signs.wakeups
+            );
+            gaps.tell(GapKind::Runs, true, told);
+        }
+    }
+
+    /// Events that were filtered by thread.
+    fn missing_threads(&self, gaps: &mut Gaps) {
+        const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
+        let words = self.recorded_with(&FILTERS);
+        let only = self.signs.only.map(|ix| self.names().swap_remove(ix as usize));
+        let how = match (words, only) {
+            (Some(words), _) => format!("perf was told `{words}`"),
+            (None, Some(name)) => format!("{name} is part of every thread switch of a CPU"),
+            (None, None) => return,
+        };
+        let told = format!(
+            "Events of some threads only were recorded ({how}): CPU time and waits of the others \
+             are not known, nor how busy the CPUs were."
+        );
+        gaps.tell(GapKind::Threads, true, told);
+    }
+
+    /// The words of perf's own command, not of the one it runs, that begin with one of these.
+    fn recorded_with(&self, options: &[&str]) -> Option<String> {
+        let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
+        let words: Vec<&str> =
+            command.split_whitespace().take_while(|word| *word != "--").collect();
+        let is_it = |word: &&str| {
+            options.iter().any(|option| {
+                let short = option.len() == 2;
+                let rest = word.strip_prefix(option);
+                rest.is_some_and(|rest| {
+                    let value = rest.strip_prefix('=').unwrap_or(rest);
+                    rest.is_empty()
+                        || rest.starts_with('=')
+                        || short && value.starts_with(|c: char| c.is_ascii_digit())
+                })
+            })
+        };
+        let at = words.iter().position(is_it)?;
+        let has_value = options.contains(&words[at]);
+        let words = &words[at..(at + 1 + usize::from(has_value)).min(words.len())];
+        Some(cpumax_limit::one_line(&words.join(" ")).to_string())
+    }
+
+    /// Stretches without events, and an end that was not meant to be one.
+    fn missing_time(&self, gaps: &mut Gaps) {
+        let signs = &self.signs;
+        if signs.silences > 0 {
+            let left_ns = signs.silence_ns.saturating_sub(signs.cut_ns);
+            let what = if signs.cut_ns > 0 {
+                "the machine was suspended or stopped. That time is left out"
+            } else {
+                "the machine was suspended or stopped, or what runs there is not recorded. That \
+                 time counts"
+            };
+            let told = format!(
+                "No CPU has an event in {} stretches, {} together: {what}.",
+                signs.silences,
+                seconds(signs.silence_ns)
+            );
+            let doubtful = signs.cut_ns == 0 && beyond(left_ns, SILENCE_PERCENT, self.span_ns());
+            gaps.tell(GapKind::Silence, doubtful, told);
+        }
+        let is_unfinished = self.machine.about.is_some() && self.machine.ended.is_none();
+        if is_unfinished || self.defects.cut_at_the_end > 0 {
+            let told = "The recording was cut off: what came after its last event, and what was \
+                        lost of it, is not known.";
+            gaps.tell(GapKind::Cut, false, told.to_owned());
+        }
+    }
+
+    /// Lost, overwritten and unreadable events.
+    fn missing_events(&self, gaps: &mut Gaps) {
+        let defects = &self.defects;
+        let ended = self.machine.ended.as_deref();
+        let told_lost = ended.map_or(0, |ended| sum(ended.lost.values().copied()));
+        let lost = defects.lost_events.max(told_lost);
+        let lost = sum([lost, defects.unreadable_records, defects.unreadable_lines].into_iter());
+        let all = self.events.saturating_add(lost);
+        let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
+        if lost > 0 {
+            let told = format!(
+                "{lost} of {all} events were lost or cannot be read ({} %): what they told is \
+                 missing.",
+                percent(lost, all)
+            );
+            let much = beyond(lost, LOST_PERCENT, all)
+                || beyond(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
+            gaps.tell(GapKind::Lost, much, told);
+        }
+        if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
+            let told = format!(
+                "The oldest events were overwritten: the first {} of what is left are left out, as \
+                 not every CPU has events there.",
+                seconds(defects.left_out_ns)
+            );
+            gaps.tell(GapKind::Overwritten, false, told);
+        }
+        let (missing, all) = (defects.mismatched_switches, self.signs.switches);
+        if missing > SWITCHES_FEW && beyond(missing, SWITCHES_PERCENT, all) {
+            let told = format!(
+                "{missing} thread switches are missing beside {all} that are there: CPUs go on \
+                 with other threads than those that got on them."
+            );
+            gaps.tell(GapKind::Switches, true, told);
+        }
+    }
+
+    /// What the kernel charged, and whether that can be.
+    fn wrong_charges(&self, gaps: &mut Gaps) {
+        if !self.has_runtime {
+            let told = "No CPU time was recorded as the kernel charged it (sched_stat_runtime): \
+                        interrupts and time taken by the host count as the threads' own.";
+            return gaps.tell(GapKind::Charges, false, told.to_owned());
+        }
+        let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
+        let more = |thread: &Thread| thread.charged_ns.saturating_sub(thread.wall_ns);
+        let more_ns = sum(self.threads.iter().map(more));
+        if more_ns > CHARGES_LEAST_NS && beyond(more_ns, CHARGES_PERCENT, wall_ns) {
+            let told = format!(
+                "Threads were charged {} % more CPU time than they were on a CPU: an event is \
+                 there twice, or its numbers are of something else.",
+                percent(more_ns, wall_ns)
+            );
+            gaps.tell(GapKind::ImpossibleCharges, true, told);
+        }
+        let spent = |thread: &Thread| thread.runtime_ns.saturating_add(thread.cost_ns);
+        let charged_ns = sum(self.threads.iter().map(spent));
+        let taken_ns = wall_ns.saturating_sub(charged_ns);
+        if beyond(taken_ns, STOLEN_PERCENT, wall_ns) {
+            let told = format!(
+                "{} % of the time that threads were on a CPU was not theirs: interrupts or the \
+                 host took it. CPU times leave it out, latencies do not.",
+                percent(taken_ns, wall_ns)
+            );
+            gaps.tell(GapKind::Stolen, false, told);
+        }
+    }
+
+    /// What recording took, where it is guessed.
+    fn guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+        let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
+        let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
+        if self.is_cost_guessed && beyond(cost_ns, COST_TOLD_PERCENT, all_ns) {
+            let told = format!(
+                "{} % of the CPU time is taken to have gone into recording events, and taken off: \
+                 that is guessed from how close events are to each other. --event-cost and \
+                 --syscall-cost say it.",
+                percent(cost_ns, all_ns)
+            );
+            gaps.tell(GapKind::EventCost, beyond(cost_ns, COST_PERCENT, all_ns), told);
+        }
+    }
+
+    fn missing_context(&self, service: Option<Option<&Service>>, gaps: &mut Gaps) {
+        if self.has_context {
+            return;
+        }
+        let told = "Wakeups by interrupts are not told from those by threads: a timer that fires \
+                    while a thread runs looks like that thread's doing, so that who asks whom is a \
+                    guess.";
+        let inferred = service.flatten().is_some_and(|service| !service.recorded);
+        gaps.tell(GapKind::Context, inferred, told.to_owned());
+    }
+
+    /// Threads that cpu.max does not hold.
+    fn real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+        let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
+        let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
+        let real_time_ns = sum(ordinary.iter().map(|thread| thread.real_time_ns()));
+        if !beyond(real_time_ns, REAL_TIME_PERCENT, all_ns) {
+            return;
+        }
+        let of_it = ordinary.iter().filter(|t| t.real_time_ns() > t.runtime_ns / 2);
+        let mut names: Vec<&str> = of_it.map(|thread| thread.comm.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let more = if names.len() > NAMED_MOST { " and others" } else { "" };
+        names.truncate(NAMED_MOST);
+        let names = cpumax_limit::one_line(&names.join(", ")).to_string();
+        let who = if names.is_empty() { String::new() } else { format!(" ({names}{more})") };
+        let told = format!(
+            "{} % of the CPU time is of real-time threads{who}: cpu.max does not hold them.",
+            percent(real_time_ns, all_ns)
+        );
+        let nothing_else = beyond(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
+        gaps.tell(GapKind::RealTime, nothing_else, told);
+    }
+
+    /// Requests that come from other machines, of which only the wakeups are seen.
+    fn network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
+        let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
+        let waits: Vec<Cause> =
+            chosen.flat_map(|(thread, _)| thread.waits.iter().map(|wait| wait.cause)).collect();
+        let network = Cause::Interrupt(Interrupt::Soft { vector: NET_RX });
+        let asked = waits.iter().filter(|cause| **cause == network).count() as u64;
+        if beyond(asked, NETWORK_PERCENT, waits.len() as u64) {
+            let told = format!(
+                "Data from the network ended {asked} of {} waits: clients are on other machines, \
+                 and how they ask is not known. A limit that stops the service shows what it does \
+                 only if they do not wait for answers.",
+                waits.len()
+            );
+            gaps.tell(GapKind::Clients, false, told);
+        }
+    }
+}
+
+fn missing_waits(chosen: &[&Thread], gaps: &mut Gaps) {
+    let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
+    if !waits.are_known() {
+        let told = format!(
+            "Of {} of {} waits it is not known when they ended: no latency can be told from them.",
+            waits.unknown, waits.all
+        );
+        gaps.tell(GapKind::Waits, true, told);
+    }
+}

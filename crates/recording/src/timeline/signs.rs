@@ -1,0 +1,172 @@
+//! Signs that something is missing from a recording, gathered while it is read: nothing is said of
+//! it by the file. `gaps` says what they mean.
+
+use super::{State, Timeline};
+use crate::event::{Event, Kind, Left, Named};
+use crate::thread::Thread;
+
+/// The same event again so soon is the same one, recorded twice, ns.
+pub(super) const TWICE_NS: u64 = 100_000;
+/// A stretch without any event is odd from this length on, ns, if it has room for so many events as
+/// come at other times, and so many have come to tell that.
+const SILENCE_LEAST_NS: u64 = 1_000_000_000;
+const SILENCE_EVENTS: u64 = 200;
+const SILENCE_AFTER: u64 = 50;
+/// A thread that was woken so long before the end and does not run any more ran elsewhere, ns.
+const NEVER_RAN_NS: u64 = 500_000_000;
+/// So many switches of a CPU tell whether one thread is part of them all.
+const SWITCHES_LEAST: u64 = 20;
+
+/// What was seen of all CPUs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Signs {
+    /// Wakeups of threads that had been woken before and were not seen to run since.
+    pub unseen_runs: u64,
+    /// Threads that were woken and not seen to run until the end.
+    pub never_ran: u64,
+    /// Wakeups of threads that sleep.
+    pub wakeups: u64,
+    /// Switches between threads.
+    pub switches: u64,
+    /// Stretches in which no CPU has an event, and how long they are together, ns.
+    pub silences: u64,
+    pub silence_ns: u64,
+    /// What of that was taken out of the recording, ns.
+    pub cut_ns: u64,
+    /// For how long events of CPUs were lost, summed over CPUs, ns.
+    pub lost_ns: u64,
+    /// A thread that is part of each switch of its CPU (index).
+    pub only: Option<u32>,
+}
+
+/// Switches of one CPU.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    count: u64,
+    /// Threads that are part of all of them, and how often each went to sleep.
+    always: Vec<(i32, u64)>,
+    /// Other threads, the first few.
+    others: Vec<i32>,
+    /// The last one: when, from whom, to whom.
+    last: Option<(u64, i32, i32)>,
+    /// The last charge: when, to whom, how much, ns.
+    charge: Option<(u64, i32, u64)>,
+}
+
+impl Watched {
+    fn switch(&mut self, prev: i32, left: Left, next: i32) {
+        self.count += 1;
+        if self.count == 1 {
+            self.always = vec![(prev, 0), (next, 0)];
+        }
+        self.always.retain(|(tid, _)| *tid == prev || *tid == next);
+        for (tid, slept) in &mut self.always {
+            let sleeps = !matches!(left, Left::Runnable | Left::Dead);
+            *slept += u64::from(*tid == prev && sleeps);
+        }
+        for tid in [prev, next] {
+            let is_always = self.always.iter().any(|(always, _)| *always == tid);
+            if tid > 0 && !is_always && self.others.len() < 8 && !self.others.contains(&tid) {
+                self.others.push(tid);
+            }
+        }
+    }
+
+    /// The thread that events were filtered by, with two others at least that are seen beside it.
+    fn only(&self) -> Option<(i32, &[i32])> {
+        let &[(tid, slept)] = &self.always[..] else { return None };
+        let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
+        (tid > 0 && told && self.others.len() >= 2).then_some((tid, &self.others))
+    }
+}
+
+impl Timeline {
+    /// Whether this event was recorded twice: it is passed over then.
+    pub(super) fn is_again(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
+        let watched = &mut self.cpus[cpu].watched;
+        let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;
+        let again = match *kind {
+            Kind::Switch { prev: Named { tid: from, .. }, next: Named { tid: to, .. }, .. } => {
+                let last = watched.last.replace((now_ns, from, to));
+                from != to && last.is_some_and(|(at, a, b)| (a, b) == (from, to) && soon(at))
+            }
+            Kind::Runtime { tid, ns } => {
+                let last = watched.charge.replace((now_ns, tid, ns));
+                last.is_some_and(|(at, of, more)| {
+                    (of, more) == (tid, ns) && soon(at) && ns > now_ns - at
+                })
+            }
+            _ => false,
+        };
+        self.defects.doubled_events += u64::from(again);
+        again
+    }
+
+    /// Whether this is another event of the switch before it, such as a probe's: it happens while
+    /// the thread that leaves is still there.
+    pub(super) fn is_of_the_switch(&self, event: &Event<'_>) -> bool {
+        let last = self.cpus[event.cpu as usize].watched.last;
+        matches!(event.kind, Kind::Other)
+            && last.is_some_and(|(at, from, to)| {
+                from == event.tid && to != from && event.time_ns - at <= TWICE_NS
+            })
+    }
+
+    pub(super) fn watch_switch(&mut self, cpu: usize, prev: i32, left: Left, next: i32) {
+        self.signs.switches += 1;
+        self.cpus[cpu].watched.switch(prev, left, next);
+    }
+
+    /// A thread is woken that was woken at that time and has not run since: it must have.
+    pub(super) fn woken_again(&mut self, woken_ns: u64, now_ns: u64) {
+        self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
+    }
+
+    /// When an event was, if stretches in which nothing happens are left out. A thread that runs
+    /// all the time may be silent, too, where no CPU time is charged: then nothing is left out.
+    pub(super) fn unsilenced(&mut self, time_ns: u64) -> u64 {
+        let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
+        let silence_ns = now_ns.saturating_sub(self.last_ns);
+        if silence_ns < SILENCE_LEAST_NS || self.events < SILENCE_AFTER {
+            return now_ns;
+        }
+        let usual_ns = (self.last_ns - self.first_ns) / self.events;
+        if silence_ns / SILENCE_EVENTS < usual_ns {
+            return now_ns;
+        }
+        let is_of_all = self.machine.about.as_ref().is_none_or(|about| about.chosen == "all");
+        let runs = self.cpus.iter().any(|cpu| cpu.current.is_some_and(|tid| tid > 0));
+        self.signs.silences += 1;
+        self.signs.silence_ns = self.signs.silence_ns.saturating_add(silence_ns);
+        if !is_of_all || runs && !self.has_runtime {
+            return now_ns;
+        }
+        self.signs.cut_ns = self.signs.cut_ns.saturating_add(silence_ns - usual_ns);
+        self.last_ns + usual_ns
+    }
+
+    /// What can be told when all has been read, before the threads' states are given up.
+    pub(super) fn see_the_end(&mut self) {
+        let end_ns = self.last_ns;
+        let early = |state: &State| match state {
+            State::Asleep(asleep) => asleep.wake.map(|wake| wake.at_ns),
+            _ => None,
+        };
+        let woken = self.live.values().filter_map(|live| early(&live.state));
+        let never = woken.filter(|ns| end_ns.saturating_sub(*ns) > NEVER_RAN_NS);
+        self.signs.never_ran = never.count() as u64;
+        let only = self.cpus.iter().find_map(|cpu| {
+            let (tid, others) = cpu.watched.only()?;
+            // Whoever is seen to be woken is seen for itself.
+            let unseen = |other: &i32| {
+                let thread = self.live.get(other).map(|live| &self.threads[live.thread as usize]);
+                let unknown = |t: &Thread| t.guessed_waits + t.placed_waits;
+                let doubtful = |t: &Thread| t.doubtful_waits.len() as u64;
+                thread.is_none_or(|t| t.waits.len() as u64 <= unknown(t) + doubtful(t))
+            };
+            others.iter().all(unseen).then(|| self.live.get(&tid).map(|live| live.thread))?
+        });
+        self.signs.only = only;
+        self.signs.wakeups = self.wakeups;
+    }
+}

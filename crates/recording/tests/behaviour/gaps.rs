@@ -1,0 +1,228 @@
+//! What a recording does not hold is known, of each kind, and how much of it is too much.
+
+use super::traces::{IDLE, MS, Trace, runtime_ns};
+use cpumax_recording::{GapKind, Options, Recording, Selection};
+
+/// Two threads on two CPUs, each 3 ms of 10, for so long, ms.
+fn service(ms: u64) -> Trace {
+    let mut trace = Trace::perf(2);
+    for at in 0..ms / 10 {
+        trace.burst(at * 10 * MS, 0, "svc/101", 3 * MS);
+        trace.burst((at * 10 + 5) * MS, 1, "svc/102", 3 * MS);
+    }
+    trace
+}
+
+fn doubted(trace: &Trace) -> Vec<GapKind> {
+    let gaps = trace.read().gaps();
+    gaps.iter().filter(|gap| gap.doubtful).map(|gap| gap.kind).collect()
+}
+
+fn kinds(recording: &Recording) -> Vec<GapKind> {
+    recording.gaps().iter().map(|gap| gap.kind).collect()
+}
+
+/// What is told of it.
+fn told(recording: &Recording, kind: GapKind) -> String {
+    let gaps = recording.gaps();
+    let gap = gaps.iter().find(|gap| gap.kind == kind);
+    gap.unwrap_or_else(|| panic!("{kind:?} is not among {gaps:?}")).told.clone()
+}
+
+#[test]
+fn a_whole_recording_lacks_nothing_that_matters() {
+    assert_eq!(doubted(&service(2_000)), []);
+    assert_eq!(kinds(&service(2_000).read()), [GapKind::Context]);
+}
+
+#[test]
+fn cpus_of_which_nothing_was_recorded() {
+    let mut trace = service(2_000);
+    trace.wake(10 * MS, 0, IDLE, "mover/103");
+    let trace = trace.only_cpus(&[0]);
+    assert_eq!(doubted(&trace), [GapKind::Cpus]);
+    let short = service(100).only_cpus(&[0]);
+    assert_eq!(doubted(&short), [], "a CPU may be idle");
+    assert!(told(&short.read(), GapKind::Cpus).contains("Of 2 CPUs 1 have events"));
+    let chosen = short.command("perf sched record -C 0 -- sleep 2");
+    assert_eq!(doubted(&chosen), [GapKind::Cpus]);
+    assert!(told(&chosen.read(), GapKind::Cpus).contains("`-C 0`"));
+    let of_the_program = short.command("perf sched record -a -- taskset -C 0");
+    assert_eq!(doubted(&of_the_program), []);
+}
+
+#[test]
+fn threads_that_ran_where_nothing_was_recorded() {
+    // No head tells how many CPUs there are: a thread is woken here and runs there.
+    let mut trace = service(2_000).only_cpus(&[0]).headless();
+    for at in 0..100 {
+        trace.wake((at * 20 + 7) * MS, 0, IDLE, "far/104");
+    }
+    assert_eq!(doubted(&trace), [GapKind::Runs]);
+}
+
+#[test]
+fn events_of_one_thread() {
+    let mut trace = Trace::perf(2);
+    let (mut now_ns, others) = (0, ["o0/400", "o1/401", "o2/402"]);
+    for at in 0..40 {
+        let (from, to) = (others[at % 3], others[(at + 1) % 3]);
+        trace.wake(now_ns, 0, from, "web/301");
+        trace.switch(now_ns + 2_000, 0, from, "R", "web/301");
+        trace.switch(now_ns + 5 * MS, 0, "web/301", "S", to);
+        now_ns += 20 * MS;
+    }
+    assert_eq!(doubted(&trace.headless()), [GapKind::Threads]);
+    let told = told(&trace.headless().read(), GapKind::Threads);
+    assert!(told.contains("web/301 is part of every thread switch"), "{told}");
+    let whole = service(200).command("perf record -a -e sched:sched_switch --filter prev_pid==7");
+    assert_eq!(doubted(&whole), [GapKind::Threads]);
+    // A thread that takes all of a CPU is part of each of its switches, too.
+    let mut busy = Trace::perf(1);
+    for at in 0..40 {
+        let (other, ns) = (others[at % 3], at as u64 * 10 * MS);
+        busy.wake(ns, 0, "hog/7", other);
+        busy.switch(ns + 1_000, 0, "hog/7", "R", other);
+        busy.switch(ns + MS, 0, other, "S", "hog/7");
+    }
+    assert_eq!(doubted(&busy), []);
+}
+
+#[test]
+fn a_stretch_without_events_is_no_time() {
+    let mut trace = service(2_000);
+    trace.append(service(2_000), 3_600_000 * MS);
+    let recording = trace.read();
+    let (span_ms, used_ns) = (recording.span_ns() / MS, runtime_ns(&recording, 101));
+    assert!((3_990..=4_010).contains(&span_ms), "{span_ms} ms");
+    assert_eq!(used_ns, 400 * 3 * MS);
+    assert_eq!(doubted(&trace), []);
+    assert!(told(&recording, GapKind::Silence).contains("1 stretches, 3598.0 s together"));
+    // A thread may have run meanwhile, where nothing is charged.
+    let mut busy = service(2_000).uncharged();
+    busy.wake(2_001 * MS, 0, IDLE, "svc/101");
+    busy.switch(2_002 * MS, 0, IDLE, "R", "svc/101");
+    let mut rest = Trace::perf(2);
+    rest.switch(10_000 * MS, 0, "svc/101", "S", IDLE);
+    busy.append(rest, 0);
+    assert_eq!(doubted(&busy), [GapKind::Silence]);
+    assert_eq!(runtime_ns(&busy.read(), 101), 200 * 3 * MS + 7_998 * MS);
+}
+
+#[test]
+fn events_that_were_lost() {
+    let lost = |events: u64| {
+        let mut trace = service(2_000);
+        trace.line(1_000 * MS, &format!("    svc 101 [000] 1.0: PERF_RECORD_LOST lost {events}"));
+        trace
+    };
+    // 1600 events are there.
+    assert_eq!((doubted(&lost(40)), doubted(&lost(100))), (vec![], vec![GapKind::Lost]));
+    assert!(told(&lost(40).read(), GapKind::Lost).starts_with("40 of 1640 events were lost"));
+    let gone = |ns: u64| (1_000 * MS..1_300 * MS).contains(&ns);
+    let mut of_a_cpu = service(2_000).without(|ns, line| gone(ns) && line.contains(" [001] "));
+    of_a_cpu.line(1_000 * MS, "CPU:1 [LOST 5 EVENTS]");
+    assert_eq!(doubted(&of_a_cpu), [GapKind::Lost], "a seventh of the time of a CPU");
+}
+
+#[test]
+fn a_recording_that_was_cut_off() {
+    let text = service(500).text();
+    let cut = Recording::read_bytes("cut", &text.as_bytes()[..text.len() - 9], Options::default());
+    assert!(kinds(&cut.unwrap()).contains(&GapKind::Cut));
+}
+
+#[test]
+fn charges_that_cannot_be() {
+    let twice = service(500).map(|line| {
+        let charge = line.contains("sched_stat_runtime").then(|| line.to_owned());
+        [Some(line.to_owned()), charge].into_iter().flatten().collect()
+    });
+    let recording = twice.read();
+    assert_eq!(recording.defects().doubled_events, 100);
+    assert_eq!(runtime_ns(&recording, 101), 50 * 3 * MS, "the second is passed over");
+    assert_eq!(doubted(&twice), []);
+    let more = service(500).map(|line| vec![line.replace("runtime=3000000", "runtime=6000000")]);
+    assert_eq!(doubted(&more), [GapKind::ImpossibleCharges]);
+    let switches = service(500).map(|line| match line.contains("sched_switch") {
+        true => vec![line.to_owned(), line.to_owned()],
+        false => vec![line.to_owned()],
+    });
+    assert_eq!(runtime_ns(&switches.read(), 101), 50 * 3 * MS);
+}
+
+#[test]
+fn time_that_others_took() {
+    let stolen = service(500).map(|line| vec![line.replace("runtime=3000000", "runtime=1500000")]);
+    let recording = stolen.read();
+    assert_eq!(runtime_ns(&recording, 101), 50 * 3 * MS / 2);
+    assert!(told(&recording, GapKind::Stolen).starts_with("50 % of the time"));
+    assert_eq!(doubted(&stolen), []);
+    let uncharged = service(500).uncharged().read();
+    assert!(told(&uncharged, GapKind::Charges).contains("time taken by the host"));
+}
+
+#[test]
+fn threads_that_no_limit_holds() {
+    let real_time = |bursts: std::ops::Range<u64>| {
+        let mut trace = Trace::perf(2);
+        for at in 0..100 {
+            trace.prio = if bursts.contains(&at) { 49 } else { 120 };
+            trace.burst(at * 10 * MS, 0, "work/301", 3 * MS);
+        }
+        trace
+    };
+    assert_eq!(doubted(&real_time(0..100)), [GapKind::RealTime]);
+    assert!(
+        told(&real_time(0..100).read(), GapKind::RealTime).contains("(work): cpu.max does not")
+    );
+    // A boost lasts for the stay in which it is seen.
+    let class = |trace: &Trace| {
+        let workload = trace.read().workload(&Selection::default()).unwrap();
+        workload.tasks.iter().find(|task| task.name == "work/301").unwrap().class
+    };
+    assert_eq!(doubted(&real_time(99..100)), []);
+    assert_eq!(class(&real_time(99..100)), cpumax_workload::Class::Fair);
+    assert_eq!(class(&real_time(40..100)), cpumax_workload::Class::Rt);
+    assert!(kinds(&real_time(40..100).read()).contains(&GapKind::RealTime));
+}
+
+#[test]
+fn a_thread_counts_where_and_as_it_was() {
+    let mut trace = Trace::perf(2);
+    for at in 0..50 {
+        trace.burst(at * 10 * MS, 0, "first/7", 3 * MS);
+    }
+    trace.line(500 * MS, "   first     7 [000] 0.499: PERF_RECORD_COMM: second:7/7");
+    for at in 51..100 {
+        trace.burst(at * 10 * MS, 0, "second/7", 3 * MS);
+    }
+    let summary = trace.read().summary();
+    let used = |name: &str| {
+        let thread = summary.threads.iter().find(|thread| thread.name == name);
+        thread.unwrap_or_else(|| panic!("{:?}", summary.threads)).runtime_ns
+    };
+    assert_eq!((used("first/7"), used("second/7")), (150 * MS, 147 * MS));
+    let selection =
+        Selection { limited: vec!["comm:second".parse().unwrap()], ..Selection::default() };
+    let workload = trace.read().workload(&selection).unwrap();
+    assert_eq!(workload.tasks.iter().filter(|task| task.group > 0).count(), 1);
+}
+
+#[test]
+fn an_id_that_is_used_again_is_another_thread() {
+    let mut trace = Trace::perf(2);
+    trace.switch(0, 0, IDLE, "R", "old/77");
+    trace.switch(1_000, 1, IDLE, "R", "other/50");
+    trace.switch(500 * MS, 0, "old/77", "X", IDLE);
+    trace.wake(500 * MS + 1_000, 1, "other/50", "third/60");
+    trace.switch(500 * MS + 10_000, 0, IDLE, "R", "third/60");
+    trace.event(1_400 * MS, 0, "third/60", "sched:sched_wakeup_new: comm=new pid=77 prio=120");
+    trace.switch(1_400 * MS + 10_000, 0, "third/60", "S", IDLE);
+    // Its switch in is lost.
+    trace.switch(1_500 * MS, 1, "new/77", "S", IDLE);
+    let threads = trace.read().summary().threads;
+    let ns = |name: &str| threads.iter().find(|thread| thread.comm == name).unwrap().runtime_ns;
+    assert_eq!(ns("old"), 500 * MS);
+    assert!((90 * MS..=100 * MS).contains(&ns("new")), "{}", ns("new"));
+}
