@@ -542,7 +542,7 @@ mod tests {
             ("3.16.7", Generation::G0),
             ("4.17", Generation::G0),
             ("4.18", Generation::G1),
-            ("5.3.18", Generation::G1),
+            ("5.3.8", Generation::G1),
             ("5.4", Generation::G2),
             ("6.1.192", Generation::G2),
             ("v6.5", Generation::G2a),
