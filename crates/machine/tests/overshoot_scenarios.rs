@@ -9,19 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Where a group has more: all that is beyond is time in the kernel, which no limit ends, and which
-/// the group owes.
-const IN_THE_KERNEL: [&str; 6] = [
+/// the group owes; in `class-change` time as a real-time task, in `limit-write` a second quota.
+const IN_THE_KERNEL: [&str; 11] = [
     "balance-throttled",
     "boundary-skip",
+    "class-change",
+    "edge-charge",
     "exiting-debt",
     "kthread-debt",
+    "limbo-write",
+    "limit-write",
+    "load-clock",
     "long-syscalls",
     "partial-throttle",
 ];
 
 /// Where a write refills the pool each millisecond, or a thread leaves its group: what runs at the
 /// end is not under the limit it began with.
-const CHANGED: [&str; 2] = ["group-move", "limit-rewrite"];
+const CHANGED: [&str; 3] = ["group-move", "limit-rewrite", "moved-away"];
 
 /// A group's use of one period, ns, and the CPUs it ran on.
 type Period = (u64, BTreeSet<u16>);

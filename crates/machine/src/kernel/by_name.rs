@@ -154,6 +154,6 @@ mod tests {
         let error = kernel.with_rule("realease", "Csd").unwrap_err().to_string();
         assert!(error.contains("no rule 'realease'") && error.contains(" release,"), "{error}");
         let error = kernel.with_rule("release", "Soon\n").unwrap_err().to_string();
-        assert_eq!(error, "rule release has no value 'Soon ': give one of Sync, Csd, CsdAll");
+        assert_eq!(error, "rule release has no value 'Soon\\n': give one of Sync, Csd, CsdAll");
     }
 }
