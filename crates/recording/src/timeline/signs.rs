@@ -7,6 +7,9 @@ use crate::thread::Thread;
 
 /// The same event again so soon is the same one, recorded twice, ns.
 pub(super) const TWICE_NS: u64 = 100_000;
+/// The same where a thread leaves for the idle task: some kernels do not record how it comes back.
+/// Events of one switch are as close, too.
+const AT_ONCE_NS: u64 = 2_000;
 /// A stretch without any event is odd from this length on, ns, if it has room for so many events as
 /// come at other times, and so many have come to tell that.
 const SILENCE_LEAST_NS: u64 = 1_000_000_000;
@@ -88,7 +91,9 @@ impl Timeline {
         let again = match *kind {
             Kind::Switch { prev: Named { tid: from, .. }, next: Named { tid: to, .. }, .. } => {
                 let last = watched.last.replace((now_ns, from, to));
-                from != to && last.is_some_and(|(at, a, b)| (a, b) == (from, to) && soon(at))
+                let most_ns = if to == 0 { AT_ONCE_NS } else { TWICE_NS };
+                let is_same = |(at, a, b)| (a, b) == (from, to) && now_ns - at <= most_ns;
+                from != to && last.is_some_and(is_same)
             }
             Kind::Runtime { tid, ns } => {
                 let last = watched.charge.replace((now_ns, tid, ns));
@@ -108,7 +113,7 @@ impl Timeline {
         let last = self.cpus[event.cpu as usize].watched.last;
         matches!(event.kind, Kind::Other)
             && last.is_some_and(|(at, from, to)| {
-                from == event.tid && to != from && event.time_ns - at <= TWICE_NS
+                from == event.tid && to != from && event.time_ns - at <= AT_ONCE_NS
             })
     }
 
