@@ -229,12 +229,19 @@ fn observed() -> Observed {
     let moment = |second: u32| Moment {
         at_ns: u64::from(second) * 1_000_000_000,
         usage_ns: Some(u64::from(second) * 500_000_000),
-        stat: CpuStat { nr_periods: second * 10, nr_throttled: second, ..CpuStat::default() },
+        stat: Some(CpuStat {
+            nr_periods: second * 10,
+            nr_throttled: second,
+            ..CpuStat::default()
+        }),
+        throttled_ns: Some(0),
         waited_ns: None,
+        is_anew: false,
     };
     Observed {
         name: "/svc".to_owned(),
-        limit: Limit::new(Some(80_000_000), 100_000_000, 0).unwrap(),
+        limit: Limit::new(Some(80_000_000), 100_000_000, 0).ok(),
+        above: None,
         kernel: Some("6.18.4".to_owned()),
         cpus: None,
         moments: (0..10).map(moment).collect(),

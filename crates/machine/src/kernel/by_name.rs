@@ -25,7 +25,7 @@ macro_rules! rules {
 }
 
 rules! {
-    slices_expire refill enqueue_takes_slice throttled_may_take exhaustion second_chance unit
+    expiry refill enqueue_takes_slice throttled_may_take exhaustion second_chance unit
     work_test throttled_insert lump_distribution release precheck limbo_abortable throttle_clock
     pelt_freeze balance_test idle_class_is_free idle_search_by_load newidle_by_success
     delayed_is_load_only period_scaling random_phase slack_armed_once limit_write_leaves_ns offline
