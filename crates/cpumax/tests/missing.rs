@@ -229,11 +229,7 @@ fn observed() -> Observed {
     let moment = |second: u32| Moment {
         at_ns: u64::from(second) * 1_000_000_000,
         usage_ns: Some(u64::from(second) * 500_000_000),
-        stat: Some(CpuStat {
-            nr_periods: second * 10,
-            nr_throttled: second,
-            ..CpuStat::default()
-        }),
+        stat: Some(CpuStat { nr_periods: second * 10, nr_throttled: second, ..CpuStat::default() }),
         throttled_ns: Some(0),
         waited_ns: None,
         is_anew: false,

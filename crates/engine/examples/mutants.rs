@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 /// One kernel of each generation: each mutant is tried on those of them that it changes, and a rule
 /// on the releases where it begins and ends as well.
 const KERNELS: &str = "4.19,6.1,6.12,6.18,7.2,7.3";
-/// Rules of the fair class, which `cpumax compare` holds against real kernels, and of none of Linux.
+/// Rules of the fair class, which `cpumax compare` holds against real kernels, and the one of no
+/// Linux.
 const LEFT_OUT: [&str; 26] = [
     "idle_class_is_free",
     "idle_search_by_load",

@@ -172,14 +172,23 @@ pub fn taken(release: Option<&str>, functions: &Functions) -> Taken {
 /// # Errors
 /// It is none, or is not modelled.
 pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
-    let text = text.to_ascii_lowercase();
-    let mut parts = text.split('+');
+    let unreadable = || KernelError::Unreadable(text.to_owned());
+    let lower = text.to_ascii_lowercase();
+    let mut parts = lower.split('+');
     let name = parts.next().unwrap_or("");
     let known = DISTRIBUTIONS.iter().find(|(distribution, _)| *distribution == name);
-    let given = parts.find_map(|part| BY_HAND.iter().find(|(name, _)| *name == part));
-    let release = known.map_or(text.as_str(), |(_, release)| release);
-    let named = Named::read(release).ok_or_else(|| KernelError::Unreadable(text.clone()))?;
-    let since = given.map(|(_, feature)| feature.since()).filter(|since| *since > named.version);
+    let mut given = Vec::new();
+    for part in parts {
+        match BY_HAND.iter().find(|(name, _)| *name == part) {
+            Some((_, feature)) => given.push(feature.since()),
+            // As a kernel calls itself: 6.12.117+deb13-cloud-amd64.
+            None if part.contains('-') => {}
+            None => return Err(unreadable()),
+        }
+    }
+    let release = known.map_or(lower.as_str(), |(_, release)| release);
+    let named = Named::read(release).ok_or_else(unreadable)?;
+    let since = given.into_iter().max().filter(|since| *since > named.version);
     let found = || named.found(&Functions::new()).map(|(version, _)| version);
     Kernel::of(since.or_else(found).unwrap_or(named.version))
 }
@@ -370,7 +379,7 @@ mod tests {
             assert_eq!(by_hand(text).unwrap().version.to_string(), version, "{text}");
         }
         assert!(matches!(by_hand("el7"), Err(KernelError::TooOld(_))));
-        for text in ["el", "el11", "+task", "six+task"] {
+        for text in ["el", "el11", "+task", "six+task", "6.12+tsk"] {
             assert!(matches!(by_hand(text), Err(KernelError::Unreadable(_))), "{text}");
         }
     }

@@ -269,8 +269,9 @@ impl Recording {
                  time counts"
             };
             let told = format!(
-                "No CPU has an event in {} stretches, {} together: {what}.",
+                "No CPU has an event in {} stretch{}, {} together: {what}.",
                 signs.silences,
+                if signs.silences == 1 { "" } else { "es" },
                 seconds(signs.silence_ns)
             );
             let doubtful = signs.cut_ns == 0 && beyond(left_ns, SILENCE_PERCENT, self.span_ns());

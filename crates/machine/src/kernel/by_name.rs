@@ -1,5 +1,5 @@
-//! A kernel's rules by their names, and a kernel with one of them changed: to see what a single rule
-//! does. The values of a rule are those that kernels have, written as `rules.rs` writes them.
+//! A kernel's rules by their names, and a kernel with one of them changed: to see what a single
+//! rule does. The values of a rule are those that kernels have, written as `rules.rs` writes them.
 
 use super::{Kernel, RELEASES, UNRELEASED};
 use crate::bandwidth::rules::Rules;

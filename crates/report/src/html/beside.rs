@@ -312,6 +312,7 @@ mod tests {
             prediction: Prediction::default(),
             repairs: BTreeMap::new(),
             disagreements: Vec::new(),
+            gaps: Vec::new(),
             is_unheard: false,
             not_tried: Vec::new(),
             made_by: Vec::new(),
