@@ -40,7 +40,17 @@ fn the_document_lists_exactly_the_fields() {
     let own = DOCUMENT.split("\n## Replays").next().unwrap_or_default();
     let rows = own.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
-    assert_eq!(documented, serialised);
+    // Where an object has a row of its own, that stands for those of its numbers that have none.
+    let row = |leaf: &String| {
+        let mut name = leaf.as_str();
+        while !documented.contains(name) {
+            name = name.rsplit_once('.')?.0;
+        }
+        Some(name.to_owned())
+    };
+    let told: BTreeSet<String> =
+        serialised.iter().map(|leaf| row(leaf).unwrap_or_else(|| leaf.clone())).collect();
+    assert_eq!(documented, told);
 }
 
 #[test]

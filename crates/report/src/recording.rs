@@ -194,7 +194,7 @@ mod tests {
     fn what_a_form_does_not_tell_is_told() {
         let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
                       next_pid=8 next_prio=120";
-        let ran = "comm=b pid=8 runtime=500 [ns]";
+        let ran = "comm=b pid=8 runtime=100000000 [ns]";
         let (charges, context) = (GapKind::Charges, GapKind::Context);
         for (lines, want, processes) in [
             (

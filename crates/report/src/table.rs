@@ -320,7 +320,7 @@ server  6.18 G3  1        0       500    1.5ms  80ms  81.2ms        0
         (server.completions, server.latency_ns) = (0, Percentiles { max: 9, ..server.latency_ns });
         server.longest_under_way_ns = 9;
         let text = tasks(&[run], None).unwrap();
-        assert!(text.contains("        -     -  >9ns"), "{text}");
+        assert!(text.contains("        -    -  >9ns"), "{text}");
     }
 
     #[test]
