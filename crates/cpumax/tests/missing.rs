@@ -73,14 +73,11 @@ fn lacking() -> Vec<Lacking> {
     let mut lost_on_one =
         whole().without(|ns, line| line.contains(&on(1)) && between(500, 1_500)(ns));
     lost_on_one.line(500 * MS, "CPU:1 [LOST 300 EVENTS]");
-    let garbled = |line: &str| match line.contains("svc") && line.contains("1 [000] 1.0") {
-        true => vec![line.replace(" [000] ", " (000) ")],
-        false => vec![line.to_owned()],
+    let garbled = |line: &str| {
+        let is_garbled = line.contains("svc") && line.contains("1 [000] 1.0");
+        vec![if is_garbled { line.replace(" [000] ", " (000) ") } else { line.to_owned() }]
     };
-    let twice = |line: &str| match line.contains("sched_stat") {
-        true => vec![line.to_owned(); 2],
-        false => vec![line.to_owned()],
-    };
+    let twice = |line: &str| vec![line.to_owned(); if line.contains("sched_stat") { 2 } else { 1 }];
     let double = |line: &str| vec![line.replace("runtime=3000000", "runtime=6000000")];
     let real_time = |line: &str| vec![line.replace("prio=120", "prio=49")];
     let no = |what: &'static str| move |_: u64, line: &str| line.contains(what);

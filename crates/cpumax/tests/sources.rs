@@ -143,7 +143,7 @@ fn here(claim: &Claim) -> String {
 /// What was varied, but for noise, which is told by its mean.
 fn settings(ended: &Ended<'_>) -> String {
     let varied = ended.plan.settings().filter(|(name, _)| *name != "noise");
-    varied.map(|(_, value)| format!("{value}: ")).collect()
+    varied.fold(String::new(), |told, (_, value)| told + value + ": ")
 }
 
 /// On how many kernels the scenario agrees with the model, as documents say that hold them against

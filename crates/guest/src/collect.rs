@@ -100,7 +100,9 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
         let times = hung.len();
         run.notes.push(format!("the kernel reported hung tasks {times} times"));
     }
-    hung.into_iter().for_each(|kind| tasks[kind as usize].hung_reports += 1);
+    for kind in hung {
+        tasks[kind as usize].hung_reports += 1;
+    }
     let under_way = under_way(run.world, ended_ns.min(run.world.workload.duration_ns));
     let (groups, tasks) = latencies(run, groups(run, before, &after), tasks, &under_way)?;
     let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);

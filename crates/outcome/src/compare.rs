@@ -406,7 +406,7 @@ mod tests {
         for tolerances in [Tolerances::exact(TICK_NS), Tolerances::parallel(TICK_NS)] {
             let with = |tasks, told| {
                 let mut run = run(group(), task());
-                run.release.handler.did = Did { tasks, told, ..Did::default() };
+                run.release.handler.did = Did { told, tasks, ..Did::default() };
                 run
             };
             let beyond = |other: &Outcome| {

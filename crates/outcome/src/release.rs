@@ -6,7 +6,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::iter;
 
 /// Which function of the kernel a call is one of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -158,10 +157,8 @@ impl ReleaseOutcome {
 
     /// All calls by length, as [`IrqOff::histogram`] has them.
     pub fn by_length(&self) -> Vec<[u64; 3]> {
-        let mut all: Vec<[u64; 3]> =
-            iter::chain(&self.distribute.by_length, &self.handler.by_length)
-                .map(|of| [of.low, of.high, of.calls])
-                .collect();
+        let both = self.distribute.by_length.iter().chain(&self.handler.by_length);
+        let mut all: Vec<[u64; 3]> = both.map(|of| [of.low, of.high, of.calls]).collect();
         all.sort_unstable();
         all.dedup_by(|next, one| {
             let same = next[0] == one[0];

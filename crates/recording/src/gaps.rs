@@ -158,14 +158,14 @@ impl Recording {
     /// much is known.
     pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
         let inside = self.inside(&self.names(), selection);
-        let mut gaps = Gaps(self.gaps_among(&inside, Some(service)));
+        let mut gaps = Gaps(self.gaps_among(&inside, service));
         if service.is_none() {
             self.network_clients(&inside, &mut gaps);
         }
         gaps.0
     }
 
-    fn gaps_among(&self, inside: &[bool], service: Option<Option<&Service>>) -> Vec<Gap> {
+    fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
         self.missing_cpus(&mut gaps);
         self.missing_threads(&mut gaps);
@@ -368,14 +368,14 @@ impl Recording {
         }
     }
 
-    fn missing_context(&self, service: Option<Option<&Service>>, gaps: &mut Gaps) {
+    fn missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
         if self.has_context {
             return;
         }
         let told = "Wakeups by interrupts are not told from those by threads: a timer that fires \
                     while a thread runs looks like that thread's doing, so that who asks whom is a \
                     guess.";
-        let inferred = service.flatten().is_some_and(|service| !service.recorded);
+        let inferred = service.is_some_and(|service| !service.recorded);
         gaps.tell(GapKind::Context, inferred, told.to_owned());
     }
 

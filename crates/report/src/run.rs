@@ -83,8 +83,11 @@ fn heading(ended: &Ended<'_>, page: Page) -> String {
 
 /// What was varied, as this one has it.
 fn with_settings(ended: &Ended<'_>) -> String {
-    let settings = ended.plan.settings();
-    settings.map(|(name, value)| format!(", {name}={}", escape::line(value))).collect()
+    let mut with = String::new();
+    for (name, value) in ended.plan.settings() {
+        let _ = write!(with, ", {name}={}", escape::line(value));
+    }
+    with
 }
 
 /// What calls the releases of each of its runs took and did.

@@ -21,7 +21,7 @@ pub fn percent(share: f64) -> String {
 
 /// A number of CPUs kept busy: `0.5`, `12.3`, `0.0027`.
 pub fn cpus(busy: f64) -> String {
-    if busy >= 0.1 || busy < 1e-6 {
+    if !(1e-6..0.1).contains(&busy) {
         return three_digits(busy);
     }
     // Two digits of what is very little, else four behind the point.

@@ -8,6 +8,7 @@ use crate::style::{BOLD, DIM, styled};
 use crate::table::{new_table, text};
 use crate::units::duration;
 use crate::verdict::number;
+use cpumax_engine::expect::Verdict;
 use cpumax_engine::kernel::Version;
 use cpumax_engine::suite::{Ended, NOISE};
 use cpumax_workload::Expectation;
@@ -24,7 +25,7 @@ pub fn varied(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
             out.extend(of_one.iter().map(histograms));
         }
     }
-    let measured = ended.iter().flat_map(|one| &one.verdicts).map(|verdict| verdict.measured());
+    let measured = ended.iter().flat_map(|one| &one.verdicts).map(Verdict::measured);
     let most = measured.map(<[_]>::len).max().unwrap_or(0);
     if ended.iter().any(is_noisy) || most > kernels(ended).len() {
         let note = "Of several seeds and noises: the mean, with the interval that has the mean of \
@@ -94,7 +95,7 @@ fn title(expectation: &Expectation) -> String {
 pub fn shown_on(ended: &[&Ended<'_>], expectation: &Expectation, kernel: Version) -> String {
     let verdicts = ended.iter().flat_map(|one| &one.verdicts);
     let of_it = verdicts.filter(|verdict| verdict.expectation() == expectation);
-    let measured = of_it.flat_map(|verdict| verdict.measured());
+    let measured = of_it.flat_map(Verdict::measured);
     let values: Vec<f64> = measured
         .filter(|one| one.kernel == kernel && one.value.is_finite())
         .map(|one| one.value)

@@ -21,6 +21,7 @@ use std::ops::RangeInclusive;
 const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
 
 /// Which settings are varied, and which numbers are shown.
+#[expect(clippy::doc_markdown, reason = "shown as help")]
 #[derive(Debug, clap::Args)]
 pub struct VaryArgs {
     /// Run with each of these values of a setting, and of several settings every combination: a

@@ -165,7 +165,9 @@ fn moments(
         return Err(Error::Question(what.to_owned()));
     }
     let first_ns = moments[0].at_ns;
-    moments.iter_mut().for_each(|moment| moment.at_ns -= first_ns);
+    for moment in &mut moments {
+        moment.at_ns -= first_ns;
+    }
     Ok(moments)
 }
 

@@ -18,7 +18,7 @@ pub enum Document<'a> {
     /// What was recorded.
     Recording(Box<Recorded<'a>>),
     /// What a limit would do to it.
-    Run(Limited<'a>),
+    Run(Box<Limited<'a>>),
 }
 
 /// What was recorded, told like a run.
@@ -203,7 +203,7 @@ impl Replay {
 impl Run {
     /// As it is written as JSON.
     pub fn document(&self) -> Document<'_> {
-        Document::Run(Limited {
+        Document::Run(Box::new(Limited {
             group: &self.group,
             cpu_max: self.limit.limit.to_string(),
             burst_usec: self.limit.limit.burst_ns() / 1000,
@@ -222,7 +222,7 @@ impl Run {
             prediction: &self.prediction,
             trace: self.trace.as_ref(),
             outcome: &self.outcome,
-        })
+        }))
     }
 }
 

@@ -345,7 +345,8 @@ impl Program {
         Ok(())
     }
 
-    /// Hands over what has come on all CPUs; returns how much there was in the fullest ring, bytes.
+    /// Hands over what has come on all CPUs, a ring's size of each at most, as threads may write
+    /// faster than is read; returns how much there was in the fullest ring, bytes.
     pub fn drain<E>(
         &mut self,
         mut take: impl FnMut(&Record<'_>) -> Result<(), E>,
@@ -362,10 +363,12 @@ impl Program {
         &mut self,
         mut take: impl FnMut(&[u8], &Record<'_>) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let mut most = 0;
+        let (mut most, room) = (0, self.ring_bytes);
         for ring in &mut self.rings {
             let mut bytes = 0;
-            while let Some(item) = ring.next() {
+            while bytes < room
+                && let Some(item) = ring.next()
+            {
                 bytes += item.len() as u64 + 8;
                 if let Some(mut record) = Record::read(&item) {
                     record.lost = lost_since(&mut self.told_lost, &record);

@@ -144,10 +144,8 @@ fn charges_that_cannot_be() {
     assert_eq!(doubted(&twice), []);
     let more = service(500).map(|line| vec![line.replace("runtime=3000000", "runtime=6000000")]);
     assert_eq!(doubted(&more), [GapKind::ImpossibleCharges]);
-    let switches = service(500).map(|line| match line.contains("sched_switch") {
-        true => vec![line.to_owned(), line.to_owned()],
-        false => vec![line.to_owned()],
-    });
+    let switches = service(500)
+        .map(|line| vec![line.to_owned(); if line.contains("sched_switch") { 2 } else { 1 }]);
     assert_eq!(runtime_ns(&switches.read(), 101), 50 * 3 * MS);
 }
 

@@ -105,10 +105,7 @@ impl Trace {
     }
 
     pub fn uncharged(&self) -> Trace {
-        self.map(|line| match line.contains("sched_stat_runtime") {
-            true => Vec::new(),
-            false => vec![line.to_owned()],
-        })
+        self.map(|line| vec![line.to_owned(); usize::from(!line.contains("sched_stat_runtime"))])
     }
 
     pub fn map(&self, mut f: impl FnMut(&str) -> Vec<String>) -> Trace {
