@@ -140,7 +140,7 @@ fn here(claim: &Claim) -> String {
     of_each.collect::<Vec<_>>().join("; ")
 }
 
-/// What was varied, but for noise, which is told by its mean.
+/// The settings of a run that were varied, without noise, of which the mean is told.
 fn settings(ended: &Ended<'_>) -> String {
     let varied = ended.plan.settings().filter(|(name, _)| *name != "noise");
     varied.fold(String::new(), |told, (_, value)| told + value + ": ")

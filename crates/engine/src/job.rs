@@ -320,7 +320,7 @@ impl Report {
                 metric: &expectation.metric,
                 per: expectation.per.as_deref(),
                 over: expectation.over.as_deref(),
-                // What is only shown has the least of all bounds.
+                // A number that is only shown has the lowest bound there is.
                 min: expectation.min.filter(|min| *min > f64::MIN),
                 max: expectation.max,
                 why: &expectation.why,

@@ -60,8 +60,8 @@ pub struct Inspected {
     summary: Summary,
     /// How many waits of its threads are known.
     waits: Waits,
-    /// Who answers requests, by name of the threads, or by the path of the group where requests are
-    /// inferred.
+    /// Services that answer requests, by name of their threads, or by the path of the group where
+    /// requests are inferred.
     services: BTreeMap<String, Served>,
 }
 
@@ -94,8 +94,8 @@ impl Inspected {
 /// So many groups are looked at, those that used most CPU time.
 const GROUPS_MOST: usize = 3;
 
-/// Who answers requests: threads of a name, of which that is recorded, and groups of which it is
-/// inferred from who woke whom.
+/// Services that answer requests: threads of a name whose requests are recorded, and groups whose
+/// requests are inferred from wakeups.
 pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Service)> {
     let mut services = recording.services();
     let own = own_runtime(summary);

@@ -198,7 +198,7 @@ impl Replay {
         self.is_unheard
     }
 
-    /// What is not in the recording, as far as it matters here.
+    /// Kinds of missing truth that concern the limited threads.
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }

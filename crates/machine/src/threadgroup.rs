@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::task::{Mode, Passing, Segment, State};
 use cpumax_workload::{LockKind, LockMode};
 
-/// How long a fork and a move are inside, ns: about as long as in emulated kernels.
+/// How long a fork and a move hold the lock, ns. Both are guesses, held against no kernel.
 const FORK_NS: u64 = 10_000;
 const MOVE_NS: u64 = 50_000;
 

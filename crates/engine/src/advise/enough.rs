@@ -23,7 +23,8 @@ pub struct Lack {
     pub instead: &'static str,
 }
 
-/// What is lacking; `unlimited` is the replay without a limit.
+/// Reasons for which this recording does not tell enough; `unlimited` is its replay without a
+/// limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.replay.as_recorded();
     let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };

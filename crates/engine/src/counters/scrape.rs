@@ -37,7 +37,7 @@ const PERIOD: &str = "container_spec_cpu_period";
 struct Series {
     /// CPU time on all CPUs.
     usage_s: Option<f64>,
-    /// The same summed up here, and of how many CPUs.
+    /// CPU time summed over the series of single CPUs, s, and how many there are.
     by_cpu_s: (f64, u32),
     periods: Option<f64>,
     throttled: Option<f64>,

@@ -11,7 +11,7 @@ pub(crate) struct Doubt {
     pub phase_ns: u64,
     /// What the group's work costs, in millionths of what was recorded.
     pub cost_ppm: u32,
-    /// The same in millionths of what is most likely: 1000000, or an end of its range.
+    /// The cost of that work in millionths of the most likely one: 1000000, or an end of its range.
     pub work_ppm: u32,
     /// Whether it stands for what is most likely: the value is the median of these.
     pub likely: bool,

@@ -24,7 +24,7 @@ pub struct Drawn {
     pub work_ppm: u32,
     /// Whether values are medians of runs like this.
     pub likely: bool,
-    /// What came of it.
+    /// The numbers of this run.
     #[serde(flatten)]
     pub sample: Sample,
 }
@@ -32,7 +32,7 @@ pub struct Drawn {
 impl Drawn {
     pub(crate) fn new(reading: usize, doubt: Doubt, sample: &Sample) -> Drawn {
         let Doubt { seed, phase_ns, work_ppm, likely, .. } = doubt;
-        // What is not written is not kept, so that what is read again is the same.
+        // JSON does not hold this number: a run that is read back equals the one that was written.
         let sample = Sample { answered: 0, ..*sample };
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }
     }

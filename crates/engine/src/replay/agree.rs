@@ -26,7 +26,7 @@ pub(super) struct Check {
     as_recorded: Option<Box<Replay>>,
     /// The limit that was in force.
     own: Try,
-    /// What was found, by kernel.
+    /// Numbers that differ from the recording, by kernel.
     differs: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
@@ -92,7 +92,7 @@ impl Replay {
         } else if is_same && runs.iter().any(|run| is_there(&run)) {
             runs.iter().filter(is_there).cloned().collect()
         } else {
-            // What was recorded under a limit cost what it costs under that.
+            // Work that was recorded under a limit has that limit's cost already.
             replay.tried(&[own], &new, (seed, limited_scale(own)), running, watch)?
         };
         for run in tried {

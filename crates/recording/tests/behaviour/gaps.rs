@@ -97,7 +97,7 @@ fn a_stretch_without_events_is_no_time() {
     assert!((3_990..=4_010).contains(&span_ms), "{span_ms} ms");
     assert_eq!(used_ns, 400 * 3 * MS);
     assert_eq!(doubted(&trace), []);
-    assert!(told(&recording, GapKind::Silence).contains("1 stretches, 3598.0 s together"));
+    assert!(told(&recording, GapKind::Silence).contains("1 stretch, 3598.0 s together"));
     // A thread may have run meanwhile, where nothing is charged.
     let mut busy = service(2_000).uncharged();
     busy.wake(2_001 * MS, 0, IDLE, "svc/101");
