@@ -270,6 +270,7 @@ impl Task {
     fn sleep(&mut self, span: Span) {
         let ns = self.draw(span);
         let due_ns = self.world.now_ns() + ns;
+        self.request_start_ns = due_ns;
         self.set(Phase::Asleep, 0);
         if sys::sleep_for(ns) < 0 {
             self.sleep_on(due_ns);
@@ -296,7 +297,6 @@ impl Task {
     /// Back from a sleep that was to end then.
     pub fn woken(&mut self, due_ns: u64) {
         self.owes_ns += self.world.speed.sleep_ns as i64;
-        self.request_start_ns = due_ns;
         let due = self.world.start_stamp.load(Relaxed) + self.world.speed.stamps(due_ns);
         if !self.world.is_exact {
             self.world.lateness.note(self.world.speed.ns(stamp().saturating_sub(due)));

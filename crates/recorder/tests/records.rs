@@ -74,20 +74,19 @@ fn thread<'a>(summary: &'a Summary, comm: &str) -> &'a ThreadSummary {
         .unwrap()
 }
 
-/// Some kernels do not tell each switch, and of some that are missing nothing tells: so often is
-/// tried again.
+/// Some kernels do not tell each switch, and CPU time is missing with some of those: a recording is
+/// made so often until it is whole.
 const TRIES: u32 = 6;
 
-fn where_all_switches_are_told(mut try_it: impl FnMut(&Folder) -> Option<(Summary, Told)>) {
+fn where_no_time_is_missing(mut try_it: impl FnMut(&Folder) -> Option<(Summary, Told)>) {
     for left in (0..TRIES).rev() {
         let folder = Folder::new();
         let Some((summary, told)) = try_it(&folder) else { return };
-        let (sh, switches) = (thread(&summary, "sh"), summary.defects.mismatched_switches);
-        let is_told = switches == 0 && used(&folder, &told).contains(&(sh.runtime_ns as f64));
-        if left == 0 || is_told {
-            assert_used(sh, &folder, &told);
+        let sh = thread(&summary, "sh");
+        if used(&folder, &told).contains(&(sh.runtime_ns as f64)) {
             return;
         }
+        assert!(left > 0, "{sh:?}, {told:?}");
     }
 }
 
@@ -100,16 +99,10 @@ fn used(folder: &Folder, told: &Told) -> Range<f64> {
     told_ns * 0.99 - cost_ns..told_ns * 1.01 + END_NS
 }
 
-#[track_caller]
-fn assert_used(thread: &ThreadSummary, folder: &Folder, told: &Told) {
-    let used = used(folder, told);
-    assert!(used.contains(&(thread.runtime_ns as f64)), "{thread:?}, {used:?}, {told:?}");
-}
-
 #[test]
 fn the_cpu_time_of_a_command_is_that_which_the_kernel_counts() {
     for calls in [false, true] {
-        where_all_switches_are_told(|folder| command(folder, calls));
+        where_no_time_is_missing(|folder| command(folder, calls));
     }
 }
 
@@ -497,7 +490,7 @@ impl Drop for Grouped {
 
 #[test]
 fn of_a_group_its_threads_are_recorded_and_the_rest_as_one() {
-    where_all_switches_are_told(group);
+    where_no_time_is_missing(group);
 }
 
 /// A load in a group, which is recorded while others run.
