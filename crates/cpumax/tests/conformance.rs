@@ -34,25 +34,29 @@ fn the_model_agrees_with_real_kernels() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// The deadlock of real-time kernels, and that it is gone: what the scenario expects, of kernels
-/// that cannot be waited for to go on by themselves.
-#[test]
-fn a_real_time_kernel_is_stopped_by_a_limit_to_6_17() {
-    let args = ["run", "rt-deadlock", "--on", "vm", "--kernel", "6.12-rt,7.3-rt"];
+/// Every expectation of the scenario holds on real kernels, some before 6.18 and some since.
+fn holds_on(scenario: &str, kernels: &str) {
+    let args = ["run", scenario, "--on", "vm", "--kernel", kernels];
     let Some(output) = on_real_kernels(&args) else { return };
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("\npass ").count(), 5, "{told}");
+    assert!(told.matches("\npass ").count() >= 5, "{told}");
 }
 
-/// Forks and moves at the lock that all of a machine share.
+#[test]
+fn a_real_time_kernel_is_stopped_by_a_limit_to_6_17() {
+    holds_on("rt-deadlock", "6.12-rt,7.3-rt");
+}
+
 #[test]
 fn a_fork_stopped_by_a_limit_stops_moves_and_forks_to_6_17() {
-    let args = ["run", "threadgroup-rwsem", "--on", "vm", "--kernel", "6.12,6.18"];
-    let Some(output) = on_real_kernels(&args) else { return };
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert_eq!(told.matches("\npass ").count(), 5, "{told}");
+    holds_on("threadgroup-rwsem", "6.12,6.18");
+}
+
+/// The kernel's own message stands in its log after two looks, 120 s apart, by the guest's clock.
+#[test]
+fn a_task_that_waits_for_a_throttled_one_is_reported_as_hung_to_6_17() {
+    holds_on("hung-task", "6.12,6.18");
 }
 
 #[test]
