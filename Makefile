@@ -154,6 +154,7 @@ recordings: deps ## Make the shipped recordings again (root, perf, and a machine
 	$(CARGO) run --quiet --release -p cpumax-testload -- recordings --raw-dir target/recordings
 
 # An hour and a half: each of 25 services is recorded twice and runs 24 times. PROOF takes options, e.g. PROOF='--only http.node-open'.
+# Recordings, runs and tables are kept in target/proof.
 PROOF ?=
 
 proof: deps ## Record real servers, run them under limits, tell how far replay is off (root, perf, a quiet machine)

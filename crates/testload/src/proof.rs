@@ -80,7 +80,7 @@ enum Step {
     Measure,
     /// Ask `cpumax replay` for the same.
     Predict,
-    /// Print how far predictions are off.
+    /// Print how far predictions are off, and keep the tables as `score.md` in the folder.
     Score,
     /// Ask `cpumax advise` for a limit that keeps each target, and run the service under it and
     /// under one a fifth smaller.
@@ -216,7 +216,9 @@ impl Proof {
             let score = json!({ "summaries": score::summaries(&cells), "cells": cells });
             println!("{}", serde_json::to_string_pretty(&score)?);
         } else {
-            print!("{}", tables::markdown(folder, &runs, &predictions, &cells)?);
+            let tables = tables::markdown(folder, &runs, &predictions, &cells)?;
+            folder.write("score.md", &tables)?;
+            print!("{tables}");
         }
         Ok(())
     }

@@ -153,6 +153,7 @@ fn the_score_of_kept_predictions_is_told_as_tables_and_as_json() {
     ] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
+    assert_eq!(fs::read_to_string(folder.join("score.md")).unwrap(), text);
     let score = report(&[&score[..], &["--json"]].concat());
     assert_eq!(score["summaries"][0]["covered"], 1);
     assert_eq!(score["summaries"][0]["within"], 0);

@@ -1,5 +1,6 @@
 //! What is kept in the folder of a proof: results.json (all runs), groups.json (how a user names
-//! the limited group of each recording), recordings/ (packed), predictions.json, advice.json.
+//! the limited group of each recording), recordings/ (packed), predictions.json, advice.json,
+//! score.md (the tables of the last score).
 
 use super::advice::Advice;
 use super::run::{Run, Task};
@@ -148,7 +149,7 @@ impl Folder {
     }
 
     /// Whole or not at all.
-    fn write(&self, name: &str, text: &str) -> Result<()> {
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
         let (path, new) = (self.0.join(name), self.0.join(format!("{name}.new")));
         fs::write(&new, text)
             .and_then(|()| fs::rename(&new, &path))

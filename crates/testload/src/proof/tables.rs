@@ -1,4 +1,4 @@
-//! What a proof shows, as Markdown for docs/replay.md.
+//! The tables of a proof, as Markdown.
 
 use super::files::{Folder, Prediction};
 use super::plan::Limit;
@@ -15,6 +15,12 @@ use std::fmt::Write as _;
 /// Of lines of a document, columns.
 const WIDTH: usize = 120;
 
+/// How the tables of single loads are read.
+const CELLS: &str = "\
+    A cell is `predicted (low..high) / measured (lowest..highest)`, and **off** where the measured\n\
+    median is not in the predicted range. *plain* is a recording of scheduler events only, *full*\n\
+    one with system calls as well, *record* one of `cpumax record`.";
+
 /// All tables.
 pub fn markdown(
     folder: &Folder,
@@ -22,7 +28,7 @@ pub fn markdown(
     predictions: &[Prediction],
     cells: &[Cell],
 ) -> Result<String> {
-    let mut text = String::new();
+    let mut text = format!("{CELLS}\n\n");
     let summaries = score::summaries(cells);
     for way in Way::ALL {
         let of: Vec<&Summary> = summaries.iter().filter(|each| each.way == way.name()).collect();
