@@ -17,9 +17,9 @@ const WIDTH: usize = 120;
 
 /// How the tables of single loads are read.
 const CELLS: &str = "\
-    A cell is `predicted (low..high) / measured (lowest..highest)`, and **off** where the measured\n\
-    median is not in the predicted range. *plain* is a recording of scheduler events only, *full*\n\
-    one with system calls as well, *record* one of `cpumax record`.";
+    A cell is `predicted (low..high) / measured (lowest..highest)`, and **off** where the\n\
+    measured median is not in the predicted range. *plain* is a recording of scheduler events\n\
+    only, *full* one with system calls as well, *record* one of `cpumax record`.";
 
 /// All tables.
 pub fn markdown(
