@@ -71,7 +71,7 @@ PARALLEL_KERNELS ?= 6.12,6.18,7.3
 PARALLEL_CASES ?= --cases 0..63 --median 3
 EVERY_KERNEL ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
 PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend edge-charge edge-keep fibtest-8 \
-	fibtest group-move hackbench-3deep hotplug-leak hung-task limbo-write limit-write load-clock lock-holder moved-away \
+	fibtest group-move hackbench-3deep hotplug-leak limbo-write limit-write load-clock lock-holder moved-away \
 	nohz-full parked-move parked-order period-scaling profile-small release-tick remote-charge slack threadgroup-rwsem \
 	throttled-order thundering-hogs thundering-wakes wake-on-throttled scenarios/found/concur.toml \
 	scenarios/found/twice-placed.toml
