@@ -12,16 +12,18 @@ mod cgroup;
 mod client;
 mod clock;
 mod draw;
+mod limit;
+mod loads;
 mod machine;
 mod measure;
 mod pipeline;
 mod process;
 mod proof;
+mod recordings;
 mod scrub;
 mod serve;
 mod spin;
 mod stop;
-mod validate;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
@@ -52,12 +54,10 @@ enum Command {
     /// Take names of other programs and of the machine out of a recording.
     Scrub(scrub::Scrub),
     /// Make the recordings that are shipped (needs root and perf).
-    Recordings(validate::Recordings),
+    Recordings(recordings::Recordings),
     /// Record real servers, run them under limits, predict the same, and tell how far it was off
     /// (needs root, perf and the servers' programs).
     Proof(proof::Proof),
-    /// Record the loads, run them under limits, predict the same, and compare.
-    Validate(validate::Validate),
 }
 
 /// What every load takes.
@@ -96,7 +96,6 @@ fn main() -> ExitCode {
         Command::Scrub(scrub) => scrub.run(),
         Command::Recordings(recordings) => recordings.run(),
         Command::Proof(proof) => proof.run(),
-        Command::Validate(validate) => validate.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,6 @@
 mod advice;
 mod client;
 mod files;
-mod plan;
 mod predict;
 mod run;
 mod score;
@@ -16,12 +15,12 @@ mod server;
 mod services;
 mod tables;
 
+use crate::limit::Limit;
 use crate::stop::Stop;
 use advice::Target;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use files::Folder;
-use plan::Limit;
 use run::{Perf, Session};
 use serde_json::json;
 use services::{Kind, SERVICES, Service};

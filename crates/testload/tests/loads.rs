@@ -166,7 +166,6 @@ fn bad_arguments_are_refused_with_status_2() {
         &["burst", "--threads", "0"][..],
         &["closed", "--port", "1", "--work", "soon"],
         &["scrub", "/nonexistent", "/nonexistent"],
-        &["validate", "--only", "nothing", "--dir", env!("CARGO_TARGET_TMPDIR")],
         &["proof", "--only", "nothing", "--dir", concat!(env!("CARGO_TARGET_TMPDIR"), "/proof")],
         &["proof", "--limits", "50"],
         &["ask", "--port", "1", "--every", "1ms", "--think", "1ms"],

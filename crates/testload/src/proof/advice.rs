@@ -2,8 +2,8 @@
 //! whether one a fifth smaller does not.
 
 use super::files::Folder;
-use super::plan::Limit;
 use super::run::{Perf, Run, Session};
+use crate::limit::Limit;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! What `cpumax replay` says of the recordings under the limits that were measured.
 
 use super::files::{Folder, Prediction};
-use super::plan::Limit;
 use super::run::Run;
 use super::score;
+use crate::limit::Limit;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;

@@ -2,18 +2,17 @@
 //! beside them if asked for.
 
 use super::client::Seen;
-use super::plan::Limit;
 use super::server::{Place, Running};
 use super::services::{Kind, Server, Service};
 use super::{client::Client, files::Recording};
 use crate::cgroup::{Cgroup, Counters, PATH};
+use crate::limit::Limit;
+use crate::loads::Load;
+use crate::loads::run::{self as own, Counted, Events, Setting};
 use crate::machine::MachineUse;
 use crate::measure::Summary;
 use crate::process::Process;
 use crate::stop::Stop;
-use crate::validate::plan::{LOADS, NamedLimit};
-use crate::validate::run::{Events, Measured, Setting};
-use crate::validate::{Context as Plan, run as loads};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -277,29 +276,23 @@ impl<'a> Session<'a> {
 
     /// A load of this program does a fixed amount of work, some seconds of it.
     fn run_own(&self, name: &str, head: &Head, recording: Option<(Perf, &Path)>) -> Result<Run> {
-        let load = LOADS.iter().find(|load| load.name == name).context("no such load")?;
-        let plan = Plan {
-            dir: self.place.dir.clone(),
-            seed: u64::from(head.rep) + 1,
-            scale: u64::from(self.seconds) * 25,
-            from: Events::Sched,
-            stop: self.stop.clone(),
-        };
-        let limit = head.limit.quota_us.map(|quota_us| NamedLimit {
-            name: "",
-            quota_us,
-            period_us: head.limit.period_us,
-            burst_us: head.limit.burst_us,
-        });
+        let load = Load::find(name)?;
         let recording = recording.map(|(perf, folder)| {
             let events = if perf == Perf::Plain { Events::Sched } else { Events::Syscalls };
             (events, folder.join(format!("{}.{}.data", self.service.name, perf.name())))
         });
-        let setting = Setting { limit, recording, awake: false, until_rest: false };
-        let measured = loads::run(&plan, load, &setting)?;
+        let setting = Setting {
+            seed: u64::from(head.rep) + 1,
+            scale: u64::from(self.seconds) * 25,
+            limit: *head.limit,
+            recording,
+            as_modelled: false,
+            stop: self.stop.clone(),
+        };
+        let measured = own::run(load, &setting)?;
         let wall_s = measured.duration_ns as f64 / 1e9;
         let metrics = metrics_of_load(&measured.client_latency_ns, wall_s, load.outside.is_none());
-        Ok(head.run(&Counted::from(&measured), wall_s, metrics))
+        Ok(head.run(&measured.counted, wall_s, metrics))
     }
 }
 
@@ -332,41 +325,9 @@ impl Moment {
     }
 
     fn since(&self, before: &Moment) -> Counted {
-        let group = self.group.since(&before.group);
-        let machine = self.machine.since(&before.machine);
         let client_us = self.children_us - before.children_us;
-        Counted {
-            busy_us: machine.busy_us,
-            steal_us: machine.steal_us,
-            others_us: machine.busy_us.saturating_sub(group.usage_us + client_us),
-            group,
-        }
-    }
-}
-
-/// What the counters did while the load ran.
-struct Counted {
-    group: Counters,
-    busy_us: u64,
-    steal_us: u64,
-    others_us: u64,
-}
-
-impl From<&Measured> for Counted {
-    fn from(measured: &Measured) -> Counted {
-        Counted {
-            busy_us: measured.others_us + measured.usage_us,
-            steal_us: measured.steal_us,
-            others_us: measured.others_us,
-            group: Counters {
-                usage_us: measured.usage_us,
-                nr_periods: measured.nr_periods,
-                nr_throttled: measured.nr_throttled,
-                throttled_us: measured.throttled_us,
-                nr_bursts: measured.nr_bursts,
-                burst_us: measured.burst_us,
-            },
-        }
+        let group = self.group.since(&before.group);
+        Counted::new(group, self.machine.since(&before.machine), client_us)
     }
 }
 
@@ -391,8 +352,8 @@ impl Head<'_> {
             nr_bursts: group.nr_bursts,
             throttled_time_ns: group.throttled_us * 1000,
             burst_time_ns: group.burst_us * 1000,
-            machine_busy_s: s(counted.busy_us),
-            steal_s: s(counted.steal_us),
+            machine_busy_s: s(counted.machine.busy_us),
+            steal_s: s(counted.machine.steal_us),
             others_s: s(counted.others_us),
             metrics,
         }

@@ -1,9 +1,9 @@
 //! How far predictions are off what was measured, and whether the ranges that they tell hold it.
 
 use super::files::Prediction;
-use super::plan::Limit;
 use super::predict::Way;
 use super::run::Run;
+use crate::limit::Limit;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -23,7 +23,7 @@ pub struct Service {
 pub enum Kind {
     /// A server that stays over many runs.
     Real { server: Server, client: Client },
-    /// A load of this program, by its name in the plan of `validate`.
+    /// A load of this program, by its name among the loads.
     Own(&'static str),
 }
 

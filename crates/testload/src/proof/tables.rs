@@ -1,11 +1,11 @@
 //! The tables of a proof, as Markdown.
 
 use super::files::{Folder, Prediction};
-use super::plan::Limit;
 use super::predict::Way;
 use super::run::{Perf, Run};
 use super::score::{self, Cell, Quantity, Range, Summary};
 use super::services::Service;
+use crate::limit::Limit;
 use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;

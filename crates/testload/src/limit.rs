@@ -1,4 +1,4 @@
-//! The limits that services are put under.
+//! The limits that loads and services are put under.
 
 use anyhow::{Result, bail};
 use std::fmt;
@@ -18,6 +18,10 @@ pub struct Limit {
 
 impl Limit {
     pub const NONE: Limit = Limit { quota_us: None, period_us: 100_000, burst_us: 0 };
+
+    pub const fn of_100_ms(quota_ms: u64) -> Limit {
+        Limit { quota_us: Some(quota_ms * 1000), ..Limit::NONE }
+    }
 
     /// As `cpumax replay --set` takes it; none without a limit.
     pub fn assignment(&self) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Makes the recordings that are shipped: short ones of the same loads, with names of other
 //! programs taken out.
 
-use super::Context;
-use super::plan::{LIMITS, LOADS, SHIPPED, Shipped};
-use super::run::{self, Setting};
+use crate::limit::Limit;
+use crate::loads::Load;
+use crate::loads::run::{Events, Setting, run};
 use crate::scrub::scrub;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, ensure};
@@ -12,6 +12,39 @@ use std::fs;
 use std::path::PathBuf;
 
 const LARGEST_BYTES: usize = 2_000_000;
+
+/// A recording that is shipped.
+#[derive(Debug)]
+struct Shipped {
+    name: &'static str,
+    /// Name of the load.
+    load: &'static str,
+    limit: Limit,
+    events: Events,
+    /// How much work, in hundredths of the load's.
+    scale: u64,
+}
+
+const SHIPPED: &[Shipped] = &[
+    shipped("web-closed", "web-closed", Limit::NONE, Events::Sched, 60),
+    shipped("web-closed-limited", "web-closed", Limit::of_100_ms(50), Events::Sched, 30),
+    shipped("web-closed-syscalls", "web-closed", Limit::NONE, Events::Syscalls, 15),
+    shipped("web-rate", "web-rate", Limit::NONE, Events::Sched, 60),
+    shipped("bursts", "bursts", Limit::NONE, Events::Sched, 60),
+    shipped("batch", "batch", Limit::NONE, Events::Sched, 60),
+    shipped("batch-limited", "batch", Limit::of_100_ms(80), Events::Sched, 30),
+    shipped("pipeline", "pipeline", Limit::NONE, Events::Sched, 150),
+];
+
+const fn shipped(
+    name: &'static str,
+    load: &'static str,
+    limit: Limit,
+    events: Events,
+    scale: u64,
+) -> Shipped {
+    Shipped { name, load, limit, events, scale }
+}
 
 #[derive(Args)]
 pub struct Recordings {
@@ -39,27 +72,24 @@ impl Recordings {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == shipped.name) {
                 continue;
             }
-            let context = Context {
-                dir: self.raw_dir.clone(),
-                seed: self.seed,
-                scale: shipped.scale,
-                from: shipped.events,
-                stop: stop.clone(),
-            };
-            self.make(&context, shipped).with_context(|| shipped.name.to_owned())?;
+            self.make(shipped, &stop).with_context(|| shipped.name.to_owned())?;
         }
         Ok(())
     }
 
-    fn make(&self, context: &Context, shipped: &Shipped) -> Result<()> {
-        context.stop.check()?;
-        let load = LOADS.iter().find(|load| load.name == shipped.load).context("no such load")?;
-        let limit = LIMITS.iter().find(|limit| Some(limit.name) == shipped.limit);
+    fn make(&self, shipped: &Shipped, stop: &Stop) -> Result<()> {
+        stop.check()?;
         let file = format!("{}.perf.data", shipped.name);
         let raw = self.raw_dir.join(&file);
-        let recording = Some((shipped.events, raw.clone()));
-        let setting = Setting::of_model(limit.copied(), recording);
-        let measured = run::run(context, load, &setting)?;
+        let setting = Setting {
+            seed: self.seed,
+            scale: shipped.scale,
+            limit: shipped.limit,
+            recording: Some((shipped.events, raw.clone())),
+            as_modelled: true,
+            stop: stop.clone(),
+        };
+        let measured = run(Load::find(shipped.load)?, &setting)?;
         let bytes = fs::read(&raw).with_context(|| format!("cannot read {}", raw.display()))?;
         let scrubbed = scrub(&bytes, &[])?;
         ensure!(

@@ -1,14 +1,13 @@
 //! One run of one load: the group, the load in it, its client outside, perf if asked for.
 
-use super::Context;
-use super::plan::{Load, NamedLimit};
+use super::Load;
 use crate::cgroup::{Cgroup, Counters};
+use crate::limit::Limit;
 use crate::machine::MachineUse;
 use crate::measure::{Report, Summary};
 use crate::process::Process;
+use crate::stop::Stop;
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::io::Write as _;
@@ -27,7 +26,7 @@ const SCHED_EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wa
                             sched:sched_stat_runtime";
 
 /// Which events a recording has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
     /// Those of the scheduler.
     Sched,
@@ -47,82 +46,77 @@ impl Events {
     }
 }
 
-impl fmt::Display for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Events::Sched => "sched",
-            Events::Syscalls => "syscalls",
-        })
-    }
-}
-
-/// Under which limit, and whether it is recorded, and where to.
+/// How a load is run, under which limit, and where it is recorded to.
 pub struct Setting {
-    pub limit: Option<NamedLimit>,
+    pub seed: u64,
+    /// How much work there is, in hundredths of the load's.
+    pub scale: u64,
+    pub limit: Limit,
     pub recording: Option<(Events, PathBuf)>,
-    /// Whether idle CPUs are kept polling.
-    pub awake: bool,
-    /// Whether periods are counted until the period timer rests, or only until the load ends.
-    pub until_rest: bool,
-}
-
-impl Setting {
-    /// As the model has it: CPUs that lose nothing by halting, and a timer that comes to rest.
-    pub fn of_model(limit: Option<NamedLimit>, recording: Option<(Events, PathBuf)>) -> Setting {
-        Setting { limit, recording, awake: true, until_rest: true }
-    }
+    /// Whether the machine is as the model has it: idle CPUs are kept polling, and periods are
+    /// counted until the period timer rests, not only until the load ends.
+    pub as_modelled: bool,
+    pub stop: Stop,
 }
 
 /// What one run showed.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Measured {
     /// From the first request to the last, ns.
     pub duration_ns: u64,
-    /// CPU time of the group in that time, us.
-    pub usage_us: u64,
-    pub nr_periods: u64,
-    pub nr_throttled: u64,
-    pub throttled_us: u64,
-    #[serde(default)]
-    pub nr_bursts: u64,
-    #[serde(default)]
-    pub burst_us: u64,
+    /// What the counters did in that time.
+    pub counted: Counted,
     /// At the threads that do the work, from when it was due until it was done, ns.
     pub latency_ns: Summary,
     /// As the client sees it; the same where there is none.
     pub client_latency_ns: Summary,
+}
+
+/// What the counters did while a load ran.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    pub group: Counters,
+    pub machine: MachineUse,
     /// CPU time used by anything else on the machine, us: how far it was quiet.
     pub others_us: u64,
-    /// Time in which the machine's own CPUs were given to other machines, us.
-    pub steal_us: u64,
+}
+
+impl Counted {
+    /// `client_us` is the CPU time of the client.
+    pub fn new(group: Counters, machine: MachineUse, client_us: u64) -> Counted {
+        let others_us = machine.busy_us.saturating_sub(group.usage_us + client_us);
+        Counted { group, machine, others_us }
+    }
 }
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counted { group, machine, others_us } = &self.counted;
         write!(
             f,
             "{:.2} s, {} ms CPU, {}/{} periods throttled, p50 {:.2} ms, p99 {:.2} ms; others {} \
              ms, steal {} ms",
             self.duration_ns as f64 / 1e9,
-            self.usage_us / 1000,
-            self.nr_throttled,
-            self.nr_periods,
+            group.usage_us / 1000,
+            group.nr_throttled,
+            group.nr_periods,
             self.latency_ns.p50 as f64 / 1e6,
             self.latency_ns.p99 as f64 / 1e6,
-            self.others_us / 1000,
-            self.steal_us / 1000,
+            others_us / 1000,
+            machine.steal_us / 1000,
         )
     }
 }
 
-pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured> {
-    let _awake = setting.awake.then(Awake::hold);
+pub fn run(load: &Load, setting: &Setting) -> Result<Measured> {
+    let _awake = setting.as_modelled.then(Awake::hold);
     let group = Cgroup::make()?;
-    if let Some(limit) = &setting.limit {
-        group.limit(Some(limit.quota_us), limit.period_us, limit.burst_us)?;
+    let Limit { quota_us, period_us, burst_us } = setting.limit;
+    if quota_us.is_some() {
+        group.limit(quota_us, period_us, burst_us)?;
     }
-    let mut inside = Process::testload(&inside_arguments(context, load))?;
-    let first_line = inside.line(&context.stop)?;
+    let mut inside = Process::testload(&inside_arguments(setting, load))?;
+    let first_line = inside.line(&setting.stop)?;
     group.add(inside.id())?;
     let mut outside = match load.outside {
         None => None,
@@ -130,8 +124,8 @@ pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured
             let port = first_line
                 .strip_prefix("listening ")
                 .with_context(|| format!("`{first_line}`: expected `listening PORT`"))?;
-            let client = Process::testload(&outside_arguments(context, load, arguments, port))?;
-            client.line(&context.stop)?;
+            let client = Process::testload(&outside_arguments(setting, load, arguments, port))?;
+            client.line(&setting.stop)?;
             Some(client)
         }
     };
@@ -143,64 +137,46 @@ pub fn run(context: &Context, load: &Load, setting: &Setting) -> Result<Measured
     outside.as_mut().unwrap_or(&mut inside).go()?;
     let client = match &outside {
         None => None,
-        Some(client) => Some(report(client, context)?),
+        Some(client) => Some(report(client, &setting.stop)?),
     };
-    let inside = report(&inside, context)?;
+    let inside = report(&inside, &setting.stop)?;
     let at_end = MachineUse::now()?;
     // The model counts periods until the period timer rests: twice more after the last use.
-    if setting.until_rest {
-        let period_us = setting.limit.map_or(0, |limit| limit.period_us);
+    if setting.as_modelled && quota_us.is_some() {
         thread::sleep(Duration::from_micros(3 * period_us));
     }
-    let after = (group.counters()?, at_end);
+    let counters = group.counters()?.since(&before.0);
     if let Some(perf) = perf {
         perf.interrupt()?;
     }
-    Ok(measured(&before, &after, &inside, client.as_ref()))
-}
-
-fn measured(
-    before: &(Counters, MachineUse),
-    after: &(Counters, MachineUse),
-    inside: &Report,
-    client: Option<&Report>,
-) -> Measured {
-    let group = after.0.since(&before.0);
-    let machine = after.1.since(&before.1);
-    let client_us = client.map_or(0, |client| client.cpu_ns / 1000);
-    Measured {
-        duration_ns: client.map_or(inside.duration_ns, |client| client.duration_ns),
-        usage_us: group.usage_us,
-        nr_periods: group.nr_periods,
-        nr_throttled: group.nr_throttled,
-        throttled_us: group.throttled_us,
-        nr_bursts: group.nr_bursts,
-        burst_us: group.burst_us,
+    let client_us = client.as_ref().map_or(0, |client| client.cpu_ns / 1000);
+    let seen = client.as_ref().unwrap_or(&inside);
+    Ok(Measured {
+        duration_ns: seen.duration_ns,
+        counted: Counted::new(counters, at_end.since(&before.1), client_us),
         latency_ns: inside.latency_ns,
-        client_latency_ns: client.map_or(inside.latency_ns, |client| client.latency_ns),
-        others_us: machine.busy_us.saturating_sub(group.usage_us + client_us),
-        steal_us: machine.steal_us,
-    }
+        client_latency_ns: seen.latency_ns,
+    })
 }
 
-fn inside_arguments(context: &Context, load: &Load) -> Vec<String> {
+fn inside_arguments(setting: &Setting, load: &Load) -> Vec<String> {
     let mut arguments = strings(load.inside);
     if load.outside.is_none() {
-        arguments.extend(amounts(context, load));
+        arguments.extend(amounts(setting, load));
     }
     arguments
 }
 
-fn outside_arguments(context: &Context, load: &Load, own: &[&str], port: &str) -> Vec<String> {
+fn outside_arguments(setting: &Setting, load: &Load, own: &[&str], port: &str) -> Vec<String> {
     let mut arguments = strings(own);
     arguments.extend(strings(&["--port", port]));
-    arguments.extend(amounts(context, load));
+    arguments.extend(amounts(setting, load));
     arguments
 }
 
-fn amounts(context: &Context, load: &Load) -> Vec<String> {
-    let amount = (load.amount.1 * context.scale / 100).max(1).to_string();
-    let seed = context.seed.to_string();
+fn amounts(setting: &Setting, load: &Load) -> Vec<String> {
+    let amount = (load.amount.1 * setting.scale / 100).max(1).to_string();
+    let seed = setting.seed.to_string();
     strings(&[load.amount.0, &amount, "--seed", &seed, "--wait"])
 }
 
@@ -208,8 +184,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-fn report(process: &Process, context: &Context) -> Result<Report> {
-    let line = process.line(&context.stop)?;
+fn report(process: &Process, stop: &Stop) -> Result<Report> {
+    let line = process.line(stop)?;
     serde_json::from_str(&line).with_context(|| format!("`{line}`: expected a report"))
 }
 
