@@ -188,8 +188,8 @@ fn answers(name: &str, recording: &Recording) -> Answers {
     let kernels = kernel::parse_kernels("6.18").unwrap();
     let replay = Replay::new(name, recording, &request()).unwrap();
     let runs = replay.runs(&kernels, 1, &running, &()).unwrap();
-    let mut documents = vec![replay.document(&kernels, &runs)];
-    documents.extend(runs.iter().map(cpumax_engine::replay::Run::document));
+    let recorded = replay.document(&kernels, &runs);
+    let documents: Vec<_> = cpumax_engine::replay::documents(&recorded, &runs).collect();
     let json = serde_json::to_string(&documents).unwrap();
     let saved = Saved::parse(name, &json).unwrap();
     let cases = [Case::new(name.to_owned(), recording, &request()).unwrap()];

@@ -1,6 +1,7 @@
 //! `cpumax verify`: predictions held against real groups, against folders that look like one, and
 //! against scrapes.
 
+use cpumax_engine::outcome::ReleaseOutcome;
 use cpumax_require::{Need, found};
 use serde_json::{Value, json};
 use std::fs;
@@ -19,8 +20,11 @@ fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
     let ranged = |[value, low, high]: [f64; 3]| json!({"value": value, "low": low, "high": high});
     let run = |kernel: &str| {
         json!({
-            "group": "/g", "cpu_max": "20000 100000", "burst_usec": 0, "scenario": "hog.data",
-            "world": "model", "kernel": kernel, "seed": 1, "groups": {},
+            "kind": "replay", "version": 1, "group": "/g", "cpu_max": "20000 100000",
+            "burst_usec": 0, "lacks": [], "window": {"from_ns": 0, "until_ns": 1},
+            "scenario": "hog.data", "world": "model", "kernel": kernel, "generation": "",
+            "seed": 1, "simulated_ns": 1, "groups": {}, "tasks": {},
+            "release": ReleaseOutcome::default(), "events": 0,
             "prediction": {
                 "cpus": ranged([0.2, 0.18, 0.23]), "throttled_percent": ranged(throttled),
                 "requests_per_second": null, "request_latency_ns": null, "latency_of": "bursts",

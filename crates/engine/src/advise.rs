@@ -42,7 +42,7 @@ mod enough;
 mod goal;
 mod search;
 
-pub use document::AdviceDocument;
+pub use document::{Advised, Demanded, KindNeeds, Named, Role, RunHeld, Told, Tried};
 pub use enough::Lack;
 pub use goal::{Goal, Held, Measure, USUAL};
 pub use search::{Searched, smallest};
@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn a_limit_has_its_burst_in_per_cent_of_the_quota() {
         let half = Kind { burst_percent: 50.0, ..KIND }.limit(330).unwrap();
-        assert_eq!((half.label.as_str(), millicpus(&half)), ("33/100+16.5", Some(330)));
+        assert_eq!((half.label().as_str(), millicpus(&half)), ("33/100+16.5", Some(330)));
         assert!(KIND.limit(5).is_none());
     }
 }

@@ -37,6 +37,7 @@
 //! # Ok::<(), cpumax_engine::Error>(())
 //! ```
 
+use crate::answer::Answer;
 use crate::counters::{Above, AllowedCpus, Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::Ranged;
@@ -93,6 +94,10 @@ pub struct Counted {
     pub not_told: Vec<String>,
     /// What is to be noted, in sentences.
     pub notes: Vec<String>,
+}
+
+impl Answer for Counted {
+    const KIND: &'static str = "counters";
 }
 
 /// A limit and what can be said of it.

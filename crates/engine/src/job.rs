@@ -1,5 +1,6 @@
 //! One run that is asked for, and what came of it.
 
+use crate::answer::{Answer, Document};
 use crate::expect::{Measured, Verdict};
 use crate::suite::Plan;
 use cpumax_limit::{Limit, Missing, Rules};
@@ -8,7 +9,7 @@ use cpumax_machine::{Watch, Watched};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_workload::{Error, GroupIx, Workload};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,9 +100,10 @@ pub struct WhatIf {
 /// What a group may use.
 ///
 /// [Example](WhatIf).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Its limit.
+    #[serde(flatten)]
     pub limit: Limit,
     /// Its weight; `None` is the one that it has.
     pub weight: Option<u32>,
@@ -266,6 +268,10 @@ pub struct ReportDocument<'a> {
     expectations: Vec<Expected<'a>>,
 }
 
+impl Answer for ReportDocument<'_> {
+    const KIND: &'static str = "run";
+}
+
 /// What a scenario expects of a run, and what it shows.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Expected<'a> {
@@ -290,16 +296,8 @@ struct Expected<'a> {
 impl Report {
     /// As it is written as JSON, where nothing is expected of it.
     ///
-    /// ```
-    /// use cpumax_engine::{Model, Study, scenario, world};
-    ///
-    /// let jobs = Study::new(scenario::load("nested")?).jobs();
-    /// let reports = world::all(&Model::default(), &jobs, &())?;
-    /// let json = serde_json::to_value(reports[0].document())?;
-    /// assert_eq!(json["scenario"], "nested");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn document(&self) -> ReportDocument<'_> {
+    /// [Example](Document).
+    pub fn document(&self) -> Document<ReportDocument<'_>> {
         self.document_of(None, &[], None)
     }
 
@@ -309,7 +307,7 @@ impl Report {
         plan: Option<&'a Plan>,
         verdicts: &'a [Verdict<'a>],
         kernel: Option<Version>,
-    ) -> ReportDocument<'a> {
+    ) -> Document<ReportDocument<'a>> {
         let expected = |verdict: &'a Verdict<'a>| {
             let is_of_run = |measured: &&Measured| {
                 Some(measured.kernel) == kernel && measured.seed == self.outcome.seed
@@ -328,7 +326,7 @@ impl Report {
                 passed: *passed,
             })
         };
-        ReportDocument {
+        let document = ReportDocument {
             outcome: &self.outcome,
             kernel_release: self.kernel_release.as_deref(),
             requests_per_second: requests_per_second(&self.outcome),
@@ -337,7 +335,8 @@ impl Report {
             understood: plan.map_or(&[], Plan::understood),
             settings: plan.map(|plan| plan.settings().collect()).unwrap_or_default(),
             expectations: verdicts.iter().filter_map(expected).collect(),
-        }
+        };
+        document.into()
     }
 
     /// Of the model, which measures everything; a kernel that does not have all of the workload
@@ -383,7 +382,10 @@ mod tests {
         report.notes.push("the machine was slow".to_owned());
         let own = serde_json::to_value(&report.outcome).unwrap();
         let json = serde_json::to_value(report.document()).unwrap();
-        let added = json.as_object().unwrap().keys().filter(|name| own.get(*name).is_none());
+        let is_added = |name: &&String| {
+            own.get(*name).is_none() && !["kind", "version"].contains(&name.as_str())
+        };
+        let added = json.as_object().unwrap().keys().filter(is_added);
         let document = include_str!("../../../docs/json.md");
         let section = document.split("\n## Runs").nth(1).unwrap();
         let rows = section.split("\n## ").next().unwrap().lines();

@@ -30,7 +30,7 @@
 //! println!("{:<10} {:<8} {:>9} {:>9}", "limit", "kernel", "throttled", "p99, ms");
 //! let mut throttled = Vec::new();
 //! study.run(&Model::default(), &(), &mut |row| {
-//!     let limit = row.limit.map_or("none".to_owned(), |limit| limit.label);
+//!     let limit = row.limit.map_or("none".to_owned(), |limit| limit.label());
 //!     match row.report {
 //!         Ok(report) => {
 //!             let group = &report.outcome.groups["/web"];
@@ -64,7 +64,7 @@
 //! let runs = replay.runs(&[Kernel::newest()], 1, &Running::default(), &())?;
 //! for run in &runs {
 //!     if let Some(cpus) = run.prediction.cpus {
-//!         println!("{}: {} CPUs ({} to {})", run.limit.label, cpus.value, cpus.low, cpus.high);
+//!         println!("{}: {} CPUs ({} to {})", run.limit.label(), cpus.value, cpus.low, cpus.high);
 //!     }
 //! }
 //! assert_eq!(runs.len(), 2, "without a limit, and with this one");
@@ -77,6 +77,7 @@
 //! [`workload`], [`limit`], [`recording`], [`machine`] and [`outcome`].
 
 pub mod advise;
+pub mod answer;
 pub mod builtin;
 mod change;
 pub mod counted;

@@ -8,7 +8,7 @@ use cpumax_recording::{
 };
 use cpumax_workload::{GroupIx, TaskSpec, Workload};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -113,7 +113,7 @@ pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Servic
 }
 
 /// What is known of the requests that some threads answer, and what was guessed.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Served {
     /// How many requests.
     requests: u64,

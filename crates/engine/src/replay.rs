@@ -17,6 +17,8 @@ use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{Demand, EventCost, Gap, GapKind, Load, Recording, Service, Summary, Waits};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,8 +29,7 @@ mod document;
 mod in_force;
 mod request;
 
-pub use document::Document;
-pub(crate) use document::Recorded;
+pub use document::{NotTried, Recorded, ReplayDocument, TakenFor, documents};
 use request::Reading;
 pub use request::Request;
 
@@ -369,33 +370,41 @@ impl Replay {
     }
 }
 
-/// One limit on one kernel.
+/// One limit on one kernel: one run in full, and what all runs of it say.
 ///
 /// [Example](crate).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
+    /// Path of the group that is limited.
+    pub group: String,
     /// Which limit.
+    #[serde(flatten)]
     pub limit: Try,
     /// What of it the kernel does not have.
     pub lacks: Vec<Missing>,
-    /// Path of the group that is limited.
-    pub group: String,
-    /// When the load was there in the recording.
-    pub window: Window,
-    /// The load lasts for a given time, whatever the limit does to it.
-    pub lasts: bool,
+    /// When the recorded work was done, ns; null when it was not, or lasts for a given time.
+    pub finished_ns: Option<u64>,
     /// How long the work takes, divided by the same without a limit on the same kernel.
     pub slowdown: Option<f64>,
+    /// When the load was there in the recording.
+    pub window: Window,
     /// What it does to the service, and how sure that is.
     pub prediction: Prediction,
-    /// What came of the first of the runs that this is told of.
-    pub outcome: Outcome,
-    /// Where the replay of what was recorded is not that, on this kernel; in words, one line for
-    /// each.
-    pub differs: Vec<String>,
-    /// That run looked at closely, where that was asked for.
+    /// The run looked at closely, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<RunTrace>,
+    /// What came of the first of the runs that this is told of.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// The load lasts for a given time, whatever the limit does to it; not written.
+    #[serde(skip)]
+    pub lasts: bool,
+    /// Where the replay of what was recorded is not that, on this kernel; in words, one line for
+    /// each; written of the recording.
+    #[serde(skip)]
+    pub differs: Vec<String>,
     /// Which run that is.
+    #[serde(skip)]
     pub(crate) doubt: Doubt,
 }
 
@@ -403,11 +412,6 @@ impl Run {
     /// From the first activity of the load until its work was done, ns; `None`: it was not.
     pub fn takes_ns(&self) -> Option<u64> {
         self.prediction.work_takes_ns.map(|takes| takes.value)
-    }
-
-    /// When its work was done, ns since the start of the run; `None`: it was not.
-    pub fn finished_ns(&self) -> Option<u64> {
-        self.takes_ns().map(|ns| ns.saturating_add(self.window.from_ns))
     }
 
     /// Whether the load was over by the end of the run.

@@ -29,7 +29,8 @@ const AHEAD: usize = 16;
 /// let mut throttled = Vec::new();
 /// study.run(&Model::default(), &(), &mut |row| {
 ///     let report = row.report.expect("this scenario runs");
-///     throttled.push((row.limit.unwrap().label, report.outcome.groups["/limited"].nr_throttled));
+///     let label = row.limit.unwrap().label();
+///     throttled.push((label, report.outcome.groups["/limited"].nr_throttled));
 ///     ControlFlow::Continue(())
 /// })?;
 /// assert_eq!(throttled.len(), 2 * 2 * 3);

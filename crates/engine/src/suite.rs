@@ -1,5 +1,6 @@
 //! Scenarios on kernels, and whether each shows what it must: what `cpumax run` does.
 
+use crate::answer::Document;
 use crate::change;
 use crate::error::Error;
 use crate::expect::{self, Done, Verdict};
@@ -189,7 +190,7 @@ impl Ended<'_> {
     }
 
     /// Its runs as they are written as JSON.
-    pub fn documents(&self) -> impl Iterator<Item = ReportDocument<'_>> {
+    pub fn documents(&self) -> impl Iterator<Item = Document<ReportDocument<'_>>> {
         let runs = self.reports.iter().zip(&self.kernels);
         runs.map(|(report, kernel)| {
             report.document_of(Some(self.plan), &self.verdicts, Some(kernel.version))

@@ -7,15 +7,28 @@
 //! ```
 //! use cpumax_engine::counters::{Moment, Observed};
 //! use cpumax_engine::limit::{CpuStat, Limit};
-//! use cpumax_engine::saved::Saved;
+//! use cpumax_engine::Try;
+//! use cpumax_engine::outcome::Histogram;
+//! use cpumax_engine::predict::{Prediction, Ranged};
+//! use cpumax_engine::saved::{Predicted, Saved};
 //! use cpumax_engine::verify::verify;
 //!
-//! let study = r#"[{"group":"/web","cpu_max":"50000 100000","burst_usec":0,"scenario":"web.data",
-//!     "kernel":"6.18","prediction":{"cpus":{"value":0.5,"low":0.4,"high":0.5},
-//!     "throttled_percent":{"value":60.0,"low":50.0,"high":70.0},"requests_per_second":null,
-//!     "request_latency_ns":null,"latency_of":"bursts","work_takes_ns":null,"predictable":true,
-//!     "why_not":null}}]"#;
-//! let saved = Saved::parse("web.json", study)?;
+//! let ranged = |value, low, high| Some(Ranged { value, low, high });
+//! let predicted = Predicted {
+//!     recording: "web.data".to_owned(),
+//!     limit: Try::parse("500m")?,
+//!     role: None,
+//!     kernel: "6.18".to_owned(),
+//!     prediction: Prediction {
+//!         cpus: ranged(0.5, 0.4, 0.5),
+//!         throttled_percent: ranged(60.0, 50.0, 70.0),
+//!         ..Prediction::default()
+//!     },
+//!     latencies: Histogram::default(),
+//!     held: Vec::new(),
+//!     trace: None,
+//! };
+//! let saved = Saved { recordings: Vec::new(), runs: vec![predicted], advice: None };
 //! let moment = |at_ns, nr_periods, nr_throttled| Moment {
 //!     at_ns,
 //!     usage_ns: Some(at_ns / 2),
@@ -35,15 +48,16 @@
 //! ```
 
 use crate::advise::{Goal, Measure};
+use crate::answer::Answer;
 use crate::counters::{Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
-use crate::saved::{Run, Saved};
+use crate::saved::{Predicted, Saved};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::{self, Kernel, Version};
 use cpumax_machine::named;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Fewer periods tell nothing of how many are throttled.
@@ -52,14 +66,13 @@ pub const LEAST_PERIODS: u64 = 20;
 const READ_LATE: f64 = 0.005;
 
 /// What came of a prediction.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verified {
     /// The group, or the container.
     pub group: String,
-    /// What its `cpu.max` holds.
-    pub cpu_max: String,
-    /// What its `cpu.max.burst` holds, us.
-    pub burst_usec: u64,
+    /// What it may use.
+    #[serde(flatten)]
+    pub limit: Limit,
     /// The kernel that runs, as it calls itself; null: it is not told.
     pub kernel: Option<String>,
     /// The kernel that was predicted for.
@@ -81,7 +94,7 @@ pub struct Verified {
 }
 
 /// A number that was predicted and measured.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Number {
     /// Which.
     pub what: What,
@@ -96,7 +109,7 @@ pub struct Number {
 }
 
 /// What counters tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// CPUs kept busy.
@@ -106,14 +119,18 @@ pub enum What {
 }
 
 /// Another number.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// Which, in words.
-    pub what: &'static str,
+    pub what: String,
     /// How much.
     pub value: f64,
     /// What it means on the kernel that runs.
-    pub means: &'static str,
+    pub means: String,
+}
+
+impl Answer for Verified {
+    const KIND: &'static str = "verification";
 }
 
 impl Verified {
@@ -159,8 +176,7 @@ pub fn verify(
     }
     Ok(Verified {
         group: observed.name.clone(),
-        cpu_max: limit.to_string(),
-        burst_usec: limit.burst_ns() / 1_000,
+        limit,
         kernel: observed.kernel.clone(),
         predicted_for: run.kernel.clone(),
         recording: run.recording.clone(),
@@ -174,9 +190,9 @@ pub fn verify(
 }
 
 /// What was predicted of the limit that is in force.
-fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Run>, Error> {
-    let of = |run: &&Run| run.limit.limit == limit && run.limit.is_alone();
-    let runs: Vec<&Run> = saved.runs.iter().filter(of).collect();
+fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Predicted>, Error> {
+    let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
+    let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
     if limit.quota_ns().is_none() {
         let what = "it has no limit, so that no period is throttled: apply one first";
         return Err(Error::Question(format!("{name}: {what}")));
@@ -211,10 +227,10 @@ fn with_burst(limit: &Limit) -> String {
 
 /// Of these the one whose kernel is named, or behaves like the one that runs.
 fn of_kernel<'a>(
-    runs: &[&'a Run],
+    runs: &[&'a Predicted],
     running: Option<Kernel>,
     named: Option<&str>,
-) -> Result<&'a Run, Error> {
+) -> Result<&'a Predicted, Error> {
     let kernels = || {
         let names: BTreeSet<&str> = runs.iter().map(|run| run.kernel.as_str()).collect();
         names.into_iter().collect::<Vec<_>>().join(", ")
@@ -232,7 +248,7 @@ fn of_kernel<'a>(
         let several = || Error::Question(format!("{what} ({}): name one by --kernel", kernels()));
         return alone.then_some(runs[0]).ok_or_else(several);
     };
-    let modelled = |run: &&&Run| kernel::parse_kernels(&run.kernel).ok()?.first().copied();
+    let modelled = |run: &&&Predicted| kernel::parse_kernels(&run.kernel).ok()?.first().copied();
     let same = runs
         .iter()
         .find(|run| modelled(run).is_some_and(|kernel| kernel.version == running.version));
@@ -258,7 +274,7 @@ fn modelled(release: &str) -> Kernel {
 }
 
 /// Numbers that were predicted or asked for and are told; no other can come true.
-fn numbers(run: &Run, stretches: &[Stretch], seed: u64) -> Vec<Number> {
+fn numbers(run: &Predicted, stretches: &[Stretch], seed: u64) -> Vec<Number> {
     let Prediction { cpus, throttled_percent, .. } = &run.prediction;
     let all = |pair: fn(&Stretch) -> Option<(f64, f64)>| -> Option<Vec<(f64, f64)>> {
         stretches.iter().map(pair).collect()
@@ -300,7 +316,7 @@ impl Number {
     }
 }
 
-fn not_told(run: &Run) -> Vec<String> {
+fn not_told(run: &Predicted) -> Vec<String> {
     let Prediction { request_latency_ns, requests_per_second, work_takes_ns, .. } = &run.prediction;
     let unit = run.prediction.latency_of.name();
     let mut all = Vec::new();
@@ -329,29 +345,29 @@ fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
         Some(_) => "summed over CPUs, from throttling to release, whether or not anything waits",
     };
     let throttled = whole.throttled_ns.map(|ns| Beside {
-        what: "time throttled in a second, s",
+        what: "time throttled in a second, s".to_owned(),
         value: ns as f64 / 1e9 / seconds,
-        means: throttled_means,
+        means: throttled_means.to_owned(),
     });
     let mut all: Vec<Beside> = throttled.into_iter().collect();
     if let Some(periods) = whole.periods.filter(|periods| periods.nr_bursts > 0) {
         all.push(Beside {
-            what: "periods with a burst, %",
+            what: "periods with a burst, %".to_owned(),
             value: periods.nr_bursts as f64 * 100.0 / periods.nr_periods.max(1) as f64,
-            means: "of those that passed while it had something to run",
+            means: "of those that passed while it had something to run".to_owned(),
         });
     }
     if let Some(waited_ns) = whole.waited_ns {
         all.push(Beside {
-            what: "time in which a thread waited for a CPU, %",
+            what: "time in which a thread waited for a CPU, %".to_owned(),
             value: waited_ns as f64 * 100.0 / whole.length_ns.max(1) as f64,
-            means: "PSI: it does not tell whether for the limit or for others",
+            means: "PSI: it does not tell whether for the limit or for others".to_owned(),
         });
     }
     all
 }
 
-fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
+fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);
     // What came true is not doubted beside that.
@@ -414,26 +430,31 @@ fn notes(run: &Run, numbers: &[Number], saved: &Saved, observed: &Observed) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Try;
     use crate::counters::Moment;
     use cpumax_limit::{CpuStat, Limit};
+    use cpumax_outcome::Histogram;
 
     fn study(kernels: &[&str]) -> Saved {
-        let ranged = |value: f64, low: f64, high: f64| Ranged { value, low, high };
-        let run = |kernel: &&str| {
-            serde_json::json!({
-                "group": "/web", "cpu_max": "50000 100000", "burst_usec": 0,
-                "scenario": "web.data", "world": "model", "kernel": kernel, "seed": 1,
-                "groups": {},
-                "prediction": {
-                    "cpus": ranged(0.5, 0.45, 0.51), "throttled_percent": ranged(60.0, 50.0, 70.0),
-                    "requests_per_second": ranged(90.0, 80.0, 99.0), "request_latency_ns": null,
-                    "latency_of": "requests", "work_takes_ns": null, "predictable": true,
-                    "why_not": null
-                }
-            })
+        let ranged = |value: f64, low: f64, high: f64| Some(Ranged { value, low, high });
+        let run = |kernel: &&str| Predicted {
+            recording: "web.data".to_owned(),
+            limit: Try::parse("500m").unwrap(),
+            role: None,
+            kernel: (*kernel).to_owned(),
+            prediction: Prediction {
+                cpus: ranged(0.5, 0.45, 0.51),
+                throttled_percent: ranged(60.0, 50.0, 70.0),
+                requests_per_second: ranged(90.0, 80.0, 99.0),
+                predictable: true,
+                ..Prediction::default()
+            },
+            latencies: Histogram::default(),
+            held: Vec::new(),
+            trace: None,
         };
-        let all: Vec<_> = kernels.iter().map(run).collect();
-        Saved::parse("x", &serde_json::to_string(&all).unwrap()).unwrap()
+        let runs = kernels.iter().map(run).collect();
+        Saved { recordings: Vec::new(), runs, advice: None }
     }
 
     /// A minute, a reading each second, in each of which so many of ten periods are throttled.

@@ -13,6 +13,7 @@
 //! # Ok::<(), cpumax_engine::Error>(())
 //! ```
 
+use crate::answer::{Answer, Document};
 use crate::builtin;
 use crate::error::Error;
 use crate::job::{Job, NamedKernel};
@@ -138,6 +139,10 @@ pub struct WeightDocument<'a> {
     worse: Vec<Worse>,
 }
 
+impl Answer for WeightDocument<'_> {
+    const KIND: &'static str = "weighing";
+}
+
 /// All weights as they are written as JSON: for each workload the kernels in order. `base` is the
 /// place of the kernel that the last one is held against.
 pub fn documents<'a>(
@@ -145,17 +150,17 @@ pub fn documents<'a>(
     kernels: &'a [Kernel],
     base: usize,
     weights: &'a [Vec<Weight>],
-) -> impl Iterator<Item = WeightDocument<'a>> {
+) -> impl Iterator<Item = Document<WeightDocument<'a>>> {
     workloads.iter().zip(weights).flat_map(move |(workload, of_kernels)| {
         of_kernels.iter().zip(kernels).enumerate().map(move |(at, (weight, kernel))| {
             let is_held = at + 1 == kernels.len() && at != base;
-            WeightDocument {
+            Document::from(WeightDocument {
                 scenario: &workload.name,
                 kernel: kernel.version.to_string(),
                 against: is_held.then(|| kernels[base].version.to_string()),
                 weight,
                 worse: if is_held { weight.worse_than(&of_kernels[base]) } else { Vec::new() },
-            }
+            })
         })
     })
 }

@@ -6,6 +6,8 @@ use cpumax_limit::{Limit, Missing, Rules, Setting, SettingError, Target, one_lin
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{GroupIx, Workload};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A limit to try.
 ///
@@ -13,41 +15,45 @@ use cpumax_workload::{GroupIx, Workload};
 /// use cpumax_engine::{Try, kernel};
 ///
 /// let limit = Try::parse("/web:500m,cpu.max.burst=10000")?;
-/// assert_eq!(limit.label, "50/100+10");
+/// assert_eq!(limit.label(), "50/100+10");
 /// assert_eq!(limit.group.as_deref(), Some("/web"));
 /// let two = Try::parse("/web:500m,/sidecar:200m")?;
-/// assert_eq!(two.label, "50/100, /sidecar 20/100");
+/// assert_eq!(two.label(), "50/100, /sidecar 20/100");
 /// let old = kernel::parse_kernels("5.4")?[0];
 /// assert_eq!(limit.lacks(old)?[0].file, "cpu.max.burst");
 /// assert!(Try::parse("2000m 100ms").is_err());
 /// # Ok::<(), cpumax_engine::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
-    /// As the table shows it: `50/100+20`, quota, period and burst in ms.
-    pub label: String,
     /// What the group may use.
+    #[serde(flatten)]
     pub limit: Limit,
     /// Its weight, when that is given.
     pub weight: Option<u32>,
     /// What the group above it may use, when that is given.
     pub pod: Option<Share>,
     /// Path of the group it is for, when given.
+    #[serde(skip)]
     pub group: Option<String>,
     /// What other groups may use at the same time.
+    #[serde(default)]
     pub beside: Vec<Beside>,
     /// What it was made of.
+    #[serde(skip)]
     setting: Option<Setting>,
 }
 
 /// Another group, and what it may use.
 ///
 /// [Example](Try).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// Its path.
+    #[serde(rename = "group")]
     pub path: String,
     /// What it may use.
+    #[serde(flatten)]
     pub share: Share,
 }
 
@@ -59,16 +65,7 @@ impl Try {
 
     /// That limit.
     pub fn of(limit: Limit) -> Try {
-        let label = label(&Share { limit, weight: None });
-        Try {
-            label,
-            limit,
-            weight: None,
-            pod: None,
-            group: None,
-            beside: Vec::new(),
-            setting: None,
-        }
+        Try { limit, weight: None, pod: None, group: None, beside: Vec::new(), setting: None }
     }
 
     /// `[GROUP:]LIMIT`, as [`Setting`] has it: of one group, perhaps the one above it, and others
@@ -97,11 +94,25 @@ impl Try {
                 }
             }
         }
-        let beside: Vec<(&str, Share)> =
-            tried.beside.iter().map(|one| (one.path.as_str(), one.share)).collect();
-        tried.label =
-            label_of(Share { limit: tried.limit, weight: tried.weight }, tried.pod, &beside);
         Ok(Try { setting: Some(setting), ..tried })
+    }
+
+    /// As documents have it: without the words it was given in.
+    pub(crate) fn as_written(self) -> Try {
+        Try { group: None, setting: None, ..self }
+    }
+
+    /// As tables show it: `50/100+20 in 100/100, /sidecar 20/100`, quota, period and burst in ms.
+    pub fn label(&self) -> String {
+        let own = label(&Share { limit: self.limit, weight: self.weight });
+        let pod = self.pod.map(|pod| format!(" in {}", label(&pod))).unwrap_or_default();
+        let beside = |one: &Beside| format!(", {} {}", one_line(&one.path), label(&one.share));
+        own + &pod + &self.beside.iter().map(beside).collect::<String>()
+    }
+
+    /// Whether it is of the group alone.
+    pub fn is_alone(&self) -> bool {
+        self.pod.is_none() && self.beside.is_empty()
     }
 
     /// What was made of words that are not the kernel's: `500m = 50000 100000`.
@@ -247,14 +258,6 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
-/// `50/100+20 in 100/100, /sidecar 20/100`: what tables call limits and weights.
-pub(crate) fn label_of(own: Share, pod: Option<Share>, beside: &[(&str, Share)]) -> String {
-    let pod = pod.map(|pod| format!(" in {}", label(&pod))).unwrap_or_default();
-    let beside =
-        beside.iter().map(|(path, share)| format!(", {} {}", one_line(path), label(share)));
-    beside.fold(label(&own) + &pod, |all, one| all + &one)
-}
-
 fn label(share: &Share) -> String {
     let Share { limit, weight } = share;
     let burst =
@@ -295,7 +298,7 @@ mod tests {
             ("/g:500m,/h:200m,cpu.weight=5,pod:1", "50/100 in 100/100, /h 20/100 w5", Some("/g")),
         ] {
             let limit = Try::parse(set).unwrap();
-            assert_eq!((limit.label.as_str(), limit.group.as_deref()), (label, group), "{set}");
+            assert_eq!((limit.label().as_str(), limit.group.as_deref()), (label, group), "{set}");
         }
         for set in ["", "500", "cpu.max=5 5", "cpu.max=20000,cpu.max.burst=30000", "/g:cpu.max"] {
             assert!(Try::parse(set).is_err(), "{set}");
@@ -322,9 +325,9 @@ mod tests {
 
     #[test]
     fn a_ladder_stands_around_what_was_used() {
-        let labels: Vec<String> = ladder(0.423).into_iter().map(|limit| limit.label).collect();
+        let labels: Vec<String> = ladder(0.423).into_iter().map(|limit| limit.label()).collect();
         assert_eq!(labels, ["32/100", "43/100", "64/100", "85/100", "4.3/10", "43/100+43"]);
-        let idle: Vec<String> = ladder(0.0).into_iter().map(|limit| limit.label).collect();
+        let idle: Vec<String> = ladder(0.0).into_iter().map(|limit| limit.label()).collect();
         assert_eq!(idle, ["1/100", "1/10", "1/100+1"]);
     }
 

@@ -19,6 +19,9 @@ pub enum File {
     CfsBurstUs,
 }
 
+/// First kernel that has a burst.
+pub(crate) const BURST_SINCE: &str = "5.14";
+
 /// Longest first token that `cpu.max` reads, bytes: the digits of the largest 64-bit number.
 const CPU_MAX_TOKEN_BYTES: usize = 20;
 
@@ -81,7 +84,7 @@ impl Limit {
             }
             File::CfsPeriodUs => period_ns = to_ns(Member::Period, strict_u64()?)?,
             File::CpuMaxBurst | File::CfsBurstUs if !rules.burst => {
-                return Err(LimitError::NoSuchFile { file: file.name(), since: "5.14" });
+                return Err(LimitError::NoSuchFile { file: file.name(), since: BURST_SINCE });
             }
             File::CpuMaxBurst | File::CfsBurstUs => {
                 burst_ns = to_ns(Member::Burst, strict_u64()?)?;

@@ -16,6 +16,7 @@ mod rules;
 mod setting;
 mod stat;
 mod text;
+mod written;
 
 pub use error::{Errno, LimitError, Member};
 pub use file::File;
@@ -25,6 +26,8 @@ pub use setting::{Applied, Missing, Part, Setting, SettingError, Target};
 pub use stat::{CpuStat, LocalStat, StatError};
 pub use text::{escaped, is_hidden, one_line, shown};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -52,7 +55,8 @@ pub(crate) const NS_PER_US: u64 = 1_000;
 /// assert!(half.write_cpu_max("500").is_err());
 /// # Ok::<(), cpumax_limit::LimitError>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(into = "written::Written", try_from = "written::Written")]
 #[expect(clippy::struct_field_names, reason = "units stand last in names")]
 pub struct Limit {
     quota_ns: Option<u64>,

@@ -9,11 +9,11 @@
 use crate::defects::Defect;
 use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows
 /// it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventCost {
     /// For entry into and for exit from a system call, each.
     pub syscall_ns: u32,

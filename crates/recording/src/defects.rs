@@ -1,11 +1,11 @@
 //! The lesser faults of a recording: each is repaired in a stated way, and counted.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How often each kind of fault was met, and what was done about it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Defects {
     /// Events the kernel could not hand over in time, as far as perf noticed. What they told is

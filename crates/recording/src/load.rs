@@ -8,9 +8,11 @@ use crate::build::Selection;
 use crate::recording::Recording;
 use crate::requests::{Request, Service};
 use crate::thread::{Birth, Step, Thread};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A stretch of time, ns since the recording began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
     /// First activity.
     pub from_ns: u64,

@@ -8,7 +8,7 @@ use crate::input::Form;
 use crate::recording::Recording;
 use crate::thread::Thread;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A recording at a glance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -64,7 +64,7 @@ impl Summary {
 }
 
 /// How many of the waits of some threads are known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Waits {
     /// Times they slept, or were about to.

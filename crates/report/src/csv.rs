@@ -1,8 +1,9 @@
 //! A study as CSV (RFC 4180): a line for each limit on each kernel, each number with its range.
 
-use cpumax_engine::Beside;
+use cpumax_engine::advise::Role;
 use cpumax_engine::predict::Ranged;
-use cpumax_engine::saved::{Run, Saved, Tried};
+use cpumax_engine::saved::{Predicted, Saved};
+use cpumax_engine::{Beside, Try};
 use std::fmt::Write;
 
 const TEXTS: [&str; 9] = [
@@ -39,12 +40,12 @@ pub fn csv(saved: &Saved) -> String {
     out
 }
 
-fn line(run: &Run) -> Vec<String> {
+fn line(run: &Predicted) -> Vec<String> {
     let prediction = &run.prediction;
     let limit = &run.limit;
     let mut cells = vec![
         quoted(&run.recording),
-        quoted(run.role.as_deref().unwrap_or_default()),
+        quoted(run.role.map(Role::name).unwrap_or_default()),
         quoted(&run.kernel),
         limit.limit.to_string(),
         (limit.limit.burst_ns() / 1_000).to_string(),
@@ -65,7 +66,7 @@ fn line(run: &Run) -> Vec<String> {
 }
 
 /// What other groups may use: `/sidecar:cpu.max=20000 100000`.
-fn beside(limit: &Tried) -> String {
+fn beside(limit: &Try) -> String {
     let one = |beside: &Beside| format!("{}:cpu.max={}", beside.path, beside.share.limit);
     limit.beside.iter().map(one).collect::<Vec<_>>().join(",")
 }

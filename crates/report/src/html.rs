@@ -15,8 +15,9 @@ use crate::escape::{self, xml};
 use crate::page::Page;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_engine::predict::Ranged as Predicted;
-use cpumax_engine::saved::{Run, Saved};
+use cpumax_engine::advise::Role;
+use cpumax_engine::predict;
+use cpumax_engine::saved::{Predicted, Saved};
 use cpumax_engine::traced::RunTrace;
 use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
@@ -85,7 +86,7 @@ pub fn answers(studies: &[Named], page: Page) -> String {
 /// What belongs together in plots: a kernel, and of several kinds of limits one.
 struct Group<'a> {
     name: String,
-    runs: Vec<&'a Run>,
+    runs: Vec<&'a Predicted>,
 }
 
 struct Section<'a> {
@@ -93,7 +94,7 @@ struct Section<'a> {
     named: &'a Named,
     groups: Vec<Group<'a>>,
     /// Runs whose latencies are shown, on one kernel.
-    distributions: Vec<&'a Run>,
+    distributions: Vec<&'a Predicted>,
 }
 
 impl<'a> Section<'a> {
@@ -124,9 +125,9 @@ impl<'a> Section<'a> {
             group.runs.dedup_by_key(|run| words::millicpus(run));
         }
         let first = study.runs.first();
-        let is_shown = |run: &&Run| {
+        let is_shown = |run: &&Predicted| {
             let like_first =
-                |first: &Run| first.kernel == run.kernel && first.recording == run.recording;
+                |first: &Predicted| first.kernel == run.kernel && first.recording == run.recording;
             first.is_some_and(like_first) && run.latencies.count() > 0
         };
         let distributions = study.runs.iter().filter(is_shown).take(DISTRIBUTIONS).collect();
@@ -155,7 +156,7 @@ impl<'a> Section<'a> {
             self.named.study.runs.iter().filter_map(|run| Some((run, run.trace.as_ref()?)));
         traced.enumerate().map(|(at, (run, trace))| {
             let unit = run.prediction.latency_of.name().trim_end_matches('s');
-            let role = words::role(run.role.as_deref());
+            let role = words::role(run.role);
             let of = stretch::Of {
                 id: format!("{}-r{at}", self.prefix),
                 label: format!("{}{role} on {}", words::label(run), run.kernel),
@@ -224,11 +225,11 @@ impl<'a> Section<'a> {
         stretch::zooms(out, &format!("{}-p", self.prefix));
         out.push_str("<div class=\"plots\">\n");
         let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
-        let latency = |of: fn(&cpumax_engine::predict::Latency) -> Predicted<u64>| {
-            move |run: &Run| run.prediction.request_latency_ns.as_ref().map(|l| in_ms(of(l)))
+        let latency = |of: fn(&predict::Latency) -> predict::Ranged<u64>| {
+            move |run: &Predicted| run.prediction.request_latency_ns.as_ref().map(|l| in_ms(of(l)))
         };
-        let throttled = |run: &Run| run.prediction.throttled_percent;
-        let cpus = |run: &Run| run.prediction.cpus;
+        let throttled = |run: &Predicted| run.prediction.throttled_percent;
+        let cpus = |run: &Predicted| run.prediction.cpus;
         let of = |name: &str| format!("{name} of {unit}, ms");
         self.plot(out, "Throttled periods, %", false, &throttled);
         self.plot(out, &of("p99"), true, &latency(|l| l.p99));
@@ -238,9 +239,15 @@ impl<'a> Section<'a> {
         out.push_str("</div>\n");
     }
 
-    fn plot(&self, out: &mut String, what: &str, log: bool, of: &dyn Fn(&Run) -> Option<Ranged>) {
+    fn plot(
+        &self,
+        out: &mut String,
+        what: &str,
+        log: bool,
+        of: &dyn Fn(&Predicted) -> Option<Ranged>,
+    ) {
         let study = &self.named.study;
-        let point = |run: &&Run| {
+        let point = |run: &&Predicted| {
             let number = of(run)?;
             let x = words::millicpus(run)? as f64 / 1e3;
             Some(Point { x, y: number.value, low: number.low, high: number.high })
@@ -300,7 +307,7 @@ impl<'a> Section<'a> {
         let _ = writeln!(out, "<h3>How long {unit} take, on {}</h3>", xml(kernel));
         let names: Vec<String> = self.distributions.iter().map(|run| words::label(run)).collect();
         self.choices(out, "Limits (quota/period, ms)", 'l', names.iter().map(String::as_str));
-        let series = |(at, run): (usize, &&Run)| Series {
+        let series = |(at, run): (usize, &&Predicted)| Series {
             class: format!("s{} {}-l{at}", at % COLOURS, self.prefix),
             points: longer(&run.latencies.buckets),
         };
@@ -360,8 +367,8 @@ impl<'a> Section<'a> {
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for (run, row) in rows {
-            let role = run.and_then(|run| run.role.as_deref());
-            let class = if role == Some("recommended") { " class=\"advised\"" } else { "" };
+            let role = run.and_then(|run| run.role);
+            let class = if role == Some(Role::Recommended) { " class=\"advised\"" } else { "" };
             let doubtful = if row.doubtful { " ?" } else { "" };
             let _ = write!(
                 out,
@@ -391,7 +398,7 @@ impl<'a> Section<'a> {
     }
 }
 
-fn in_ms(number: Predicted<u64>) -> Ranged {
+fn in_ms(number: predict::Ranged<u64>) -> Ranged {
     let ms = |ns: u64| ns as f64 / 1e6;
     Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
 }
@@ -399,8 +406,8 @@ fn in_ms(number: Predicted<u64>) -> Ranged {
 /// The limits that are recommended and in force.
 fn marks(study: &Saved) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::new();
-    for (role, name) in [("recommended", "advised"), ("current", "current")] {
-        let run = study.runs.iter().find(|run| run.role.as_deref() == Some(role));
+    for (role, name) in [(Role::Recommended, "advised"), (Role::Current, "current")] {
+        let run = study.runs.iter().find(|run| run.role == Some(role));
         if let Some(millicpus) = run.and_then(words::millicpus) {
             marks.push(Mark { x: millicpus as f64 / 1e3, name: name.to_owned() });
         }

@@ -78,7 +78,7 @@ pub fn replayed(
         out.push_str("-: the work was not done after four times the time it should take.\n");
     }
     for (limit, kernel, why) in &replay.not_tried(kernels) {
-        let _ = writeln!(out, "{} is not tried on {}: {why}", limit.label, kernel.version);
+        let _ = writeln!(out, "{} is not tried on {}: {why}", limit.label(), kernel.version);
     }
     let _ = writeln!(out, "{}", styled(DIM, page.wrapped(&legend(ranges))));
     out
@@ -103,7 +103,7 @@ pub(crate) fn limited(replay: &Replay) -> String {
     let doubt = mark(replay.doubtful_gaps().next().is_some());
     let own = replay.own_limit();
     let own = match own.limit.quota_ns() {
-        Some(_) => format!("; recorded under {} of its own", own.label),
+        Some(_) => format!("; recorded under {} of its own", own.label()),
         None => String::new(),
     };
     format!(
@@ -127,15 +127,16 @@ fn had(path: &str, share: Share) -> String {
 
 /// Which limits nothing can be relied on of, and why; each reason once.
 pub(crate) fn doubts<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
-    let mut told: Vec<&str> = Vec::new();
+    let mut told: Vec<String> = Vec::new();
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for run in runs {
         let Some(why_not) = run.prediction.why_not.as_deref() else { continue };
-        if told.contains(&run.limit.label.as_str()) {
+        let label = run.limit.label();
+        if told.contains(&label) {
             continue;
         }
-        told.push(&run.limit.label);
-        let limit = format!("{} on {}", run.limit.label, run.outcome.kernel);
+        let limit = format!("{label} on {}", run.outcome.kernel);
+        told.push(label);
         match reasons.iter_mut().find(|(why, _)| *why == why_not) {
             Some((_, limits)) => limits.push(limit),
             None => reasons.push((why_not, vec![limit])),
@@ -166,7 +167,7 @@ fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
 /// The limit, and what of it this kernel does not have.
 fn label(run: &Run) -> String {
     let lacks = run.lacks.iter().map(|missing| format!(" (no {})", missing.file));
-    lacks.fold(run.limit.label.clone(), |label, lacks| label + &lacks)
+    lacks.fold(run.limit.label(), |label, lacks| label + &lacks)
 }
 
 /// A run, with what its limit is beside what it is called, and kinds of thread below it.

@@ -11,11 +11,12 @@ use std::fmt::Write;
 
 /// All of it.
 pub fn verified(verified: &Verified, page: Page) -> String {
-    let Verified { group, cpu_max, burst_usec, recording, predicted_for, .. } = verified;
-    let burst = if *burst_usec > 0 { format!(", burst {burst_usec}") } else { String::new() };
+    let Verified { group, limit, recording, predicted_for, .. } = verified;
+    let burst_us = limit.burst_ns() / 1_000;
+    let burst = if burst_us > 0 { format!(", burst {burst_us}") } else { String::new() };
     let mut out = String::new();
     let sentence = format!(
-        "What was predicted of {cpu_max}{burst} {}.",
+        "What was predicted of {limit}{burst} {}.",
         if verified.passed() { "came true" } else { "did not come true" }
     );
     let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&sentence)));
@@ -74,6 +75,7 @@ fn row(number: &Number) -> Vec<String> {
 mod tests {
     use super::*;
     use cpumax_engine::predict::Ranged;
+    use cpumax_limit::Limit;
 
     #[test]
     fn each_number_says_whether_it_came_true() {
@@ -87,8 +89,7 @@ mod tests {
         };
         let told = Verified {
             group: "/web\u{1b}[2J".to_owned(),
-            cpu_max: "50000 100000".to_owned(),
-            burst_usec: 0,
+            limit: Limit::UNLIMITED.write_cpu_max("50000 100000").unwrap(),
             kernel: None,
             predicted_for: "6.18".to_owned(),
             recording: "web".to_owned(),

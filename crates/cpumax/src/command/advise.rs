@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueHint};
 use cpumax_engine::advise::{self, Case, Goal, Question};
+use cpumax_engine::answer::Document;
 use cpumax_engine::counted::{self, Asked};
 use cpumax_engine::given::{duration, factor, percent, share, time};
 use cpumax_engine::saved::Saved;
@@ -127,7 +128,7 @@ fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
     let observed = counting.observed(stat.as_deref(), Some(*every))?;
     let told = counted::counted(&observed, &asked).map_err(Failure::of)?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
-    json.map_or(Ok(()), |json| json.write(std::iter::once(&told)))?;
+    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
     if is_told {
         output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
     }
@@ -153,10 +154,10 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
         answer.trace(&cases, &running, &watch).map_err(Failure::of)?;
     }
     drop(watch);
-    json.map_or(Ok(()), |json| json.write([answer.document(&cases)].into_iter()))?;
+    let document = answer.document(&cases);
+    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&document))))?;
     if let Some(table) = table {
-        let saved = Saved::of([answer.document(&cases)].into_iter()).map_err(Failure::of)?;
-        table.write_text(&csv(&saved))?;
+        table.write_text(&csv(&Saved::of_advice(document)))?;
     }
     let text = || advised(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {

@@ -8,7 +8,7 @@ use crate::runs::Terminal;
 use anyhow::Context;
 use clap::CommandFactory;
 use clap::parser::ValueSource;
-use cpumax_engine::replay::Run;
+use cpumax_engine::replay::documents;
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Replay, Request, Try, recorded};
 use cpumax_machine::kernel;
@@ -47,11 +47,10 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         replay.trace_telling(&mut runs, &running, &watch).map_err(Failure::of)?;
     }
     drop(watch);
-    let documents =
-        || std::iter::once(replay.document(&kernels, &runs)).chain(runs.iter().map(Run::document));
-    json.map_or(Ok(()), |json| json.write(documents()))?;
+    let recorded = replay.document(&kernels, &runs);
+    json.map_or(Ok(()), |json| json.write(documents(&recorded, &runs)))?;
     if let Some(table) = table {
-        table.write_text(&csv(&Saved::of(documents()).map_err(Failure::of)?))?;
+        table.write_text(&csv(&Saved::of_replay(recorded, runs.clone())))?;
     }
     if is_told {
         let (name, page) = (recorded::name(&args.reading.recording), output::page());

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use clap::{Args, ValueHint};
+use cpumax_engine::answer::Document;
 use cpumax_engine::counters::{self, Group, Observed};
 use cpumax_engine::given::duration;
 use cpumax_engine::saved::Saved;
@@ -73,7 +74,7 @@ pub fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let verified = verify::verify(&saved, &observed, args.kernel.as_deref(), args.seed);
     let verified = verified.map_err(Failure::of)?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
-    json.map_or(Ok(()), |json| json.write(std::iter::once(&verified)))?;
+    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&verified))))?;
     if is_told {
         output::print(&cpumax_report::verified(&verified, output::page()))?;
     }

@@ -1,55 +1,60 @@
 //! The answer as docs/json.md describes it.
 
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
+use crate::answer::Answer;
 use crate::predict::{Prediction, Ranged};
 use crate::replay::Recorded;
 use crate::traced::RunTrace;
 use crate::what_if::Try;
+use cpumax_limit::Limit;
 use cpumax_outcome::{Histogram, percentile};
 use cpumax_recording::Demand;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The answer to one question.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct AdviceDocument<'a> {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advised {
     /// What is asked.
-    asked: &'a [Goal],
+    pub asked: Vec<Goal>,
     /// Nobody said what to ask.
-    asked_is_usual: bool,
+    pub asked_is_usual: bool,
     /// The limit that is recommended; null: none is.
-    recommended: Option<Named>,
+    pub recommended: Option<Named>,
     /// The recording that decides: for it the next smaller limit fails.
-    decided_by: Option<&'a str>,
+    pub decided_by: Option<String>,
     /// What recordings do not tell; then nothing is recommended.
-    lacks: &'a [Lack],
+    pub lacks: Vec<Lack>,
     /// The limits that decide, each held against what is asked.
-    limits: Vec<Tried<'a>>,
+    pub limits: Vec<Tried>,
     /// What each kind of limit needs, those that were asked for first.
-    kinds: Vec<KindNeeds>,
+    pub kinds: Vec<KindNeeds>,
     /// What the service asks for, of each recording.
-    demand: Vec<Demanded<'a>>,
+    pub demand: Vec<Demanded>,
     /// So many times the recorded traffic.
-    load: f64,
+    pub load: f64,
     /// The recordings, told as in replays.
-    recordings: Vec<Recorded<'a>>,
+    pub recordings: Vec<Recorded>,
+}
+
+impl Answer for Advised {
+    const KIND: &'static str = "advice";
 }
 
 /// A limit.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Named {
-    /// What `cpu.max` holds.
-    cpu_max: String,
-    /// What `cpu.max.burst` holds, us.
-    burst_usec: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Named {
+    /// Quota, period and burst.
+    #[serde(flatten)]
+    pub limit: Limit,
     /// Thousandths of a CPU, rounded up.
-    millicpus: Option<u64>,
+    pub millicpus: Option<u64>,
 }
 
 /// What a limit is beside others.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+pub enum Role {
     /// No limit.
     None,
     /// The one that is recommended.
@@ -62,90 +67,105 @@ enum Role {
     Current,
 }
 
+impl Role {
+    /// As documents have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::None => "none",
+            Role::Recommended => "recommended",
+            Role::Smaller => "smaller",
+            Role::Risky => "risky",
+            Role::Current => "current",
+        }
+    }
+}
+
 /// A limit held against what is asked.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Tried<'a> {
-    role: Role,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tried {
+    /// What it is beside the others.
+    pub role: Role,
+    /// Which limit.
     #[serde(flatten)]
-    limit: Named,
+    pub limit: Named,
     /// Whether it keeps everything.
-    kept: bool,
+    pub kept: bool,
     /// Each recording on each kernel.
-    runs: Vec<RunHeld<'a>>,
+    pub runs: Vec<RunHeld>,
 }
 
 /// What a limit does to one recording on one kernel.
-#[derive(Debug, Serialize, JsonSchema)]
-struct RunHeld<'a> {
-    recording: &'a str,
-    kernel: &'a str,
-    prediction: &'a Prediction,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunHeld {
+    /// The recording.
+    pub recording: String,
+    /// The kernel.
+    pub kernel: String,
+    /// What the limit does.
+    pub prediction: Prediction,
     /// What is asked, in order.
-    held: Vec<Told>,
+    pub held: Vec<Told>,
     /// Latencies of the limited group as a histogram, for plots.
-    latency_histogram_ns: Option<&'a Histogram>,
+    pub latency_histogram_ns: Option<Histogram>,
     /// The run looked at closely, where that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<&'a RunTrace>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<RunTrace>,
 }
 
 /// A goal held against a prediction.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Told {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Told {
     /// What is measured for it.
-    measure: Measure,
+    pub measure: Measure,
     /// What it may be at most, or at least for rates.
-    bound: f64,
+    pub bound: f64,
     /// What it is; null: it cannot be told, or has no end.
-    found: Option<Ranged<f64>>,
+    pub found: Option<Ranged<f64>>,
     /// Whether the worse end of that keeps it.
-    kept: bool,
+    pub kept: bool,
 }
 
 /// What a kind of limit needs.
-#[derive(Debug, Serialize, JsonSchema)]
-struct KindNeeds {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KindNeeds {
     /// Length of a period, us.
-    period_usec: u64,
+    pub period_usec: u64,
     /// Burst, per cent of the quota.
-    burst_percent: f64,
+    pub burst_percent: f64,
     /// The kernel, where it is not the one that was asked for.
-    kernel: Option<String>,
+    pub kernel: Option<String>,
     /// Whether it was asked for.
-    asked: bool,
+    pub asked: bool,
     /// The smallest that keeps what is asked.
-    smallest: Option<Named>,
+    pub smallest: Option<Named>,
     /// Smaller ones that keep it although a larger one does not.
-    uneven: Vec<Named>,
+    pub uneven: Vec<Named>,
     /// How many limits were tried.
-    tried: usize,
+    pub tried: usize,
 }
 
 /// What the threads of a recording ask for.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Demanded<'a> {
-    recording: &'a str,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Demanded {
+    /// The recording.
+    pub recording: String,
     /// Stretches as long as this, us.
-    period_usec: u64,
+    pub period_usec: u64,
     /// CPU time used in such a stretch, us: least, deciles, most.
-    usage_usec: Vec<u64>,
+    pub usage_usec: Vec<u64>,
     /// For how long one thread at least had work, and two, and so on, us.
-    at_once_usec: Vec<u64>,
+    pub at_once_usec: Vec<u64>,
 }
 
 impl From<&Try> for Named {
     fn from(tried: &Try) -> Named {
-        Named {
-            cpu_max: tried.limit.to_string(),
-            burst_usec: tried.limit.burst_ns() / 1_000,
-            millicpus: tried.limit.millicpus(),
-        }
+        Named { limit: tried.limit, millicpus: tried.limit.millicpus() }
     }
 }
 
 impl Advice {
     /// As it is written as JSON.
-    pub fn document<'a>(&'a self, cases: &'a [Case]) -> AdviceDocument<'a> {
+    pub fn document(&self, cases: &[Case]) -> Advised {
         let best = self.recommended();
         let smallest = best.and_then(|found| found.smallest.as_ref());
         let below = best.and_then(|found| found.below.as_ref());
@@ -160,24 +180,22 @@ impl Advice {
         let told = told.into_iter().filter_map(|(role, probe)| Some((role, probe?)));
         let asked = self.found.iter().map(|found| needs(found, true));
         let others = self.others.iter().map(|found| needs(found, false));
-        AdviceDocument {
-            asked: &self.goals,
+        Advised {
+            asked: self.goals.clone(),
             asked_is_usual: self.is_usual,
             recommended: smallest.map(|probe| (&probe.limit).into()),
-            decided_by: below.and_then(Probe::decides).map(|(at, ..)| cases[at].name.as_str()),
-            lacks: &self.lacks,
+            decided_by: below.and_then(Probe::decides).map(|(at, ..)| cases[at].name.clone()),
+            lacks: self.lacks.clone(),
             limits: told.map(|(role, probe)| tried(role, probe, cases)).collect(),
             kinds: asked.chain(others).collect(),
             demand: cases.iter().flat_map(demanded).collect(),
             load: self.load,
-            recordings: recordings
-                .map(|(case, runs)| case.replay.recorded_document(&[], runs))
-                .collect(),
+            recordings: recordings.map(|(case, runs)| case.replay.document(&[], runs)).collect(),
         }
     }
 }
 
-fn tried<'a>(role: Role, probe: &'a Probe, cases: &'a [Case]) -> Tried<'a> {
+fn tried(role: Role, probe: &Probe, cases: &[Case]) -> Tried {
     let told = |held: &Held| Told {
         measure: held.measure,
         bound: held.bound,
@@ -185,12 +203,12 @@ fn tried<'a>(role: Role, probe: &'a Probe, cases: &'a [Case]) -> Tried<'a> {
         kept: held.is_kept(),
     };
     let runs = probe.each().map(|(at, run, held)| RunHeld {
-        recording: &cases[at].name,
-        kernel: &run.outcome.kernel,
-        prediction: &run.prediction,
+        recording: cases[at].name.clone(),
+        kernel: run.outcome.kernel.clone(),
+        prediction: run.prediction.clone(),
         held: held.iter().map(told).collect(),
-        latency_histogram_ns: run.latencies(),
-        trace: run.trace.as_ref(),
+        latency_histogram_ns: run.latencies().cloned(),
+        trace: run.trace.clone(),
     });
     Tried { role, limit: (&probe.limit).into(), kept: probe.is_kept(), runs: runs.collect() }
 }
@@ -207,18 +225,18 @@ fn needs(found: &Found, asked: bool) -> KindNeeds {
     }
 }
 
-fn demanded(case: &Case) -> impl Iterator<Item = Demanded<'_>> {
+fn demanded(case: &Case) -> impl Iterator<Item = Demanded> {
     case.replay
         .demands()
         .iter()
         .map(|(period_ns, demand)| demand_of(&case.name, *period_ns, demand))
 }
 
-fn demand_of<'a>(recording: &'a str, period_ns: u64, demand: &Demand) -> Demanded<'a> {
+fn demand_of(recording: &str, period_ns: u64, demand: &Demand) -> Demanded {
     let windows = &demand.windows_ns;
     let decile = |tenth: usize| Some(percentile(windows, tenth * 10)? / 1_000);
     Demanded {
-        recording,
+        recording: recording.to_owned(),
         period_usec: period_ns / 1_000,
         usage_usec: (0..=10).filter_map(decile).collect(),
         at_once_usec: demand.at_once_ns.iter().map(|ns| ns / 1_000).collect(),
@@ -232,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_document_lists_what_an_answer_tells() {
-        let schema = serde_json::to_value(schemars::schema_for!(AdviceDocument<'_>)).unwrap();
+        let schema = serde_json::to_value(schemars::schema_for!(Advised)).unwrap();
         let told = schema["properties"].as_object().unwrap().keys().map(String::as_str);
         let document = include_str!("../../../../docs/json.md");
         let section = document.split("\n## Advice").nth(1).unwrap();
@@ -240,7 +258,7 @@ mod tests {
         let closely = closely.split("\n## ").next().unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         assert_eq!(rows.collect::<BTreeSet<_>>(), told.collect());
-        let of_replays = serde_json::to_value(schemars::schema_for!(Recorded<'_>)).unwrap();
+        let of_replays = serde_json::to_value(schemars::schema_for!(Recorded)).unwrap();
         let is_own = |(name, _): &(&String, &serde_json::Value)| {
             *name != "Recorded" && of_replays["$defs"].get(name.as_str()).is_none()
         };

@@ -3,7 +3,7 @@
 use super::{Case, Found, Question};
 use crate::replay::{Replay, Run};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Fewer requests, or bursts, tell nothing of the slowest of a hundred.
 pub const LEAST_REQUESTS: usize = 100;
@@ -13,21 +13,25 @@ pub const LEAST_PERIODS: usize = 20;
 pub const MOST_BUSY: f64 = 0.95;
 
 /// Why no limit can be named from a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lack {
     /// The recording.
     pub recording: String,
     /// What is wrong with it.
     pub why: String,
     /// What to record instead.
-    pub instead: &'static str,
+    pub instead: String,
 }
 
 /// Reasons for which this recording does not tell enough; `unlimited` is its replay without a
 /// limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.replay.as_recorded();
-    let lack = |(why, instead)| Lack { recording: case.name.clone(), why, instead };
+    let lack = |(why, instead): (String, &str)| Lack {
+        recording: case.name.clone(),
+        why,
+        instead: instead.to_owned(),
+    };
     let gaps = replay.doubtful_gaps();
     let gaps: Vec<(String, &str)> =
         gaps.map(|gap| (gap.told.trim_end_matches('.').to_owned(), gap.kind.instead())).collect();
@@ -58,8 +62,8 @@ pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
     let why_not = run.prediction.why_not.as_deref().unwrap_or_default();
     Some(Lack {
         recording: cases.get(at)?.name.clone(),
-        why: format!("{} would do, but cannot be relied on: {why_not}", risky.limit.label),
-        instead: "the service for longer, with system calls",
+        why: format!("{} would do, but cannot be relied on: {why_not}", risky.limit.label()),
+        instead: "the service for longer, with system calls".to_owned(),
     })
 }
 

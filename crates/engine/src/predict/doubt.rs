@@ -3,7 +3,7 @@
 use cpumax_machine::COST_AS_IT_SAYS;
 
 /// One run's share of what nobody knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// Seed of every random choice.
     pub seed: u64,

@@ -61,7 +61,7 @@ impl Replay {
     pub fn checked_how(&self) -> String {
         match self.own_limit().limit.quota_ns() {
             None => "without a limit".to_owned(),
-            Some(_) => format!("under {}, as it was recorded,", self.own_limit().label),
+            Some(_) => format!("under {}, as it was recorded,", self.own_limit().label()),
         }
     }
 

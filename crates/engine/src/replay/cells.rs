@@ -190,6 +190,7 @@ impl Replay {
 
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
+        let window = self.window_of_run();
         let mut runs: Vec<Run> = Vec::new();
         for mut cell in cells {
             let Some((outcome, doubt)) = cell.outcome.take() else { continue };
@@ -214,16 +215,17 @@ impl Replay {
             let slowdown =
                 takes_ns.zip(base_ns).map(|(ns, base_ns)| ns as f64 / base_ns.max(1) as f64);
             runs.push(Run {
+                group: self.path().to_owned(),
                 limit: cell.limit.clone(),
                 lacks: cell.lacks,
-                group: self.path().to_owned(),
-                window: self.window_of_run(),
-                lasts: self.readings[0].lasts,
+                finished_ns: takes_ns.map(|ns| ns.saturating_add(window.from_ns)),
                 slowdown,
+                window,
                 prediction,
-                outcome,
-                differs: Vec::new(),
                 trace: None,
+                outcome,
+                lasts: self.readings[0].lasts,
+                differs: Vec::new(),
                 doubt,
             });
         }

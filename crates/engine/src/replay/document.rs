@@ -1,228 +1,143 @@
 //! Answers as docs/json.md describes them.
 
 use super::{Replay, Run};
-use crate::job::Share;
+use crate::Beside;
+use crate::answer::{Answer, Document};
 use crate::predict::{Prediction, Window};
 use crate::recorded::Served;
-use crate::traced::RunTrace;
+use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
-use cpumax_outcome::Outcome;
 use cpumax_recording::{Defects, EventCost, Gap, Waits};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A recording, or a limit on a kernel.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Document<'a> {
+pub enum ReplayDocument<'a> {
     /// What was recorded.
-    Recording(Box<Recorded<'a>>),
+    Recording(Document<&'a Recorded>),
     /// What a limit would do to it.
-    Run(Box<Limited<'a>>),
+    Run(Document<&'a Run>),
 }
 
 /// What was recorded, told like a run.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Recorded<'a> {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Recorded {
     /// Path of the limited group.
-    group: &'a str,
+    pub group: String,
     /// The limit it was recorded under; `max`: none is known.
-    cpu_max: String,
-    /// The same of its burst, us.
-    burst_usec: u64,
+    #[serde(flatten)]
+    pub limit: Limit,
     /// Name of the recording.
-    scenario: &'a str,
+    #[serde(rename = "scenario")]
+    pub name: String,
     /// `recording`.
-    world: &'static str,
+    pub world: String,
     /// The kernel that was recorded, as it calls itself.
-    kernel: Option<&'a str>,
+    pub kernel: Option<String>,
     /// What that is taken for where no kernel is chosen, and why where it is not just its version.
-    taken_for: TakenFor,
+    pub taken_for: TakenFor,
     /// Length of the recording.
-    simulated_ns: u64,
+    pub simulated_ns: u64,
     /// When the load of the limited group was there.
-    window: Span,
+    pub window: Window,
     /// What was recorded.
-    prediction: Prediction,
+    pub prediction: Prediction,
     /// What was repaired, and how often.
-    repairs: &'a Defects,
+    pub repairs: Defects,
     /// Limits and weights that groups had in the recording and keep, whatever is tried.
-    in_force: Vec<OtherGroup>,
+    pub in_force: Vec<Beside>,
     /// What recording an event cost, which was taken off CPU times.
-    event_cost: EventCost,
+    pub event_cost: EventCost,
     /// How many waits of its threads are known.
-    waits: Waits,
+    pub waits: Waits,
     /// The requests that the limited group answers, and what of that was guessed.
-    service: Option<Served>,
+    pub service: Option<Served>,
     /// What is not in the recording.
-    gaps: &'a [Gap],
+    pub gaps: Vec<Gap>,
     /// Clients ask the limited group, and the recording does not tell for what.
-    is_unheard: bool,
+    pub is_unheard: bool,
     /// Where the replay without a limit is not what was recorded, in words.
-    disagreements: Vec<String>,
+    pub disagreements: Vec<String>,
     /// Limits that were not tried, as a kernel has nothing of them.
-    not_tried: Vec<NotTried>,
+    pub not_tried: Vec<NotTried>,
     /// The words of the command that made it, without where its output went.
-    made_by: &'a [String],
+    pub made_by: Vec<String>,
 }
 
 /// A kernel of the model.
-#[derive(Debug, Serialize, JsonSchema)]
-struct TakenFor {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TakenFor {
     /// Its version.
-    kernel: String,
+    pub kernel: String,
     /// Why it stands for the recorded one; null: it is of that version.
-    why: Option<String>,
+    pub why: Option<String>,
 }
 
 /// A limit that was not tried.
-#[derive(Debug, Serialize, JsonSchema)]
-struct NotTried {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotTried {
     /// Which, as tables call it.
-    limit: String,
+    pub limit: String,
     /// On which kernel.
-    kernel: String,
+    pub kernel: String,
     /// Why not.
-    why: String,
+    pub why: String,
 }
 
-/// One run in full, and what all runs of it say.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Limited<'a> {
-    /// Path of the limited group.
-    group: &'a str,
-    /// What its `cpu.max` holds.
-    cpu_max: String,
-    /// What its `cpu.max.burst` holds, us.
-    burst_usec: u64,
-    /// What its `cpu.weight` holds, where that was tried.
-    weight: Option<u32>,
-    /// The limit of the pod around it, where one was tried.
-    pod: Option<Pod>,
-    /// Limits of other groups, where they were tried at the same time.
-    beside: Vec<OtherGroup>,
-    /// What of the limit this kernel does not have.
-    lacks: Vec<&'static str>,
-    /// When the recorded work was done, ns; null when it was not, or lasts for a given time.
-    finished_ns: Option<u64>,
-    /// How long it takes, divided by the same without a limit on this kernel.
-    slowdown: Option<f64>,
-    /// When the load of the limited group was there in the recording.
-    window: Span,
-    /// What the limit does to it.
-    prediction: &'a Prediction,
-    /// The run looked at closely, where that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<&'a RunTrace>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
+impl Answer for Recorded {
+    const KIND: &'static str = "recording";
 }
 
-/// What the group above the limited one has.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Pod {
-    cpu_max: String,
-    burst_usec: u64,
-    weight: Option<u32>,
+impl Answer for Run {
+    const KIND: &'static str = "replay";
 }
 
-/// Another group, and what it has.
-#[derive(Debug, Serialize, JsonSchema)]
-struct OtherGroup {
-    group: String,
-    #[serde(flatten)]
-    share: Pod,
-}
-
-impl From<Share> for Pod {
-    fn from(share: Share) -> Pod {
-        let Share { limit, weight } = share;
-        Pod { cpu_max: limit.to_string(), burst_usec: limit.burst_ns() / 1000, weight }
-    }
-}
-
-impl OtherGroup {
-    fn of(path: &str, share: Share) -> OtherGroup {
-        OtherGroup { group: path.to_owned(), share: share.into() }
-    }
-}
-
-/// A stretch of time, ns since the start.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-struct Span {
-    from_ns: u64,
-    until_ns: u64,
-}
-
-impl From<Window> for Span {
-    fn from(window: Window) -> Span {
-        Span { from_ns: window.from_ns, until_ns: window.until_ns }
-    }
+/// As they are written as JSON.
+pub fn documents<'a>(
+    recorded: &'a Recorded,
+    runs: &'a [Run],
+) -> impl Iterator<Item = ReplayDocument<'a>> {
+    let runs = runs.iter().map(|run| ReplayDocument::Run(run.into()));
+    std::iter::once(ReplayDocument::Recording(recorded.into())).chain(runs)
 }
 
 impl Replay {
-    /// What was recorded, as it is written as JSON before the runs on these kernels.
-    pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Document<'_> {
-        Document::Recording(Box::new(self.recorded_document(kernels, runs)))
-    }
-
-    /// What was recorded, as it is written as JSON; the first run is without a limit.
-    pub(crate) fn recorded_document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded<'_> {
-        let (own, taken) = (self.own_limit(), self.taken());
+    /// What was recorded, as it is told beside the runs on these kernels, of which the first is
+    /// without a limit.
+    pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded {
+        let taken = self.taken();
         let not_tried = self.not_tried(kernels).into_iter();
         let not_tried = not_tried.map(|(limit, kernel, why)| NotTried {
-            limit: limit.label.clone(),
+            limit: limit.label(),
             kernel: kernel.version.to_string(),
             why: why.to_string(),
         });
+        let in_force = self.in_force();
         Recorded {
-            group: self.path(),
-            cpu_max: own.limit.to_string(),
-            burst_usec: own.limit.burst_ns() / 1000,
-            scenario: &self.workload().name,
-            world: "recording",
-            kernel: self.summary.kernel.as_deref(),
+            group: self.path().to_owned(),
+            limit: self.own_limit().limit,
+            name: self.workload().name.clone(),
+            world: "recording".to_owned(),
+            kernel: self.summary.kernel.clone(),
             taken_for: TakenFor { kernel: taken.kernel.version.to_string(), why: taken.why },
             simulated_ns: self.summary.span_ns,
-            window: self.window.into(),
+            window: self.window,
             prediction: self.recorded(),
-            repairs: &self.summary.defects,
-            in_force: self.in_force().map(|(path, share)| OtherGroup::of(path, share)).collect(),
+            repairs: self.summary.defects.clone(),
+            in_force: in_force
+                .map(|(path, share)| Beside { path: path.to_owned(), share })
+                .collect(),
             event_cost: self.summary.event_cost,
             waits: self.waits,
             service: self.service.as_ref().map(Served::of),
-            gaps: &self.gaps,
+            gaps: self.gaps.clone(),
             is_unheard: self.is_unheard,
             disagreements: runs.first().map(|run| run.differs.clone()).unwrap_or_default(),
             not_tried: not_tried.collect(),
-            made_by: &self.made_by,
+            made_by: self.made_by.clone(),
         }
-    }
-}
-
-impl Run {
-    /// As it is written as JSON.
-    pub fn document(&self) -> Document<'_> {
-        Document::Run(Box::new(Limited {
-            group: &self.group,
-            cpu_max: self.limit.limit.to_string(),
-            burst_usec: self.limit.limit.burst_ns() / 1000,
-            weight: self.limit.weight,
-            pod: self.limit.pod.map(Pod::from),
-            beside: self
-                .limit
-                .beside
-                .iter()
-                .map(|beside| OtherGroup::of(&beside.path, beside.share))
-                .collect(),
-            lacks: self.lacks.iter().map(|missing| missing.file).collect(),
-            finished_ns: self.finished_ns(),
-            slowdown: self.slowdown,
-            window: self.window.into(),
-            prediction: &self.prediction,
-            trace: self.trace.as_ref(),
-            outcome: &self.outcome,
-        }))
     }
 }
 
@@ -231,6 +146,7 @@ mod tests {
     use super::*;
     use crate::predict::{Doubts, Drawn, Sample, Unit, WorkRange, predict};
     use crate::what_if::Try;
+    use cpumax_outcome::Outcome;
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
@@ -261,8 +177,9 @@ mod tests {
             lacks: Vec::new(),
             group: "/g".to_owned(),
             window: Window { from_ns: 0, until_ns: 1 },
-            lasts: false,
+            finished_ns: None,
             slowdown: None,
+            lasts: false,
             prediction: Prediction {
                 runs: vec![Drawn::new(0, doubt, &sample)],
                 ..predict(&[(&sample, true)], Unit::Requests)
@@ -272,7 +189,7 @@ mod tests {
             trace: None,
             doubt,
         };
-        let with_more = serde_json::to_value(run.document()).unwrap();
+        let with_more = serde_json::to_value(&run).unwrap();
         let mut added = BTreeSet::new();
         let mut fields = vec![(String::new(), &with_more)];
         while let Some((path, value)) = fields.pop() {

@@ -1,12 +1,12 @@
 //! Two studies number by number: what changed under each limit. Of the same recording, runs that
 //! drew the same are held against each other; of others only values and ranges can be.
 
-use super::{Named, words};
+use super::{Named, in_ms, words};
 use crate::escape::xml;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_engine::predict::{Ranged as Predicted, Sample, change};
-use cpumax_engine::saved::{Recorded, Run, Saved};
+use cpumax_engine::predict::{Sample, change};
+use cpumax_engine::saved::{Predicted, Saved};
 use std::fmt::Write;
 
 /// A change by less, per cent or points, is none.
@@ -72,18 +72,22 @@ const NUMBERS: [(&str, bool, Number); 7] = [
 ];
 
 /// Whether both runs are of one recording, so that chance is the same for both.
-fn same_recording((before, one): (&Saved, &Run), (after, other): (&Saved, &Run)) -> bool {
-    let of = |study: &Saved, run: &Run| {
-        let recorded = study.recordings.iter().find(|recorded| recorded.name == run.recording)?;
-        let Recorded { group, simulated_ns, window, prediction, .. } = recorded.clone();
-        Some((group, simulated_ns, window, prediction))
-    };
-    let before = of(before, one);
-    before.is_some() && before == of(after, other)
+fn same_recording(
+    (before, one): (&Saved, &Predicted),
+    (after, other): (&Saved, &Predicted),
+) -> bool {
+    let both = [(before, one), (after, other)].map(|(study, run)| {
+        study.recordings.iter().find(|recorded| recorded.name == run.recording)
+    });
+    let [Some(before), Some(after)] = both else { return false };
+    before.group == after.group
+        && before.simulated_ns == after.simulated_ns
+        && before.window == after.window
+        && before.prediction == after.prediction
 }
 
 /// Which of two studies a limit is compared by: the same one, or what it is in both.
-fn same_limit(one: &Run, other: &Run) -> bool {
+fn same_limit(one: &Predicted, other: &Predicted) -> bool {
     one.limit == other.limit && one.role == other.role
 }
 
@@ -108,7 +112,10 @@ fn kernels(before: &Saved, after: &Saved) -> Vec<(String, String)> {
 }
 
 /// Runs that stand beside each other, with what both are called.
-fn runs<'a>(before: &'a Saved, after: &'a Saved) -> Vec<(String, String, &'a Run, &'a Run)> {
+fn runs<'a>(
+    before: &'a Saved,
+    after: &'a Saved,
+) -> Vec<(String, String, &'a Predicted, &'a Predicted)> {
     let mut beside = Vec::new();
     let kernels = kernels(before, after);
     for one in &before.runs {
@@ -116,7 +123,7 @@ fn runs<'a>(before: &'a Saved, after: &'a Saved) -> Vec<(String, String, &'a Run
             continue;
         };
         let on = || after.runs.iter().filter(|other| other.kernel == *kernel);
-        let by_role = |other: &&Run| one.role.is_some() && other.role == one.role;
+        let by_role = |other: &&Predicted| one.role.is_some() && other.role == one.role;
         let same = on()
             .find(|other| same_limit(one, other))
             .or_else(|| on().find(by_role))
@@ -125,7 +132,7 @@ fn runs<'a>(before: &'a Saved, after: &'a Saved) -> Vec<(String, String, &'a Run
         let both = |before: String, after: String| {
             if before == after { before } else { format!("{before} → {after}") }
         };
-        let role = words::role(one.role.as_deref());
+        let role = words::role(one.role);
         let limit = both(words::label(one), words::label(other)) + role;
         beside.push((limit, both(one.kernel.clone(), kernel.clone()), one, other));
     }
@@ -135,7 +142,7 @@ fn runs<'a>(before: &'a Saved, after: &'a Saved) -> Vec<(String, String, &'a Run
 fn pairs(before: &Saved, after: &Saved) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (limit, kernel, one, other) in runs(before, after) {
-        let numbers = |run: &Run| {
+        let numbers = |run: &Predicted| {
             let row = row("", "", &run.prediction);
             let p90 = run.prediction.request_latency_ns.map(|latency| in_ms(latency.p90));
             let [p50, p99] = row.latency_ms;
@@ -155,11 +162,6 @@ fn pairs(before: &Saved, after: &Saved) -> Vec<Pair> {
         }
     }
     pairs
-}
-
-fn in_ms(number: Predicted<u64>) -> Ranged {
-    let ms = |ns: u64| ns as f64 / 1e6;
-    Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
 }
 
 /// What changed, in a sentence or two.
@@ -268,25 +270,36 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::predict::{Drawn, Prediction};
-    use cpumax_engine::saved::Span;
-    use std::collections::BTreeMap;
+    use cpumax_engine::Try;
+    use cpumax_engine::predict::{Drawn, Latency, Prediction, Ranged, Unit};
+    use cpumax_outcome::Histogram;
+    use cpumax_recording::{Defects, Waits};
 
     fn study(kernel: &str, p99_ms: u64) -> Saved {
         let latency = |ms: u64| {
-            let ns = ms * 1_000_000;
-            let (low, high) = (ns * 9 / 10, ns * 11 / 10);
-            format!(r#"{{"value":{ns},"low":{low},"high":{high}}}"#)
+            let value = ms * 1_000_000;
+            Ranged { value, low: value * 9 / 10, high: value * 11 / 10 }
         };
         let (p50, p99) = (latency(3), latency(p99_ms));
-        let text = format!(
-            r#"[{{"group":"/web","cpu_max":"50000 100000","burst_usec":0,"scenario":"web.data",
-            "kernel":"{kernel}","prediction":{{"cpus":{{"value":0.5,"low":0.5,"high":0.5}},
-            "throttled_percent":{{"value":40.0,"low":30.0,"high":50.0}},
-            "requests_per_second":null,"request_latency_ns":{{"p50":{p50},"p90":{p50},"p99":{p99}}},
-            "latency_of":"requests","work_takes_ns":null,"predictable":true,"why_not":null}}}}]"#
-        );
-        Saved::parse("x.json", &text).unwrap()
+        let prediction = Prediction {
+            cpus: Some(Ranged::known(0.5)),
+            throttled_percent: Some(Ranged { value: 40.0, low: 30.0, high: 50.0 }),
+            request_latency_ns: Some(Latency { p50, p90: p50, p99 }),
+            latency_of: Unit::Requests,
+            predictable: true,
+            ..Prediction::default()
+        };
+        let run = Predicted {
+            recording: "web.data".to_owned(),
+            limit: Try::parse("500m").unwrap(),
+            role: None,
+            kernel: kernel.to_owned(),
+            prediction,
+            latencies: Histogram::default(),
+            held: Vec::new(),
+            trace: None,
+        };
+        Saved { recordings: Vec::new(), runs: vec![run], advice: None }
     }
 
     fn named(name: &str, study: Saved) -> Named {
@@ -303,20 +316,16 @@ mod tests {
             Drawn { reading: 0, seed, phase_ns: 7, work_ppm: 1_000_000, likely: true, sample }
         };
         prediction.runs = (0..3).map(run).collect();
-        study.recordings.push(Recorded {
-            name: "web.data".to_owned(),
-            group: "/web".to_owned(),
-            kernel: None,
-            simulated_ns: 9,
-            window: Span { from_ns: 0, until_ns: 9 },
-            prediction: Prediction::default(),
-            repairs: BTreeMap::new(),
-            disagreements: Vec::new(),
-            gaps: Vec::new(),
-            is_unheard: false,
-            not_tried: Vec::new(),
-            made_by: Vec::new(),
+        let recorded = serde_json::json!({
+            "scenario": "web.data", "world": "recording", "group": "/web",
+            "cpu_max": "max 100000", "burst_usec": 0,
+            "taken_for": { "kernel": "6.18" }, "simulated_ns": 9,
+            "window": { "from_ns": 0, "until_ns": 9 },
+            "prediction": Prediction::default(), "repairs": Defects::default(), "in_force": [],
+            "event_cost": { "syscall_ns": 0, "other_ns": 0 }, "waits": Waits::default(),
+            "gaps": [], "is_unheard": false, "disagreements": [], "not_tried": [], "made_by": [],
         });
+        study.recordings.push(serde_json::from_value(recorded).unwrap());
         named("x", study)
     }
 

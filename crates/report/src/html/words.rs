@@ -6,8 +6,9 @@ use crate::escape::line;
 use crate::predicted::{Ranges, ranged};
 use crate::replay::{UNHEARD, row};
 use crate::units::{cpus, duration};
-use cpumax_engine::advise::{Goal, Held, USUAL};
-use cpumax_engine::saved::{Recorded, Run, Saved};
+use cpumax_engine::advise::{Goal, Held, Role, USUAL};
+use cpumax_engine::replay::Recorded;
+use cpumax_engine::saved::{Predicted, Saved};
 use std::fmt::Write;
 
 /// What the page is of.
@@ -40,12 +41,12 @@ pub(super) fn group<'a>(study: &'a Saved, recording: &str) -> &'a str {
 }
 
 /// Thousandths of a CPU that a limit gives.
-pub(super) fn millicpus(run: &Run) -> Option<u64> {
+pub(super) fn millicpus(run: &Predicted) -> Option<u64> {
     run.limit.limit.millicpus()
 }
 
 /// All of a limit but how many CPUs it gives; `None`: there is none.
-pub(super) fn kind(run: &Run) -> Option<String> {
+pub(super) fn kind(run: &Predicted) -> Option<String> {
     let limit = run.limit.limit;
     let quota_ns = limit.quota_ns()?;
     let mut kind = format!("periods of {}", duration(limit.period_ns()));
@@ -66,18 +67,18 @@ pub(super) fn kind(run: &Run) -> Option<String> {
 }
 
 /// What tables call the limit.
-pub(super) fn label(run: &Run) -> String {
+pub(super) fn label(run: &Predicted) -> String {
     run.limit.label()
 }
 
 /// What a limit is beside others, behind its name.
-pub(super) fn role(role: Option<&str>) -> &'static str {
+pub(super) fn role(role: Option<Role>) -> &'static str {
     match role {
-        Some("recommended") => " advised",
-        Some("smaller") => " too small",
-        Some("risky") => " risky",
-        Some("current") => " current",
-        _ => "",
+        Some(Role::Recommended) => " advised",
+        Some(Role::Smaller) => " too small",
+        Some(Role::Risky) => " risky",
+        Some(Role::Current) => " current",
+        Some(Role::None) | None => "",
     }
 }
 
@@ -87,9 +88,8 @@ pub(super) fn answer(study: &Saved) -> String {
     if !advice.lacks.is_empty() {
         return "No limit is recommended: what was recorded does not tell enough.".to_owned();
     }
-    let role =
-        |role: &'static str| study.runs.iter().filter(move |run| run.role.as_deref() == Some(role));
-    let worst = |runs: &mut dyn Iterator<Item = &Run>| {
+    let role = |role: Role| study.runs.iter().filter(move |run| run.role == Some(role));
+    let worst = |runs: &mut dyn Iterator<Item = &Predicted>| {
         let mut worst: Vec<Held> = Vec::new();
         for run in runs {
             for (at, (held, goal)) in run.held.iter().zip(&advice.asked).enumerate() {
@@ -109,13 +109,13 @@ pub(super) fn answer(study: &Saved) -> String {
         worst
     };
     let goals = |all: &[Held]| all.iter().map(asked).collect::<Vec<_>>().join(" and ");
-    let Some(limit) = advice.recommended else {
-        let without = worst(&mut role("none"));
+    let Some(limit) = advice.recommended.as_ref().map(|named| named.limit) else {
+        let without = worst(&mut role(Role::None));
         let told: Vec<String> = without.iter().map(measured).collect();
         return format!("No limit keeps {}. Without one: {}.", goals(&without), told.join(", "));
     };
-    let found = worst(&mut role("recommended"));
-    let mut kernels: Vec<&str> = role("recommended").map(|run| run.kernel.as_str()).collect();
+    let found = worst(&mut role(Role::Recommended));
+    let mut kernels: Vec<&str> = role(Role::Recommended).map(|run| run.kernel.as_str()).collect();
     kernels.dedup();
     let told: Vec<String> = found.iter().map(measured).collect();
     let millicpus = limit.millicpus().map_or(String::new(), |m| format!("{m}m, "));
@@ -133,13 +133,13 @@ pub(super) fn answer(study: &Saved) -> String {
 
 /// The smallest limit of a replay under which hardly anybody notices, if there is one.
 fn of_replay(study: &Saved) -> String {
-    let unlimited = |run: &Run| {
-        let is_base = |other: &&Run| {
+    let unlimited = |run: &Predicted| {
+        let is_base = |other: &&Predicted| {
             kind(other).is_none() && other.kernel == run.kernel && other.recording == run.recording
         };
         study.runs.iter().find(is_base)
     };
-    let keeps = |run: &Run| {
+    let keeps = |run: &Predicted| {
         let base = unlimited(run)?;
         Some(USUAL.held(&run.prediction, &base.prediction).is_kept() && run.prediction.predictable)
     };
@@ -160,7 +160,7 @@ fn of_replay(study: &Saved) -> String {
         );
     }
     let Some((_, largest)) = limits.last() else { return "No limit was tried.".to_owned() };
-    let p99 = |run: &Run| {
+    let p99 = |run: &Predicted| {
         let numbers = row("", "", &run.prediction);
         numbers.latency_ms[1].map_or("-".to_owned(), |n| ranged(n, Ranges::Beside))
     };
@@ -215,12 +215,10 @@ pub(super) fn doubts(study: &Saved) -> Vec<String> {
         for disagreement in &recorded.disagreements {
             add(format!("The replay is not what was recorded: {disagreement}."));
         }
-        let repaired: Vec<String> = recorded
-            .repairs
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
-            .collect();
+        let repairs = serde_json::to_value(&recorded.repairs).unwrap_or_default();
+        let repairs = repairs.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
+        let repaired: Vec<String> =
+            repairs.map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
         if !repaired.is_empty() {
             add(format!("{}: repaired were {}.", recorded.name, repaired.join(", ")));
         }
@@ -301,7 +299,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-fn setting(run: &Run) -> String {
+fn setting(run: &Predicted) -> String {
     let limit = run.limit.limit;
     let mut all = vec![format!("cpu.max={limit}")];
     if limit.burst_ns() > 0 {

@@ -1,0 +1,83 @@
+//! Answers as documents: each says what it is, and of which version.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// Raised where a reader of documents of the version before would be misled.
+pub const VERSION: u32 = 1;
+
+/// An answer to a question, of which there is a document.
+pub trait Answer {
+    /// What documents of it are called.
+    const KIND: &'static str;
+}
+
+impl<T: Answer> Answer for &T {
+    const KIND: &'static str = T::KIND;
+}
+
+/// An answer as it is written.
+///
+/// ```
+/// use cpumax_engine::{Model, Study, scenario, world};
+///
+/// let jobs = Study::new(scenario::load("nested")?).jobs();
+/// let reports = world::all(&Model::default(), &jobs, &())?;
+/// let json = serde_json::to_value(reports[0].document())?;
+/// assert_eq!((&json["kind"], &json["version"]), (&"run".into(), &1.into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Serialize)]
+pub struct Document<T> {
+    kind: &'static str,
+    version: u32,
+    #[serde(flatten)]
+    answer: T,
+}
+
+impl<T: Answer> From<T> for Document<T> {
+    fn from(answer: T) -> Document<T> {
+        Document { kind: T::KIND, version: VERSION, answer }
+    }
+}
+
+impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = T::json_schema(generator);
+        let object = schema.ensure_object();
+        for (name, value) in [("version", json!(VERSION)), ("kind", json!(T::KIND))] {
+            object["properties"][name] = json!({ "const": value });
+            if let Some(Value::Array(required)) = object.get_mut("required") {
+                required.insert(0, json!(name));
+            }
+        }
+        schema
+    }
+}
+
+/// What a document is, if this version of cpumax can read it.
+pub(crate) fn kind(document: &Value) -> Result<&str, String> {
+    let Some(kind) = document.get("kind").and_then(Value::as_str) else {
+        let what = "it does not say of which `kind` it is, as every answer of cpumax now does";
+        return Err(what.to_owned());
+    };
+    match document.get("version") {
+        Some(version) if *version == VERSION => Ok(kind),
+        version => {
+            let version = version.map_or("no version".to_owned(), |v| format!("version {v}"));
+            Err(format!("it is of {version}, and version {VERSION} can be read: make it again"))
+        }
+    }
+}
+
+/// The answer in a document of that kind.
+pub(crate) fn read<T: DeserializeOwned>(document: Value) -> Result<T, String> {
+    serde_json::from_value(document).map_err(|error| error.to_string())
+}
