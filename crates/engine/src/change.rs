@@ -2,8 +2,8 @@
 //! files.
 
 use crate::Error;
-use crate::job::Share;
-use cpumax_limit::{Limit, Missing, Part, Rules, Setting, Target, one_line};
+use crate::job::{Share, give};
+use cpumax_limit::{Missing, Part, Rules, Setting, Target, one_line};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Action, GroupIx, Workload};
 
@@ -33,7 +33,8 @@ fn write(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Er
         return Err(Error::Change(root.to_owned()));
     }
     let applied = part.apply(workload.groups[group as usize].limit, &Rules::NEWEST)?;
-    Ok(Share { limit: applied.limit, weight: applied.weight }.of(group, workload)?)
+    let share = Share { limit: applied.limit, weight: applied.weight };
+    Ok(give(workload, &[(group, share)])?)
 }
 
 /// How a kernel reads limits. Those that were never released read them as the newest.
@@ -59,12 +60,7 @@ pub(crate) fn lacks_beside(
         Action::WriteLimit { limit, .. } => Some(limit),
         _ => None,
     });
-    own.chain(later).find_map(|limit| burst_is_missing(rules, limit))
-}
-
-pub(crate) fn burst_is_missing(rules: Rules, limit: Limit) -> Option<Missing> {
-    let missing = Missing { file: "cpu.max.burst", since: "5.14" };
-    (limit.burst_ns() > 0 && !rules.burst).then_some(missing)
+    own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
 /// The group above one.

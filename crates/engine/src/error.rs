@@ -1,6 +1,6 @@
 //! Why a question gets no answer.
 
-use cpumax_limit::{SettingError, one_line};
+use cpumax_limit::{BURST_SINCE, SettingError, one_line};
 use cpumax_machine::Error as MachineError;
 use cpumax_machine::kernel::KernelError;
 use std::io;
@@ -150,7 +150,7 @@ pub enum Error {
     #[error("{0}")]
     Question(String),
     /// Every limit asked for has a burst, and the kernel does not know any.
-    #[error("Linux {kernel} has no burst: that came with 5.14")]
+    #[error("Linux {kernel} has no burst: that came with {BURST_SINCE}")]
     NoBurst {
         /// Its version.
         kernel: String,

@@ -75,8 +75,8 @@ pub struct Job {
 ///
 /// let burst = scenario::load("burst")?;
 /// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
-/// let (others, duration_ns) = (Vec::new(), 1_000_000_000);
-/// let what_if = WhatIf { group: 1, own, others, duration_ns, phase_ns: None };
+/// let shares = vec![(1, own)];
+/// let what_if = WhatIf { shares, duration_ns: 1_000_000_000, phase_ns: None };
 /// let changed = what_if.apply(burst)?;
 /// assert_eq!(changed.groups[1].limit.millicpus(), Some(300));
 /// assert_eq!(changed.duration_ns, 1_000_000_000);
@@ -84,12 +84,8 @@ pub struct Job {
 /// ```
 #[derive(Debug, Clone)]
 pub struct WhatIf {
-    /// The group that is limited.
-    pub group: GroupIx,
-    /// What it has.
-    pub own: Share,
-    /// What other groups have: the one above it, or some beside.
-    pub others: Vec<(GroupIx, Share)>,
+    /// What groups have: the one that is told of, then the one above it, or some beside.
+    pub shares: Vec<(GroupIx, Share)>,
     /// Length of the run, ns.
     pub duration_ns: u64,
     /// Where in their periods the period timers of all groups stand at the start, ns; `None`: as
@@ -109,21 +105,21 @@ pub struct Share {
     pub weight: Option<u32>,
 }
 
-impl Share {
-    /// The workload in which a group has this. Kernels leave out what they do not have.
-    pub(crate) fn of(self, group: GroupIx, workload: Workload) -> Result<Workload, Error> {
-        let limited = workload.with_limit(group, self.limit, &Rules::NEWEST)?;
-        match self.weight {
-            Some(weight) => limited.with_weight(group, weight),
+/// The workload in which groups have these. Kernels leave out what they do not have.
+pub(crate) fn give(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
+    shares.iter().try_fold(workload, |workload, (group, share)| {
+        let limited = workload.with_limit(*group, share.limit, &Rules::NEWEST)?;
+        match share.weight {
+            Some(weight) => limited.with_weight(*group, weight),
             None => Ok(limited),
         }
-    }
+    })
 }
 
 impl WhatIf {
     /// Whether it is what this group has.
     pub(crate) fn limits(&self, group: GroupIx) -> bool {
-        group == self.group || self.others.iter().any(|(other, _)| *other == group)
+        self.shares.iter().any(|(limited, _)| *limited == group)
     }
 
     /// The workload with that limit and length.
@@ -131,11 +127,7 @@ impl WhatIf {
     /// # Errors
     /// A group may not have that limit, or there is no such group.
     pub fn apply(&self, workload: Workload) -> Result<Workload, Error> {
-        let mut workload = self.own.of(self.group, workload)?;
-        for (group, share) in &self.others {
-            workload = share.of(*group, workload)?;
-        }
-        let workload = workload.with_duration(self.duration_ns)?;
+        let workload = give(workload, &self.shares)?.with_duration(self.duration_ns)?;
         match self.phase_ns {
             Some(phase_ns) => workload.with_timer_phase(phase_ns),
             None => Ok(workload),

@@ -9,7 +9,7 @@ use crate::traced::RunTrace;
 use crate::what_if::{self, Try};
 use crate::{Error, recorded};
 
-use crate::job::{Share, WhatIf};
+use crate::job::{Share, WhatIf, give};
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
@@ -120,7 +120,7 @@ impl Replay {
         let in_force = in_force::in_force(told, &readings[0].workload, group);
         for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
             let workload = Workload::clone(&reading.workload);
-            reading.workload = Arc::new(in_force::applied(workload, &in_force)?);
+            reading.workload = Arc::new(give(workload, &in_force)?);
         }
         let workload = &readings[0].workload;
         for limit in &request.limits {

@@ -221,8 +221,8 @@ impl Plan {
         let watch = job.watch;
         let group = watch.map_or(0, |watch| watch.group);
         let from_ns = watch.map_or(0, |watch| watch.from_ns);
-        let what_if = job.what_if.as_ref();
-        let period_ns = what_if.map_or(0, |what_if| what_if.own.limit.period_ns());
+        let own = job.what_if.as_ref().and_then(|what_if| what_if.shares.first());
+        let period_ns = own.map_or(0, |(_, share)| share.limit.period_ns());
         let groups = limited(&job.workload, group, &look.names);
         let is_limited = |task: u32| groups.get(task as usize).is_some_and(|all| !all.is_empty());
         let answered = look.answered.into_iter();

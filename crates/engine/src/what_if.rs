@@ -127,7 +127,7 @@ impl Try {
     pub fn lacks(&self, kernel: Kernel) -> Result<Vec<Missing>, Error> {
         let rules = change::rules(kernel);
         let Some(setting) = &self.setting else {
-            return Ok(change::burst_is_missing(rules, self.limit).into_iter().collect());
+            return Ok(self.limit.missing_under(&rules).into_iter().collect());
         };
         let (mut lacks, mut nothing) = (Vec::new(), None);
         for part in setting.parts() {
@@ -206,10 +206,10 @@ impl Try {
         };
         let at_quota_ns = self.limits().filter_map(at_quota_ns).max().unwrap_or(0);
         let longest_ns = span_ns.max(at_quota_ns).saturating_mul(4).saturating_add(1_000_000_000);
-        let own = Share { limit: self.limit, weight: self.weight };
+        let mut shares = vec![(group, Share { limit: self.limit, weight: self.weight })];
+        shares.extend(self.others(workload, group)?);
         let duration_ns = longest_ns.min(MAX_DURATION_NS);
-        let others = self.others(workload, group)?;
-        Ok(WhatIf { group, own, others, duration_ns, phase_ns: None })
+        Ok(WhatIf { shares, duration_ns, phase_ns: None })
     }
 }
 

@@ -20,7 +20,7 @@ pub enum File {
 }
 
 /// First kernel that has a burst.
-pub(crate) const BURST_SINCE: &str = "5.14";
+pub const BURST_SINCE: &str = "5.14";
 
 /// Longest first token that `cpu.max` reads, bytes: the digits of the largest 64-bit number.
 const CPU_MAX_TOKEN_BYTES: usize = 20;

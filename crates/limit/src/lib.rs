@@ -19,7 +19,7 @@ mod text;
 mod written;
 
 pub use error::{Errno, LimitError, Member};
-pub use file::File;
+pub use file::{BURST_SINCE, File};
 pub use hierarchy::{Hierarchy, Place, RATIO_ONE};
 pub use rules::Rules;
 pub use setting::{Applied, Missing, Part, Setting, SettingError, Target};
@@ -161,6 +161,12 @@ impl Limit {
     /// The first rule that is broken; the limit then stays as it was.
     pub fn write_cpu_max_burst(&self, text: &str) -> Result<Limit, LimitError> {
         self.write(File::CpuMaxBurst, text, &Rules::NEWEST)
+    }
+
+    /// What of it a kernel with these rules does not have.
+    pub fn missing_under(&self, rules: &Rules) -> Option<Missing> {
+        let missing = Missing { file: File::CpuMaxBurst.name(), since: BURST_SINCE };
+        (self.burst_ns > 0 && !rules.burst).then_some(missing)
     }
 
     /// CPUs per period in thousandths, as Kubernetes counts them, rounded up; `None` is unlimited.

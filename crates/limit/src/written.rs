@@ -1,7 +1,6 @@
 //! A limit as documents have it: what its files hold.
 
-use crate::file::BURST_SINCE;
-use crate::{File, Limit, LimitError, Missing, NS_PER_US};
+use crate::{BURST_SINCE, File, Limit, LimitError, Missing, NS_PER_US};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

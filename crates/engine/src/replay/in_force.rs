@@ -1,7 +1,6 @@
 //! Limits and weights that a recording says its groups had: they stay in force in a replay, all but
 //! the limit of the group that limits are tried on.
 
-use crate::Error;
 use crate::job::Share;
 use cpumax_limit::{File, Limit, Rules};
 use cpumax_recording::about::GroupFiles;
@@ -31,12 +30,6 @@ pub(super) fn in_force(
     told.iter().filter_map(share).collect()
 }
 
-/// The workload in which they have that.
-pub(super) fn applied(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
-    let give = |workload, (group, share): &(GroupIx, Share)| share.of(*group, workload);
-    Ok(shares.iter().try_fold(workload, give)?)
-}
-
 fn limit(files: &GroupFiles) -> Limit {
     FILES.iter().fold(Limit::UNLIMITED, |limit, file| {
         let text = files.files.get(file.name());
@@ -58,6 +51,7 @@ fn weight(files: &GroupFiles) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::give;
 
     fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
         let files: Vec<[&str; 2]> = files.iter().map(|(name, text)| [*name, *text]).collect();
@@ -89,7 +83,7 @@ mod tests {
                 (above, Share { limit, weight: None })
             ]
         );
-        let workload = applied(nested, &found).unwrap();
+        let workload = give(nested, &found).unwrap();
         assert_eq!(workload.groups[above as usize].limit, limit);
         assert_eq!(workload.groups[group].limit.quota_ns(), None);
     }

@@ -31,9 +31,7 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
     let kernel = kernels::modelled(kernel).unwrap().remove(0);
     let limit = workload.groups[1].limit;
     let what_if = WhatIf {
-        group: 1,
-        own: Share { limit, weight: None },
-        others: Vec::new(),
+        shares: vec![(1, Share { limit, weight: None })],
         duration_ns: workload.duration_ns,
         phase_ns: None,
     };
