@@ -24,6 +24,13 @@ pub fn percentile<T>(sorted: &[T], percent: usize) -> Option<&T> {
     sorted.get((sorted.len() * percent).div_ceil(100).max(1) - 1)
 }
 
+/// The value in the middle, of an even number the upper one; 0 where there is none. Changes their
+/// order.
+pub fn median(values: &mut [u64]) -> u64 {
+    let middle = values.len() / 2;
+    if values.is_empty() { 0 } else { *values.select_nth_unstable(middle).1 }
+}
+
 /// One run of one workload on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {

@@ -18,6 +18,7 @@ use crate::build::Clock;
 use crate::event::Left;
 use crate::syscalls::Hint;
 use crate::thread::{Cause, Interrupt, Thread, Wait};
+use cpumax_outcome::median;
 
 /// What becomes of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +148,7 @@ pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
         return false;
     }
     let between: Vec<u64> = ends.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
-    let period_ns = median(between.clone()).max(1);
+    let period_ns = median(&mut between.clone()).max(1);
     let on_grid = |ns: &&u64| {
         let times = ((**ns + period_ns / 2) / period_ns).max(1);
         ns.abs_diff(times.saturating_mul(period_ns)) <= period_ns / ON_GRID
@@ -203,20 +204,13 @@ fn ranks(values: &[u64]) -> Vec<u64> {
 /// Median distance from the median; with `multiples`, from the nearest multiple of the median,
 /// because a clock whose tick was missed goes on with a later one.
 fn variation_ns(values: &[u64], multiples: bool) -> u64 {
-    let middle = median(values.to_vec()).max(1);
+    let middle = median(&mut values.to_vec()).max(1);
     let distance = |value: u64| {
         let times = if multiples { ((value + middle / 2) / middle).max(1) } else { 1 };
         value.abs_diff(middle.saturating_mul(times))
     };
-    median(values.iter().map(|value| distance(*value)).collect())
-}
-
-fn median(mut values: Vec<u64>) -> u64 {
-    if values.is_empty() {
-        return 0;
-    }
-    let middle = values.len() / 2;
-    *values.select_nth_unstable(middle).1
+    let mut distances: Vec<u64> = values.iter().map(|value| distance(*value)).collect();
+    median(&mut distances)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 
 use super::Request;
 use super::asking::Asking;
+use cpumax_outcome::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -302,11 +303,6 @@ pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     let middle = median(&mut between);
     let mut off: Vec<u64> = between.iter().map(|ns| ns.abs_diff(middle)).collect();
     median(&mut off) as f64 / middle.max(1) as f64
-}
-
-fn median(values: &mut [u64]) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
 }
 
 #[cfg(test)]

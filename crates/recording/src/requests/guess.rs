@@ -13,6 +13,7 @@ use super::busy::Crowd;
 use super::{asking, busy, relay, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
+use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many answers must be seen, of a group and of a thread.
@@ -520,11 +521,6 @@ fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
     let unit_ns = median(&mut works);
     let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(unit_ns)).collect();
     (unit_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < unit_ns).then_some(unit_ns)
-}
-
-pub(super) fn median(values: &mut [u64]) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@
 //! fronts: it is woken by them, and answers where it wakes them. There may be others behind it.
 
 use super::guess::{
-    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts, median,
+    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts,
 };
 use crate::recording::Recording;
 use crate::thread::{Birth, Step};
+use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is behind a front is woken by others than fronts at most once in so many times.
