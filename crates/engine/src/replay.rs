@@ -400,10 +400,10 @@ pub struct Run {
     #[serde(skip)]
     pub lasts: bool,
     /// Where the replay of what was recorded is not that, on this kernel; in words, one line for
-    /// each; written of the recording.
+    /// each. It is written with what was recorded.
     #[serde(skip)]
     pub differs: Vec<String>,
-    /// Which run that is.
+    /// Which of the runs `outcome` is of; not written.
     #[serde(skip)]
     pub(crate) doubt: Doubt,
 }
