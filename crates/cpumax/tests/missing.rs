@@ -235,7 +235,7 @@ fn observed() -> Observed {
         name: "/svc".to_owned(),
         limit: Limit::new(Some(80_000_000), 100_000_000, 0).ok(),
         above: None,
-        kernel: Some("6.18.4".to_owned()),
+        kernel: None,
         cpus: None,
         moments: (0..10).map(moment).collect(),
     }

@@ -34,6 +34,7 @@ pub use scrape::scrapes;
 
 use crate::error::Error;
 use crate::watch::Watch;
+use crate::world::OwnKernel;
 use cpumax_limit::{CpuStat, Limit};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,8 +67,8 @@ pub struct Observed {
     pub name: String,
     /// Its limit, which was the same all the time; `None`: it is not told.
     pub limit: Option<Limit>,
-    /// The kernel that runs, as it calls itself; `None`: it is not told.
-    pub kernel: Option<String>,
+    /// The kernel that runs; `None`: it is not told.
+    pub kernel: Option<OwnKernel>,
     /// The CPUs that it may run on; `None`: they are not told.
     pub cpus: Option<AllowedCpus>,
     /// The group above it, where that has a limit, too, and its counters are told.
@@ -251,7 +252,7 @@ pub fn observe(
         let what = "the limit was changed while it was counted";
         return Err(Error::Question(format!("{name}: {what}, from {limit} to {last}")));
     }
-    let (kernel, cpus) = (Some(crate::world::release()?), group.cpus().cloned());
+    let (kernel, cpus) = (Some(OwnKernel::here()?), group.cpus().cloned());
     Observed { name, limit: Some(limit), kernel, cpus, above: None, moments }.checked()
 }
 

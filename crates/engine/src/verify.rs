@@ -38,7 +38,7 @@
 //! let observed = Observed {
 //!     name: "/web".to_owned(),
 //!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).ok(),
-//!     kernel: Some("6.18.4".to_owned()),
+//!     kernel: None,
 //!     cpus: None,
 //!     above: None,
 //!     moments: vec![moment(0, 0, 0), moment(10_000_000_000, 100, 55)],
@@ -53,9 +53,10 @@ use crate::counters::{Interval, Observed, Stretch, interval};
 use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
 use crate::saved::{Predicted, Saved};
+use crate::world::OwnKernel;
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::{self, Kernel, Version};
-use cpumax_machine::named;
+use cpumax_machine::named::Taken;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -159,7 +160,7 @@ pub fn verify(
         )
     })?;
     let runs = of_limit(saved, &observed.name, limit)?;
-    let running = observed.kernel.as_deref().map(modelled);
+    let running = observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
     let run = of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
     let periods = whole.periods.ok_or_else(|| unknown("how many periods passed is not told"))?;
@@ -177,7 +178,7 @@ pub fn verify(
     Ok(Verified {
         group: observed.name.clone(),
         limit,
-        kernel: observed.kernel.clone(),
+        kernel: observed.kernel.as_ref().map(|kernel| kernel.release.clone()),
         predicted_for: run.kernel.clone(),
         recording: run.recording.clone(),
         watched_ns: whole.length_ns,
@@ -266,11 +267,6 @@ fn of_kernel<'a>(
             running.version
         ))
     })
-}
-
-/// What the model takes the running kernel for.
-fn modelled(release: &str) -> Kernel {
-    named::taken(Some(release), &named::Functions::new()).kernel
 }
 
 /// Numbers that were predicted or asked for and are told; no other can come true.
@@ -417,13 +413,16 @@ fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed
                 .to_owned(),
         );
     }
-    let version = observed.kernel.as_deref().map(|release| modelled(release).version);
-    if let Some(version) = version.filter(|version| version.to_string() != run.kernel) {
+    let Some(Taken { kernel, why }) = observed.kernel.as_ref().map(OwnKernel::taken) else {
+        return notes;
+    };
+    if kernel.version.to_string() != run.kernel {
         notes.push(format!(
-            "It was predicted for {}, and runs on {version}, which behaves alike or was said to.",
-            run.kernel
+            "It was predicted for {}, and runs on {}, which behaves alike or was said to.",
+            run.kernel, kernel.version
         ));
     }
+    notes.extend(why.map(|why| format!("{why}.")));
     notes
 }
 
@@ -433,6 +432,7 @@ mod tests {
     use crate::Try;
     use crate::counters::Moment;
     use cpumax_limit::{CpuStat, Limit};
+    use cpumax_machine::named::Functions;
     use cpumax_outcome::Histogram;
 
     fn study(kernels: &[&str]) -> Saved {
@@ -475,7 +475,9 @@ mod tests {
             stat.nr_throttled += throttled[second as usize % 2];
         }
         let limit = Limit::new(Some(50_000_000), 100_000_000, 0).ok();
-        let (name, kernel) = ("/web".to_owned(), kernel.map(str::to_owned));
+        let named =
+            |release: &str| OwnKernel { release: release.to_owned(), functions: Functions::new() };
+        let (name, kernel) = ("/web".to_owned(), kernel.map(named));
         Observed { name, limit, kernel, cpus: None, above: None, moments }
     }
 
@@ -537,6 +539,17 @@ mod tests {
         assert!(of(&["5.4", "6.18"], None, None).unwrap_err().contains("5.4, 6.18"));
         let error = of(&["5.4"], Some("6.18.1"), None).unwrap_err();
         assert!(error.contains("--kernel 6.18") && error.contains("predicts for 5.4"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_counts_as_what_its_functions_make_it() {
+        let mut observed = observed([6, 6], 0.5, Some("6.12.0-160000.5-default"));
+        let by_task = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
+        let has = by_task.map(|name| (name.to_owned(), true));
+        observed.kernel.as_mut().unwrap().functions = has.into();
+        let verified = verify(&study(&["6.12", "6.18"]), &observed, None, 1).unwrap();
+        assert_eq!(verified.predicted_for, "6.18");
+        assert!(verified.notes.iter().any(|note| note.contains("throttles by task")));
     }
 
     #[test]

@@ -4,8 +4,7 @@ mod host;
 mod machines;
 mod model;
 
-pub use host::ThisHost;
-pub(crate) use host::release;
+pub use host::{OwnKernel, ThisHost};
 pub use machines::{Machines, kernel_arguments, side_by_side};
 pub use model::{Model, Running, guarded};
 

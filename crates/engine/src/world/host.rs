@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::job::{Job, NamedKernel};
 use crate::watch::{Step, Watch};
 use cpumax_lab::{Host, Mode};
-use cpumax_machine::kernel::{Kernel, Version};
+use cpumax_machine::named::{Functions, Taken, taken};
+use cpumax_recording::about::functions;
 use std::fs;
 
 /// This machine.
@@ -22,7 +23,7 @@ use std::fs;
 #[derive(Debug)]
 pub struct ThisHost {
     host: Host,
-    release: String,
+    kernel: OwnKernel,
 }
 
 impl ThisHost {
@@ -31,25 +32,40 @@ impl ThisHost {
     /// # Errors
     /// It has no groups to run in, or no program to run there.
     pub fn open() -> Result<ThisHost, Error> {
-        Ok(ThisHost { host: Host::open()?, release: release()? })
+        Ok(ThisHost { host: Host::open()?, kernel: OwnKernel::here()? })
     }
 
-    /// The kernel that runs here.
+    /// What the model takes the kernel for that runs here.
     ///
     /// # Errors
-    /// It is older or newer than all that are modelled.
+    /// It does not tell its release.
     pub fn kernel() -> Result<NamedKernel, Error> {
-        let version: Version = release()?.parse()?;
-        Ok(NamedKernel::from(Kernel::of(version)?))
+        Ok(NamedKernel::from(OwnKernel::here()?.taken().kernel))
     }
 }
 
-/// The kernel that runs here, as it calls itself.
-pub(crate) fn release() -> Result<String, Error> {
-    let path = "/proc/sys/kernel/osrelease";
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|source| Error::File { path: path.to_owned(), source })?;
-    Ok(text.trim().to_owned())
+/// A kernel that runs somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnKernel {
+    /// As it calls itself.
+    pub release: String,
+    /// Functions that tell generations apart; empty: they are not known.
+    pub functions: Functions,
+}
+
+impl OwnKernel {
+    /// That of this machine.
+    pub(crate) fn here() -> Result<OwnKernel, Error> {
+        let path = "/proc/sys/kernel/osrelease";
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|source| Error::File { path: path.to_owned(), source })?;
+        Ok(OwnKernel { release: text.trim().to_owned(), functions: functions::here() })
+    }
+
+    /// What the model takes it for.
+    pub fn taken(&self) -> Taken {
+        taken(Some(&self.release), &self.functions)
+    }
 }
 
 impl World for ThisHost {
@@ -59,14 +75,19 @@ impl World for ThisHost {
 
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         let mut traces = traces(jobs, watch)?;
+        let why = self.kernel.taken().why.map(|why| format!("{why}."));
         watch.planned(jobs);
         for (index, job) in jobs.iter().enumerate() {
             let mode = Mode::Parallel { cpus: job.workload.machine.cpus };
             let trace = traces[index].take();
             let asked = of_lab(job, mode, trace.is_some())?;
             let told = self.host.run(&asked, index, &From { watch, first: 0 });
+            let told = told.map(|mut told| {
+                told.notes.extend(why.clone());
+                told
+            });
             watch.step(index, Step::Done);
-            let found = (self.release.clone(), false);
+            let found = (self.kernel.release.clone(), false);
             let told = told.map_err(Error::from);
             if each(index, told.and_then(|told| report(job, told, found, trace))).is_break() {
                 break;

@@ -3,11 +3,11 @@
 
 use crate::groups::{Group, Hierarchy};
 use crate::request::{End, Request, Told, What};
-use cpumax_recording::about::{About, Cache, Change, Ended, GroupFiles};
+use cpumax_recording::about::{About, Cache, Change, Ended, GroupFiles, functions};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,11 +36,6 @@ const SLICES: [&str; 8] = [
     "/proc/sys/kernel/sched_wakeup_granularity_ns",
     "/proc/sys/kernel/sched_cfs_bandwidth_slice_us",
 ];
-/// Only a kernel that throttles by task has the first (6.18+), only one that releases CPUs by
-/// interrupts the second (6.3+).
-const FUNCTIONS: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
-/// Every kernel with limits has it.
-const PERIOD_TIMER: &str = "sched_cfs_period_timer";
 /// No such file is larger, bytes.
 const FILE_MOST: u64 = 1 << 16;
 /// Groups are looked at for changes so often.
@@ -63,7 +58,7 @@ pub(crate) fn about(request: &Request, group: Option<&Group>, is_version_1: bool
     };
     about.release = system.release().to_string_lossy().into_owned();
     about.version = system.version().to_string_lossy().into_owned();
-    about.functions = functions();
+    about.functions = functions::here();
     about.arch = system.machine().to_string_lossy().into_owned();
     about.hz = hz(&about.release);
     about.preemption = preemption(&about.version);
@@ -211,29 +206,6 @@ fn now_ns(clock: ClockId) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// By the names that the kernel tells everybody, without their addresses; none where it does not.
-fn functions() -> BTreeMap<String, bool> {
-    const MOST: u64 = 1 << 26;
-    let Ok(file) = fs::File::open("/proc/kallsyms") else { return BTreeMap::new() };
-    functions_in(BufReader::new(file.take(MOST)))
-}
-
-fn functions_in(symbols: impl BufRead) -> BTreeMap<String, bool> {
-    let mut found: BTreeMap<String, bool> =
-        FUNCTIONS.iter().map(|name| ((*name).to_owned(), false)).collect();
-    let mut is_told = false;
-    for line in symbols.lines().map_while(Result::ok) {
-        let Some(symbol) = line.split_ascii_whitespace().nth(2) else { continue };
-        // A compiler's own copy of a function has a point and more behind the name.
-        let name = symbol.split('.').next().unwrap_or(symbol);
-        is_told |= name == PERIOD_TIMER;
-        if let Some(has) = found.get_mut(name) {
-            *has = true;
-        }
-    }
-    if is_told { found } else { BTreeMap::new() }
-}
-
 /// By the kernel's configuration, which it may have with it.
 fn hz(release: &str) -> Option<u32> {
     let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
@@ -274,23 +246,4 @@ fn caches() -> Vec<Cache> {
         Some(cache)
     };
     (0..16).map_while(cache).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_are_those_that_the_kernel_names() {
-        let told = |text: &str| functions_in(text.as_bytes());
-        let has = |task, csd| {
-            BTreeMap::from([(FUNCTIONS[0].to_owned(), task), (FUNCTIONS[1].to_owned(), csd)])
-        };
-        let timer = "0000000000000000 t sched_cfs_period_timer\n";
-        let csd = "0000000000000000 t __cfsb_csd_unthrottle.cold\n";
-        assert_eq!(told(&(timer.to_owned() + csd)), has(false, true));
-        let task = "ffffffff81000000 t throttle_cfs_rq_work\tvmlinux\n\nx\n";
-        assert_eq!(told(&(timer.to_owned() + csd + task)), has(true, true));
-        assert!(told(csd).is_empty(), "a kernel that does not name its functions");
-    }
 }
