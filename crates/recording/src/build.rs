@@ -13,14 +13,15 @@ use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
 use cpumax_workload::{
-    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
-    Parts, Source, TaskIx, TaskSpec, Workload, as_name,
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, Op, Parts,
+    Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 mod guessed;
 pub(crate) mod jobs;
 mod kernel_threads;
+mod machine;
 mod program;
 mod sections;
 
@@ -341,7 +342,7 @@ impl Recording {
 
     fn empty_workload(&self) -> Parts {
         Parts {
-            machine: MachineSpec { cpus: self.cpus(), ..MachineSpec::default() },
+            machine: machine::machine(self.cpus(), self.machine.about.as_deref()),
             ..Parts::empty(
                 &as_name(&self.name, usize::MAX),
                 &format!("Threads recorded in {}.", self.name),

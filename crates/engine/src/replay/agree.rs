@@ -125,8 +125,7 @@ impl Replay {
             }
         };
         // What went into the recording is not in the replay.
-        let share = if is_limited { TIMES } else { CPUS };
-        compare("CPUs", Some(self.mean_cpus()), replayed.cpus, share, 0.005);
+        compare("CPUs", Some(self.mean_cpus()), replayed.cpus, CPUS, 0.005);
         let was = recorded.requests_per_second.map(|ranged| ranged.value);
         compare("requests a second", was, replayed.requests_per_second, TIMES, 0.0);
         let unit = self.unit.name();
