@@ -2,6 +2,15 @@
 //! what is missing, and none tells a number that is far off without a mark. The lacking recordings
 //! are made from a whole one by taking away, so that the truth is known.
 
+#[path = "missing/clients.rs"]
+mod clients;
+#[path = "missing/limits.rs"]
+mod limits;
+#[path = "missing/own.rs"]
+mod own;
+#[expect(dead_code, reason = "some of it is for traces of traced_probes")]
+#[path = "../../recording/tests/support/perfetto.rs"]
+mod perfetto;
 #[path = "../../recording/tests/behaviour/traces.rs"]
 mod traces;
 
@@ -152,6 +161,28 @@ fn request() -> Request {
     }
 }
 
+/// On 6.18.
+fn question(goal: Goal) -> Question {
+    Question {
+        goals: vec![goal],
+        kernels: kernel::parse_kernels("6.18").ok(),
+        periods_ns: vec![100 * MS],
+        bursts_percent: vec![0.0],
+        load: 1.0,
+        current: None,
+        others: false,
+        seed: 1,
+    }
+}
+
+/// CPUs of the smallest limit that is named, if one is.
+fn smallest(recording: &Recording, request: &Request, goal: Goal) -> Option<f64> {
+    let cases = [Case::new("made up".to_owned(), recording, request).unwrap()];
+    let advice = advise(&cases, &question(goal), &Running::default(), &()).unwrap();
+    let named = advice.recommended()?.smallest.clone()?;
+    Some(named.limit.limit.millicpus()? as f64 / 1e3)
+}
+
 /// A number without a mark that is far off; the truth may lie in its range.
 fn is_off(number: Ranged<f64>, truth: f64) -> bool {
     let near = (number.value - truth).abs() <= truth * MOST_OFF + 0.02;
@@ -193,17 +224,7 @@ fn answers(name: &str, recording: &Recording) -> Answers {
     let json = serde_json::to_string(&documents).unwrap();
     let saved = Saved::parse(name, &json).unwrap();
     let cases = [Case::new(name.to_owned(), recording, &request()).unwrap()];
-    let question = Question {
-        goals: vec![Goal::Throttled(5.0)],
-        kernels: Some(kernels.clone()),
-        periods_ns: vec![100 * MS],
-        bursts_percent: vec![0.0],
-        load: 1.0,
-        current: None,
-        others: false,
-        seed: 1,
-    };
-    let advice = advise(&cases, &question, &running, &()).unwrap();
+    let advice = advise(&cases, &question(Goal::Throttled(5.0)), &running, &()).unwrap();
     let verified = verify(&saved, &observed(), None, 1).unwrap();
     let text = |lines: &[String]| lines.join("\n");
     let texts = vec![

@@ -109,6 +109,9 @@ impl Replay {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
         let mut selection = request.selection(&summary)?;
+        if let Some(above) = recording.limited_above(&selection) {
+            selection.group = format!("{above}{}", request::CHOSEN);
+        }
         let load = recording.load(&selection);
         let (group, service) = request.seen(name, recording, &selection)?;
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));

@@ -1,6 +1,5 @@
 //! Workloads out of recordings: groups, one task for each thread, and what passes between them.
 
-use crate::about::Ended;
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::requests::asking::Asking;
@@ -19,6 +18,7 @@ use cpumax_workload::{
 use std::collections::{BTreeMap, BTreeSet};
 
 mod guessed;
+mod in_force;
 pub(crate) mod jobs;
 mod kernel_threads;
 mod machine;
@@ -33,11 +33,17 @@ const MOST_COMM_BYTES: usize = 200;
 /// So many ancestors of a thread are looked at.
 const ANCESTORS_MOST: usize = 256;
 
+/// Whether a group is this one or below it.
+fn is_in(path: &str, group: &str) -> bool {
+    path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Which threads go where, and what is known better than the recording tells.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Threads that match one of these go into `group`; all others into the root group. With none,
-    /// every thread is in the control group it was recorded in.
+    /// Threads that match one of these go into `group`; of the others those that were recorded
+    /// below the group above it stay, and the rest go into the root group. With none, every thread
+    /// is in the control group it was recorded in.
     pub limited: Vec<Selector>,
     /// Path of the group for the chosen ones, e.g. `/limited` (which is what an empty one means).
     pub group: String,
@@ -230,26 +236,11 @@ impl Recording {
             ("", false) => "/limited",
             (group, _) => group.trim_end_matches('/'),
         };
-        let below = |path: String| {
-            path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let inside = |ix| {
+            self.is_included(ix)
+                && self.place(ix, names, selection).is_some_and(|path| is_in(&path, group))
         };
-        let inside =
-            |ix| self.is_included(ix) && self.place(ix, names, selection).is_some_and(below);
         (0..self.threads.len()).map(inside).collect()
-    }
-
-    /// The limit under which the chosen threads of a selection were recorded, as far as the
-    /// recording tells and it was the same all the time.
-    pub fn limit_of(&self, selection: &Selection) -> Option<Limit> {
-        let inside = self.inside(&self.names(), selection);
-        let about = self.machine.about.as_deref()?;
-        let mut paths = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);
-        let first = self.group_path(paths.next()?.0)?;
-        let group = about.groups.iter().find(|group| group.path == first)?;
-        let is_changed = |ended: &Ended| ended.changes.iter().any(|change| change.path == first);
-        let is_same = paths.all(|(thread, _)| self.group_path(thread) == Some(first));
-        let is_kept = !self.machine.ended.as_deref().is_some_and(is_changed);
-        group.limit().filter(|limit| is_same && is_kept && limit.quota_ns().is_some())
     }
 
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
@@ -357,9 +348,14 @@ impl Recording {
         if selection.limited.is_empty() {
             return self.group_path(thread).filter(|path| path.starts_with('/')).map(str::to_owned);
         }
-        let chosen = self.matches(ix, names, selection.limited.iter()).is_some();
-        let path = if selection.group.is_empty() { "/limited" } else { &selection.group };
-        chosen.then(|| path.to_owned())
+        let group = if selection.group.is_empty() { "/limited" } else { &selection.group };
+        if self.matches(ix, names, selection.limited.iter()).is_some() {
+            return Some(group.to_owned());
+        }
+        // They share what the group above may use.
+        let (above, _) = group.rsplit_once('/')?;
+        let own = self.group_path(thread)?;
+        (!above.is_empty() && is_in(own, above)).then(|| own.to_owned())
     }
 
     /// The first of the selectors that matches the thread.

@@ -2,13 +2,10 @@
 //! the limit of the group that limits are tried on.
 
 use crate::job::Share;
-use cpumax_limit::{File, Limit, Rules};
+use cpumax_limit::Limit;
 use cpumax_recording::about::GroupFiles;
 use cpumax_workload::{GroupIx, Workload};
 
-/// A limit is written before its burst, a period before its quota.
-const FILES: [File; 5] =
-    [File::CpuMax, File::CpuMaxBurst, File::CfsPeriodUs, File::CfsQuotaUs, File::CfsBurstUs];
 /// Of a group that nobody gave another.
 const USUAL_WEIGHT: u32 = 100;
 /// The same of v1.
@@ -22,19 +19,13 @@ pub(super) fn in_force(
 ) -> Vec<(GroupIx, Share)> {
     let share = |files: &GroupFiles| {
         let index = workload.groups.iter().position(|group| group.path == files.path)? as GroupIx;
-        let limit = if index == group { Limit::UNLIMITED } else { limit(files) };
+        let told = || files.limit().unwrap_or(Limit::UNLIMITED);
+        let limit = if index == group { Limit::UNLIMITED } else { told() };
         let weight = weight(files).filter(|weight| *weight != USUAL_WEIGHT);
         let is_usual = limit.quota_ns().is_none() && weight.is_none();
         (index > 0 && !is_usual).then_some((index, Share { limit, weight }))
     };
     told.iter().filter_map(share).collect()
-}
-
-fn limit(files: &GroupFiles) -> Limit {
-    FILES.iter().fold(Limit::UNLIMITED, |limit, file| {
-        let text = files.files.get(file.name());
-        text.and_then(|text| limit.write(*file, text, &Rules::NEWEST).ok()).unwrap_or(limit)
-    })
 }
 
 fn weight(files: &GroupFiles) -> Option<u32> {
@@ -95,10 +86,14 @@ mod tests {
             &[("cpu.cfs_quota_us", "20000"), ("cpu.cfs_period_us", "50000"), ("cpu.shares", "512")],
         );
         let new = files("/a", &[("cpu.max", "20000 50000"), ("cpu.weight", "50")]);
-        assert_eq!((limit(&old), weight(&old)), (limit(&new), weight(&new)));
+        assert_eq!((old.limit(), weight(&old)), (new.limit(), weight(&new)));
+        assert!(new.limit().is_some());
         let none = files("/a", &[("cpu.max", "nonsense"), ("cpu.shares", "4294967295")]);
-        assert_eq!((limit(&none), weight(&none)), (Limit::UNLIMITED, None));
-        let usual = files("/a", &[("cpu.cfs_quota_us", "-1"), ("cpu.shares", "1024")]);
-        assert_eq!((limit(&usual), weight(&usual)), (Limit::UNLIMITED, Some(USUAL_WEIGHT)));
+        assert_eq!((none.limit(), weight(&none)), (None, None));
+        let usual = files(
+            "/a",
+            &[("cpu.cfs_quota_us", "-1"), ("cpu.cfs_period_us", "100000"), ("cpu.shares", "1024")],
+        );
+        assert_eq!((usual.limit(), weight(&usual)), (Some(Limit::UNLIMITED), Some(USUAL_WEIGHT)));
     }
 }

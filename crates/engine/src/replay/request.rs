@@ -16,8 +16,9 @@ const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether t
 they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \
 out";
 
-/// Where chosen threads are put, and where if the group above that is limited, too.
-const CHOSEN: &str = "/limited";
+/// Where chosen threads are put, and where if the group above that is limited, too. Below the group
+/// above them where that was limited in the recording.
+pub(super) const CHOSEN: &str = "/limited";
 const CHOSEN_IN_POD: &str = "/pod/limited";
 
 /// What is asked of a recording. [`Request::default`] asks for a ladder of limits of its busiest

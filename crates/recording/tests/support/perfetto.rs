@@ -34,7 +34,7 @@ impl Message {
     }
 
     /// Several numbers in one field.
-    fn packed(self, field: u32, numbers: &[u64]) -> Self {
+    pub fn packed(self, field: u32, numbers: &[u64]) -> Self {
         let mut column = Message::default();
         for number in numbers {
             column.varint(*number);

@@ -1,0 +1,54 @@
+//! Limits that the recording says were in force on the chosen threads.
+
+use super::{Selection, is_in};
+use crate::about::Ended;
+use crate::recording::Recording;
+use cpumax_limit::Limit;
+
+impl Recording {
+    /// The limit under which the chosen threads of a selection were recorded, as far as the
+    /// recording tells and it was the same all the time.
+    pub fn limit_of(&self, selection: &Selection) -> Option<Limit> {
+        let about = self.machine.about.as_deref()?;
+        let (path, is_same) = self.group_of(selection)?;
+        let group = about.groups.iter().find(|group| group.path == path)?;
+        let is_changed = |ended: &Ended| ended.changes.iter().any(|change| change.path == path);
+        let is_kept = !self.machine.ended.as_deref().is_some_and(is_changed);
+        group.limit().filter(|limit| is_same && is_kept && limit.quota_ns().is_some())
+    }
+
+    /// The group above all threads that are chosen by patterns, where the recording tells a limit
+    /// of it or of one above it: that holds them wherever they are put.
+    pub fn limited_above(&self, selection: &Selection) -> Option<&str> {
+        let about = self.machine.about.as_deref()?;
+        let (path, is_same) = self.group_of(selection)?;
+        let above = if selection.limited.is_empty() {
+            return None;
+        } else if is_same {
+            path.rsplit_once('/')?.0
+        } else {
+            path
+        };
+        let limits = |path: &str| {
+            let mut told = about.groups.iter().filter(|group| is_in(path, &group.path));
+            told.any(|group| group.limit().is_some_and(|limit| limit.quota_ns().is_some()))
+        };
+        (!above.is_empty() && limits(above)).then_some(above)
+    }
+
+    /// The innermost group that has all chosen threads, and whether all are in it and none below.
+    fn group_of(&self, selection: &Selection) -> Option<(&str, bool)> {
+        let inside = self.inside(&self.names(), selection);
+        let chosen = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);
+        let mut paths = chosen.map(|(thread, _)| self.group_path(thread));
+        let (mut common, mut is_same) = (paths.next()??, true);
+        for path in paths {
+            let path = path?;
+            is_same &= path == common;
+            while !is_in(path, common) {
+                common = common.rsplit_once('/')?.0;
+            }
+        }
+        Some((common, is_same))
+    }
+}
