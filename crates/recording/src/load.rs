@@ -117,7 +117,7 @@ impl Recording {
             }
         }
         burst.until_ns = since(thread.last_ns).max(burst.from_ns);
-        burst.whole &= thread.exited;
+        burst.whole &= thread.exited || thread.asleep;
         if burst.cpu_ns > 0 || burst.whole {
             bursts.push(burst);
         }

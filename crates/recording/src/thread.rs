@@ -28,6 +28,8 @@ pub(crate) struct Thread {
     pub kthread: bool,
     pub birth: Birth,
     pub exited: bool,
+    /// Slept when the recording ended: its last burst is whole.
+    pub asleep: bool,
     pub steps: Steps,
     pub waits: Vec<Wait>,
     /// When it could run and did not, in order of time; not what was over at once.
@@ -260,6 +262,7 @@ impl Thread {
             kthread: tid == 2,
             birth: Birth::Present { at_ns: 0 },
             exited: false,
+            asleep: false,
             steps: Steps::default(),
             waits: Vec::new(),
             queued: Vec::new(),

@@ -189,6 +189,9 @@ impl Timeline {
         tids.sort_unstable();
         for tid in tids {
             self.settle_wait(tid, end_ns, None);
+            let live = &self.live[&tid];
+            let is_asleep = matches!(live.state, State::Asleep(_));
+            self.threads[live.thread as usize].asleep = is_asleep;
         }
         self.live = HashMap::new();
         self.settle_doubtful();

@@ -49,7 +49,7 @@ impl Recording {
         let is_over = |wait: &Wait| {
             until_ns.is_some_and(|until_ns| wait.end_ns.saturating_sub(self.first_ns) > until_ns)
         };
-        let mut ends = thread.exited;
+        let mut is_done = thread.exited || thread.asleep;
         let inside = !kernel && thread.starts_in_kernel.unwrap_or(false);
         let mut builder = Builder::new(kernel, inside, marks);
         if moved {
@@ -77,7 +77,7 @@ impl Recording {
                 }
                 Step::Io(_) => {}
                 Step::Wait(wait) if is_over(&thread.waits[wait as usize]) => {
-                    ends = true;
+                    is_done = true;
                     break;
                 }
                 Step::Wait(wait) => {
@@ -87,7 +87,7 @@ impl Recording {
                 }
             }
         }
-        builder.end(ends);
+        builder.end(is_done);
         builder.ops.shrink_to_fit();
         builder.ops
     }
@@ -181,10 +181,11 @@ impl Builder {
         self.in_request = self.marks;
     }
 
-    /// The end of the recording cuts a request short; the end of a thread completes it.
-    fn end(&mut self, exited: bool) {
+    /// The end of the recording cuts a request short; that of a thread completes it, and so does a
+    /// sleep until then.
+    fn end(&mut self, is_done: bool) {
         self.flush();
-        if exited && self.in_request {
+        if is_done && self.in_request {
             self.ops.push(Op::Done);
         }
         if self.entered {

@@ -2,6 +2,7 @@
 
 use super::traces::{IDLE, MS, Trace, runtime_ns};
 use cpumax_recording::{GapKind, Options, Recording, Selection};
+use cpumax_workload::Op;
 
 /// Two threads on two CPUs, each 3 ms of 10, for so long, ms.
 fn service(ms: u64) -> Trace {
@@ -223,4 +224,20 @@ fn an_id_that_is_used_again_is_another_thread() {
     let ns = |name: &str| threads.iter().find(|thread| thread.comm == name).unwrap().runtime_ns;
     assert_eq!(ns("old"), 500 * MS);
     assert!((90 * MS..=100 * MS).contains(&ns("new")), "{}", ns("new"));
+}
+
+#[test]
+fn a_burst_is_whole_where_its_thread_sleeps_to_the_end() {
+    let mut trace = Trace::perf(2);
+    for at in 0..100 {
+        trace.burst(at * 10 * MS, 0, &format!("once/{}", 100 + at), 3 * MS);
+    }
+    let recording = trace.read();
+    let limited = vec!["comm:once".parse().unwrap()];
+    let selection = Selection { limited, ..Selection::default() };
+    let load = recording.load(&selection);
+    assert_eq!(load.within(load.window()).bursts_ns, vec![3 * MS + 2_000; 100]);
+    let workload = recording.workload(&selection).unwrap();
+    let ends = |task: &cpumax_workload::TaskSpec| task.program.last() == Some(&Op::Done);
+    assert!(workload.tasks.iter().all(ends));
 }

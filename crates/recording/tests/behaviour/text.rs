@@ -123,6 +123,7 @@ fn a_ping_makes_a_pong() {
             user(10),
             Op::Send { channel: to_ping, n: 1 },
             user(30),
+            Op::Done,
         ]
     );
     assert_eq!(workload.duration_ns, 100_000);
