@@ -234,7 +234,7 @@ fn what_decides(answer: &Advice) -> Vec<String> {
     let found = answer.recommended();
     let mut lines = Vec::new();
     if let Some(below) = found.and_then(|found| found.below.as_ref()) {
-        lines.push(format!("{} does not keep it: {}.", named(&below.limit), fails(below)));
+        lines.push(format!("{} {}.", named(&below.limit), fails(below)));
     }
     if let Some(risky) = answer.risky() {
         let values: Vec<String> = held_by(risky).iter().map(measured).collect();
@@ -249,7 +249,7 @@ fn what_decides(answer: &Advice) -> Vec<String> {
         lines.push(if current.is_kept() {
             format!("The current limit, {limit}, keeps it.")
         } else {
-            format!("The current limit, {limit}, does not keep it: {}.", fails(current))
+            format!("The current limit, {limit}, {}.", fails(current))
         });
     }
     lines
@@ -257,9 +257,11 @@ fn what_decides(answer: &Advice) -> Vec<String> {
 
 fn fails(probe: &Probe) -> String {
     match probe.decides() {
-        Some((_, _, held)) if !held.is_kept() => measured(&held),
-        Some((.., held)) => format!("{}, but that cannot be relied on", measured(&held)),
-        None => "nothing is known of it".to_owned(),
+        Some((.., held)) if !held.is_kept() => format!("does not keep it: {}", measured(&held)),
+        Some((.., held)) => {
+            format!("would keep it, {}, but that cannot be relied on", measured(&held))
+        }
+        None => "does not keep it for sure: nothing is known of it".to_owned(),
     }
 }
 
