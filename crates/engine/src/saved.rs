@@ -75,7 +75,7 @@ impl From<replay::Run> for Predicted {
         Predicted {
             latencies: run.latencies().cloned().unwrap_or_default(),
             recording: run.outcome.scenario,
-            limit: run.limit.as_written(),
+            limit: run.limit.into_written(),
             role: None,
             kernel: run.outcome.kernel,
             prediction: run.prediction,

@@ -98,7 +98,7 @@ impl Try {
     }
 
     /// As documents have it: without the words it was given in.
-    pub(crate) fn as_written(self) -> Try {
+    pub(crate) fn into_written(self) -> Try {
         Try { group: None, setting: None, ..self }
     }
 
