@@ -1,5 +1,5 @@
-//! What was predicted of which limit on which kernel, by a replay or with advice: as it was just
-//! made, or read again from its document; to be shown, or held against what then happened.
+//! Predictions of limits on kernels, by a replay or with advice: as just made, or read again from
+//! a document; to be shown, or held against what then happened.
 
 use crate::advise::{Advised, Role, RunHeld, Told, Tried};
 use crate::answer::{self, Answer};
@@ -43,7 +43,7 @@ pub struct Saved {
     pub recordings: Vec<Recorded>,
     /// What each limit does on each kernel.
     pub runs: Vec<Predicted>,
-    /// What is recommended, where that was asked; its limits are among the runs.
+    /// The advice, where it was asked for; its limits are among the runs.
     pub advice: Option<Advised>,
 }
 

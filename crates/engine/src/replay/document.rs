@@ -104,7 +104,7 @@ pub fn documents<'a>(
 }
 
 impl Replay {
-    /// What was recorded, as it is told beside the runs on these kernels, of which the first is
+    /// The recording, as it is told beside the runs on these kernels, of which the first is
     /// without a limit.
     pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded {
         let taken = self.taken();
