@@ -47,7 +47,7 @@ fn measure_nested(seconds: u64) -> [f64; 2] {
 }
 
 /// CPUs used in the second after a pause of 600 ms, on the average of some: ten refills and what
-/// was saved up.
+/// was saved up. A refill that the second cuts off counts as a whole.
 fn measure_burst(rounds: u64) -> f64 {
     let group = Group::new("b", "20000 100000");
     group.set("cpu.max.burst", "20000");
@@ -60,7 +60,16 @@ fn measure_burst(rounds: u64) -> f64 {
         let (start, before) = (Instant::now(), group.usage_us());
         load.signal(libc::SIGCONT);
         sleep(Duration::from_secs(1));
-        used += (group.usage_us() - before) as f64 / start.elapsed().as_micros() as f64;
+        let second_us = start.elapsed().as_micros() as f64;
+        let mut at_end = group.usage_us();
+        for _ in 0..20 {
+            sleep(Duration::from_millis(10));
+            let last = std::mem::replace(&mut at_end, group.usage_us());
+            if last == at_end {
+                break;
+            }
+        }
+        used += (at_end - before) as f64 / second_us;
     }
     used / rounds as f64
 }
