@@ -1,13 +1,12 @@
 //! What the command line takes. Help, man pages and completions all come from here.
 
+mod reading;
+
+pub use reading::{Choosing, Costs, Reading};
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
-use cpumax_engine::given::{
-    Seeds, duration, event_cost, factor, file_to_put, ratio, run_time, seeds, selector, time,
-    work_range,
-};
-use cpumax_engine::predict::WorkRange;
-use cpumax_recording::{EventCost, Options, Selector};
+use cpumax_engine::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,9 +22,6 @@ pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
 
 /// The kernels that the model is held against.
 pub const COMPARED_KERNELS: &str = "6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3";
-
-/// Over the options that say how a recording is read.
-const READING: &str = "Options for reading the recording";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
@@ -248,73 +244,6 @@ pub enum VmMode {
     /// (KVM), else emulated, by instructions executed, in turns of 2 us: the same result to the
     /// byte in every run
     Parallel,
-}
-
-/// How a recording is read.
-#[derive(Debug, Args)]
-pub struct Reading {
-    /// perf.data, trace.dat, a Perfetto trace, or text of `perf script`, `trace-cmd report` or
-    /// ftrace (- for standard input)
-    #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
-    pub recording: PathBuf,
-    #[command(flatten)]
-    pub costs: Costs,
-}
-
-/// What the recording itself cost.
-#[derive(Debug, Args)]
-pub struct Costs {
-    /// What recording one event cost the recorded thread, e.g. 400ns; taken off its CPU time
-    /// [default: as the times between events tell]
-    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
-    pub event_cost: Option<u32>,
-    /// The same for each entry into and exit from a system call
-    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
-    pub syscall_cost: Option<u32>,
-}
-
-impl Costs {
-    /// As the importer takes it.
-    pub fn options(&self) -> Options {
-        let told = self.syscall_cost.is_some() || self.event_cost.is_some();
-        let event_cost = told.then(|| EventCost {
-            syscall_ns: self.syscall_cost.unwrap_or(0),
-            other_ns: self.event_cost.unwrap_or(0),
-        });
-        Options { event_cost }
-    }
-}
-
-/// Which threads of a recording are limited, and how it is understood.
-#[derive(Debug, Args)]
-pub struct Choosing {
-    /// The threads to limit: name, control group, pid:N, comm:NAME or cgroup:PATH, with * and ?
-    /// [default: the control group that used most CPU time]
-    #[arg(short, long, value_name = "PATTERN", value_parser = selector)]
-    pub group: Vec<Selector>,
-    /// Threads that act on a clock, whatever happened before: they do not wait for the service
-    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
-    pub open_loop: Vec<Selector>,
-    /// Threads that pause for a length of time: they slow down with the service
-    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
-    pub closed_loop: Vec<Selector>,
-    /// Threads that leave out what they are late for, where they follow a clock; others do it late
-    #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
-    pub skip_late: Vec<Selector>,
-    /// When the load began, since the start of the recording [default: as its threads' activity
-    /// tells]
-    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = time)]
-    pub from: Option<u64>,
-    /// When it ended
-    #[arg(long, help_heading = READING, value_name = "TIME", value_parser = time)]
-    pub to: Option<u64>,
-    /// The limited threads' work costs so many times the CPU time that was recorded, what the
-    /// recording itself took included
-    #[arg(long, value_name = "FACTOR", value_parser = factor)]
-    pub scale_work: Option<f64>,
-    /// How much less or more it may cost on another day
-    #[arg(long, value_name = "LOW..HIGH", value_parser = work_range, default_value = "0.9..1.2")]
-    pub work_range: WorkRange,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,8 @@
 
 #[path = "missing/clients.rs"]
 mod clients;
+#[path = "missing/cpus.rs"]
+mod cpus;
 #[path = "missing/limits.rs"]
 mod limits;
 #[path = "missing/own.rs"]

@@ -13,7 +13,7 @@
 
 use crate::predict::WorkRange;
 use cpumax_recording::Selector;
-use cpumax_workload::bounds::MAX_DURATION_NS;
+use cpumax_workload::bounds::{HZ, MAX_DURATION_NS};
 use humantime::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,6 +72,15 @@ pub fn ratio(text: &str) -> Result<f64, String> {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
         _ => Err("give a number from 1, such as 2.5".to_owned()),
     }
+}
+
+/// Ticks in a second.
+///
+/// # Errors
+/// As [`seeds`].
+pub fn hz(text: &str) -> Result<u32, String> {
+    let hz = text.parse().ok().filter(|hz| HZ.contains(hz));
+    hz.ok_or_else(|| "give 100, 250, 300 or 1000".to_owned())
 }
 
 /// How many times as much: a hundredth to a hundred times.

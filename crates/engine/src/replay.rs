@@ -16,7 +16,7 @@ use cpumax_machine::named::{self, Taken};
 use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{Demand, EventCost, Gap, GapKind, Load, Recording, Service, Summary, Waits};
 use cpumax_workload::bounds::MAX_DURATION_NS;
-use cpumax_workload::{GroupIx, Workload};
+use cpumax_workload::{Affinity, CpuSet, GroupIx, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ mod document;
 mod in_force;
 mod request;
 
-pub use document::{NotTried, Recorded, ReplayDocument, TakenFor, documents};
+pub use document::{Kept, NotTried, Recorded, ReplayDocument, TakenFor, documents};
 use request::Reading;
 pub use request::Request;
 
@@ -263,6 +263,20 @@ impl Replay {
     pub fn in_force(&self) -> impl Iterator<Item = (&str, Share)> {
         let path = |group: GroupIx| self.workload().groups[group as usize].path.as_str();
         self.in_force.iter().map(move |(group, share)| (path(*group), *share))
+    }
+
+    /// The limited threads that may not use all CPUs, and the CPUs that they may use together.
+    pub fn kept(&self) -> Option<Kept> {
+        let workload = self.workload();
+        let (mut threads, mut cpus) = (0, BTreeSet::new());
+        for task in recorded::tasks_in(workload, self.group) {
+            if let Affinity::Set(set) = task.cpus {
+                threads += 1;
+                cpus.extend(&workload.cpu_sets[set as usize].0);
+            }
+        }
+        let cpus = CpuSet(cpus.into_iter().copied().collect()).to_string();
+        (threads > 0).then_some(Kept { threads, cpus })
     }
 
     /// How many threads are limited.

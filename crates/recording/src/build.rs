@@ -3,7 +3,7 @@
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::requests::asking::Asking;
-use crate::requests::evidence::{self, Loop};
+use crate::requests::evidence::{self, Clients, Loop};
 use crate::requests::guess::{self, Guess};
 use crate::requests::{Exchange, Known, REQUESTS_MIN, Service};
 use crate::selector::{Selector, Subject};
@@ -12,11 +12,12 @@ use crate::thread::{Birth, Step, Thread};
 use cpumax_limit::Limit;
 use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
 use cpumax_workload::{
-    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, Op, Parts,
-    Source, TaskIx, TaskSpec, Workload, as_name,
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
+    Parts, Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+mod affinity;
 mod guessed;
 mod in_force;
 pub(crate) mod jobs;
@@ -25,6 +26,7 @@ mod machine;
 mod program;
 mod sections;
 
+use affinity::Allowed;
 use program::How;
 
 /// Of the name of a thread, as much as leaves room for what stands beside it.
@@ -58,7 +60,13 @@ pub struct Selection {
     /// for until after that they do not wait for any more. `None`: with the recording.
     pub until_ns: Option<u64>,
     /// How clients are known to ask; `None`: as the recording shows.
-    pub clients: Option<Loop>,
+    pub clients: Option<Clients>,
+    /// The CPUs that the chosen threads may use; `None`: as the recording shows.
+    pub pin: Option<CpuSet>,
+    /// Ticks in a second of the machine, 100, 250, 300 or 1000; `None`: as the recording tells.
+    pub hz: Option<u32>,
+    /// CPUs of the machine; `None`: as the recording tells.
+    pub cpus: Option<u16>,
 }
 
 /// How a thread waits for time to pass.
@@ -141,7 +149,8 @@ impl Recording {
             .filter(|ix| self.is_included(*ix))
             .filter(|ix| !over(ix))
             .collect();
-        let mut workload = self.empty_workload();
+        let mut workload = self.empty_workload(selection);
+        let allowed = Allowed::of(self, selection, &inside);
         let mut places = Places::of(self);
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
@@ -156,7 +165,11 @@ impl Recording {
         let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
         let mut known = self.known(&inside);
         let asking = known.as_ref().map(|_| Asking::of(self, &inside)).unwrap_or_default();
-        let closed = asking.closed_clients().filter(|_| told != Some(Loop::Open));
+        let closed = match told {
+            Some(Clients { ask: Loop::Open, .. }) => None,
+            Some(Clients { number: Some(number), .. }) => Some((number, true)),
+            _ => asking.closed_clients().map(|number| (number, false)),
+        };
         if let Some(Known::Recorded(exchange)) = &mut known {
             exchange.spread(self, &asking, told);
         }
@@ -177,8 +190,13 @@ impl Recording {
             };
             let costs_ns = sections::costs_ns(&sections, &served);
             let service = Service::of(&known, &served, &asking, told);
-            // Who asks whom is a guess where interrupts are not told from threads.
-            let sure = service.sure && (service.recorded || self.has_context || told.is_some());
+            // Who asks whom is a guess where interrupts are not told from threads, and of clients on
+            // other machines.
+            let is_guess = match &known {
+                Known::Recorded(_) => false,
+                Known::Guessed(guess) => !self.has_context || guess.is_remote(),
+            };
+            let sure = service.sure && (!is_guess || told.is_some());
             let service = Service { sure, ..service };
             (sections, Service { costs_ns, ..service }, served)
         });
@@ -191,7 +209,9 @@ impl Recording {
         for (ix, plans) in &plans {
             let until_ns = selection.until_ns.filter(|_| inside[*ix]);
             let plans = (&plans[..], until_ns);
-            let task = self.task(*ix, &names[*ix], plans, &places, &mut workload.cpu_sets);
+            let (cpus, sets) = (workload.machine.cpus, &mut workload.cpu_sets);
+            let cpus = self.affinity(&self.threads[*ix], inside[*ix], &allowed, cpus, sets);
+            let task = self.task(*ix, &names[*ix], plans, &places, cpus);
             workload.tasks.push(task);
         }
         let service = served.map(|(sections, service, served)| {
@@ -203,7 +223,7 @@ impl Recording {
     }
 
     /// How clients ask, if the caller said so of threads that ask the group or serve in it.
-    fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Loop> {
+    fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Clients> {
         if selection.clocks.is_empty() {
             return None;
         }
@@ -212,8 +232,8 @@ impl Recording {
         let clocks = || selection.clocks.iter().map(|(selector, _)| selector);
         let of = |ix: u32| self.matches(ix as usize, names, clocks());
         threads.into_iter().find_map(of).map(|at| match selection.clocks[at].1 {
-            Clock::Absolute => Loop::Open,
-            Clock::Relative => Loop::Closed,
+            Clock::Absolute => Loop::Open.into(),
+            Clock::Relative => Loop::Closed.into(),
         })
     }
 
@@ -331,9 +351,11 @@ impl Recording {
         self.groups.get(&thread.group()?).map(String::as_str)
     }
 
-    fn empty_workload(&self) -> Parts {
+    fn empty_workload(&self, selection: &Selection) -> Parts {
+        let cpus = selection.cpus.unwrap_or(self.cpus());
+        let machine = machine::machine(cpus, self.machine.about.as_deref());
         Parts {
-            machine: machine::machine(self.cpus(), self.machine.about.as_deref()),
+            machine: MachineSpec { hz: selection.hz.unwrap_or(machine.hz), ..machine },
             ..Parts::empty(
                 &as_name(&self.name, usize::MAX),
                 &format!("Threads recorded in {}.", self.name),
@@ -483,7 +505,7 @@ impl Recording {
         name: &str,
         (plans, until_ns): (&[Plan], Option<u64>),
         places: &Places,
-        cpu_sets: &mut Vec<CpuSet>,
+        cpus: Affinity,
     ) -> TaskSpec {
         let thread = &self.threads[ix];
         let kernel = self.is_kernel(thread);
@@ -508,7 +530,7 @@ impl Recording {
             group: places.groups[ix],
             class,
             nice: prio.saturating_sub(120).clamp(-20, 19) as i8,
-            cpus: self.affinity(thread, kernel, cpu_sets),
+            cpus,
             start_ns,
             stagger_ns: 0,
             slice_ns: None,
@@ -522,19 +544,6 @@ impl Recording {
                 None => self.program(ix, how, plans, places).into(),
             },
         }
-    }
-
-    /// Kernel threads that belong to a CPU say so in their names.
-    fn affinity(&self, thread: &Thread, kernel: bool, cpu_sets: &mut Vec<CpuSet>) -> Affinity {
-        let bound_to = kernel_threads::cpu(&thread.comm).filter(|_| kernel);
-        let cpu = bound_to.and_then(|number| self.cpu_ix(number));
-        let Some(cpu) = cpu else { return Affinity::All };
-        let set = CpuSet(vec![cpu]);
-        let at = cpu_sets.iter().position(|other| *other == set).unwrap_or_else(|| {
-            cpu_sets.push(set);
-            cpu_sets.len() - 1
-        });
-        Affinity::Set(at as u32)
     }
 
     /// Whether a wakeup is one the workload has to make.

@@ -6,7 +6,7 @@ use crate::build::Selection;
 use crate::recording::Recording;
 use crate::requests::Service;
 use crate::summary::Waits;
-use crate::thread::{Cause, Interrupt, Thread};
+use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -114,8 +114,6 @@ const REAL_TIME_PERCENT: u64 = 1;
 const NOTHING_ELSE_PERCENT: u64 = 95;
 /// Of the waits of a hundred, those that data from the network ends.
 const NETWORK_PERCENT: u64 = 20;
-/// `NET_RX_SOFTIRQ`.
-const NET_RX: u32 = 3;
 /// Threads that are named.
 const NAMED_MOST: usize = 3;
 
@@ -406,16 +404,14 @@ impl Recording {
     /// Requests that come from other machines, of which only the wakeups are seen.
     fn network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
-        let waits: Vec<Cause> =
-            chosen.flat_map(|(thread, _)| thread.waits.iter().map(|wait| wait.cause)).collect();
-        let network = Cause::Interrupt(Interrupt::Soft { vector: NET_RX });
-        let asked = waits.iter().filter(|cause| **cause == network).count() as u64;
-        if beyond(asked, NETWORK_PERCENT, waits.len() as u64) {
+        let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
+            (asked + thread.network_waits() as u64, waits + thread.waits.len() as u64)
+        });
+        if beyond(asked, NETWORK_PERCENT, waits) {
             let told = format!(
-                "Data from the network ended {asked} of {} waits: clients are on other machines, \
-                 and how they ask is not known. A limit that stops the service shows what it does \
-                 only if they do not wait for answers.",
-                waits.len()
+                "Data from the network ended {asked} of {waits} waits: clients are on other \
+                 machines, and how they ask is not known. A limit that stops the service shows \
+                 what it does only if they do not wait for answers."
             );
             gaps.tell(GapKind::Clients, false, told);
         }

@@ -44,7 +44,7 @@ pub use gaps::{Gap, GapKind};
 pub use input::Form;
 pub use load::{Demand, Load, Use, Window};
 pub use recording::{Options, Recording};
-pub use requests::evidence::{Evidence, Loop};
+pub use requests::evidence::{Clients, Evidence, Loop};
 pub use requests::{Request, Service};
 pub use selector::Selector;
 pub use summary::{Summary, ThreadSummary, Waits};

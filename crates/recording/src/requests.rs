@@ -26,7 +26,7 @@ pub(crate) mod unseen;
 
 use asking::Asking;
 use endpoints::{EndIx, Ends, Listener};
-use evidence::{Evidence, Loop};
+use evidence::{Clients, Evidence, Loop};
 use guess::Guess;
 use lines::Lines;
 use tags::Tag;
@@ -78,14 +78,14 @@ impl Service {
         known: &Known,
         served: &[Vec<Request>],
         asking: &Asking,
-        told: Option<Loop>,
+        told: Option<Clients>,
     ) -> Service {
         let evidence = known.evidence(served, asking);
-        let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told, true));
+        let (clients, sure) = told.map_or_else(|| evidence.says(), |told| (told.ask, true));
         Service {
             requests: served.iter().flatten().copied().collect(),
             connections: served.len() as u32,
-            or_more: known.may_be_more(),
+            or_more: told.and_then(|told| told.number).is_none() && known.may_be_more(),
             clients,
             evidence,
             sure,
@@ -330,9 +330,9 @@ impl Exchange {
     /// waits for nothing for longest, of as many as likely ask. Descriptors do not tell: the lowest
     /// that is free is used, whoever asks. `asking` is what the clients' sleep says, and `told`
     /// what the caller does.
-    pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Loop>) {
+    pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Clients>) {
         let says = || self.evidence(&self.served(recording), asking).says().0;
-        if !self.is_anew() || told.unwrap_or_else(says) == Loop::Open {
+        if !self.is_anew() || told.map_or_else(says, |told| told.ask) == Loop::Open {
             return;
         }
         let all = std::mem::take(&mut self.connections);
@@ -340,7 +340,9 @@ impl Exchange {
         let request = |asked: &Asked| asked.request(recording, 0);
         let requests: Vec<Request> =
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
-        let mut lines = Lines::new(evidence::likeliest(requests.iter()), false);
+        let number = told.and_then(|told| told.number);
+        let likeliest = || evidence::likeliest(requests.iter());
+        let mut lines = Lines::new(number.unwrap_or_else(likeliest), number.is_some());
         let mut asked: Vec<(EndIx, &[Asked])> = anew.iter().flat_map(Connection::by_end).collect();
         asked.sort_by_key(|(end, requests)| (requests[0].arrived_ns, *end));
         let first = kept.len();

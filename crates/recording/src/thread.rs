@@ -6,6 +6,11 @@ use crate::syscalls::{Hint, Transfer};
 
 /// A thread that gets a CPU so soon did not queue for it, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
+/// So often a thread waits before that tells which CPUs it may use: by chance it does now and then.
+const KEPT_MIN: u32 = 10;
+/// A thread that waits for longer than this while a CPU is idle is moved there: at the latest a tick
+/// of 10 ms finds it (kernel: `sched_balance_trigger()`), ns.
+pub(crate) const LONG_QUEUED_NS: u64 = 10_000_000;
 /// Priorities below this are those of `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`.
 const REAL_TIME_BELOW: i32 = 100;
 /// A thread with more priorities than this uses none of the further ones for long.
@@ -62,10 +67,14 @@ pub(crate) struct Thread {
     pub starts_in_kernel: Option<bool>,
     /// Groups in which it was switched out, and how often.
     pub groups: Vec<(u64, u64)>,
-    /// CPUs it was seen on, the first 64.
+    /// CPUs it was seen on, the first 64; all of these if it was seen on another one.
     pub cpus: u64,
     /// Stays on a CPU.
     pub stays: u64,
+    /// Long waits for a CPU, and those of them that ended with the CPU busy and another one idle for
+    /// as long as the balancer takes.
+    long_queued: u32,
+    kept_queued: u32,
 }
 
 /// How it came to be.
@@ -106,6 +115,16 @@ pub(crate) struct Wait {
     pub cause: Cause,
     /// What its system call tells of the wait.
     pub hint: Option<Hint>,
+}
+
+/// `NET_RX_SOFTIRQ`.
+const NET_RX: u32 = 3;
+
+impl Wait {
+    /// Whether data from the network ended it.
+    pub fn is_for_network(&self) -> bool {
+        self.cause == Cause::Interrupt(Interrupt::Soft { vector: NET_RX })
+    }
 }
 
 /// A time in a queue for a CPU, or throttled: from when on a thread could run, and when it did, on
@@ -282,6 +301,8 @@ impl Thread {
             groups: Vec::new(),
             cpus: 0,
             stays: 0,
+            long_queued: 0,
+            kept_queued: 0,
         }
     }
 
@@ -323,6 +344,11 @@ impl Thread {
         self.steps.push_run(ns);
     }
 
+    /// Waits that data from the network ended.
+    pub fn network_waits(&self) -> usize {
+        self.waits.iter().filter(|wait| wait.is_for_network()).count()
+    }
+
     /// It got a CPU that it could have used before.
     pub fn queued(&mut self, from_ns: u64, to_ns: u64) {
         if to_ns.saturating_sub(from_ns) >= QUEUED_MIN_NS {
@@ -330,11 +356,28 @@ impl Thread {
         }
     }
 
+    /// It got a CPU for which it waited long; `kept`: that was busy, and another one idle.
+    pub fn waited_long(&mut self, kept: bool) {
+        self.long_queued = self.long_queued.saturating_add(1);
+        self.kept_queued = self.kept_queued.saturating_add(u32::from(kept));
+    }
+
+    /// Whether it may not use all CPUs: most of its long waits were for one while another was idle.
+    pub fn is_kept(&self) -> bool {
+        self.cpus != u64::MAX
+            && self.kept_queued >= KEPT_MIN
+            && 2 * u64::from(self.kept_queued) > self.long_queued.into()
+    }
+
+    /// Whether the CPUs that it was seen on tell which it may use.
+    pub fn is_often_seen(&self) -> bool {
+        self.stays >= KEPT_MIN.into()
+    }
+
     pub fn saw_cpu(&mut self, cpu: usize) {
         self.stays += 1;
-        if cpu < 64 {
-            self.cpus |= 1 << cpu;
-        }
+        // One beyond counts as all of them, as nothing can be said of a thread that was there.
+        self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
     pub fn saw_group(&mut self, group: u64) {

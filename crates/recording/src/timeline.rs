@@ -13,7 +13,7 @@ use crate::defects::Defects;
 use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
 use crate::steps::push_one;
 use crate::syscalls::{Abi, Hint, Transfer};
-use crate::thread::{Cause, Edge, Interrupt, Io, Place, Ready, Step, Thread};
+use crate::thread::{Cause, Edge, Interrupt, Io, LONG_QUEUED_NS, Place, Ready, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
@@ -299,6 +299,11 @@ impl Timeline {
         if entry.is_seen() {
             thread.queued(ready_ns, since_ns);
         }
+        if since_ns.saturating_sub(ready_ns) > LONG_QUEUED_NS {
+            let kept = self.is_kept(cpu, since_ns - LONG_QUEUED_NS, entry);
+            self.thread_of(tid).waited_long(kept);
+        }
+        let thread = self.thread_of(tid);
         let ran_ns = thread.runtime_ns;
         thread.run(early_ns, 0);
         // A thread cannot have run before it was woken, nor before it slept.
@@ -311,6 +316,15 @@ impl Timeline {
         let mut on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
         on.begins_at(thread.prio, ran_ns);
         self.live(tid).state = State::Running(on);
+    }
+
+    /// Whether this CPU, which a thread waits for, was busy since then, and another one idle.
+    fn is_kept(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
+        let idle = |other: &Cpu| {
+            other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
+        };
+        let was_busy = self.cpus[cpu].busy_ns.is_none_or(|busy_ns| busy_ns <= from_ns);
+        entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
     /// A thread gets off its CPU; `left` says why, `None` that it is not known.
@@ -357,6 +371,7 @@ impl Timeline {
         self.cpus[cpu].switched();
         if prev.tid == 0 {
             self.cpus[cpu].left_idle_ns = None;
+            self.cpus[cpu].busy_ns = Some(now_ns);
         }
         self.named(next, now_ns);
         self.enter(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });

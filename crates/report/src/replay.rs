@@ -106,9 +106,12 @@ pub(crate) fn limited(replay: &Replay) -> String {
         Some(_) => format!("; recorded under {} of its own", own.label()),
         None => String::new(),
     };
+    let kept = replay.kept().map_or_else(String::new, |kept| {
+        format!("; {} of them on CPU {} only", kept.threads, kept.cpus)
+    });
     format!(
         "Limited: {} ({} threads, which used {} CPUs{doubt} from {} to {}; all threads used \
-         {}{doubt}){own}{in_force}",
+         {}{doubt}){kept}{own}{in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),

@@ -4,10 +4,14 @@
 
 mod outside;
 
+use crate::bounds::MAX_CPUS;
 use crate::limit_serde;
 use crate::program::Program;
+use crate::units::{CPUS_FORM, parse_cpus, print_cpus};
 use cpumax_limit::Limit;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
 pub use outside::*;
 
@@ -303,6 +307,20 @@ pub enum Distribution {
 /// A set of CPUs, ascending, without repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSet(pub Vec<u16>);
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&print_cpus(self))
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CpuSet, String> {
+        parse_cpus(text).ok_or_else(|| format!("{CPUS_FORM}, each below {MAX_CPUS}"))
+    }
+}
 
 /// A kind of task, and how many there are of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

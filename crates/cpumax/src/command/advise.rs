@@ -29,7 +29,7 @@ const THIN: u8 = 3;
 #[command(group(
     // Counters have no threads to choose, and tell of no other traffic, kernel, burst or cost.
     ArgGroup::new("counters").args(["stat", "openmetrics"]).multiple(true).conflicts_with_all([
-        "output", "csv", "load", "burst", "group", "open_loop", "closed_loop", "skip_late", "from",
+        "output", "csv", "load", "burst", "group", "clients", "pin", "hz", "cpus", "open_loop", "closed_loop", "skip_late", "from",
         "to", "scale_work", "work_range", "kernel", "event_cost", "syscall_cost",
     ])
 ))]

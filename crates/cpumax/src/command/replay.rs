@@ -73,6 +73,10 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
 pub fn chosen(choosing: &Choosing) -> Request {
     Request {
         group: choosing.group.clone(),
+        clients: choosing.clients,
+        pin: choosing.pin.clone(),
+        hz: choosing.hz,
+        cpus: choosing.cpus,
         open_loop: choosing.open_loop.clone(),
         closed_loop: choosing.closed_loop.clone(),
         skip_late: choosing.skip_late.clone(),

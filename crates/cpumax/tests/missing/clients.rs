@@ -3,10 +3,11 @@
 use super::smallest;
 use super::traces::{IDLE, MS, Trace};
 use cpumax_engine::advise::Goal;
+use cpumax_engine::predict::Ranged;
 use cpumax_engine::recorded::Inspected;
 use cpumax_engine::{Replay, Request, Running, Try};
 use cpumax_machine::kernel;
-use cpumax_recording::{GapKind, Options, Recording};
+use cpumax_recording::{Clients, GapKind, Options, Recording};
 use cpumax_report::{Page, inspected};
 
 fn request(limit: &str) -> Request {
@@ -49,10 +50,37 @@ fn clients_elsewhere_may_wait_or_not() {
     let recording = elsewhere().read();
     let (relied_on, why_not) = relied_on(&recording, "400m");
     assert_eq!(relied_on, [true, false], "where the limit stops the service it matters");
-    assert!(why_not.contains("clients are on other machines"), "{why_not}");
+    assert!(why_not.contains("tell --clients open, --clients closed"), "{why_not}");
     // A limit that hardly ever stops it keeps what is asked however they ask.
     let cpus = smallest(&recording, &request("400m"), Goal::P99(150 * MS)).unwrap();
     assert!(cpus >= 1.14, "{cpus} of the 1.14 CPUs that are used");
+}
+
+/// The median and p99 of requests under this limit, ms, and how many are answered in a second.
+fn told(recording: &Recording, limit: &str, clients: &str) -> [f64; 3] {
+    let request = Request { clients: Some(clients.parse().unwrap()), ..request(limit) };
+    let replay = Replay::new("made up", recording, &request).unwrap();
+    let kernels = kernel::parse_kernels("6.18").unwrap();
+    let runs = replay.runs(&kernels, 1, &Running::default(), &()).unwrap();
+    let told = &runs[1].prediction;
+    assert!(told.predictable, "{:?}", told.why_not);
+    let latency = told.request_latency_ns.unwrap();
+    let ms = |ranged: Ranged<u64>| ranged.value as f64 / 1e6;
+    [ms(latency.p50), ms(latency.p99), told.requests_per_second.unwrap().value]
+}
+
+#[test]
+fn how_clients_elsewhere_ask_can_be_told() {
+    let recording = elsewhere().read();
+    // Each takes a request of 4 ms and 10 ms of thought: 400m give 100 requests a second.
+    let [p50, p99, answered] = told(&recording, "400m", "closed");
+    assert!((4.0..30.0).contains(&p50) && (60.0..150.0).contains(&p99), "{p50} {p99}");
+    assert!((90.0..105.0).contains(&answered), "{answered}");
+    let [p50, ..] = told(&recording, "400m", "open");
+    assert!(p50 > 500.0, "the queue grows, whoever waits: {p50}");
+    for wrong in ["0", "both", "-3", "1e9"] {
+        assert!(wrong.parse::<Clients>().unwrap_err().contains("'closed', 'open'"), "{wrong}");
+    }
 }
 
 /// A timer wakes a client, which asks a server that works for 2 to 5 ms; an interrupt tells the

@@ -22,7 +22,7 @@ const SAME_MS: f64 = 0.3;
 /// under the limit that was in force then.
 #[derive(Debug)]
 pub(super) struct Check {
-    /// As it was recorded, where other traffic or work is asked for.
+    /// As it was recorded, where other traffic, work or another machine is asked for.
     as_recorded: Option<Box<Replay>>,
     /// The limit that was in force.
     own: Try,
@@ -37,17 +37,22 @@ impl Check {
         request: &Request,
         selection: &Selection,
     ) -> Result<Check, Error> {
-        let as_it_was = Request { scale_load: None, scale_work: None, ..request.clone() };
-        let is_scaled = request.scale_load.is_some() || request.scale_work.is_some();
+        let machine = (None, None);
+        let scale = (None, None);
+        let (scale_load, scale_work) = scale;
+        let (hz, cpus) = machine;
+        let as_it_was = Request { scale_load, scale_work, hz, cpus, ..request.clone() };
+        let is_other = (request.scale_load, request.scale_work) != scale
+            || (request.hz, request.cpus) != machine;
         let as_recorded =
-            is_scaled.then(|| Replay::new(name, recording, &as_it_was)).transpose()?.map(Box::new);
+            is_other.then(|| Replay::new(name, recording, &as_it_was)).transpose()?.map(Box::new);
         let own = recording.limit_of(selection).map_or_else(Try::none, Try::of);
         Ok(Check { as_recorded, own, differs: Mutex::default() })
     }
 }
 
 impl Replay {
-    /// With the traffic and the work that were recorded.
+    /// With the traffic, the work and the machine that were recorded.
     pub fn as_recorded(&self) -> &Replay {
         self.check.as_recorded.as_deref().unwrap_or(self)
     }

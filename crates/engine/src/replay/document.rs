@@ -48,6 +48,8 @@ pub struct Recorded {
     pub repairs: Defects,
     /// Limits and weights that groups had in the recording and keep, whatever is tried.
     pub in_force: Vec<Beside>,
+    /// Threads of the limited group that may not use all CPUs; null: there are none.
+    pub kept: Option<Kept>,
     /// What recording an event cost, which was taken off CPU times.
     pub event_cost: EventCost,
     /// How many waits of its threads are known.
@@ -73,6 +75,15 @@ pub struct TakenFor {
     pub kernel: String,
     /// Why it stands for the recorded one; null: it is of that version.
     pub why: Option<String>,
+}
+
+/// Threads that may not use all CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Kept {
+    /// How many.
+    pub threads: usize,
+    /// The CPUs that they may use together, such as `0-3,8`.
+    pub cpus: String,
 }
 
 /// A limit that was not tried.
@@ -129,6 +140,7 @@ impl Replay {
             in_force: in_force
                 .map(|(path, share)| Beside { path: path.to_owned(), share })
                 .collect(),
+            kept: self.kept(),
             event_cost: self.summary.event_cost,
             waits: self.waits,
             service: self.service.as_ref().map(Served::of),

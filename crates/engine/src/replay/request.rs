@@ -4,13 +4,13 @@ use super::costs::Costs;
 use crate::predict::{Window, WorkRange};
 use crate::what_if::{self, Try};
 use crate::{Error, recorded};
-use cpumax_recording::{Clock, Loop, Recording, Selection, Selector, Service, Summary};
-use cpumax_workload::{GroupIx, Tasks, Workload, as_name};
+use cpumax_recording::{Clients, Clock, Loop, Recording, Selection, Selector, Service, Summary};
+use cpumax_workload::{CpuSet, GroupIx, Tasks, Workload, as_name};
 use std::sync::Arc;
 
 const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask again makes a \
-difference, and the recording does not tell: record system calls, or tell --open-loop PATTERN or \
---closed-loop PATTERN with the clients' threads";
+difference, and the recording does not tell: record system calls, or tell --clients open, --clients \
+closed or how many closed ones there are, such as --clients 16";
 
 const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
 they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \
@@ -31,6 +31,14 @@ pub struct Request {
     pub group: Vec<Selector>,
     /// Limits to try; none is a ladder around what was used.
     pub limits: Vec<Try>,
+    /// How clients ask, or how many closed ones there are; `None`: as the recording shows.
+    pub clients: Option<Clients>,
+    /// The CPUs that the limited threads may use; `None`: as the recording shows.
+    pub pin: Option<CpuSet>,
+    /// Ticks in a second, 100, 250, 300 or 1000; `None`: as the recording tells.
+    pub hz: Option<u32>,
+    /// CPUs of the machine; `None`: as the recording tells.
+    pub cpus: Option<u16>,
     /// Threads that act on a clock, whatever happened before.
     pub open_loop: Vec<Selector>,
     /// Threads that pause for a length of time.
@@ -103,7 +111,10 @@ impl Request {
             limited,
             group,
             clocks: open.chain(closed).collect(),
-            clients: None,
+            clients: self.clients,
+            pin: self.pin.clone(),
+            hz: self.hz,
+            cpus: self.cpus,
             skip_late: self.skip_late.clone(),
             skip_periodic: false,
             until_ns: None,
@@ -147,7 +158,7 @@ impl Request {
         let mut readings = vec![loaded(selection)?];
         if let Some(service) = service.filter(|service| !service.sure) {
             let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
-            let selection = Selection { clients: Some(other), ..selection.clone() };
+            let selection = Selection { clients: Some(other.into()), ..selection.clone() };
             readings.push(Reading { doubt: OPEN_OR_CLOSED, ..loaded(&selection)? });
         }
         if selection.skip_late.is_empty() && recording.has_periodic(selection) {

@@ -36,12 +36,12 @@ struct Loose {
 
 impl Recording {
     /// The sections of all threads that answer, and the requests by connection. `closed`: how many
-    /// closed clients there are, where that is known.
+    /// closed clients there are, where that is known, and whether somebody told it.
     pub(super) fn guessed(
         &self,
         guess: &mut Guess,
         places: &Places,
-        closed: Option<usize>,
+        closed: Option<(usize, bool)>,
     ) -> (Vec<Section>, Vec<Vec<Request>>) {
         let (mut sections, mut pieces) = (Vec::new(), Vec::new());
         for (&thread, server) in &guess.servers {
@@ -90,20 +90,23 @@ impl Recording {
         &self,
         guess: &mut Guess,
         places: &Places,
-        closed: Option<usize>,
+        closed: Option<(usize, bool)>,
         loose: &[Loose],
         sections: &mut [Section],
     ) -> Vec<Vec<Request>> {
         let mut served: Vec<Vec<Request>> = Vec::new();
         let clients = clients_at_start(guess, places);
-        // Where requests may come to any of them, how many clients there are in all tells nothing.
         let pools: BTreeSet<u32> = guess
             .servers
             .iter()
             .filter(|(thread, server)| server.role.is_asked() && !places.serves_one[**thread])
             .map(|(thread, _)| places.inboxes[*thread].unwrap_or_default())
             .collect();
-        let closed = closed.filter(|_| pools.len() == 1);
+        // The sleep of clients that may ask any of several pools does not tell how many ask one;
+        // those that somebody counted are spread evenly.
+        let told = closed.filter(|(_, is_told)| *is_told);
+        let told = told.map(|(number, _)| number.div_ceil(pools.len().max(1)));
+        let asleep = closed.map(|(number, _)| number).filter(|_| pools.len() == 1);
         let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
         for request in loose {
             let single = places.serves_one[request.thread];
@@ -113,7 +116,8 @@ impl Recording {
             );
             let lines = lines.entry(key).or_insert_with(|| {
                 let crowd = guess.servers.get(&request.thread).and_then(|server| server.crowd);
-                let (known, sure) = match crowd.map(|crowd| crowd.clients).or(closed) {
+                let crowd = crowd.map(|crowd| crowd.clients);
+                let (known, sure) = match told.or(crowd).or(asleep) {
                     _ if single => (1, true),
                     Some(clients) => (clients, true),
                     None => (clients.get(&key.0).copied().unwrap_or(0), false),

@@ -25,6 +25,10 @@ use super::asking::Asking;
 use cpumax_outcome::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// As many closed clients can be told of at most: each is a connection of the replay.
+const CLIENTS_TOLD_MOST: usize = 65_536;
 
 /// How clients ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +39,52 @@ pub enum Loop {
     Closed,
     /// At times of a plan, whatever came of the requests before.
     Open,
+}
+
+/// How clients are known to ask, by whoever asks about them: `open`, `closed`, or the number of
+/// closed ones.
+///
+/// ```
+/// use cpumax_recording::{Clients, Loop};
+///
+/// let sixteen: Clients = "16".parse()?;
+/// assert_eq!(sixteen, Clients { ask: Loop::Closed, number: Some(16) });
+/// assert_eq!("open".parse::<Clients>()?.ask, Loop::Open);
+/// assert!("0".parse::<Clients>().is_err());
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clients {
+    /// Whether they wait for answers.
+    pub ask: Loop,
+    /// How many closed ones there are; `None`: as the recording shows.
+    pub number: Option<usize>,
+}
+
+impl From<Loop> for Clients {
+    fn from(ask: Loop) -> Clients {
+        Clients { ask, number: None }
+    }
+}
+
+impl FromStr for Clients {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Clients, String> {
+        match text {
+            "open" => Ok(Loop::Open.into()),
+            "closed" => Ok(Loop::Closed.into()),
+            number => match number.parse() {
+                Ok(number @ 1..=CLIENTS_TOLD_MOST) => {
+                    Ok(Clients { ask: Loop::Closed, number: Some(number) })
+                }
+                _ => Err(format!(
+                    "'closed', 'open', or a number of closed clients, from 1 to \
+                     {CLIENTS_TOLD_MOST}"
+                )),
+            },
+        }
+    }
 }
 
 /// What speaks for one or the other.

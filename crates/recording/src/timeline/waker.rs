@@ -29,6 +29,8 @@ pub(crate) struct Cpu {
     pub last_ns: Option<u64>,
     /// When it went idle last.
     pub idle_ns: Option<u64>,
+    /// When it ended its idle time last by a switch that was recorded.
+    pub busy_ns: Option<u64>,
     /// When it went on after that, if it did and the switch was not recorded: what happened on it
     /// while it was idle was not recorded either.
     pub left_idle_ns: Option<u64>,
