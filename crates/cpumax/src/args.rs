@@ -6,7 +6,7 @@ pub use reading::{Choosing, Costs, Reading};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
-use cpumax_engine::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds};
+use cpumax_engine::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds, time};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -260,6 +260,9 @@ pub struct ReplayArgs {
     pub set: Vec<String>,
     #[command(flatten)]
     pub running: Running,
+    /// Tell how many of a hundred requests take longer than this, e.g. 200ms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub over: Option<u64>,
     /// Show each kind of limited thread
     #[arg(long)]
     pub threads: bool,

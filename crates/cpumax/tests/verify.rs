@@ -20,7 +20,7 @@ fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
     let ranged = |[value, low, high]: [f64; 3]| json!({"value": value, "low": low, "high": high});
     let run = |kernel: &str| {
         json!({
-            "kind": "replay", "version": 1, "group": "/g", "cpu_max": "20000 100000",
+            "kind": "replay", "version": 2, "group": "/g", "cpu_max": "20000 100000",
             "burst_usec": 0, "lacks": [], "window": {"from_ns": 0, "until_ns": 1},
             "scenario": "hog.data", "world": "model", "kernel": kernel, "generation": "",
             "seed": 1, "simulated_ns": 1, "groups": {}, "tasks": {},

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// Raised where a reader of documents of the version before would be misled.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// An answer to a question, of which there is a document.
 pub trait Answer {

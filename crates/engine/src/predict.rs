@@ -44,6 +44,9 @@ pub struct Prediction {
     pub requests_per_second: Option<Ranged<f64>>,
     /// How long requests take; where the recording tells none, how long bursts do.
     pub request_latency_ns: Option<Latency>,
+    /// How many are longer than `--over` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Over<Ranged<f64>>>,
     /// What `request_latency_ns` is of.
     pub latency_of: Unit,
     /// Until the recorded work is done; none where the load lasts for a given time.
@@ -78,13 +81,26 @@ impl Unit {
     }
 }
 
-/// Three points of a distribution of times, ns.
+/// How many latencies of a hundred are longer than a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Over<T> {
+    /// Than which, ns.
+    pub than_ns: u64,
+    /// How many.
+    pub percent: T,
+}
+
+/// Points of a distribution of times, ns; p99.9 is the longest of fewer than a thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Median.
     pub p50: Ranged<u64>,
     /// 90th of a hundred.
     pub p90: Ranged<u64>,
+    /// 95th of a hundred.
+    pub p95: Ranged<u64>,
     /// 99th of a hundred.
     pub p99: Ranged<u64>,
+    /// 999th of a thousand.
+    pub p999: Ranged<u64>,
 }

@@ -82,6 +82,7 @@ pub struct Replay {
     unit: Unit,
     /// What was recorded, by the same measures as a run.
     recorded: Sample,
+    over_ns: Option<u64>,
     scale: Option<f64>,
     load: Option<f64>,
     /// When it was told to end, ns since the start.
@@ -168,7 +169,14 @@ impl Replay {
             demands: request.periods_ns.iter().map(demand).collect(),
             answered: latencies_ns.len(),
             unit,
-            recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit),
+            recorded: Sample::of_recording(
+                recorded_ns,
+                latencies_ns,
+                window,
+                unit,
+                request.over_ns,
+            ),
+            over_ns: request.over_ns,
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
             ends_ns: request.until_ns.map(|_| window.until_ns),

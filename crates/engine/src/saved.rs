@@ -231,7 +231,7 @@ mod tests {
         assert!(saved.runs[0].latencies.count() > 0);
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
         let other = told(&text.replacen("\"version\":1", "\"version\":7", 1));
-        assert!(other.contains("object 1: it is of version 7, and version 1"), "{other}");
+        assert!(other.contains("object 1: it is of version 7, and version 2"), "{other}");
         let other = told(&text.replacen("\"kind\":\"replay\"", "\"kind\":\"weights\"", 1));
         assert!(other.contains("object 2: it is of kind 'weights', and recording"), "{other}");
         let run = serde_json::to_value(Document::from(&recorded)).unwrap();

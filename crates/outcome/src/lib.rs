@@ -21,7 +21,12 @@ pub use release::{Call, Calls, Did, IrqOff, OfLength, ReleaseOutcome, Releaser};
 /// So many of a hundred are at most this, of values in ascending order. The rank is rounded up, so
 /// the median of two is the first; `None` where there are none.
 pub fn percentile<T>(sorted: &[T], percent: usize) -> Option<&T> {
-    sorted.get((sorted.len() * percent).div_ceil(100).max(1) - 1)
+    permille(sorted, 10 * percent)
+}
+
+/// The same of a thousand.
+pub fn permille<T>(sorted: &[T], permille: usize) -> Option<&T> {
+    sorted.get((sorted.len() * permille).div_ceil(1000).max(1) - 1)
 }
 
 /// The value in the middle, of an even number the upper one; 0 where there is none. Changes their

@@ -146,7 +146,9 @@ pub(crate) fn asked(held: &Held) -> String {
     let bound = number(held.measure, held.bound);
     let what = name(held.measure);
     match held.goal {
-        Goal::P50(_) | Goal::P99(_) => format!("{what} below {bound}"),
+        Goal::P50(_) | Goal::P95(_) | Goal::P99(_) | Goal::P999(_) => {
+            format!("{what} below {bound}")
+        }
         Goal::Slower(more) => format!("{what} at most {more} % above that without a limit"),
         Goal::Throttled(most) => format!("{what} at {most} % at most"),
         Goal::Throughput(least) => format!("at least {least} % of what is done without a limit"),
@@ -156,7 +158,9 @@ pub(crate) fn asked(held: &Held) -> String {
 fn name(measure: Measure) -> &'static str {
     match measure {
         Measure::P50Ns => "p50",
+        Measure::P95Ns => "p95",
         Measure::P99Ns => "p99",
+        Measure::P999Ns => "p99.9",
         Measure::WorkTakesNs => "the time that the work takes",
         Measure::ThrottledPercent => "throttled periods",
         Measure::RequestsPerSecond => "requests answered a second",
@@ -186,9 +190,13 @@ pub(crate) fn measured(held: &Held) -> String {
 
 pub(crate) fn number(measure: Measure, value: f64) -> String {
     match measure {
-        Measure::P50Ns | Measure::P99Ns | Measure::WorkTakesNs => duration(value as u64),
         Measure::ThrottledPercent => percent(value / 100.0),
         Measure::RequestsPerSecond => format!("{value:.0}"),
+        Measure::P50Ns
+        | Measure::P95Ns
+        | Measure::P99Ns
+        | Measure::P999Ns
+        | Measure::WorkTakesNs => duration(value as u64),
     }
 }
 

@@ -17,13 +17,16 @@ const TEXTS: [&str; 9] = [
     "beside",
     "predictable",
 ];
-const NUMBERS: [&str; 7] = [
+const NUMBERS: [&str; 10] = [
     "cpus",
     "throttled_percent",
     "requests_per_second",
     "p50_ns",
     "p90_ns",
+    "p95_ns",
     "p99_ns",
+    "p999_ns",
+    "over_percent",
     "work_takes_ns",
 ];
 
@@ -58,9 +61,11 @@ fn line(run: &Predicted) -> Vec<String> {
     cells.extend(three(prediction.cpus));
     cells.extend(three(prediction.throttled_percent));
     cells.extend(three(prediction.requests_per_second));
-    for point in [latency.map(|l| l.p50), latency.map(|l| l.p90), latency.map(|l| l.p99)] {
+    let points = latency.map(|l| [l.p50, l.p90, l.p95, l.p99, l.p999].map(Some));
+    for point in points.unwrap_or_default() {
         cells.extend(three(point));
     }
+    cells.extend(three(prediction.over.map(|over| over.percent)));
     cells.extend(three(prediction.work_takes_ns));
     cells
 }

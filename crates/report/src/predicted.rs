@@ -2,7 +2,8 @@
 
 use crate::escape::line;
 use crate::table::{cell, new_table, text};
-use crate::units::cpus;
+use crate::units::{cpus, duration};
+use cpumax_engine::predict::Over;
 
 /// A number and how far it may be off.
 pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
@@ -22,6 +23,8 @@ pub(crate) struct PredictedRow {
     pub throttled_percent: Option<Ranged>,
     /// Median and 99th percentile of the latencies, ms.
     pub latency_ms: [Option<Ranged>; 2],
+    /// How many latencies of a hundred are longer than a time.
+    pub over: Option<Over<Ranged>>,
     /// Requests answered a second.
     pub requests_per_second: Option<Ranged>,
     /// How long the recorded work takes, s.
@@ -64,6 +67,9 @@ fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) 
     }
     let labels = header.len();
     header.extend(["CPUs", "throttled\nperiods, %", &p50, "\np99, ms"]);
+    let than = rows.iter().find_map(|row| row.over).map(|over| duration(over.than_ns));
+    let over = than.map(|than| format!("over\n{than}, %"));
+    header.extend(over.as_deref());
     if rates {
         header.push("answered\na second");
     }
@@ -86,6 +92,7 @@ fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) 
         }
         let mut numbers = vec![row.cpus, row.throttled_percent];
         numbers.extend(row.latency_ms);
+        numbers.extend(over.is_some().then_some(row.over.map(|over| over.percent)));
         numbers.extend(rates.then_some(row.requests_per_second));
         numbers.extend(takes.then_some(row.takes_s));
         let number = |number| cell(number, |number| ranged(number, ranges));

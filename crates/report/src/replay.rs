@@ -210,6 +210,7 @@ pub(crate) fn row(limit: &str, kernel: &str, prediction: &Prediction) -> Predict
         cpus: prediction.cpus,
         throttled_percent: prediction.throttled_percent,
         latency_ms: [latency.map(|l| scaled(l.p50, 1e6)), latency.map(|l| scaled(l.p99, 1e6))],
+        over: prediction.over,
         requests_per_second: prediction.requests_per_second,
         takes_s: prediction.work_takes_ns.map(|takes| scaled(takes, 1e9)),
         doubtful: !prediction.predictable,

@@ -42,9 +42,15 @@ pub struct AdviseArgs {
     /// Half of the requests take no longer, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     p50: Option<u64>,
+    /// 95 of a hundred requests take no longer, e.g. 20ms
+    #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
+    p95: Option<u64>,
     /// 99 of a hundred requests take no longer, e.g. 50ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     p99: Option<u64>,
+    /// 999 of a thousand requests take no longer, e.g. 100ms
+    #[arg(long = "p99.9", help_heading = "What is asked", value_name = "TIME", value_parser = time)]
+    p999: Option<u64>,
     /// The p99 of requests, or work that has an end, takes no more per cent longer than without a
     /// limit [default, if nothing else is asked: 10%]
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
@@ -113,10 +119,16 @@ fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
         return Err(anyhow!("--period: counters are looked at in periods of one length").into());
     }
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
-    let slower = args.slower_than.map(|_| "--slower-than");
-    let others = [p50, p99, slower, args.throughput.map(|_| "--throughput")];
-    let not_told: Vec<String> = others.into_iter().flatten().map(str::to_owned).collect();
+    let others = [
+        (args.p50.is_some(), "--p50"),
+        (args.p95.is_some(), "--p95"),
+        (args.p99.is_some(), "--p99"),
+        (args.p999.is_some(), "--p99.9"),
+        (args.slower_than.is_some(), "--slower-than"),
+        (args.throughput.is_some(), "--throughput"),
+    ];
+    let not_told = others.into_iter().filter(|(is_asked, _)| *is_asked);
+    let not_told: Vec<String> = not_told.map(|(_, option)| option.to_owned()).collect();
     let (throttled, seed) = (args.throttled, args.running.seed);
     let asked = Asked {
         period_ns: args.period.first().copied().unwrap_or(cpumax_engine::limit::DEFAULT_PERIOD_NS),
@@ -207,7 +219,9 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
     let current = args.current.as_deref().map(|limit| Try::parse(limit).context("--current"));
     let goals = [
         args.p50.map(Goal::P50),
+        args.p95.map(Goal::P95),
         args.p99.map(Goal::P99),
+        args.p999.map(Goal::P999),
         args.slower_than.map(Goal::Slower),
         args.throttled.map(Goal::Throttled),
         args.throughput.map(Goal::Throughput),

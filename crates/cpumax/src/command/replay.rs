@@ -64,6 +64,7 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
     Ok(Request {
         limits: args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?,
         scale_load: args.scale_load,
+        over_ns: args.over,
         made_by: again("replay", None),
         ..chosen(&args.choosing)
     })

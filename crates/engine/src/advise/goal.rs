@@ -10,8 +10,12 @@ use serde::{Deserialize, Serialize};
 pub enum Goal {
     /// Half of the requests take no longer, ns.
     P50(u64),
+    /// 95 of a hundred requests take no longer, ns.
+    P95(u64),
     /// 99 of a hundred requests take no longer, ns.
     P99(u64),
+    /// 999 of a thousand requests take no longer, ns.
+    P999(u64),
     /// The 99th of a hundred requests takes no more per cent longer than without a limit; where the
     /// recording tells no requests and no clock says when the load comes, all of the work.
     Slower(f64),
@@ -45,8 +49,12 @@ pub struct Held {
 pub enum Measure {
     /// Median latency.
     P50Ns,
+    /// 95th of a hundred latencies.
+    P95Ns,
     /// 99th of a hundred latencies.
     P99Ns,
+    /// 999th of a thousand latencies.
+    P999Ns,
     /// How long the recorded work takes.
     WorkTakesNs,
     /// Throttled periods of a hundred.
@@ -81,7 +89,9 @@ impl Goal {
         let has_end = is_set_by_work(unlimited);
         let (measure, bound) = match self {
             Goal::P50(ns) => (Measure::P50Ns, ns as f64),
+            Goal::P95(ns) => (Measure::P95Ns, ns as f64),
             Goal::P99(ns) => (Measure::P99Ns, ns as f64),
+            Goal::P999(ns) => (Measure::P999Ns, ns as f64),
             Goal::Throttled(percent) => (Measure::ThrottledPercent, percent),
             Goal::Slower(percent) => {
                 let measure = if has_end { Measure::WorkTakesNs } else { Measure::P99Ns };
@@ -114,7 +124,9 @@ impl Measure {
         };
         match self {
             Measure::P50Ns => prediction.request_latency_ns.map(|latency| ns(latency.p50)),
+            Measure::P95Ns => prediction.request_latency_ns.map(|latency| ns(latency.p95)),
             Measure::P99Ns => prediction.request_latency_ns.map(|latency| ns(latency.p99)),
+            Measure::P999Ns => prediction.request_latency_ns.map(|latency| ns(latency.p999)),
             Measure::WorkTakesNs => prediction.work_takes_ns.map(ns),
             Measure::ThrottledPercent => prediction.throttled_percent,
             Measure::RequestsPerSecond => prediction.requests_per_second,
@@ -163,7 +175,7 @@ mod tests {
         let sample = |at: usize| Sample {
             throttled_percent: Some(throttled[at]),
             requests_per_second: Some(rate[at]),
-            latency_ns: Some([p99[at] / 2, p99[at], p99[at]]),
+            latency_ns: Some([p99[at] / 2, p99[at], p99[at], p99[at], 2 * p99[at]]),
             takes_ns: (takes > 0).then_some(takes),
             ..Sample::default()
         };
@@ -177,6 +189,8 @@ mod tests {
         for (goal, kept, bound) in [
             (Goal::P99(60), true, 60.0),
             (Goal::P99(59), false, 59.0),
+            (Goal::P999(120), true, 120.0),
+            (Goal::P999(119), false, 119.0),
             (Goal::P50(30), true, 30.0),
             (Goal::P50(29), false, 29.0),
             (Goal::Slower(20.0), true, 60.0),

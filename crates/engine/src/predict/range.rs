@@ -1,6 +1,6 @@
 //! One answer out of several samples.
 
-use super::{Latency, Prediction, Sample, Unit};
+use super::{Latency, Over, Prediction, Sample, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,15 +55,22 @@ impl<T: Copy + PartialOrd> Ranged<T> {
 pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
     let latency =
         |at: usize| Ranged::of(samples, move |sample| sample.latency_ns.map(|points| points[at]));
-    let request_latency_ns = match (latency(0), latency(1), latency(2)) {
-        (Some(p50), Some(p90), Some(p99)) => Some(Latency { p50, p90, p99 }),
-        _ => None,
+    let points = || {
+        let [p50, p90] = [latency(0)?, latency(1)?];
+        let [p95, p99, p999] = [latency(2)?, latency(3)?, latency(4)?];
+        Some(Latency { p50, p90, p95, p99, p999 })
     };
+    let asked = samples.first().and_then(|(sample, _)| sample.over);
+    let over = asked.and_then(|Over { than_ns, .. }| {
+        let percent = Ranged::of(samples, |sample| sample.over.map(|over| over.percent))?;
+        Some(Over { than_ns, percent })
+    });
     let prediction = Prediction {
         cpus: Ranged::of(samples, |sample| Some(sample.cpus)),
         throttled_percent: Ranged::of(samples, |sample| sample.throttled_percent),
         requests_per_second: Ranged::of(samples, |sample| sample.requests_per_second),
-        request_latency_ns,
+        request_latency_ns: points(),
+        over,
         latency_of: unit,
         work_takes_ns: Ranged::of(samples, |sample| sample.takes_ns),
         predictable: true,
@@ -85,9 +92,16 @@ impl Prediction {
         join(&mut self.requests_per_second, other.requests_per_second);
         join(&mut self.work_takes_ns, other.work_takes_ns);
         if let (Some(a), Some(b)) = (self.request_latency_ns.as_mut(), other.request_latency_ns) {
-            for (a, b) in [(&mut a.p50, b.p50), (&mut a.p90, b.p90), (&mut a.p99, b.p99)] {
+            let Latency { p50, p90, p95, p99, p999 } = a;
+            let both = [(p50, b.p50), (p90, b.p90), (p95, b.p95), (p99, b.p99), (p999, b.p999)];
+            for (a, b) in both {
                 *a = Ranged { value: a.value, low: a.low.min(b.low), high: a.high.max(b.high) };
             }
+        }
+        if let (Some(a), Some(b)) = (self.over.as_mut(), other.over) {
+            let (low, high) =
+                (a.percent.low.min(b.percent.low), a.percent.high.max(b.percent.high));
+            a.percent = Ranged { low, high, ..a.percent };
         }
         if differ {
             self.is_doubtful(doubt);
@@ -160,7 +174,7 @@ mod tests {
         Sample {
             cpus,
             throttled_percent: Some(throttled_percent),
-            latency_ns: Some([p50, 2 * p50, 3 * p50]),
+            latency_ns: Some([p50, 2 * p50, 3 * p50, 3 * p50, 3 * p50]),
             takes_ns: Some(7),
             ..Sample::default()
         }

@@ -1,8 +1,8 @@
 //! What one run, or the recording itself, gives.
 
-use super::Unit;
+use super::{Over, Unit};
 use cpumax_machine::Watched;
-use cpumax_outcome::percentile;
+use cpumax_outcome::permille;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,26 +21,36 @@ pub struct Sample {
     pub answered: usize,
     /// Requests answered a second; `None` where bursts are counted.
     pub requests_per_second: Option<f64>,
-    /// Median, 90th and 99th of a hundred latencies, ns.
-    pub latency_ns: Option<[u64; 3]>,
+    /// p50, p90, p95, p99 and p99.9 of latencies, ns.
+    pub latency_ns: Option<[u64; 5]>,
+    /// Latencies of a hundred that are longer than asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Over<f64>>,
     /// Until the work was done, ns; `None`: it was not.
     pub takes_ns: Option<u64>,
 }
 
 impl Sample {
-    /// Of a run that was watched from the beginning of the load on.
-    pub(crate) fn of_run(watched: Watched, from_ns: u64, unit: Unit) -> Sample {
+    /// Of a run that was watched from the beginning of the load on. `over_ns`: how long latencies
+    /// are that are counted.
+    pub(crate) fn of_run(
+        watched: Watched,
+        from_ns: u64,
+        unit: Unit,
+        over_ns: Option<u64>,
+    ) -> Sample {
         let length_ns = watched.until_ns.saturating_sub(from_ns);
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let answered = watched.latencies_ns.len() as u64;
         let under_way_ns = if watched.done { Vec::new() } else { watched.under_way_ns };
-        let latency_ns = latency(watched.latencies_ns, &under_way_ns);
+        let latencies = sorted(watched.latencies_ns, &under_way_ns);
         Sample {
             cpus: share(watched.usage_ns, length_ns),
             throttled_percent: Some(100.0 * share(watched.nr_throttled, watched.nr_periods)),
             answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
-            latency_ns,
+            latency_ns: points(&latencies),
+            over: over(&latencies, over_ns),
             takes_ns: watched.done.then_some(length_ns),
         }
     }
@@ -51,15 +61,18 @@ impl Sample {
         latencies_ns: Vec<u64>,
         window: Window,
         unit: Unit,
+        over_ns: Option<u64>,
     ) -> Sample {
         let length_ns = window.length_ns();
         let answered = latencies_ns.len() as u64;
+        let latencies = sorted(latencies_ns, &[]);
         Sample {
             cpus: cpu_ns as f64 / length_ns as f64,
             throttled_percent: None,
             answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
-            latency_ns: latency(latencies_ns, &[]),
+            latency_ns: points(&latencies),
+            over: over(&latencies, over_ns),
             takes_ns: (unit == Unit::Bursts).then_some(length_ns),
         }
     }
@@ -69,19 +82,32 @@ fn of_requests(unit: Unit, answered: u64, length_ns: u64) -> Option<f64> {
     (unit == Unit::Requests).then(|| answered as f64 * 1e9 / length_ns.max(1) as f64)
 }
 
-/// Three points of the latencies. What is still under way at the end took at least as long as it
+/// Latencies, ascending. What is still under way at the end took at least as long as it
 /// has waited: it counts where that is longer than 99 of a hundred that were answered, as the
 /// longest are the last to be.
-fn latency(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Option<[u64; 3]> {
+fn sorted(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Vec<u64> {
     answered_ns.sort_unstable();
-    let longest_ns = *percentile(&answered_ns, 99).unwrap_or(&0);
+    let longest_ns = *permille(&answered_ns, 990).unwrap_or(&0);
     let before = answered_ns.len();
     answered_ns.extend(under_way_ns.iter().filter(|ns| **ns > longest_ns));
     if answered_ns.len() > before {
         answered_ns.sort_unstable();
     }
-    let at = |percent| percentile(&answered_ns, percent).copied();
-    Some([at(50)?, at(90)?, at(99)?])
+    answered_ns
+}
+
+fn points(latencies_ns: &[u64]) -> Option<[u64; 5]> {
+    let at = |of_a_thousand| permille(latencies_ns, of_a_thousand).copied();
+    Some([at(500)?, at(900)?, at(950)?, at(990)?, at(999)?])
+}
+
+/// How many of a hundred ascending latencies are longer than that.
+fn over(latencies_ns: &[u64], than_ns: Option<u64>) -> Option<Over<f64>> {
+    let than_ns = than_ns?;
+    let longer = latencies_ns.len() - latencies_ns.partition_point(|ns| *ns <= than_ns);
+    let percent =
+        (!latencies_ns.is_empty()).then(|| 100.0 * longer as f64 / latencies_ns.len() as f64)?;
+    Some(Over { than_ns, percent })
 }
 
 #[cfg(test)]

@@ -135,7 +135,8 @@ impl Replay {
         world::each(&Model { running }, &jobs, watch, |place, report| {
             let (at, reading, doubt) = asked[place];
             let Some(watched) = report.watched else { return };
-            let sample = Sample::of_run(watched, self.window_of_run().from_ns, self.unit);
+            let from_ns = self.window_of_run().from_ns;
+            let sample = Sample::of_run(watched, from_ns, self.unit, self.over_ns);
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
             cell.samples[reading].push((sample, doubt));

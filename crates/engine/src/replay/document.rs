@@ -179,7 +179,7 @@ mod tests {
         let sample = Sample {
             throttled_percent: Some(1.0),
             requests_per_second: Some(1.0),
-            latency_ns: Some([1, 2, 3]),
+            latency_ns: Some([1, 2, 3, 4, 5]),
             takes_ns: Some(1),
             ..Sample::default()
         };

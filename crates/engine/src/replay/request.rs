@@ -59,6 +59,8 @@ pub struct Request {
     pub work: WorkRange,
     /// Periods of which is to be told what the threads ask for in them, ns.
     pub periods_ns: Vec<u64>,
+    /// How many latencies are longer than this is to be told, ns.
+    pub over_ns: Option<u64>,
     /// The words of the command that asks, so that it can be asked again.
     pub made_by: Vec<String>,
 }

@@ -14,7 +14,7 @@ const SERVER: &str = "srv/10";
 fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
     let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = vec!["comm:srv".parse().unwrap()];
-    let selection = Selection { limited, clients, ..Selection::default() };
+    let selection = Selection { limited, clients: clients.map(Into::into), ..Selection::default() };
     let (workload, service) = recording.import(&selection).unwrap();
     (workload, service.expect("requests are known"))
 }

@@ -87,7 +87,8 @@ fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
     let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = vec!["comm:srv".parse().unwrap()];
     let group = "/limited".to_owned();
-    let selection = Selection { limited, group, clients, ..Selection::default() };
+    let selection =
+        Selection { limited, group, clients: clients.map(Into::into), ..Selection::default() };
     let (workload, service) = recording.import(&selection).unwrap();
     (workload, service.expect("requests are known"))
 }

@@ -61,7 +61,8 @@ fn import(text: &str, limited: &[&str], clients: Option<Loop>) -> (Workload, Ser
     let recording = Recording::read_pipe("test", text.as_bytes(), Options::default()).unwrap();
     let limited = limited.iter().map(|one| one.parse().unwrap()).collect();
     let group = "/limited".to_owned();
-    let selection = Selection { limited, group, clients, ..Selection::default() };
+    let selection =
+        Selection { limited, group, clients: clients.map(Into::into), ..Selection::default() };
     let (workload, service) = recording.import(&selection).unwrap();
     (workload, service.expect("requests are known"))
 }

@@ -66,7 +66,7 @@ const NUMBERS: [(&str, bool, Number); 7] = [
     ("throttled periods, %", true, |run| run.throttled_percent),
     ("p50, ms", false, |run| run.latency_ns.map(|ns| ns[0] as f64)),
     ("p90, ms", false, |run| run.latency_ns.map(|ns| ns[1] as f64)),
-    ("p99, ms", false, |run| run.latency_ns.map(|ns| ns[2] as f64)),
+    ("p99, ms", false, |run| run.latency_ns.map(|ns| ns[3] as f64)),
     ("answered a second", false, |run| run.requests_per_second),
     ("work takes, s", false, |run| run.takes_ns.map(|ns| ns as f64)),
 ];
@@ -284,7 +284,7 @@ mod tests {
         let prediction = Prediction {
             cpus: Some(Ranged::known(0.5)),
             throttled_percent: Some(Ranged { value: 40.0, low: 30.0, high: 50.0 }),
-            request_latency_ns: Some(Latency { p50, p90: p50, p99 }),
+            request_latency_ns: Some(Latency { p50, p90: p50, p95: p50, p99, p999: p99 }),
             latency_of: Unit::Requests,
             predictable: true,
             ..Prediction::default()
@@ -312,7 +312,7 @@ mod tests {
         let prediction = &mut study.runs[0].prediction;
         let run = |seed: u64| {
             let ns = (times[seed as usize] * p99_ms as f64 * 1e6) as u64;
-            let sample = Sample { cpus: 0.5, latency_ns: Some([ns; 3]), ..Sample::default() };
+            let sample = Sample { cpus: 0.5, latency_ns: Some([ns; 5]), ..Sample::default() };
             Drawn { reading: 0, seed, phase_ns: 7, work_ppm: 1_000_000, likely: true, sample }
         };
         prediction.runs = (0..3).map(run).collect();

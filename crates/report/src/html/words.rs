@@ -283,7 +283,9 @@ pub(super) fn commands(study: &Saved) -> Vec<String> {
 fn option(goal: &Goal) -> String {
     match goal {
         Goal::P50(ns) => format!("--p50 {}", time(*ns)),
+        Goal::P95(ns) => format!("--p95 {}", time(*ns)),
         Goal::P99(ns) => format!("--p99 {}", time(*ns)),
+        Goal::P999(ns) => format!("--p99.9 {}", time(*ns)),
         Goal::Slower(percent) => format!("--slower-than {percent}%"),
         Goal::Throttled(percent) => format!("--throttled {percent}%"),
         Goal::Throughput(percent) => format!("--throughput {percent}%"),
