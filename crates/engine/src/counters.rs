@@ -26,11 +26,13 @@ mod cpus;
 mod group;
 mod labels;
 mod scrape;
+mod served;
 
 pub use bootstrap::{Interval, interval};
 pub use cpus::AllowedCpus;
 pub use group::Group;
-pub use scrape::scrapes;
+pub use scrape::{Metrics, scrapes};
+pub use served::Served;
 
 use crate::error::Error;
 use crate::watch::Watch;

@@ -5,7 +5,7 @@ use crate::output;
 use crate::runs::Terminal;
 use clap::{Args, ValueHint};
 use cpumax_engine::answer::Document;
-use cpumax_engine::counters::{self, Group, Observed};
+use cpumax_engine::counters::{self, Group, Metrics, Observed, Served};
 use cpumax_engine::given::duration;
 use cpumax_engine::saved::Saved;
 use cpumax_engine::verify;
@@ -38,8 +38,9 @@ pub struct VerifyArgs {
 /// Counters that were scraped, or of how long.
 #[derive(Debug, Args)]
 pub struct Counting {
-    /// Two or more scrapes of cadvisor's metrics instead of a group, in order of time
-    #[arg(long, value_name = "FILE", num_args = 2.., value_hint = ValueHint::FilePath)]
+    /// Two or more scrapes of cadvisor's metrics instead of a group, in order of time; or JSON of
+    /// a query to Prometheus, or of docker's stats
+    #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     openmetrics: Vec<PathBuf>,
     /// The container: a label that it has, such as pod=web-1; container= is a pod itself
     #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
@@ -50,6 +51,12 @@ pub struct Counting {
 }
 
 impl Counting {
+    /// Reads the scrapes, and what the service tells of itself there.
+    pub fn scraped(&self, metrics: &Metrics) -> Result<(Observed, Served), Failure> {
+        let scrapes = counters::scrapes(&self.openmetrics, &self.label, self.length, metrics);
+        scrapes.map_err(Failure::of)
+    }
+
     /// Watches the group, or reads the scrapes.
     pub fn observed(
         &self,
@@ -57,8 +64,7 @@ impl Counting {
         every: Option<Duration>,
     ) -> Result<Observed, Failure> {
         let Some(path) = group else {
-            let scrapes = counters::scrapes(&self.openmetrics, &self.label, self.length);
-            return scrapes.map_err(Failure::of);
+            return Ok(self.scraped(&Metrics::default())?.0);
         };
         let length = self.length.unwrap_or(Duration::from_secs(60));
         let (every, watch) = (every.unwrap_or(counters::every(length)), Terminal::waiting(length));

@@ -31,15 +31,26 @@ impl Labels {
         loop {
             rest = rest.trim_start_matches([' ', ',']);
             if let Some(behind) = rest.strip_prefix('}') {
-                all.retain(|(_, value): &(String, String)| !value.is_empty());
-                all.sort();
-                return Some((Labels(all), behind));
+                return Some((Labels::of_pairs(all), behind));
             }
             let (name, quoted) = rest.split_once('=')?;
             let (value, behind) = unquoted(quoted.trim_start())?;
             all.push((name.trim().to_owned(), value));
             rest = behind;
         }
+    }
+
+    /// Of these names and values.
+    pub fn of_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Labels {
+        let mut all: Vec<(String, String)> = pairs.into_iter().collect();
+        all.retain(|(_, value)| !value.is_empty());
+        all.sort();
+        Labels(all)
+    }
+
+    /// Names and values, in order of the names.
+    pub fn into_pairs(self) -> Vec<(String, String)> {
+        self.0
     }
 
     /// `NAME=VALUE`, with or without quotes.

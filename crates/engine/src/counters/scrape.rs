@@ -1,13 +1,21 @@
 //! Scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`, in place of
-//! the group itself: one file for each time.
+//! the group itself: one file for each time. JSON of a query to Prometheus, or of docker's stats,
+//! may hold several times.
 //!
 //! cadvisor serves limits and throttled periods only of groups that have a limit, and on cgroup v1
 //! CPU time by CPU, without a sum. What a scrape does not tell is not taken to be 0.
 
+mod json;
+mod own;
+
 use super::labels::{Kind, Labels};
-use super::{Above, Moment, Observed, Stretch};
+use super::{Above, AllowedCpus, Moment, Observed, Served, Stretch};
 use crate::error::Error;
+use crate::world::OwnKernel;
 use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
+use cpumax_machine::named::Functions;
+pub use own::Metrics;
+use own::Own;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -31,6 +39,8 @@ const THROTTLED: &str = "container_cpu_cfs_throttled_periods_total";
 const THROTTLED_SECONDS: &str = "container_cpu_cfs_throttled_seconds_total";
 const QUOTA: &str = "container_spec_cpu_quota";
 const PERIOD: &str = "container_spec_cpu_period";
+/// Its label `kernelVersion` is the node's kernel.
+const VERSION: &str = "cadvisor_version_info";
 
 /// Of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,11 +57,26 @@ struct Series {
     at_ms: Option<f64>,
 }
 
-type Scrape = BTreeMap<Labels, Series>;
+type Containers = BTreeMap<Labels, Series>;
+
+/// What is told of one time.
+#[derive(Debug, Clone, Default)]
+struct Scrape {
+    /// The file that it is in, for messages.
+    path: String,
+    containers: Containers,
+    /// What the service tells of itself.
+    own: Own,
+    kernel: Option<String>,
+    /// CPUs of the machine.
+    cpus: Option<usize>,
+}
+
 type Wanted = [(String, String)];
 
-/// The container whose labels have all of `labels` (`pod="web-1"`, without quotes as well), from
-/// scrapes in order of time. Where they have no times, `apart` is between one and the next.
+/// The container whose labels have all of `labels` (`pod="web-1"`, without quotes as well), and
+/// what the service tells of itself, from scrapes in order of time. Where they have no times,
+/// `apart` is between one and the next.
 ///
 /// # Errors
 /// A file cannot be read, no container or several have these labels, or what is told of it is not
@@ -60,22 +85,37 @@ pub fn scrapes(
     paths: &[impl AsRef<Path>],
     labels: &[String],
     apart: Option<Duration>,
-) -> Result<Observed, Error> {
-    if paths.len() < 2 {
-        return Err(Error::Question("one scrape tells no rate: give two".to_owned()));
-    }
+    metrics: &Metrics,
+) -> Result<(Observed, Served), Error> {
     let wanted = labels.iter().map(|text| {
         let form = "give LABEL=VALUE, such as pod=web-1";
         Labels::one(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
     });
     let wanted: Vec<(String, String)> = wanted.collect::<Result<_, Error>>()?;
-    let all: Vec<Scrape> =
-        paths.iter().map(|path| read(path.as_ref())).collect::<Result<_, Error>>()?;
-    let first = chosen(&all[0], &wanted)?;
-    let lives = lives(&all, paths, first, &wanted)?;
+    let mut scrapes = Vec::new();
+    for path in paths {
+        scrapes.append(&mut read(path.as_ref(), metrics)?);
+    }
+    if scrapes.len() < 2 {
+        return Err(Error::Question("one scrape tells no rate: give two".to_owned()));
+    }
+    let observed = observed(&scrapes, &wanted, apart)?;
+    let length_ns = observed.moments.last().map_or(0, |moment| moment.at_ns);
+    let own: Vec<(&str, &Own)> = scrapes.iter().map(|s| (s.path.as_str(), &s.own)).collect();
+    let served = own::served(&own, metrics, length_ns)?;
+    Ok((observed, served))
+}
+
+fn observed(
+    scrapes: &[Scrape],
+    wanted: &Wanted,
+    apart: Option<Duration>,
+) -> Result<Observed, Error> {
+    let first = chosen(&scrapes[0].containers, wanted)?;
+    let lives = lives(scrapes, first, wanted)?;
     let name = first.to_string();
     let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
-    let moments = moments(&lives, paths, apart)?;
+    let moments = moments(&lives, scrapes, apart)?;
     let limits: Vec<Option<Limit>> = lives.iter().map(|(_, series)| series.limit()).collect();
     if let Some(pair) = limits.windows(2).find(|pair| pair[0] != pair[1]) {
         let told = |limit: Option<Limit>| limit.map_or("not told".to_owned(), |l| l.to_string());
@@ -84,8 +124,12 @@ pub fn scrapes(
             "the limit was changed while it was counted, from {from} to {to}"
         )));
     }
-    let above = above(&all, first);
-    let (limit, kernel, cpus) = (limits[0], None, None);
+    let above = above(scrapes, first);
+    let kernel = scrapes.iter().find_map(|scrape| scrape.kernel.clone());
+    let kernel = kernel.map(|release| OwnKernel { release, functions: Functions::default() });
+    let count = scrapes.iter().find_map(|scrape| scrape.cpus);
+    let cpus = count.map(|count| AllowedCpus { count, told_by: "online_cpus".to_owned() });
+    let limit = limits[0];
     let observed =
         Observed { name: name.clone(), limit, kernel, cpus, above, moments }.checked()?;
     let stretches = observed.stretches();
@@ -104,14 +148,13 @@ pub fn scrapes(
 
 /// Its series in each scrape: the same, or one that is the same container run again.
 fn lives<'a>(
-    all: &'a [Scrape],
-    paths: &[impl AsRef<Path>],
+    scrapes: &'a [Scrape],
     first: &'a Labels,
     wanted: &Wanted,
 ) -> Result<Vec<(&'a Labels, Series)>, Error> {
     let mut lives: Vec<(&Labels, Series)> = Vec::new();
     let mut before = first;
-    for (scrape, path) in all.iter().zip(paths) {
+    for Scrape { path, containers: scrape, .. } in scrapes {
         let is_told = !wanted.is_empty() || first.lasting().next().is_some();
         let again = |labels: &Labels| is_told && labels.has_all(wanted) && labels.is_again(first);
         let at_ms = |series: &Series| series.at_ms.unwrap_or(0.0);
@@ -121,9 +164,8 @@ fn lives<'a>(
         };
         let same = scrape.get_key_value(before).filter(|(_, series)| series.counts());
         let found = same.or_else(anew);
-        let (labels, series) = found.ok_or_else(|| {
-            Error::Question(format!("{}: it has no {first}", shown(path.as_ref())))
-        })?;
+        let (labels, series) =
+            found.ok_or_else(|| Error::Question(format!("{path}: it has no {first}")))?;
         lives.push((labels, *series));
         before = labels;
     }
@@ -132,7 +174,7 @@ fn lives<'a>(
 
 fn moments(
     lives: &[(&Labels, Series)],
-    paths: &[impl AsRef<Path>],
+    scrapes: &[Scrape],
     apart: Option<Duration>,
 ) -> Result<Vec<Moment>, Error> {
     let has_usage = lives.iter().all(|(_, series)| series.usage_s.is_some());
@@ -145,7 +187,7 @@ fn moments(
             (None, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
             (None, None) => {
                 let what = "its samples have no times: say by --for how far apart they are";
-                return Err(Error::Question(format!("{}: {what}", shown(paths[at].as_ref()))));
+                return Err(Error::Question(format!("{}: {what}", scrapes[at].path)));
             }
         };
         let usage_s =
@@ -230,7 +272,7 @@ fn impossible(stretch: &Stretch, limit: Option<Limit>) -> Option<String> {
 }
 
 /// The pod's own group, where the container is in one that has a limit.
-fn above(all: &[Scrape], container: &Labels) -> Option<Above> {
+fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     let pod = container.of("pod");
     let is_it = |labels: &Labels| {
         labels.kind() == Kind::Pod
@@ -238,8 +280,9 @@ fn above(all: &[Scrape], container: &Labels) -> Option<Above> {
             && labels.of("namespace") == container.of("namespace")
     };
     let is_in_one = container.kind() == Kind::Container && !pod.is_empty();
-    let (labels, _) = all[0].iter().find(|(labels, _)| is_in_one && is_it(labels))?;
-    let (from, to) = (all[0].get(labels)?, all[all.len() - 1].get(labels)?);
+    let (first, last) = (&scrapes.first()?.containers, &scrapes.last()?.containers);
+    let (labels, _) = first.iter().find(|(labels, _)| is_in_one && is_it(labels))?;
+    let (from, to) = (first.get(labels)?, last.get(labels)?);
     let limit = to.limit().filter(|limit| limit.quota_ns().is_some())?;
     let at = |series: &Series| Some(Moment { stat: Some(series.stat()?), ..Moment::default() });
     let periods = at(from)?.until(&at(to)?).periods?;
@@ -248,7 +291,7 @@ fn above(all: &[Scrape], container: &Labels) -> Option<Above> {
 }
 
 /// The only container with these labels; of several the only one with a limit.
-fn chosen<'a>(scrape: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
+fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Error> {
     let found = scrape.iter().filter(|(_, series)| series.counts());
     let found: Vec<(&Labels, &Series)> = found.filter(|(l, _)| l.has_all(wanted)).collect();
     let Some(kind) = found.iter().map(|(labels, _)| labels.kind()).min() else {
@@ -281,16 +324,14 @@ fn hints(all: &[&Labels]) -> String {
     some.join(", or ") + more
 }
 
-fn read(path: &Path) -> Result<Scrape, Error> {
+fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
     let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
-    if let Some(what) = json(file.fill_buf().map_err(failed)?) {
-        let instead = "give what the target itself serves, such as `kubectl get --raw \
-                       /api/v1/nodes/NODE/proxy/metrics/cadvisor`";
-        return Err(Error::Question(format!("{}: {what}, no scrape: {instead}", shown(path))));
+    if json::is_json(file.fill_buf().map_err(failed)?) {
+        return json::read(file, &shown(path), metrics);
     }
-    let mut all = Scrape::new();
+    let mut all = Scrape { path: shown(path), ..Scrape::default() };
     let mut line = Vec::new();
     let (mut number, mut bytes) = (0_u64, 0_u64);
     loop {
@@ -304,84 +345,84 @@ fn read(path: &Path) -> Result<Scrape, Error> {
             return Err(wrong("it is larger than any scrape"));
         }
         if read == 0 {
-            return Ok(all);
+            return Ok(vec![all]);
         }
         if line.len() as u64 == LINE_MAX_BYTES {
             return Err(wrong("it is longer than any of a scrape"));
         }
         let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is no text")) };
-        take(text.trim_end(), &mut all).map_err(|what| wrong(&what))?;
-        if all.len() > SERIES_MAX {
+        take(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        if all.containers.len() > SERIES_MAX {
             return Err(wrong(&format!("more than {SERIES_MAX} containers")));
         }
     }
 }
 
-/// What a file that begins like this is, where it is JSON: an object whose first name is followed
-/// by a colon, or an array.
-fn json(start: &[u8]) -> Option<&'static str> {
-    let has = |word: &str| start.windows(word.len()).any(|bytes| bytes == word.as_bytes());
-    let is_json = match start.trim_ascii_start() {
-        [b'[', ..] => true,
-        [b'{', inside @ ..] => {
-            let inside = inside.trim_ascii_start();
-            let named = inside.strip_prefix(b"\"").and_then(|name| {
-                let end = name.iter().position(|byte| *byte == b'"')?;
-                name[end + 1..].trim_ascii_start().first()
-            });
-            named == Some(&b':') || inside.first() == Some(&b'}')
-        }
-        _ => false,
-    };
-    let what = if has("\"resultType\"") {
-        "it is JSON of a query to Prometheus"
-    } else if has("\"cpu_stats\"") {
-        "it is JSON of docker's stats"
-    } else {
-        "it is JSON"
-    };
-    is_json.then_some(what)
-}
-
 /// One line: a metric with labels, a value, and perhaps a time; others are passed over.
-fn take(line: &str, all: &mut Scrape) -> Result<(), String> {
+fn take(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
-    if ![USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD].contains(&name) {
+    if !is_known(name) && !metrics.has(name) {
         return Ok(());
     }
     let wrong = || "expected METRIC{LABELS} NUMBER [TIME]".to_owned();
-    let (mut labels, rest) = if rest.starts_with('{') {
+    let (labels, rest) = if rest.starts_with('{') {
         Labels::read(rest).ok_or_else(wrong)?
     } else {
         (Labels::default(), rest)
     };
-    let cpu = labels.take("cpu");
     let mut words = rest.split_ascii_whitespace();
-    let mut next = || words.next().map(str::parse::<f64>).transpose();
+    // An exemplar may stand behind a bucket of a histogram.
+    let mut next = || words.next().filter(|word| *word != "#").map(str::parse::<f64>).transpose();
     let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(wrong()) };
-    if !value.is_finite() || value < 0.0 && name != QUOTA {
-        return Err(format!("{value} is no counter; {}", wrong()));
-    }
-    let series = all.entry(labels).or_default();
     // Seconds in OpenMetrics, ms in the form before it; neither has been small for long.
     let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
-    series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
-    let slot = match name {
-        USAGE => match cpu.as_deref() {
-            None | Some("total") => &mut series.usage_s,
-            Some(_) => {
-                series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
-                return Ok(());
-            }
-        },
-        PERIODS => &mut series.periods,
-        THROTTLED => &mut series.throttled,
-        THROTTLED_SECONDS => &mut series.throttled_s,
-        QUOTA => &mut series.quota_us,
-        _ => &mut series.period_us,
-    };
-    *slot = Some(value);
-    Ok(())
+    all.add(name, labels, (value, at_ms), metrics).map_err(|what| format!("{what}; {}", wrong()))
+}
+
+fn is_known(name: &str) -> bool {
+    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, VERSION].contains(&name)
+}
+
+impl Scrape {
+    /// Takes a number of a metric that counts, and its time, ms.
+    fn add(
+        &mut self,
+        name: &str,
+        mut labels: Labels,
+        (value, at_ms): (f64, Option<f64>),
+        metrics: &Metrics,
+    ) -> Result<(), String> {
+        if !value.is_finite() || value < 0.0 && name != QUOTA {
+            return Err(format!("{value} is no counter"));
+        }
+        self.own.add(name, &labels, value, metrics)?;
+        if name == VERSION {
+            let release = labels.of("kernelVersion");
+            self.kernel = Some(release.to_owned()).filter(|release| !release.is_empty());
+        }
+        if !is_known(name) || name == VERSION {
+            return Ok(());
+        }
+        let cpu = labels.take("cpu");
+        let series = self.containers.entry(labels).or_default();
+        series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
+        let slot = match name {
+            USAGE => match cpu.as_deref() {
+                None | Some("total") => &mut series.usage_s,
+                Some(_) => {
+                    series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
+                    return Ok(());
+                }
+            },
+            PERIODS => &mut series.periods,
+            THROTTLED => &mut series.throttled,
+            THROTTLED_SECONDS => &mut series.throttled_s,
+            QUOTA => &mut series.quota_us,
+            _ => &mut series.period_us,
+        };
+        *slot = Some(value);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

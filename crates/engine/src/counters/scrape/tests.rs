@@ -46,6 +46,15 @@ impl Lines {
 
 /// What scrapes with these texts tell of the container with these labels.
 fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
+    told_with(texts, labels, &Metrics::default()).map(|(observed, _)| observed)
+}
+
+/// The same, with what the service tells of itself.
+fn told_with(
+    texts: &[String],
+    labels: &[&str],
+    metrics: &Metrics,
+) -> Result<(Observed, Served), String> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (pid, nr) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(format!("cpumax-scrapes-{pid}-{nr}"));
@@ -57,7 +66,7 @@ fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
     };
     let paths: Vec<_> = texts.iter().enumerate().map(write).collect();
     let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-    let told = scrapes(&paths, &labels, None).map_err(|error| error.to_string());
+    let told = scrapes(&paths, &labels, None, metrics).map_err(|error| error.to_string());
     std::fs::remove_dir_all(folder).unwrap();
     told
 }
@@ -221,19 +230,84 @@ fn a_container_that_was_started_again_is_the_same_and_what_was_between_is_not_kn
 
 #[test]
 fn a_file_that_is_no_scrape_is_named() {
-    let error = told(&[format!("{PERIODS}{{pod=\"a\"}} x\n"), String::new()], &[]).unwrap_err();
-    assert!(error.contains("line 1") && error.contains("METRIC"), "{error}");
-    for line in ["", "{", "}", PERIODS, "container_cpu_cfs_periods_total{", "a{b} NaN"] {
-        let _ = take(line, &mut BTreeMap::new());
-    }
+    let query = r#"{"data": {"resultType": "scalar", "result": []}}"#;
+    let rate =
+        r#"{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "2"]}]}}"#;
     for (text, what) in [
-        (r#"{"status": "success", "data": {"resultType": "matrix", "result": []}}"#, "Prometheus"),
-        (r#"{"read": "2023", "cpu_stats": {}}"#, "docker's stats"),
+        (query, "of a scalar: matrix or vector is expected"),
+        (rate, "without rate()"),
+        (r#"{"data": {"resultType": "matrix", "result": []}}"#, "found nothing"),
+        (r#"{"read": "2023", "cpu_stats": {}}"#, "docker's stats, but it has no total_usage"),
         ("\n [{}]", "JSON"),
         ("{}", "JSON"),
+        (r#"{"data": "#, "it is no JSON"),
     ] {
         let error = told(&[text.to_owned(), text.to_owned()], &["pod=web-1"]).unwrap_err();
-        assert!(error.contains(what) && error.contains("no scrape"), "{error}");
+        assert!(error.contains(what) && error.contains("0.txt: "), "{error}");
     }
-    assert!(json(b"{\"a.b\",pod=\"x\"} 1").is_none() && json(b"# TYPE").is_none());
+    assert!(!json::is_json(b"{\"a.b\",pod=\"x\"} 1") && !json::is_json(b"# TYPE"));
+}
+
+#[test]
+fn a_query_to_prometheus_is_as_good_as_scrapes() {
+    let series = |name: &str, more: &str, values: [&str; 2]| {
+        let [one, other] = values;
+        format!(
+            r#"{{"metric": {{"__name__": "{name}", "pod": "web-1", "container": "app"{more}}},
+            "values": [[1700000000, "{one}"], [1700000060.5, "{other}"]]}}"#
+        )
+    };
+    let all = [
+        series(USAGE, r#", "cpu": "total""#, ["100.0", "130.0"]),
+        series(PERIODS, "", ["1000", "1600"]),
+        series(THROTTLED, "", ["500", "860"]),
+        series(QUOTA, "", ["50000", "50000"]),
+        series(PERIOD, "", ["100000", "100000"]),
+        series(VERSION, r#", "kernelVersion": "6.1.0-13-amd64""#, ["1", "1"]),
+        series("http_seconds_bucket", r#", "le": "0.1""#, ["0", "900"]),
+        series("http_seconds_bucket", r#", "le": "0.5""#, ["0", "1000"]),
+        series("http_seconds_bucket", r#", "le": "+Inf""#, ["0", "1000"]),
+        series("other", "", ["1", "x"]),
+    ];
+    let all = all.join(",");
+    let text = format!(r#"{{"data": {{"resultType": "matrix", "result": [{all}]}}}}"#);
+    let metrics = Metrics::parse(None, Some("http_seconds{pod=\"web-1\"}")).unwrap();
+    let (observed, served) =
+        told_with(std::slice::from_ref(&text), &["pod=web-1"], &metrics).unwrap();
+    let whole = observed.whole();
+    assert_eq!((whole.length_ns, whole.usage_ns), (60_500_000_000, Some(30_000_000_000)));
+    let periods = whole.periods.unwrap();
+    assert_eq!((periods.nr_periods, periods.nr_throttled), (600, 360));
+    assert_eq!(observed.limit.unwrap().to_string(), "50000 100000");
+    assert_eq!(observed.kernel.unwrap().release, "6.1.0-13-amd64");
+    assert!((served.requests_per_s.unwrap() - 1000.0 / 60.5).abs() < 1e-9);
+    let p99 = served.p99_ns.unwrap();
+    assert!((p99.value - 460e6).abs() < 1.0 && (p99.low, p99.high) == (100e6, 500e6), "{p99:?}");
+    let none = Metrics::parse(Some("http_total"), None).unwrap();
+    let error = told_with(&[text], &["pod=web-1"], &none).unwrap_err();
+    assert!(error.contains("http_total: no series"), "{error}");
+}
+
+#[test]
+fn stats_of_docker_hold_two_times() {
+    let text = r#"{"read": "2023-11-14T22:14:20Z", "preread": "2023-11-14T22:13:20Z",
+        "name": "/web-1", "cpu_stats": {"cpu_usage": {"total_usage": 130000000000},
+        "online_cpus": 2, "throttling_data": {"periods": 1600, "throttled_periods": 860,
+        "throttled_time": 40000000000}}, "precpu_stats": {"cpu_usage": {"total_usage":
+        100000000000}, "throttling_data": {"periods": 1000, "throttled_periods": 500,
+        "throttled_time": 20000000000}}}"#;
+    let twice = [text.to_owned() + "\n" + text];
+    for texts in [[text.to_owned()], twice] {
+        let observed = told(&texts, &["name=web-1"]);
+        if texts[0].len() > text.len() {
+            assert!(observed.unwrap_err().contains("later"), "time went back");
+            continue;
+        }
+        let observed = observed.unwrap();
+        let whole = observed.whole();
+        assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(30_000_000_000)));
+        assert_eq!(whole.periods.unwrap().nr_throttled, 360);
+        assert_eq!(whole.throttled_ns, Some(20_000_000_000));
+        assert_eq!((observed.limit, observed.cpus.unwrap().count), (None, 2));
+    }
 }

@@ -1,0 +1,163 @@
+//! What the service tells of itself in the same files: a counter of its requests, and a histogram
+//! of how long they take.
+
+use super::super::labels::Labels;
+use super::super::served::{Served, percentile};
+use crate::error::Error;
+use std::collections::BTreeMap;
+
+/// More bounds than any histogram has.
+const BUCKETS_MAX: usize = 1_000;
+/// Fewer requests have no p99.
+const REQUESTS_LEAST: f64 = 100.0;
+
+/// The metrics of a service, each with labels that its series have.
+///
+/// ```
+/// use cpumax_engine::counters::Metrics;
+///
+/// let metrics = Metrics::parse(Some("http_requests_total{job=\"web\"}"), Some("http_seconds"));
+/// assert!(metrics.is_ok());
+/// assert!(Metrics::parse(Some("http_requests_total{job"), None).is_err());
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metrics {
+    requests: Option<Selector>,
+    latency: Option<Selector>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Selector {
+    text: String,
+    name: String,
+    labels: Vec<(String, String)>,
+}
+
+impl Selector {
+    fn parse(text: &str, option: &str) -> Result<Selector, Error> {
+        let wrong = || {
+            let form = "give METRIC or METRIC{LABEL=\"VALUE\"}, such as http_requests_total";
+            Error::Question(format!("{option} '{text}': {form}"))
+        };
+        let (name, rest) = text.split_at(text.find('{').unwrap_or(text.len()));
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err(wrong());
+        }
+        let labels = match rest {
+            "" => Vec::new(),
+            rest => {
+                let (labels, behind) = Labels::read(rest).ok_or_else(wrong)?;
+                if !behind.is_empty() {
+                    return Err(wrong());
+                }
+                labels.into_pairs()
+            }
+        };
+        Ok(Selector { text: text.to_owned(), name: name.to_owned(), labels })
+    }
+
+    fn selects(&self, name: &str, labels: &Labels) -> bool {
+        self.name == name && labels.has_all(&self.labels)
+    }
+}
+
+impl Metrics {
+    /// As they are given on the command line.
+    ///
+    /// # Errors
+    /// One is no metric.
+    pub fn parse(requests: Option<&str>, latency: Option<&str>) -> Result<Metrics, Error> {
+        let requests = requests.map(|text| Selector::parse(text, "--requests")).transpose()?;
+        let latency = latency.map(|text| {
+            let mut selector = Selector::parse(text, "--latency")?;
+            if !selector.name.ends_with("_bucket") {
+                selector.name.push_str("_bucket");
+            }
+            Ok::<_, Error>(selector)
+        });
+        Ok(Metrics { requests, latency: latency.transpose()? })
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        let is_it = |selector: &Selector| selector.name == name;
+        self.requests.as_ref().is_some_and(is_it) || self.latency.as_ref().is_some_and(is_it)
+    }
+}
+
+/// Sums over all series that were asked for, at one time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Own {
+    requests: Option<f64>,
+    /// By bits of the upper bound, which ascend with it, s.
+    buckets: BTreeMap<u64, f64>,
+}
+
+impl Own {
+    pub fn add(
+        &mut self,
+        name: &str,
+        labels: &Labels,
+        value: f64,
+        metrics: &Metrics,
+    ) -> Result<(), String> {
+        if metrics.requests.as_ref().is_some_and(|wanted| wanted.selects(name, labels)) {
+            *self.requests.get_or_insert(0.0) += value;
+        }
+        if metrics.latency.as_ref().is_some_and(|wanted| wanted.selects(name, labels)) {
+            let le = labels.of("le");
+            let bound = le.parse::<f64>().ok().filter(|bound| *bound >= 0.0).map(f64::abs);
+            let bound = bound.ok_or_else(|| format!("'{le}' is no upper bound `le`"))?;
+            *self.buckets.entry(bound.to_bits()).or_default() += value;
+        }
+        if self.buckets.len() > BUCKETS_MAX {
+            return Err(format!("more than {BUCKETS_MAX} buckets"));
+        }
+        Ok(())
+    }
+}
+
+/// What went by between the first and the last of these.
+pub(super) fn served(
+    all: &[(&str, &Own)],
+    metrics: &Metrics,
+    length_ns: u64,
+) -> Result<Served, Error> {
+    let (Some((first_path, first)), Some((_, last))) = (all.first(), all.last()) else {
+        return Ok(Served::default());
+    };
+    let seconds = length_ns.max(1) as f64 / 1e9;
+    let missing = |selector: &Selector| {
+        let what = "no series has that name and these labels in each scrape";
+        Error::Question(format!("{}: {what}", selector.text))
+    };
+    let fell = |selector: &Selector| {
+        let what = "it went back: the service was started anew; give scrapes of one life";
+        Error::Question(format!("{first_path}: {}: {what}", selector.text))
+    };
+    let mut served = Served::default();
+    if let Some(selector) = &metrics.requests {
+        let both = first.requests.zip(last.requests);
+        let (from, to) = both.ok_or_else(|| missing(selector))?;
+        if all.windows(2).any(|pair| pair[1].1.requests < pair[0].1.requests) {
+            return Err(fell(selector));
+        }
+        served.requests_per_s = Some((to - from) / seconds);
+    }
+    let Some(selector) = &metrics.latency else { return Ok(served) };
+    if first.buckets.is_empty() || !first.buckets.keys().eq(last.buckets.keys()) {
+        return Err(missing(selector));
+    }
+    let counted = |(one, other): (&f64, &f64)| other - one;
+    let counts = first.buckets.values().zip(last.buckets.values()).map(counted);
+    let bounds = first.buckets.keys().map(|bits| f64::from_bits(*bits));
+    let buckets: Vec<(f64, f64)> = bounds.zip(counts).collect();
+    if buckets.iter().any(|(_, count)| *count < 0.0) {
+        return Err(fell(selector));
+    }
+    let count = buckets.last().map_or(0.0, |(_, count)| *count);
+    served.requests_per_s = served.requests_per_s.or(Some(count / seconds));
+    served.p50_ns = percentile(&buckets, 50.0).filter(|_| count > 0.0);
+    served.p99_ns = percentile(&buckets, 99.0).filter(|_| count >= REQUESTS_LEAST);
+    Ok(served)
+}
