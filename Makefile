@@ -15,7 +15,7 @@ FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
 .PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
-	recordings proof deps rust clang
+	recordings proof calibrate deps rust clang
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -146,6 +146,9 @@ fmt: rust ## Format all sources
 bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/speed.md)
 	$(CARGO) bench --workspace $(FEATURES) $(LEFT_OUT) --bench '*'
 	CARGO=$(CARGO) bench/peers/run
+
+calibrate: rust ## How often ranges that are told from counters hold the truth: docs/advise.md
+	$(CARGO) run --quiet --release -p cpumax-engine --example calibrate
 
 peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
 	CARGO=$(CARGO) bench/peers/run

@@ -1,5 +1,6 @@
-//! What can be said of limits from counters alone, without a recording: usage and throttled
-//! periods, never a latency.
+//! What can be said of limits from counters alone, without a recording or a model: usage and
+//! throttled periods, never a latency. What services fitted to the same counters tell
+//! ([`crate::fitted`]) is put beside.
 //!
 //! What a group used in a stretch as long as a period is what it asked for, as long as it is not
 //! throttled. A limit that gives less than the mean is too small whatever else holds. How many
@@ -40,6 +41,7 @@
 use crate::answer::Answer;
 use crate::counters::{Above, AllowedCpus, Interval, Observed, Stretch, interval};
 use crate::error::Error;
+use crate::fitted::Fit;
 use crate::predict::Ranged;
 use cpumax_limit::Limit;
 use schemars::JsonSchema;
@@ -88,13 +90,43 @@ pub struct Counted {
     pub usage_usec: Vec<u64>,
     /// Limits, and what can be said of each.
     pub limits: Vec<Judged>,
-    /// The smallest limit that surely keeps `--throttled`, where that is asked and there is one.
+    /// The smallest limit that surely keeps what is asked of throttled periods or, with a fit, of
+    /// p99, where there is one.
     pub enough: Option<u64>,
+    /// What services that reproduce the counters tell; null: there is no limit, or none does.
+    pub fit: Option<Fit>,
     /// What was asked and counters do not tell.
     pub not_told: Vec<String>,
     /// What is to be noted, in sentences.
     pub notes: Vec<String>,
 }
+
+impl Counted {
+    /// With what services tell that were fitted to the same counters, or why none were. They tell
+    /// p99 only where that of now is told.
+    #[must_use]
+    pub fn with_fit(mut self, fit: Result<Fit, String>) -> Counted {
+        match fit {
+            Ok(fit) => {
+                self.notes.retain(|note| note != CENSORED);
+                self.enough = self.enough.or(fit.enough);
+                if fit.p99_now_ns.is_some() {
+                    self.not_told.retain(|asked| asked != P99);
+                }
+                self.fit = Some(fit);
+            }
+            Err(why) => self.notes.push(format!("No services were fitted: {why}.")),
+        }
+        self
+    }
+}
+
+/// How p99 is asked for.
+const P99: &str = "--p99";
+/// Bounds do not hold what a throttled group would use beyond its limit.
+const CENSORED: &str = "The group was throttled: it asks for more than it used, so that bounds of \
+                        limits above the present one are too low, and no limit is named. Take the \
+                        limit off for a while, or record.";
 
 impl Answer for Counted {
     const KIND: &'static str = "counters";
@@ -183,6 +215,7 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
         usage_usec: periods.as_ref().map(Periods::deciles).unwrap_or_default(),
         limits: limits.into_iter().filter_map(judge).collect(),
         enough: enough.and_then(|most| enough_for(most, &cpus, periods.as_ref()?, asked)),
+        fit: None,
         not_told: asked.not_told.clone(),
         notes: notes(observed, &present, periods.as_ref(), asked),
     })
@@ -299,12 +332,7 @@ fn notes(
         ));
     }
     if present.is_throttled || above.is_some() {
-        notes.push(
-            "The group was throttled: it asks for more than it used, so that bounds of limits \
-             above the present one are too low, and no limit is named. Take the limit off for a \
-             while, or record."
-                .to_owned(),
-        );
+        notes.push(CENSORED.to_owned());
     }
     if present.limit.is_none() {
         notes.push(
@@ -425,7 +453,7 @@ fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
 
 /// Usage spread evenly over each stretch, summed up in periods from `first_ns` on; the last one, if
 /// it is not whole, is left out.
-fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
+pub(crate) fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
     let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
     let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;
     let mut periods = vec![0.0; count];

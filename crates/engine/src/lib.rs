@@ -84,6 +84,7 @@ pub mod counted;
 pub mod counters;
 mod error;
 pub mod expect;
+pub mod fitted;
 pub mod given;
 mod job;
 pub mod kernels;

@@ -33,6 +33,8 @@ pub enum Domain {
     Workload = 6,
     /// Stretches of time whose counters are drawn again; index: what is drawn for.
     Counters = 7,
+    /// Services that are held against counters; index: number of the service.
+    Fit = 8,
 }
 
 /// A stream of random numbers that belongs to one entity. Small, no heap, cheap to clone.
@@ -71,7 +73,7 @@ impl Stream {
     }
 
     /// A number in (0, 1], a multiple of 2^-53.
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 

@@ -40,7 +40,7 @@ impl Running {
         Running { threads: Some(self.threads().min(threads.max(1))), ..self }
     }
 
-    fn threads(self) -> usize {
+    pub(crate) fn threads(self) -> usize {
         let here = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(here)
     }

@@ -1,0 +1,37 @@
+//! How often the ranges that counters give hold the truth: `make calibrate`. Truths are services
+//! drawn from the priors of the fit; their counters, and what other limits make of them, are those
+//! of the model. Arguments: how many services [200], draws for each [640], kernel [6.18].
+
+use cpumax_engine::Running;
+use cpumax_engine::fitted::{Fitting, Knows, calibrate};
+use cpumax_engine::kernel::parse_kernels;
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let argument = |at: usize, default: &str| {
+        arguments.get(at).map_or_else(|| default.to_owned(), Clone::clone)
+    };
+    let services: u64 = argument(0, "200").parse()?;
+    let kernel = parse_kernels(&argument(2, "6.18"))?[0];
+    let draws = argument(1, "640").parse()?;
+    let fitting = Fitting { draws, running: Running::default(), ..Fitting::on(kernel) };
+    for (knows, name) in [
+        (Knows::Counters, "counters of the group"),
+        (Knows::Requests, "and requests, p50 and p99 of the service"),
+        (Knows::Service, "and threads, and whether clients wait"),
+    ] {
+        let (numbers, refused) = calibrate(&fitting, knows, 0..services, &())?;
+        println!("{name} ({refused} of {services} services not told of)");
+        println!("| number | told | in the range, % | width | rank of the truth, by tenths |");
+        println!("|---|---|---|---|---|");
+        for number in numbers {
+            let held = 100.0 * number.held as f64 / number.told.max(1) as f64;
+            let ranks: Vec<String> = number.ranks.iter().map(ToString::to_string).collect();
+            let (name, told, width) = (number.name, number.told, number.width);
+            println!("| {name} | {told} | {held:.0} | {width:.2} | {} |", ranks.join(" "));
+        }
+        println!();
+    }
+    Ok(())
+}

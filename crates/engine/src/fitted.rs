@@ -1,0 +1,428 @@
+//! What counters tell of other limits by way of a model: services drawn from wide priors that
+//! reproduce the counters, run again under those limits.
+//!
+//! A dashboard holds CPU time and throttled periods, and these do not tell a latency. Many services
+//! have the same counters, though, and of all of them another limit makes something similar:
+//! CPUs and throttled periods under any limit, and how p99 falls where the limit is raised or
+//! lifted. How p99 grows under a smaller one depends on what no counter tells. The method is that
+//! of approximate Bayesian computation; how often its ranges hold is told by `examples/calibrate`.
+//!
+//! ```
+//! use cpumax_engine::counters::{Moment, Observed};
+//! use cpumax_engine::fitted::{Fitting, fit};
+//! use cpumax_engine::kernel::parse_kernels;
+//! use cpumax_engine::limit::{CpuStat, Limit};
+//!
+//! let moment = |at_ns, usage_ns, nr_periods, nr_throttled| Moment {
+//!     at_ns,
+//!     usage_ns: Some(usage_ns),
+//!     stat: Some(CpuStat { nr_periods, nr_throttled, ..CpuStat::default() }),
+//!     ..Moment::default()
+//! };
+//! let observed = Observed {
+//!     name: "/web".to_owned(),
+//!     limit: Limit::new(Some(50_000_000), 100_000_000, 0).ok(),
+//!     kernel: None,
+//!     cpus: None,
+//!     above: None,
+//!     moments: vec![moment(0, 0, 0, 0), moment(30_000_000_000, 9_000_000_000, 300, 60)],
+//! };
+//! let fitting = Fitting { draws: 64, ..Fitting::on(parse_kernels("6.18")?[0]) };
+//! let fit = fit(&observed, &fitting, &())?.expect("it has a limit, and periods are told");
+//! assert!(fit.limits.iter().any(|row| row.cpu_max == "max 100000" && row.p99_times.is_some()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod calibrate;
+mod draws;
+mod measured;
+mod service;
+
+pub use calibrate::{Calibrated, Knows, calibrate};
+pub use measured::Known;
+pub use service::Clients;
+
+use crate::counters::Observed;
+use crate::error::Error;
+use crate::predict::Ranged;
+use crate::watch::Watch;
+use crate::world::Running;
+use cpumax_limit::Limit;
+use cpumax_machine::kernel::Kernel;
+use draws::{Draws, Runs};
+use measured::Measured;
+use schemars::JsonSchema;
+use serde::Serialize;
+use service::Seen;
+
+/// Beside the present limit so many times it are told, and none.
+const TIMES: [f64; 6] = [0.5, 0.75, 1.25, 1.5, 2.0, 3.0];
+/// Shares of draws below and above a range.
+const OUTSIDE: f64 = 0.05;
+/// Ranges of CPUs and of time are so many times as wide as draws say, and those of throttled
+/// periods and p99, which depend on how long a queue grew, more; `examples/calibrate` tells why.
+const WIDER: f64 = 1.3;
+const MUCH_WIDER: f64 = 1.8;
+/// What is never told more closely: CPUs and p99, relative; per cent of periods.
+const LEAST_OFF: f64 = 0.02;
+const LEAST_OFF_PERCENT: f64 = 1.0;
+/// Without a limit p99 would be at least so many times what it is: throttling costs nothing.
+const COSTS_NOTHING: f64 = 0.9;
+/// So many services are drawn where nobody says.
+pub const DRAWS: usize = 640;
+/// Steps in which a limit is looked for, thousandths of a CPU.
+const STEP: u64 = 10;
+
+/// What is fitted, and how.
+///
+/// [Example](self).
+#[derive(Debug, Clone)]
+pub struct Fitting {
+    /// The kernel of the node; `None`: the one that counters tell, else the newest.
+    pub kernel: Option<Kernel>,
+    /// Others on which the same load is told under the same limit.
+    pub others: Vec<Kernel>,
+    /// The present limit, where the counters do not tell it.
+    pub current: Option<Limit>,
+    /// What is known beside the counters.
+    pub known: Known,
+    /// A limit is looked for that keeps this.
+    pub keep: Keep,
+    /// How many services to draw.
+    pub draws: usize,
+    /// Seed of every draw.
+    pub seed: u64,
+    /// Threads to use.
+    pub running: Running,
+}
+
+/// What a limit is to keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Keep {
+    /// No more periods of a hundred are throttled.
+    pub throttled_percent: Option<f64>,
+    /// 99 of a hundred requests take no longer, ns.
+    pub p99_ns: Option<u64>,
+}
+
+/// Services that reproduce the counters, and what limits do to them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Fit {
+    /// The kernel on which they ran.
+    pub kernel: String,
+    /// It is the one of the node; else that is not told, and this is the newest.
+    pub is_kernel_told: bool,
+    /// How many services were drawn.
+    pub drawn: usize,
+    /// The numbers below are of so many that count alike.
+    pub effective: f64,
+    /// What throttling costs.
+    pub costs: Costs,
+    /// Half of the requests take no longer now, ns; null: that is not told.
+    pub p50_now_ns: Option<Ranged<f64>>,
+    /// 99 of a hundred requests take no longer now, ns; null: that is not told.
+    pub p99_now_ns: Option<Ranged<f64>>,
+    /// Limits, ascending; none at all is the last.
+    pub limits: Vec<FittedLimit>,
+    /// The smallest limit that keeps what is asked, thousandths of a CPU.
+    pub enough: Option<u64>,
+    /// The same load under the same limit on other kernels.
+    pub on_kernels: Vec<OnKernel>,
+}
+
+/// What throttling costs now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Costs {
+    /// Without a limit p99 would hardly be less.
+    Nothing,
+    /// Without a limit p99 would be less.
+    Latency,
+    /// It may be either.
+    Unsure,
+}
+
+/// A limit, and what it would do to the load that was counted.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct FittedLimit {
+    /// What `cpu.max` would hold.
+    pub cpu_max: String,
+    /// Thousandths of a CPU; null: no limit.
+    pub millicpus: Option<u64>,
+    /// It is the one in force: what is told of it was measured.
+    pub is_present: bool,
+    /// CPUs in use.
+    pub cpus: Ranged<f64>,
+    /// Of a hundred periods, those throttled.
+    pub throttled_percent: Ranged<f64>,
+    /// Time throttled in a second, summed over CPUs, s, as the kernel counts it; null: not told.
+    pub throttled_seconds: Option<Ranged<f64>>,
+    /// p99 over what it is now; null below the present limit: counters do not tell that.
+    pub p99_times: Option<Ranged<f64>>,
+    /// p99, ns, where that of now is told.
+    pub p99_ns: Option<Ranged<f64>>,
+}
+
+/// What counters would show on another kernel.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OnKernel {
+    /// Its version.
+    pub kernel: String,
+    /// CPUs in use.
+    pub cpus: Ranged<f64>,
+    /// Of a hundred periods, those throttled.
+    pub throttled_percent: Ranged<f64>,
+    /// Time throttled in a second, s, as that kernel counts it.
+    pub throttled_seconds: Ranged<f64>,
+}
+
+impl Fitting {
+    /// On this kernel, with nothing else known or asked.
+    pub fn on(kernel: impl Into<Option<Kernel>>) -> Fitting {
+        Fitting {
+            kernel: kernel.into(),
+            others: Vec::new(),
+            current: None,
+            known: Known::default(),
+            keep: Keep::default(),
+            draws: DRAWS,
+            seed: 1,
+            running: Running::default(),
+        }
+    }
+}
+
+/// Fits services to what was observed. The inner `Err` says, as half a sentence, why nothing is
+/// told: counters tell too little, or no service of one kind has such counters.
+///
+/// # Errors
+/// It was stopped.
+pub fn fit(
+    observed: &Observed,
+    fitting: &Fitting,
+    watch: &dyn Watch,
+) -> Result<Result<Fit, String>, Error> {
+    let Some(limit) = observed.limit.or(fitting.current) else {
+        return Ok(Err("its limit is not told".to_owned()));
+    };
+    if observed.above.as_ref().is_some_and(|above| above.periods.nr_throttled > 0) {
+        return Ok(Err("the pod's own limit throttles it as well".to_owned()));
+    }
+    let measured = match Measured::of(observed, limit, &fitting.known) {
+        Ok(measured) => measured,
+        Err(why) => return Ok(Err(why.to_owned())),
+    };
+    let threads = fitting.running.threads();
+    let own = || observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
+    let told = fitting.kernel.or_else(own);
+    let kernel = told.unwrap_or_else(Kernel::newest);
+    let runs = Runs { kernel, threads, seed: fitting.seed, watch };
+    let draws = runs.draws(&measured, fitting.draws)?;
+    if let Some(counter) = draws.misfit {
+        let what = "no service of one kind, with a load that stays as it is, has such counters";
+        return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
+    }
+    let fit = Told { measured: &measured, fitting, runs, draws }.fit()?;
+    Ok(Ok(Fit { is_kernel_told: told.is_some(), ..fit }))
+}
+
+struct Told<'a> {
+    measured: &'a Measured,
+    fitting: &'a Fitting,
+    runs: Runs<'a>,
+    draws: Draws,
+}
+
+impl Told<'_> {
+    fn fit(&self) -> Result<Fit, Error> {
+        let present = self.measured.limit;
+        let at = |times: f64| self.limit((self.measured.limit_cpus() * times * 1e3).round() as u64);
+        let no_limit = Limit::new(None, present.period_ns(), 0).ok();
+        let all = TIMES.iter().filter_map(|times| at(*times)).chain(self.fitting.current);
+        let mut limits: Vec<Limit> = all.filter(|limit| limit.quota_ns().is_some()).collect();
+        limits.push(present);
+        limits.sort_by_key(Limit::millicpus);
+        limits.dedup_by_key(|limit| limit.millicpus());
+        let mut rows = Vec::new();
+        for limit in limits.into_iter().chain(no_limit) {
+            rows.push(self.row(limit)?);
+        }
+        let enough = self.enough(&mut rows)?;
+        let lifted = rows.last().and_then(|row| row.p99_times);
+        let costs = match lifted {
+            Some(times) if times.low >= COSTS_NOTHING => Costs::Nothing,
+            Some(times) if times.high < COSTS_NOTHING => Costs::Latency,
+            _ => Costs::Unsure,
+        };
+        let served = &self.measured.known.served;
+        Ok(Fit {
+            kernel: self.runs.kernel.version.to_string(),
+            is_kernel_told: true,
+            drawn: self.fitting.draws,
+            effective: (self.draws.effective * 10.0).round() / 10.0,
+            costs,
+            p50_now_ns: served.p50_ns,
+            p99_now_ns: served.p99_ns,
+            limits: rows,
+            enough,
+            on_kernels: self.on_kernels()?,
+        })
+    }
+
+    fn limit(&self, millicpus: u64) -> Option<Limit> {
+        let period_ns = self.measured.limit.period_ns();
+        let quota_ns = millicpus.checked_mul(period_ns)? / 1_000_000 * 1_000;
+        Limit::new(Some(quota_ns), period_ns, 0).ok()
+    }
+
+    fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
+        let measured = self.measured;
+        let cpu_max = limit.to_string();
+        let millicpus = limit.millicpus();
+        if limit.millicpus() == measured.limit.millicpus() {
+            return Ok(FittedLimit {
+                cpu_max,
+                millicpus,
+                is_present: true,
+                cpus: Ranged::known(measured.cpus),
+                throttled_percent: Ranged::known(measured.throttled_percent()),
+                throttled_seconds: measured.throttled_s.map(Ranged::known),
+                p99_times: None,
+                p99_ns: measured.known.served.p99_ns,
+            });
+        }
+        let seen = self.runs.under(&self.draws.all, limit, self.runs.kernel)?;
+        let is_raised = millicpus.is_none_or(|own| Some(own) > measured.limit.millicpus());
+        let both = self.draws.all.iter().zip(&seen);
+        let times = both.filter_map(|(draw, seen)| {
+            let seen = seen.as_ref().filter(|seen| seen.p99_ns > 0.0 && draw.seen.p99_ns > 0.0)?;
+            Some((draw.weight, seen.p99_ns / draw.seen.p99_ns))
+        });
+        let times = if is_raised { range(times.collect(), Scale::Times) } else { None };
+        let p99_ns = times.zip(measured.known.served.p99_ns).map(|(times, now)| Ranged {
+            value: times.value * now.value,
+            low: times.low * now.value,
+            high: times.high * now.value,
+        });
+        let told = self.told(&seen);
+        let none = limit.quota_ns().is_none().then_some(Ranged::known(0.0));
+        let throttled_percent = none.unwrap_or(told.throttled_percent);
+        Ok(FittedLimit {
+            cpu_max,
+            millicpus,
+            is_present: false,
+            cpus: told.cpus,
+            throttled_percent,
+            throttled_seconds: Some(told.throttled_seconds),
+            p99_times: times,
+            p99_ns,
+        })
+    }
+
+    /// Counters of runs, in the terms of a kernel that is not named yet.
+    fn told(&self, seen: &[Option<Seen>]) -> OnKernel {
+        let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
+            let both = self.draws.all.iter().zip(seen);
+            let all = both.filter_map(|(draw, seen)| Some((draw.weight, number(seen.as_ref()?))));
+            range(all.collect(), scale).unwrap_or(Ranged::known(0.0))
+        };
+        OnKernel {
+            kernel: String::new(),
+            cpus: of(&|seen| seen.cpus, Scale::Ratio),
+            throttled_percent: of(&Seen::throttled_percent, Scale::Percent),
+            throttled_seconds: of(&|seen| seen.throttled_s, Scale::Plain),
+        }
+    }
+
+    fn on_kernels(&self) -> Result<Vec<OnKernel>, Error> {
+        let on = |kernel: &Kernel| {
+            let seen = self.runs.under(&self.draws.all, self.measured.limit, *kernel)?;
+            Ok(OnKernel { kernel: kernel.version.to_string(), ..self.told(&seen) })
+        };
+        self.fitting.others.iter().map(on).collect()
+    }
+
+    /// The smallest limit that keeps what is asked, between the rows of which one does not and the
+    /// next does; rows that are looked at meanwhile are told, too.
+    fn enough(&self, rows: &mut Vec<FittedLimit>) -> Result<Option<u64>, Error> {
+        const LOOKS: u32 = 6;
+        if self.fitting.keep == Keep::default() {
+            return Ok(None);
+        }
+        let keeps = |row: &FittedLimit| self.keeps(row);
+        let Some(first) = rows.iter().rposition(|row| !keeps(row)).map(|at| at + 1) else {
+            return Ok(rows.first().and_then(|row| row.millicpus));
+        };
+        let Some(mut most) = rows.get(first).and_then(|row| row.millicpus) else {
+            return Ok(None);
+        };
+        let mut least = rows[first - 1].millicpus.unwrap_or(0);
+        for _ in 0..LOOKS {
+            let middle = u64::midpoint(least, most) / STEP * STEP;
+            let Some(limit) = self.limit(middle).filter(|_| middle > least) else { break };
+            let row = self.row(limit)?;
+            if keeps(&row) {
+                most = middle;
+            } else {
+                least = middle;
+            }
+            rows.push(row);
+        }
+        rows.sort_by_key(|row| row.millicpus.unwrap_or(u64::MAX));
+        Ok(Some(most))
+    }
+
+    /// Whether the worse ends of its ranges keep what is asked.
+    fn keeps(&self, row: &FittedLimit) -> bool {
+        let Keep { throttled_percent, p99_ns } = self.fitting.keep;
+        let is_enough = row.cpus.high * 1e3 <= row.millicpus.unwrap_or(u64::MAX) as f64;
+        is_enough
+            && throttled_percent.is_none_or(|most| row.throttled_percent.high <= most)
+            && p99_ns.is_none_or(|most| row.p99_ns.is_some_and(|ns| ns.high <= most as f64))
+    }
+}
+
+/// In which terms a range is made wider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    Ratio,
+    Times,
+    Plain,
+    Percent,
+}
+
+/// The middle of weighted numbers, and the range that holds nine of ten, made wider.
+fn range(mut all: Vec<(f64, f64)>, scale: Scale) -> Option<Ranged<f64>> {
+    const LEAST: f64 = 1e-9;
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let sum: f64 = all.iter().map(|(weight, _)| weight).sum();
+    let at = |share: f64| {
+        let mut left = sum * share;
+        let found = all.iter().find(|(weight, _)| {
+            left -= weight;
+            left <= 0.0
+        });
+        found.or(all.last()).map(|(_, number)| *number)
+    };
+    let (value, low, high) = (at(0.5)?, at(OUTSIDE)?, at(1.0 - OUTSIDE)?);
+    let wider = match scale {
+        Scale::Ratio | Scale::Plain => WIDER,
+        Scale::Times | Scale::Percent => MUCH_WIDER,
+    };
+    let away = |end: f64| value + (end - value) * wider;
+    let times = |end: f64| value * (end.max(LEAST) / value.max(LEAST)).powf(wider);
+    let (low, high) = match scale {
+        Scale::Ratio | Scale::Times => {
+            (times(low).min(value * (1.0 - LEAST_OFF)), times(high).max(value * (1.0 + LEAST_OFF)))
+        }
+        Scale::Plain => (away(low).max(0.0), away(high)),
+        Scale::Percent => (
+            away(low).min(value - LEAST_OFF_PERCENT).max(0.0),
+            away(high).max(value + LEAST_OFF_PERCENT).min(100.0),
+        ),
+    };
+    Some(Ranged { value, low, high })
+}
+
+#[cfg(test)]
+mod tests;

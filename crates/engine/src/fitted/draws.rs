@@ -1,0 +1,184 @@
+//! Which services reproduce what was measured: drawn in stages, the cheap ones first.
+
+use super::measured::Measured;
+use super::service::{Seen, Service, Setting};
+use crate::error::Error;
+use crate::watch::Watch;
+use cpumax_limit::Limit;
+use cpumax_machine::kernel::Kernel;
+use cpumax_workload::{Domain, Stream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{iter, thread};
+
+/// Requests, and the least time, of runs that choose, and of those that are told.
+const SHORT: (f64, f64) = (200.0, 0.8e9);
+const LONG: (f64, f64) = (1_600.0, 2.5e9);
+/// The same under a smaller limit: a queue that only grows there takes its time.
+const LONGER: (f64, f64) = (3_000.0, 6e9);
+/// Of so many draws one is looked at more closely.
+const CLOSER: usize = 8;
+/// So many are told, at most.
+const TOLD: usize = 40;
+/// At least so many count; what was measured is taken to be less certain until they do.
+const COUNT_LEAST: f64 = 24.0;
+/// A service is of another kind where some counter of every draw is off by so many standard
+/// deviations.
+const OFF_MOST: f64 = 3.0;
+
+/// A service, its weight, and what its run under the present limit shows.
+#[derive(Debug, Clone)]
+pub(super) struct Draw {
+    pub service: Service,
+    pub weight: f64,
+    pub seen: Seen,
+    seed: u64,
+    limit_cpus: f64,
+}
+
+/// Those that are told, weights 1 in all.
+#[derive(Debug)]
+pub(super) struct Draws {
+    pub all: Vec<Draw>,
+    /// As if so many had weighed the same.
+    pub effective: f64,
+    /// The counter that none reproduces.
+    pub misfit: Option<&'static str>,
+}
+
+/// How runs are made.
+pub(super) struct Runs<'a> {
+    pub kernel: Kernel,
+    pub threads: usize,
+    pub seed: u64,
+    pub watch: &'a dyn Watch,
+}
+
+impl Runs<'_> {
+    /// What becomes of each, in their order, on all threads.
+    fn each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        run: impl Fn(usize, &T) -> R + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(at).filter(|_| !self.watch.stopped()) else {
+                    return done;
+                };
+                done.push((at, run(at, item)));
+            }
+        };
+        let mut done = thread::scope(|scope| {
+            let others: Vec<_> = (1..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().unwrap_or_default());
+            }
+            done
+        });
+        if done.len() < items.len() {
+            return Err(Error::Interrupted);
+        }
+        done.sort_by_key(|(at, _)| *at);
+        Ok(done.into_iter().map(|(_, result)| result).collect())
+    }
+
+    fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {
+        let (kernel, limit, window_ns) = (self.kernel, measured.limit, measured.window_ns());
+        Setting { kernel, limit, seed, requests, least_ns, window_ns }
+    }
+
+    /// Services that reproduce what was measured.
+    pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
+        let drawn = |index: usize, (): &()| {
+            let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
+            let service = Service::draw(&mut stream, measured);
+            self.corrected(measured, service, stream.next_u64(), SHORT)
+        };
+        let short = self.each(&vec![(); count], drawn)?;
+        let mut short: Vec<Draw> = short.into_iter().flatten().collect();
+        short.sort_by(|a, b| a.weight.total_cmp(&b.weight));
+        short.truncate((count / CLOSER).max(TOLD));
+        let longer =
+            |_: usize, draw: &Draw| self.corrected(measured, draw.service.clone(), draw.seed, LONG);
+        let long = self.each(&short, longer)?.into_iter().flatten().collect();
+        Ok(weighed(long, measured))
+    }
+
+    /// The service with such a load that a run of it uses what was measured, and that run; its
+    /// weight is yet the square of its distance.
+    fn corrected(
+        &self,
+        measured: &Measured,
+        mut service: Service,
+        seed: u64,
+        long: (f64, f64),
+    ) -> Option<Draw> {
+        let setting = self.setting(measured, seed, long);
+        if service.is_corrected(long == LONG) {
+            let first = service.run(&Setting { window_ns: None, ..setting })?;
+            service.correct(&first, measured.cpus);
+        }
+        let seen = service.run(&setting)?;
+        let weight = distance(&measured.misses(&seen));
+        let limit_cpus = measured.limit_cpus();
+        Some(Draw { service, weight, seen, seed, limit_cpus })
+    }
+
+    /// What each of these shows under a limit, on a kernel.
+    pub fn under(
+        &self,
+        draws: &[Draw],
+        limit: Limit,
+        kernel: Kernel,
+    ) -> Result<Vec<Option<Seen>>, Error> {
+        let share = |limit: &Limit| Some(limit.quota_ns()? as f64 / limit.period_ns() as f64);
+        let is_smaller = |draw: &Draw| share(&limit).is_some_and(|cpus| cpus < draw.limit_cpus);
+        let run = |_: usize, draw: &Draw| {
+            let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
+            let (seed, window_ns) = (draw.seed, None);
+            draw.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+        };
+        self.each(draws, run)
+    }
+}
+
+fn distance(misses: &[(&str, f64)]) -> f64 {
+    misses.iter().map(|(_, off)| off * off).sum()
+}
+
+/// Weighs draws by their distances.
+fn weighed(mut draws: Vec<Draw>, measured: &Measured) -> Draws {
+    let worst = |draw: &Draw| {
+        let misses = measured.misses(&draw.seen);
+        misses.into_iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+    };
+    let best = draws.iter().filter_map(worst).min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+    let misfit = match best {
+        None => Some("what was counted"),
+        Some((name, off)) => (off.abs() > OFF_MOST).then_some(name),
+    };
+    draws.sort_by(|a, b| a.weight.total_cmp(&b.weight));
+    let nearest = draws.first().map_or(0.0, |draw| draw.weight);
+    let of = |draws: &[Draw], heat: f64| -> Vec<f64> {
+        draws.iter().map(|draw| (-0.5 * (draw.weight - nearest) / heat).exp()).collect()
+    };
+    let effective = |weights: &[f64]| {
+        let (sum, squares) = weights.iter().fold((0.0, 0.0), |(s, q), w| (s + w, q + w * w));
+        sum * sum / f64::max(squares, f64::MIN_POSITIVE)
+    };
+    let heats = iter::successors(Some(1.0), |heat| Some(heat * 1.25)).take(40);
+    let all = heats.map(|heat| of(&draws, heat));
+    let weights = all.clone().find(|weights| effective(weights) >= COUNT_LEAST);
+    let mut weights = weights.or_else(|| all.last()).unwrap_or_default();
+    weights.truncate(TOLD);
+    draws.truncate(TOLD);
+    let (sum, effective) = (weights.iter().sum::<f64>(), effective(&weights));
+    for (draw, weight) in draws.iter_mut().zip(&weights) {
+        draw.weight = weight / sum;
+    }
+    Draws { all: draws, effective, misfit }
+}
