@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod compare;
+pub mod counted;
 pub mod inspect;
 pub mod kernels;
 pub mod lab;

@@ -1,6 +1,7 @@
 //! What can be said of limits from counters alone.
 
 use crate::escape::line;
+use crate::fitted::fitted;
 use crate::page::Page;
 use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
@@ -19,8 +20,14 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
                 "{millicpus}m throttles at most {most} % of periods at the load that was counted."
             )
         }
+        (None, Some(millicpus)) => {
+            format!("{millicpus}m keeps the p99 that is asked at the load that was counted.")
+        }
         (Some(most), None) => {
             format!("Counters name no limit that surely throttles at most {most} % of periods.")
+        }
+        (None, None) if told.fit.is_some() => {
+            format!("{} uses {used} CPUs; this is what other limits would do.", line(&told.group))
         }
         _ => format!(
             "{} uses {used} CPUs: a limit below that is too small. No limit is named, as nothing \
@@ -60,8 +67,12 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
         );
         let _ = writeln!(out, "{}", page.wrapped(&text));
     }
-    let header = ["limit", "cpu.max", "throttled periods, %", ""];
-    let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
+    if let Some(fit) = &told.fit {
+        out.push_str(&fitted(fit, page));
+    } else {
+        let header = ["limit", "cpu.max", "throttled periods, %", ""];
+        let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
+    }
     for note in &told.notes {
         let _ = writeln!(out, "{}", page.wrapped(note));
     }
@@ -71,6 +82,9 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
             told.not_told.join(", ")
         );
         let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
+    if told.fit.is_some() {
+        return out;
     }
     let legend = "In brackets 95 % intervals; throttled periods lie between the two numbers if the \
                   load stays as it is.";

@@ -12,6 +12,7 @@ mod csv;
 mod document;
 pub mod escape;
 mod file;
+mod fitted;
 mod histogram;
 mod html;
 mod itself;

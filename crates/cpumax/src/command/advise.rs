@@ -1,7 +1,7 @@
 //! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
 
+use super::counted::{Alone, from_counters};
 use super::replay::{again, chosen, warn};
-use super::verify::Counting;
 use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
@@ -11,26 +11,24 @@ use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueHint};
 use cpumax_engine::advise::{self, Case, Goal, Question};
 use cpumax_engine::answer::Document;
-use cpumax_engine::counted::{self, Asked};
-use cpumax_engine::given::{duration, factor, percent, share, time};
+use cpumax_engine::given::{factor, percent, share, time};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_report::{JsonArray, ResultFile, System, advised, csv, leaves_room, to_apply};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// No limit keeps what is asked.
 const NOTHING: u8 = 1;
-/// The recording does not tell enough.
-const THIN: u8 = 3;
+/// The recording, or what was counted, does not tell enough.
+pub(super) const THIN: u8 = 3;
 
 #[derive(Debug, Args)]
 #[command(group(
-    // Counters have no threads to choose, and tell of no other traffic, kernel, burst or cost.
+    // Counters have no threads to choose, and tell of no other traffic, burst or cost.
     ArgGroup::new("counters").args(["stat", "openmetrics"]).multiple(true).conflicts_with_all([
-        "output", "csv", "load", "burst", "group", "clients", "pin", "hz", "cpus", "open_loop", "closed_loop", "skip_late", "from",
-        "to", "scale_work", "work_range", "kernel", "event_cost", "syscall_cost",
+        "output", "csv", "load", "burst", "group", "pin", "hz", "cpus", "open_loop", "closed_loop",
+        "skip_late", "from", "to", "scale_work", "work_range", "event_cost", "syscall_cost",
     ])
 ))]
 pub struct AdviseArgs {
@@ -41,33 +39,33 @@ pub struct AdviseArgs {
     recordings: Vec<PathBuf>,
     /// Half of the requests take no longer, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    p50: Option<u64>,
+    pub(super) p50: Option<u64>,
     /// 95 of a hundred requests take no longer, e.g. 20ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    p95: Option<u64>,
+    pub(super) p95: Option<u64>,
     /// 99 of a hundred requests take no longer, e.g. 50ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    p99: Option<u64>,
+    pub(super) p99: Option<u64>,
     /// 999 of a thousand requests take no longer, e.g. 100ms
     #[arg(long = "p99.9", help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    p999: Option<u64>,
+    pub(super) p999: Option<u64>,
     /// The p99 of requests, or work that has an end, takes no more per cent longer than without a
     /// limit [default, if nothing else is asked: 10%]
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
-    slower_than: Option<f64>,
+    pub(super) slower_than: Option<f64>,
     /// No more of a hundred periods are throttled, e.g. 5%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
-    throttled: Option<f64>,
+    pub(super) throttled: Option<f64>,
     /// So much of what is done in a second without a limit, e.g. 99%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
-    throughput: Option<f64>,
+    pub(super) throughput: Option<f64>,
     /// With so many times the traffic: requests come, clients pause and clocks tick so much faster
     #[arg(long, help_heading = "What is asked", value_name = "FACTOR", value_parser = factor)]
     load: Option<f64>,
     /// Periods to try, e.g. 100ms,20ms,10ms
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
     #[arg(default_value = "100ms")]
-    period: Vec<u64>,
+    pub(super) period: Vec<u64>,
     /// Bursts to try, in per cent of the quota, e.g. 0,50%,100%
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = share)]
     #[arg(default_value = "0")]
@@ -90,67 +88,16 @@ pub struct AdviseArgs {
     #[command(flatten)]
     choosing: Choosing,
     #[command(flatten)]
-    running: Running,
+    pub(super) running: Running,
     #[command(flatten)]
     costs: Costs,
     #[command(flatten)]
-    alone: Alone,
-}
-
-/// Counters alone, in place of a recording: usage and throttled periods, never latencies.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "From counters alone")]
-struct Alone {
-    /// A running group: its folder, or its path below the root of the hierarchy
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    #[arg(conflicts_with_all = ["recordings", "openmetrics"])]
-    stat: Option<PathBuf>,
-    #[command(flatten)]
-    counting: Counting,
-    /// Read the group again after this long, at least twice in a period
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
-    every: Duration,
-}
-
-/// What counters alone tell of limits; what else is asked is told to need a recording.
-fn from_counters(args: &AdviseArgs) -> Result<(), Failure> {
-    let Alone { stat, counting, every } = &args.alone;
-    if args.period.len() > 1 {
-        return Err(anyhow!("--period: counters are looked at in periods of one length").into());
-    }
-    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let others = [
-        (args.p50.is_some(), "--p50"),
-        (args.p95.is_some(), "--p95"),
-        (args.p99.is_some(), "--p99"),
-        (args.p999.is_some(), "--p99.9"),
-        (args.slower_than.is_some(), "--slower-than"),
-        (args.throughput.is_some(), "--throughput"),
-    ];
-    let not_told = others.into_iter().filter(|(is_asked, _)| *is_asked);
-    let not_told: Vec<String> = not_told.map(|(_, option)| option.to_owned()).collect();
-    let (throttled, seed) = (args.throttled, args.running.seed);
-    let asked = Asked {
-        period_ns: args.period.first().copied().unwrap_or(cpumax_engine::limit::DEFAULT_PERIOD_NS),
-        throttled,
-        current: question(args)?.current.map(|current| current.limit),
-        not_told,
-        seed,
-    };
-    let observed = counting.observed(stat.as_deref(), Some(*every))?;
-    let told = counted::counted(&observed, &asked).map_err(Failure::of)?;
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
-    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
-    if is_told {
-        output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
-    }
-    let is_answered = told.not_told.is_empty() && told.enough.is_some();
-    if is_answered { Ok(()) } else { Err(Failure::Status(THIN)) }
+    pub(super) alone: Alone,
 }
 
 pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     if args.recordings.is_empty() {
-        return from_counters(args);
+        return from_counters(args, question(args)?);
     }
     let question = question(args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;

@@ -1,0 +1,155 @@
+//! `cpumax advise --stat` and `--openmetrics`: what counters alone tell of limits.
+
+use super::advise::{AdviseArgs, THIN};
+use super::verify::Counting;
+use crate::failure::Failure;
+use crate::output;
+use crate::runs::Terminal;
+use anyhow::anyhow;
+use clap::{Args, ValueEnum, ValueHint};
+use cpumax_engine::advise::Question;
+use cpumax_engine::answer::Document;
+use cpumax_engine::counted::{self, Asked};
+use cpumax_engine::counters::{Metrics, Observed, Served};
+use cpumax_engine::fitted::{self, Clients, DRAWS, Fitting, Keep, Known};
+use cpumax_engine::given::duration;
+use cpumax_engine::limit::{DEFAULT_PERIOD_NS, Limit};
+use cpumax_machine::kernel::parse_kernels;
+use cpumax_report::JsonArray;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Counters alone, in place of a recording.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "From counters alone")]
+pub struct Alone {
+    /// A running group: its folder, or its path below the root of the hierarchy
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    #[arg(conflicts_with_all = ["recordings", "openmetrics"])]
+    stat: Option<PathBuf>,
+    #[command(flatten)]
+    counting: Counting,
+    /// Read the group again after this long, at least twice in a period
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
+    every: Duration,
+    /// Whether clients wait for their answers before they ask again (closed) or not (open)
+    #[arg(long, value_enum, requires = "counters")]
+    clients: Option<Waits>,
+    /// How many threads of the service answer
+    #[arg(long, value_name = "N", requires = "counters")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// The service's counter of requests in the same files, as METRIC or METRIC{LABEL="VALUE"}
+    #[arg(long, value_name = "METRIC", requires = "openmetrics")]
+    requests: Option<String>,
+    /// The service's histogram of latencies in seconds there (METRIC_bucket)
+    #[arg(long, value_name = "METRIC", requires = "openmetrics")]
+    latency: Option<String>,
+    /// What the counters would show on these kernels under the present limit, e.g. 5.4,6.18
+    #[arg(long, value_name = "LIST", requires = "counters")]
+    other_kernels: Option<String>,
+    /// Services to draw and to hold against the counters; 0: none
+    #[arg(long, value_name = "N", requires = "counters", default_value_t = DRAWS as u32)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    draws: u32,
+}
+
+/// As it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Waits {
+    /// Each waits for its answer
+    Closed,
+    /// Requests come whether or not those before are answered
+    Open,
+}
+
+/// What counters tell of limits; what else is asked is told to need a recording.
+pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failure> {
+    if args.period.len() > 1 {
+        return Err(anyhow!("--period: counters are looked at in periods of one length").into());
+    }
+    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
+    let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
+    let slower = args.slower_than.map(|_| "--slower-than");
+    let others = [p50, p99, slower, args.throughput.map(|_| "--throughput")];
+    let not_told: Vec<String> = others.into_iter().flatten().map(str::to_owned).collect();
+    let (throttled, seed) = (args.throttled, args.running.seed);
+    let period_ns = args.period.first().copied().unwrap_or(DEFAULT_PERIOD_NS);
+    let current = question.current.map(|current| current.limit);
+    let asked = Asked { period_ns, throttled, current, not_told, seed };
+    let fitting = args.alone.fitting(args, current)?;
+    let (observed, served) = args.alone.observed()?;
+    let mut told = counted::counted(&observed, &asked).map_err(Failure::of)?;
+    if let Some(fitting) = fitting {
+        told = args.alone.fitted(told, fitting, &observed, served)?;
+    }
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
+    if is_told {
+        output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
+    }
+    // A fit answers what no limit is asked for.
+    let is_fitted = told.fit.is_some() && throttled.is_none() && args.p99.is_none();
+    let is_answered = told.not_told.is_empty() && (told.enough.is_some() || is_fitted);
+    if is_answered { Ok(()) } else { Err(Failure::Status(THIN)) }
+}
+
+impl Alone {
+    fn observed(&self) -> Result<(Observed, Served), Failure> {
+        if self.stat.is_some() {
+            let observed = self.counting.observed(self.stat.as_deref(), Some(self.every))?;
+            return Ok((observed, Served::default()));
+        }
+        let metrics = Metrics::parse(self.requests.as_deref(), self.latency.as_deref());
+        self.counting.scraped(&metrics.map_err(Failure::of)?)
+    }
+
+    /// `None`: nothing is to be fitted.
+    fn fitting(
+        &self,
+        args: &AdviseArgs,
+        current: Option<Limit>,
+    ) -> Result<Option<Fitting>, Failure> {
+        let named = args.running.kernels_asked().map(parse_kernels).transpose();
+        let named = named.map_err(anyhow::Error::from)?.unwrap_or_default();
+        if named.len() > 1 {
+            let what = "--kernel: give the one of the node, and others by --other-kernels";
+            return Err(anyhow!(what).into());
+        }
+        let others = self.other_kernels.as_deref().map(parse_kernels).transpose();
+        let clients = self.clients.map(|clients| match clients {
+            Waits::Closed => Clients::Closed,
+            Waits::Open => Clients::Open,
+        });
+        let threads = self.threads.map(u32::from);
+        let keep = Keep { throttled_percent: args.throttled, p99_ns: args.p99 };
+        let fitting = Fitting {
+            others: others.map_err(anyhow::Error::from)?.unwrap_or_default(),
+            current,
+            known: Known { clients, threads, ..Known::default() },
+            keep,
+            draws: self.draws as usize,
+            seed: args.running.seed,
+            running: args.running.how(),
+            ..Fitting::on(named.first().copied())
+        };
+        Ok((self.draws > 0).then_some(fitting))
+    }
+
+    fn fitted(
+        &self,
+        told: counted::Counted,
+        mut fitting: Fitting,
+        observed: &Observed,
+        served: Served,
+    ) -> Result<counted::Counted, Failure> {
+        fitting.known.served = served;
+        if fitting.known.served.p99_ns.is_none() {
+            fitting.keep.p99_ns = None;
+        }
+        let watch = Terminal::new();
+        let fit = fitted::fit(observed, &fitting, &watch).map_err(Failure::of)?;
+        drop(watch);
+        Ok(told.with_fit(fit))
+    }
+}

@@ -1,0 +1,89 @@
+//! What services tell that were fitted to counters: limits, p99, and other kernels.
+
+use crate::page::Page;
+use crate::predicted::{Ranges, ranged, ranged_cpus};
+use crate::table::list;
+use cpumax_engine::fitted::{Costs, Fit, FittedLimit};
+use cpumax_engine::predict::Ranged;
+use std::fmt::Write;
+
+/// The table of limits with what is to be said of it, and that of other kernels.
+pub fn fitted(fit: &Fit, page: Page) -> String {
+    let mut out = String::new();
+    let costs = match fit.costs {
+        Costs::Nothing => {
+            "Throttling costs you nothing here: without a limit p99 would hardly be less."
+        }
+        Costs::Latency => "Throttling costs latency here: without a limit p99 would be less.",
+        Costs::Unsure => {
+            "Whether throttling costs latency here cannot be told from these counters."
+        }
+    };
+    let _ = writeln!(out, "{}", page.wrapped(costs));
+    let header = [
+        "limit",
+        "CPUs",
+        "throttled\nperiods, %",
+        "throttled,\ns in a s",
+        "p99, times\nthat of now",
+        "p99, ms",
+        "",
+    ];
+    let header = if fit.p99_now_ns.is_some() { &header[..] } else { &WITHOUT_MS[..] };
+    let rows = fit.limits.iter().map(|limit| row(limit, fit.p99_now_ns.is_some()));
+    let _ = writeln!(out, "\n{}", list(header, rows, page.width()));
+    let which = if fit.is_kernel_told {
+        format!("on {}", fit.kernel)
+    } else {
+        format!("on {}, as the node's kernel is not told: give it by --kernel", fit.kernel)
+    };
+    let from = format!(
+        "From counters: of {} services, the {:.0} that reproduce what was counted, {which}; ranges \
+         hold 9 of 10. p99 below the present limit cannot be told from counters: record the \
+         service (`cpumax record`), or ask `cpumax replay` with a recording.",
+        fit.drawn, fit.effective
+    );
+    let _ = writeln!(out, "{}", page.wrapped(&from));
+    if !fit.on_kernels.is_empty() {
+        let header = ["kernel", "CPUs", "throttled periods, %", "throttled, s in a s"];
+        let rows = fit.on_kernels.iter().map(|on| {
+            let share = ranged(on.throttled_percent, Ranges::Beside);
+            let time = ranged(on.throttled_seconds, Ranges::Beside);
+            vec![on.kernel.clone(), ranged_cpus(on.cpus), share, time]
+        });
+        let _ = writeln!(out, "\nThe present limit on other kernels:");
+        let _ = writeln!(out, "{}", list(&header, rows, page.width()));
+    }
+    out
+}
+
+const WITHOUT_MS: [&str; 6] = [
+    "limit",
+    "CPUs",
+    "throttled\nperiods, %",
+    "throttled,\ns in a s",
+    "p99, times\nthat of now",
+    "",
+];
+
+fn row(limit: &FittedLimit, has_ms: bool) -> Vec<String> {
+    let cell = |number: Option<Ranged<f64>>| {
+        number.map_or("-".to_owned(), |number| ranged(number, Ranges::Beside))
+    };
+    let ms = limit.p99_ns.map(|ns| Ranged {
+        value: ns.value / 1e6,
+        low: ns.low / 1e6,
+        high: ns.high / 1e6,
+    });
+    let name = limit.millicpus.map_or("none".to_owned(), |millicpus| format!("{millicpus}m"));
+    let mut row = vec![
+        name,
+        ranged_cpus(limit.cpus),
+        cell(Some(limit.throttled_percent)),
+        cell(limit.throttled_seconds),
+        cell(limit.p99_times),
+    ];
+    row.extend(has_ms.then(|| cell(ms)));
+    row.push(if limit.is_present { "present, measured".to_owned() } else { String::new() });
+    row
+}
