@@ -192,7 +192,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     };
     let (first, last) = (1_700_000_000_000, 1_700_000_060_000);
     let advise = |paths: [&str; 2], more: &[&str]| {
-        let mut arguments = vec!["advise", "--openmetrics", paths[0], paths[1]];
+        let mut arguments = vec!["advise", "--draws", "0", "--openmetrics", paths[0], paths[1]];
         arguments.extend(more);
         let output = cpumax(&arguments);
         let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -234,7 +234,8 @@ fn counters_alone_tell_use_and_bounds_and_no_latency() {
     let Some(busy) = found(Need::Cgroup, Busy::start()) else { return };
     let group = busy.folders[0].to_str().unwrap();
     let advise = |more: &[&str]| {
-        let mut arguments = vec!["advise", "--stat", group, "--for", "3s", "--json", "-"];
+        let mut arguments = vec!["advise", "--draws", "0", "--stat", group, "--for", "3s"];
+        arguments.extend(["--json", "-"]);
         arguments.extend(more);
         let output = cpumax(&arguments);
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -248,4 +249,55 @@ fn counters_alone_tell_use_and_bounds_and_no_latency() {
     let limits = told["limits"].as_array().unwrap();
     assert_eq!(limits[0]["too_small"], true, "{told}");
     assert_eq!(advise(&[]).0, Some(3), "no limit is named");
+}
+
+#[test]
+fn counters_of_a_query_tell_what_other_limits_would_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let series = |name: &str, more: &str, [one, other]: [f64; 2]| {
+        format!(
+            r#"{{"metric": {{"__name__": "{name}", "pod": "web-1"{more}}},
+            "values": [[1700000000, "{one}"], [1700000060, "{other}"]]}}"#
+        )
+    };
+    let bucket =
+        |le: &str, count| series("took_bucket", &format!(r#", "le": "{le}""#), [0.0, count]);
+    let all = [
+        series("container_cpu_usage_seconds_total", "", [100.0, 118.0]),
+        series("container_cpu_cfs_periods_total", "", [1000.0, 1600.0]),
+        series("container_cpu_cfs_throttled_periods_total", "", [500.0, 620.0]),
+        series("container_spec_cpu_quota", "", [50_000.0; 2]),
+        series("container_spec_cpu_period", "", [100_000.0; 2]),
+        bucket("0.01", 900.0),
+        bucket("0.04", 3400.0),
+        bucket("0.08", 3600.0),
+        bucket("+Inf", 3600.0),
+    ];
+    let path = folder.path().join("query.json");
+    let all = all.join(",");
+    fs::write(&path, format!(r#"{{"data": {{"resultType": "matrix", "result": [{all}]}}}}"#))
+        .unwrap();
+    let advise = |more: &[&str]| {
+        let mut arguments = vec!["advise", "--draws", "256", "--openmetrics"];
+        arguments.push(path.to_str().unwrap());
+        arguments.extend(more);
+        cpumax(&arguments)
+    };
+    let asked = ["--latency", "took", "--kernel", "6.1", "--other-kernels", "7.3", "--json", "-"];
+    let output = advise(&asked);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fit = &told[0]["fit"];
+    assert!(output.status.success() && fit["kernel"] == "6.1", "{told}");
+    let limits = fit["limits"].as_array().unwrap();
+    let lifted = limits.last().unwrap();
+    assert!(lifted["p99_ns"]["high"].as_f64().unwrap() < 200e6, "{told}");
+    assert!(limits[0]["p99_ns"].is_null() && limits[0]["p99_times"].is_null(), "{told}");
+    assert_eq!(fit["on_kernels"][0]["kernel"], "7.3");
+    let output = advise(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("From counters") && text.contains("present, measured"), "{text}");
+    assert!(text.contains("record the service"), "{text}");
+    let two = advise(&["--kernel", "6.1,6.18"]);
+    let told = String::from_utf8(two.stderr).unwrap();
+    assert!(two.status.code() == Some(2) && told.contains("--other-kernels"), "{told}");
 }
