@@ -40,7 +40,6 @@ mod service;
 
 pub use calibrate::{Calibrated, Knows, calibrate};
 pub use measured::Known;
-pub use service::Clients;
 
 use crate::counters::Observed;
 use crate::error::Error;

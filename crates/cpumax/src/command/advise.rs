@@ -86,7 +86,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     csv: Option<PathBuf>,
     #[command(flatten)]
-    choosing: Choosing,
+    pub(super) choosing: Choosing,
     #[command(flatten)]
     pub(super) running: Running,
     #[command(flatten)]

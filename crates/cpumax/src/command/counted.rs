@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::anyhow;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use cpumax_engine::advise::Question;
 use cpumax_engine::answer::Document;
 use cpumax_engine::counted::{self, Asked};
 use cpumax_engine::counters::{Metrics, Observed, Served};
-use cpumax_engine::fitted::{self, Clients, DRAWS, Fitting, Keep, Known};
+use cpumax_engine::fitted::{self, DRAWS, Fitting, Keep, Known};
 use cpumax_engine::given::duration;
 use cpumax_engine::limit::{DEFAULT_PERIOD_NS, Limit};
 use cpumax_machine::kernel::parse_kernels;
@@ -32,9 +32,6 @@ pub struct Alone {
     /// Read the group again after this long, at least twice in a period
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
     every: Duration,
-    /// Whether clients wait for their answers before they ask again (closed) or not (open)
-    #[arg(long, value_enum, requires = "counters")]
-    clients: Option<Waits>,
     /// How many threads of the service answer
     #[arg(long, value_name = "N", requires = "counters")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -54,25 +51,22 @@ pub struct Alone {
     draws: u32,
 }
 
-/// As it is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Waits {
-    /// Each waits for its answer
-    Closed,
-    /// Requests come whether or not those before are answered
-    Open,
-}
-
 /// What counters tell of limits; what else is asked is told to need a recording.
 pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failure> {
     if args.period.len() > 1 {
         return Err(anyhow!("--period: counters are looked at in periods of one length").into());
     }
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let (p50, p99) = (args.p50.map(|_| "--p50"), args.p99.map(|_| "--p99"));
-    let slower = args.slower_than.map(|_| "--slower-than");
-    let others = [p50, p99, slower, args.throughput.map(|_| "--throughput")];
-    let not_told: Vec<String> = others.into_iter().flatten().map(str::to_owned).collect();
+    let others = [
+        (args.p50.is_some(), "--p50"),
+        (args.p95.is_some(), "--p95"),
+        (args.p99.is_some(), "--p99"),
+        (args.p999.is_some(), "--p99.9"),
+        (args.slower_than.is_some(), "--slower-than"),
+        (args.throughput.is_some(), "--throughput"),
+    ];
+    let not_told = others.into_iter().filter(|(is_asked, _)| *is_asked);
+    let not_told: Vec<String> = not_told.map(|(_, option)| option.to_owned()).collect();
     let (throttled, seed) = (args.throttled, args.running.seed);
     let period_ns = args.period.first().copied().unwrap_or(DEFAULT_PERIOD_NS);
     let current = question.current.map(|current| current.limit);
@@ -117,10 +111,11 @@ impl Alone {
             return Err(anyhow!(what).into());
         }
         let others = self.other_kernels.as_deref().map(parse_kernels).transpose();
-        let clients = self.clients.map(|clients| match clients {
-            Waits::Closed => Clients::Closed,
-            Waits::Open => Clients::Open,
-        });
+        let clients = args.choosing.clients;
+        if clients.is_some_and(|clients| clients.number.is_some()) {
+            return Err(anyhow!("--clients: with counters give closed or open").into());
+        }
+        let clients = clients.map(|clients| clients.ask);
         let threads = self.threads.map(u32::from);
         let keep = Keep { throttled_percent: args.throttled, p99_ns: args.p99 };
         let fitting = Fitting {

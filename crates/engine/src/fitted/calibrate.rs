@@ -4,13 +4,14 @@
 use super::draws::Runs;
 use super::measured::Measured;
 use super::service::{Seen, Service, Setting};
-use super::{Clients, Fitting, Known, Scale, Told, range};
+use super::{Fitting, Known, Scale, Told, range};
 use crate::counters::{AllowedCpus, Moment, Observed, Served};
 use crate::error::Error;
 use crate::predict::Ranged;
 use crate::watch::Watch;
 use cpumax_limit::{CpuStat, Limit};
 use cpumax_machine::kernel::Kernel;
+use cpumax_recording::Loop;
 use cpumax_workload::{Domain, Stream};
 
 /// For how long counters are watched, and how often they are read, ns.
@@ -119,7 +120,7 @@ impl Truth {
         let used = 0.1 * 20_f64.powf(stream.unit());
         let limit_ns = used * 1.8_f64.powf(stream.unit()) * 1e8;
         let limit = Limit::new(Some(limit_ns as u64 / 1_000 * 1_000), 100_000_000, 0).ok()?;
-        let clients = if stream.below(2) == 0 { Clients::Open } else { Clients::Closed };
+        let clients = if stream.below(2) == 0 { Loop::Open } else { Loop::Closed };
         let threads = 1 + stream.below(32) as u32;
         let known = Known { clients: Some(clients), threads: Some(threads), ..Known::default() };
         let asked = Measured::of(&at_first(limit, used), limit, &known).ok()?;

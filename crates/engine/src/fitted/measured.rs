@@ -1,10 +1,11 @@
 //! What counters and whoever asks tell of a service, and how far a run is from it: in each number,
 //! in standard deviations of what chance and the grain of counters may make of it.
 
-use super::service::{Clients, Seen};
+use super::service::Seen;
 use crate::counted::in_periods;
 use crate::counters::{Observed, Served, Stretch};
 use cpumax_limit::Limit;
+use cpumax_recording::Loop;
 
 /// Whether a period is throttled depends on those before it, so that shares vary more than those
 /// of a coin: by this factor in variance.
@@ -26,7 +27,7 @@ const WINDOW_MAX_NS: u64 = 1_000_000_000;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
     /// Whether its clients wait.
-    pub clients: Option<Clients>,
+    pub clients: Option<Loop>,
     /// How many threads answer.
     pub threads: Option<u32>,
     /// What its own metrics tell.

@@ -7,9 +7,9 @@ use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Simulation};
 use cpumax_outcome::Outcome;
+use cpumax_recording::Loop;
 use cpumax_workload::build::{Length, Service as Spec};
 use cpumax_workload::{Distribution, Stream, Workload};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The group of the service.
@@ -28,16 +28,6 @@ const CPUS_MAX: u16 = 32;
 const ASKS_MORE: f64 = 2.0;
 /// Shortest time between requests, ns.
 const GAP_MIN_NS: f64 = 1e3;
-
-/// Whether clients wait for their answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Clients {
-    /// So many that each waits for its answer, thinks, and asks again.
-    Closed,
-    /// Requests come whether or not those before have been answered.
-    Open,
-}
 
 /// What times are like around their mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -141,10 +131,10 @@ impl Service {
         let work_ns = told_ns.unwrap_or(any_ns);
         let work = Shape::draw(stream, WORK_SIGMA_MAX);
         let gap = Shape::draw(stream, GAP_SIGMA_MAX);
-        let any = if stream.below(2) == 0 { Clients::Closed } else { Clients::Open };
+        let any = if stream.below(2) == 0 { Loop::Closed } else { Loop::Open };
         let least = used.ceil().max(1.0);
         let clients = log_uniform(stream, least, least * CLIENTS_MAX) as u32;
-        let is_closed = measured.known.clients.unwrap_or(any) == Clients::Closed;
+        let is_closed = measured.known.clients.unwrap_or(any) == Loop::Closed;
         let more = ASKS_MORE.powf(stream.unit());
         let asks = if measured.is_used_up() && stream.below(3) > 0 { more } else { 1.0 };
         let clients = is_closed.then_some(clients);
