@@ -1,6 +1,6 @@
 //! How often the ranges that counters give hold the truth: `make calibrate`. Truths are services
 //! drawn from the priors of the fit; their counters, and what other limits make of them, are those
-//! of the model. Arguments: how many services [200], draws for each [640], kernel [6.18].
+//! of the model. Arguments: how many services [40], draws for each [640], kernel [6.18].
 
 use cpumax_engine::Running;
 use cpumax_engine::fitted::{Fitting, Knows, calibrate};
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let argument = |at: usize, default: &str| {
         arguments.get(at).map_or_else(|| default.to_owned(), Clone::clone)
     };
-    let services: u64 = argument(0, "200").parse()?;
+    let services: u64 = argument(0, "40").parse()?;
     let kernel = parse_kernels(&argument(2, "6.18"))?[0];
     let draws = argument(1, "640").parse()?;
     let fitting = Fitting { draws, running: Running::default(), ..Fitting::on(kernel) };
