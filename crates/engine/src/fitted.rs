@@ -305,7 +305,7 @@ impl Told<'_> {
         });
         let told = self.told(&seen);
         let none = limit.quota_ns().is_none().then_some(Ranged::known(0.0));
-        let throttled_percent = none.unwrap_or(told.throttled_percent);
+        let throttled_percent = none.unwrap_or(self.bounded(told.throttled_percent, is_raised));
         Ok(FittedLimit {
             cpu_max,
             millicpus,
@@ -316,6 +316,21 @@ impl Told<'_> {
             p99_times: times,
             p99_ns,
         })
+    }
+
+    /// Of throttled periods: a larger limit throttles no more than what was measured, and a smaller
+    /// one no less.
+    fn bounded(&self, told: Ranged<f64>, is_raised: bool) -> Ranged<f64> {
+        let measured = self.measured.throttled_percent();
+        let off = if is_raised { LEAST_OFF_PERCENT } else { -LEAST_OFF_PERCENT };
+        let bounded = |number: f64, bound: f64| {
+            if is_raised { number.min(bound.min(100.0)) } else { number.max(bound.max(0.0)) }
+        };
+        Ranged {
+            value: bounded(told.value, measured),
+            low: bounded(told.low, if is_raised { measured } else { measured + off }),
+            high: bounded(told.high, if is_raised { measured + off } else { measured }),
+        }
     }
 
     /// Counters of runs, in the terms of a kernel that is not named yet.

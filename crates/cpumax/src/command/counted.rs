@@ -39,7 +39,7 @@ pub struct Alone {
     /// The service's counter of requests in the same files, as METRIC or METRIC{LABEL="VALUE"}
     #[arg(long, value_name = "METRIC", requires = "openmetrics")]
     requests: Option<String>,
-    /// The service's histogram of latencies in seconds there (METRIC_bucket)
+    /// The service's histogram of latencies in seconds there
     #[arg(long, value_name = "METRIC", requires = "openmetrics")]
     latency: Option<String>,
     /// What the counters would show on these kernels under the present limit, e.g. 5.4,6.18
@@ -75,7 +75,7 @@ pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failur
     let (observed, served) = args.alone.observed()?;
     let mut told = counted::counted(&observed, &asked).map_err(Failure::of)?;
     if let Some(fitting) = fitting {
-        told = args.alone.fitted(told, fitting, &observed, served)?;
+        told = fitted(told, fitting, &observed, served)?;
     }
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
@@ -130,21 +130,20 @@ impl Alone {
         };
         Ok((self.draws > 0).then_some(fitting))
     }
+}
 
-    fn fitted(
-        &self,
-        told: counted::Counted,
-        mut fitting: Fitting,
-        observed: &Observed,
-        served: Served,
-    ) -> Result<counted::Counted, Failure> {
-        fitting.known.served = served;
-        if fitting.known.served.p99_ns.is_none() {
-            fitting.keep.p99_ns = None;
-        }
-        let watch = Terminal::new();
-        let fit = fitted::fit(observed, &fitting, &watch).map_err(Failure::of)?;
-        drop(watch);
-        Ok(told.with_fit(fit))
+fn fitted(
+    told: counted::Counted,
+    mut fitting: Fitting,
+    observed: &Observed,
+    served: Served,
+) -> Result<counted::Counted, Failure> {
+    fitting.known.served = served;
+    if fitting.known.served.p99_ns.is_none() {
+        fitting.keep.p99_ns = None;
     }
+    let watch = Terminal::new();
+    let fit = fitted::fit(observed, &fitting, &watch).map_err(Failure::of)?;
+    drop(watch);
+    Ok(told.with_fit(fit))
 }
