@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
 use crate::task::{State, Task};
 use crate::{Error, MAX_LIVING};
-use cpumax_outcome::trace::What;
+use cpumax_outcome::trace::{Message, What};
 use std::collections::VecDeque;
 
 /// Who came, and who has gone.
@@ -98,6 +98,7 @@ impl Machine<'_> {
     /// What happened, with the numbers that a trace knows tasks by.
     pub(crate) fn numbered(&self, what: What) -> What {
         let number = |place: u32| self.tasks[TaskId(place)].number;
+        let message = |one: Message| Message { task: number(one.task), ..one };
         match what {
             What::Switch { next } => What::Switch { next: next.map(number) },
             What::Sleep { task } => What::Sleep { task: number(task) },
@@ -109,6 +110,12 @@ impl Machine<'_> {
             What::LockWait { task, lock } => What::LockWait { task: number(task), lock },
             What::LockTaken { task, lock } => What::LockTaken { task: number(task), lock },
             What::Exit { task } => What::Exit { task: number(task) },
+            What::SendBegins(one) => What::SendBegins(message(one)),
+            What::Sent(one) => What::Sent(message(one)),
+            What::Received(one) => What::Received(message(one)),
+            What::Forked { task, child } => {
+                What::Forked { task: number(task), child: number(child) }
+            }
             What::Throttle { .. }
             | What::Unthrottle { .. }
             | What::Period { .. }

@@ -321,6 +321,14 @@ impl Machine<'_> {
 
     /// The running task releases a lock; those next in line get it, or are woken to take it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
+        if self.tells_messages {
+            self.sends = task;
+        }
+        self.release(task, lock);
+        self.sends = TaskId::NONE;
+    }
+
+    fn release(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
         l.holders.remove(at);
@@ -415,11 +423,13 @@ impl Machine<'_> {
 
     /// The running task puts tokens in, or waits for room.
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
+        self.emit_message(What::SendBegins, task, (channel, token.job));
         let c = &mut self.channels[channel];
         if c.senders.is_empty() && c.has_room(n) {
             self.sends = task;
             self.put_tokens(channel, n, token);
             self.sends = TaskId::NONE;
+            self.emit_message(What::Sent, task, (channel, token.job));
         } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
             self.tasks[task].tokens = n;
@@ -532,9 +542,11 @@ impl Machine<'_> {
     fn takes_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {
             let token = self.channels[channel].take_one();
+            self.emit_message(What::Received, task, (channel, token.job));
             return self.takes_token(task, token);
         }
         let (token, ignored) = self.channels[channel].take(n);
+        self.emit_message(What::Received, task, (channel, token.job));
         self.tally.ignored += ignored;
         self.takes_token(task, token);
     }

@@ -15,7 +15,7 @@ use crate::fair::pelt::Queued;
 use crate::fair::util::Use;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{Due, Tally};
+use crate::job::{Due, NO_JOB, Tally};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
@@ -23,7 +23,7 @@ use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
 use crate::watch::Watching;
 use crate::{Error, Options};
-use cpumax_outcome::trace::{TraceEvent, TraceSink, What};
+use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
 use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
 use std::collections::VecDeque;
@@ -168,6 +168,8 @@ pub(crate) struct Machine<'a> {
     #[cfg(any(test, feature = "faults"))]
     pub fault: Option<crate::faults::Fault>,
     pub failed: Option<Error>,
+    /// Who traces it wants to know of each message.
+    pub tells_messages: bool,
     pub trace: Option<&'a mut dyn TraceSink>,
     /// Who puts tokens into a channel.
     pub sends: TaskId,
@@ -302,6 +304,7 @@ impl<'a> Machine<'a> {
             #[cfg(any(test, feature = "faults"))]
             fault: options.kernel.fault,
             failed: None,
+            tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
             trace,
             sends: TaskId::NONE,
             subtrees: Vec::new(),
@@ -398,8 +401,23 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// A message, where anybody wants to know of messages.
+    #[inline]
+    pub fn emit_message(
+        &mut self,
+        kind: fn(Message) -> What,
+        task: TaskId,
+        (channel, job): (ChannelId, u32),
+    ) {
+        if self.tells_messages {
+            let job = Some(job).filter(|job| *job != NO_JOB);
+            let message = Message { task: task.0, channel: channel.0, job };
+            self.tell(self.tasks[task].cpu, kind(message));
+        }
+    }
+
     #[cold]
-    fn tell(&mut self, cpu: CpuId, what: What) {
+    pub fn tell(&mut self, cpu: CpuId, what: What) {
         let what = self.numbered(what);
         if let Some(sink) = self.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };

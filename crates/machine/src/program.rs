@@ -151,6 +151,9 @@ impl Machine<'_> {
         let child = self.new_task(kind, instance, group);
         self.tasks[child].parent = Some((task, self.tasks[task].number));
         self.tasks[child].cpu = cpu;
+        if self.tells_messages {
+            self.tell(cpu, What::Forked { task: task.0, child: child.0 });
+        }
         self.launch(child);
     }
 

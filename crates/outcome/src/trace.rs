@@ -117,6 +117,30 @@ pub enum What {
         /// The task.
         task: u32,
     },
+    /// A task begins to put tokens into a channel; of messages only.
+    SendBegins(Message),
+    /// It has put them there without waiting; of messages only.
+    Sent(Message),
+    /// A task has taken tokens from a channel, or was given them while it slept; of messages only.
+    Received(Message),
+    /// A task started another one, whose [`What::Wake`] is next; of messages only.
+    Forked {
+        /// The parent.
+        task: u32,
+        /// The child.
+        child: u32,
+    },
+}
+
+/// A message between tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who sends or receives.
+    pub task: u32,
+    /// The channel, by its place in the workload.
+    pub channel: u32,
+    /// The job that it carries, by its place in the workload; `None`: a plain token.
+    pub job: Option<u32>,
 }
 
 impl What {
@@ -145,6 +169,11 @@ pub trait TraceSink {
     fn event(&mut self, event: TraceEvent);
     /// Called once, at the end, with the names of everything that was numbered.
     fn names(&mut self, names: Names);
+    /// Whether it wants to know of each message, of forks, and who woke the next holder of a lock.
+    /// Asked once, before the run.
+    fn wants_messages(&self) -> bool {
+        false
+    }
 }
 
 /// All events of a run, kept.
@@ -182,6 +211,10 @@ impl Recorded {
         let task = |ix| of(&self.names.tasks, ix);
         let group = |ix| of(&self.names.groups, ix);
         let lock = |ix, lock| format!("{} {}", task(ix), of(&self.names.locks, lock));
+        let message = |one: Message| {
+            let job = one.job.map(|job| format!(" job #{job}")).unwrap_or_default();
+            format!("{} channel #{}{job}", task(one.task), one.channel)
+        };
         match what {
             What::Switch { next } => ("switch", next.map_or_else(|| "idle".to_owned(), task)),
             What::Sleep { task: ix } => ("sleep", task(ix)),
@@ -206,6 +239,10 @@ impl Recorded {
             What::LockWait { task: ix, lock: l } => ("lock-wait", lock(ix, l)),
             What::LockTaken { task: ix, lock: l } => ("lock-taken", lock(ix, l)),
             What::Exit { task: ix } => ("exit", task(ix)),
+            What::SendBegins(one) => ("send", message(one)),
+            What::Sent(one) => ("sent", message(one)),
+            What::Received(one) => ("received", message(one)),
+            What::Forked { task: ix, child } => ("forked", format!("{} {}", task(ix), task(child))),
         }
     }
 }

@@ -66,6 +66,10 @@ impl States {
             What::LockWait { task, lock } => one(self.set(task, State::LockWait { lock }, time_ns)),
             What::LockTaken { task, .. } => [self.lock_taken(task, cpu, time_ns), None],
             What::WokenBy { .. }
+            | What::SendBegins(_)
+            | What::Sent(_)
+            | What::Received(_)
+            | What::Forked { .. }
             | What::Done { .. }
             | What::Runtime { .. }
             | What::Throttle { .. }

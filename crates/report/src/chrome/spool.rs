@@ -24,8 +24,10 @@ impl Spool {
     }
 
     pub(super) fn push(&mut self, event: TraceEvent) {
-        if self.failed.is_none() {
-            self.failed = self.file.write_all(&encode(event)).err();
+        if self.failed.is_none()
+            && let Some(record) = encode(event)
+        {
+            self.failed = self.file.write_all(&record).err();
         }
     }
 
@@ -47,7 +49,8 @@ impl Spool {
     }
 }
 
-fn encode(event: TraceEvent) -> [u8; RECORD] {
+/// `None` for messages, of which it does not want to know.
+fn encode(event: TraceEvent) -> Option<[u8; RECORD]> {
     let one = |number: u32| [u64::from(number), 0, 0];
     let two = |number: u32, other: u32| [u64::from(number), u64::from(other), 0];
     let (kind, numbers): (u8, [u64; 3]) = match event.what {
@@ -70,6 +73,9 @@ fn encode(event: TraceEvent) -> [u8; RECORD] {
             let pair = |low, high| u64::from(low) | u64::from(high) << 32;
             (kind, [took_ns, pair(told, rqs), pair(cfs_rqs, tasks)])
         }
+        What::SendBegins(_) | What::Sent(_) | What::Received(_) | What::Forked { .. } => {
+            return None;
+        }
     };
     let mut record = [0; RECORD];
     record[..8].copy_from_slice(&event.time_ns.to_le_bytes());
@@ -78,7 +84,7 @@ fn encode(event: TraceEvent) -> [u8; RECORD] {
     for (place, number) in record[11..].chunks_exact_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
     }
-    record
+    Some(record)
 }
 
 fn decode(record: &[u8; RECORD]) -> io::Result<TraceEvent> {

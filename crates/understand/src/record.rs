@@ -1,0 +1,288 @@
+//! Writes a run of the model as the recording that `perf script` would print of it.
+//!
+//! Switches, wakeups, forks and interrupt context are there at each depth. With system calls, a
+//! thread polls, reads, writes, accepts, closes, sleeps and waits for locks by calls with the
+//! descriptors that it would have. Calls have no length: what they take is user time beside them.
+//! Left out: softirqs of the network beyond wakeups, times in microseconds, lost events.
+
+use crate::plan::{Plan, Server};
+use clap::ValueEnum;
+use cpumax_outcome::trace::{Message, Recorded, What};
+use cpumax_workload::Workload;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+mod calls;
+mod threads;
+
+use calls::Call;
+use threads::{Role, Thread};
+
+/// What is recorded.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Depth {
+    /// Scheduler events and interrupts.
+    Sched,
+    /// System calls, too.
+    Calls,
+}
+
+/// The recording begins so long after its machine did, ns.
+const BOOTED_NS: u64 = 1_000_000_000_000;
+const IDLE: &str = "swapper";
+
+/// Why a thread leaves its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Sleeps,
+    Blocks,
+    Exits,
+}
+
+/// What a thread did last of what tells for what it then waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Nothing,
+    Sent(Message),
+    Received,
+}
+
+/// A thread, as the recording goes on.
+struct State {
+    left: Option<Left>,
+    /// The call that it is in.
+    call: Option<Call>,
+    /// Descriptors with data that it was given while it slept.
+    given: Vec<u64>,
+    /// It has been told what is ready, and has not read that yet.
+    knows_ready: bool,
+    /// A timer has woken it.
+    is_timed: bool,
+    /// It waits for a lock.
+    waits_for_lock: bool,
+    is_sending: bool,
+    is_born: bool,
+    last: Last,
+}
+
+struct Recorder<'a> {
+    plan: &'a Plan,
+    depth: Depth,
+    threads: Vec<Thread>,
+    states: Vec<State>,
+    /// Names of channels, and what jobs are sent through, by their places in the workload.
+    channels: Vec<&'a str>,
+    jobs: Vec<&'a str>,
+    running: BTreeMap<u16, u32>,
+    /// Who wakes the next one.
+    waker: Option<u32>,
+    parent: Option<u32>,
+    out: String,
+}
+
+/// The text of a recording of this run.
+pub fn record(plan: &Plan, workload: &Workload, run: &Recorded, depth: Depth) -> String {
+    let (kernel, cpus) = (plan.kernel, plan.cpus);
+    let out = format!(
+        "# hostname : judge\n# os release : {kernel}.0\n# arch : x86_64\n\
+         # nrcpus online : {cpus}\n# nrcpus avail : {cpus}\n"
+    );
+    let name = |(task, name): (usize, &String)| Thread::of(plan, task, name);
+    let threads: Vec<Thread> = run.names.tasks.iter().enumerate().map(name).collect();
+    let mut recorder = Recorder {
+        plan,
+        depth,
+        states: threads.iter().map(|_| State::new()).collect(),
+        threads,
+        channels: workload.channels.iter().map(|channel| channel.name.as_str()).collect(),
+        jobs: workload.jobs.iter().map(|job| job.name.as_str()).collect(),
+        running: BTreeMap::new(),
+        waker: None,
+        parent: None,
+        out,
+    };
+    for event in &run.events {
+        recorder.event(BOOTED_NS + event.time_ns, event.cpu, event.what);
+    }
+    recorder.out
+}
+
+impl State {
+    fn new() -> State {
+        State {
+            left: None,
+            call: None,
+            given: Vec::new(),
+            knows_ready: false,
+            is_timed: false,
+            waits_for_lock: false,
+            is_sending: false,
+            is_born: false,
+            last: Last::Nothing,
+        }
+    }
+}
+
+impl Recorder<'_> {
+    fn event(&mut self, ns: u64, cpu: u16, what: What) {
+        match what {
+            What::Switch { next } => self.switch(ns, cpu, next),
+            What::Sleep { task } => self.of(task).left = Some(Left::Sleeps),
+            What::Exit { task } => self.of(task).left = Some(Left::Exits),
+            What::LockWait { task, .. } => self.of(task).waits_for_lock = true,
+            What::WokenBy { by, .. } => self.waker = Some(by),
+            What::Forked { task, .. } => self.parent = Some(task),
+            What::Wake { task } => self.wake(ns, cpu, task),
+            What::SendBegins(message) => self.sends(ns, cpu, message),
+            What::Sent(message) => self.sent(ns, cpu, message),
+            What::Received(message) => self.received(ns, message),
+            _ => {}
+        }
+    }
+
+    fn of(&mut self, task: u32) -> &mut State {
+        &mut self.states[task as usize]
+    }
+
+    fn cpu_of(&self, task: u32) -> Option<u16> {
+        self.running.iter().find(|(_, running)| **running == task).map(|(cpu, _)| *cpu)
+    }
+
+    /// A line: in whose context, where, when, what.
+    fn line(&mut self, ns: u64, cpu: u16, task: Option<u32>, what: &str) {
+        let (s, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
+        let _ = match task.map(|task| &self.threads[task as usize]) {
+            Some(Thread { comm, pid, tid, .. }) => {
+                write!(self.out, "{comm} {pid}/{tid} [{cpu:03}] {s}.{ns:09}: ")
+            }
+            None => write!(self.out, "{IDLE} 0/0 [{cpu:03}] {s}.{ns:09}: "),
+        };
+        self.out.push_str(what);
+        self.out.push('\n');
+    }
+
+    fn switch(&mut self, ns: u64, cpu: u16, next: Option<u32>) {
+        let previous = self.running.get(&cpu).copied();
+        if previous == next {
+            return;
+        }
+        let left = previous.and_then(|task| self.of(task).left.take());
+        let mut state = match left {
+            None => "R",
+            Some(Left::Exits) => "X",
+            Some(Left::Sleeps | Left::Blocks) => "S",
+        };
+        if let Some(task) = previous.filter(|_| state == "S") {
+            if self.waits_for_disk(task) {
+                state = "D";
+            }
+            self.falls_asleep(ns, cpu, task);
+        }
+        let named = |task: Option<u32>| match task.map(|task| &self.threads[task as usize]) {
+            Some(thread) => (thread.comm.clone(), thread.tid),
+            None => (format!("{IDLE}/{cpu}"), 0),
+        };
+        let ((comm, tid), (next_comm, next_tid)) = (named(previous), named(next));
+        let what = format!(
+            "sched:sched_switch: prev_comm={comm} prev_pid={tid} prev_prio=120 prev_state={state} \
+             ==> next_comm={next_comm} next_pid={next_tid} next_prio=120"
+        );
+        self.line(ns, cpu, previous, &what);
+        match next {
+            Some(next) => self.running.insert(cpu, next),
+            None => self.running.remove(&cpu),
+        };
+        if let Some(next) = next {
+            self.resumes(ns, cpu, next);
+        }
+    }
+
+    fn waits_for_disk(&self, task: u32) -> bool {
+        self.plan.server == Server::Disk
+            && self.threads[task as usize].role == Role::Serves
+            && self.states[task as usize].last == Last::Received
+    }
+
+    fn wake(&mut self, ns: u64, cpu: u16, task: u32) {
+        let waker = self.waker.take();
+        let state = self.of(task);
+        state.left = None;
+        state.waits_for_lock = false;
+        if !std::mem::replace(&mut state.is_born, true) {
+            if let Some(parent) = self.parent.take() {
+                self.fork(ns, cpu, (parent, task));
+            }
+            return;
+        }
+        let Thread { comm, tid, .. } = &self.threads[task as usize];
+        let what = format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
+        match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
+            Some((by, at)) => {
+                // Who unlocks wakes the next one by a call.
+                let unlocks = self.depth == Depth::Calls && !self.states[by as usize].is_sending;
+                if unlocks {
+                    self.enter(ns, at, by, Call::wake_futex(calls::LOCK));
+                }
+                self.line(ns, at, Some(by), &what);
+                if unlocks {
+                    self.leave(ns, at, by, 1);
+                }
+            }
+            None => self.interrupt(ns, cpu, task, &what),
+        }
+        // It may not have left its CPU yet.
+        if let Some(at) = self.cpu_of(task) {
+            self.resumes(ns, at, task);
+        }
+    }
+
+    /// Nobody woke it: time has passed, or a device has something for it.
+    fn interrupt(&mut self, ns: u64, cpu: u16, task: u32, what: &str) {
+        let on = self.running.get(&cpu).copied();
+        let from_disk = self.waits_for_disk(task);
+        let thread = &self.threads[task as usize];
+        let is_remote = self.plan.client.is_remote() && thread.is_served() && !from_disk;
+        let (before, after): (&[&str], &[&str]) = if from_disk {
+            (&["irq:irq_handler_entry: irq=31 name=nvme0q1"], &[
+                "irq:irq_handler_exit: irq=31 ret=handled",
+            ])
+        } else if is_remote {
+            (
+                &[
+                    "irq:irq_handler_entry: irq=30 name=virtio0",
+                    "irq:irq_handler_exit: irq=30 ret=handled",
+                    "irq:softirq_entry: vec=3 [action=NET_RX]",
+                ],
+                &["irq:softirq_exit: vec=3 [action=NET_RX]"],
+            )
+        } else {
+            self.of(task).is_timed = true;
+            (
+                &["timer:hrtimer_expire_entry: hrtimer=0xffff function=hrtimer_wakeup now=1"],
+                &["timer:hrtimer_expire_exit: hrtimer=0xffff"],
+            )
+        };
+        for line in before.iter().chain([&what]).chain(after) {
+            self.line(ns, cpu, on, line);
+        }
+    }
+
+    fn fork(&mut self, ns: u64, cpu: u16, (parent, child): (u32, u32)) {
+        let at = self.cpu_of(parent).unwrap_or(cpu);
+        let comm = self.threads[parent as usize].comm.clone();
+        let tid = self.threads[child as usize].tid;
+        let pid = self.threads[parent as usize].tid;
+        let what = format!(
+            "sched:sched_process_fork: comm={comm} pid={pid} child_comm={comm} child_pid={tid}"
+        );
+        self.line(ns, at, Some(parent), &what);
+        let what =
+            format!("sched:sched_wakeup_new: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
+        self.line(ns, at, Some(parent), &what);
+        self.call(ns, at, parent, (Call::close(threads::ACCEPTED), 0));
+    }
+}

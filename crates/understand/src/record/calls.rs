@@ -1,0 +1,257 @@
+//! System calls: in which one a thread waits, and with which it reads and writes.
+
+use super::threads::{ACCEPTED, EVENTFD, Role};
+use super::{Depth, Last, Recorder};
+use crate::plan::{Client, Server};
+use cpumax_outcome::trace::Message;
+
+/// Numbers of x86-64.
+const READ: u32 = 0;
+const WRITE: u32 = 1;
+const CLOSE: u32 = 3;
+const PREAD: u32 = 17;
+const CONNECT: u32 = 42;
+const FUTEX: u32 = 202;
+const CLOCK_NANOSLEEP: u32 = 230;
+const EPOLL_WAIT: u32 = 232;
+const ACCEPT4: u32 = 288;
+
+/// Addresses of futexes.
+pub const LOCK: u64 = 0x7100;
+const POOL: u64 = 0x7000;
+
+const LISTENER: u64 = 3;
+const EPOLL: u64 = 4;
+const DISK: u64 = 9;
+const MESSAGE_BYTES: u64 = 64;
+const EVENTFD_BYTES: u64 = 8;
+/// `TIMER_ABSTIME`.
+const ABSOLUTE: u64 = 1;
+/// As long as an `epoll_wait` with a time-out is printed without one.
+const NO_TIMEOUT: u64 = 0xffff_ffff;
+
+/// A system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    number: u32,
+    args: [u64; 4],
+    /// Where its time-out stands in the text, and since when it waits, ns.
+    timeout: Option<(usize, u64)>,
+}
+
+impl Call {
+    fn new(number: u32, args: [u64; 4]) -> Call {
+        Call { number, args, timeout: None }
+    }
+
+    pub fn close(descriptor: u64) -> Call {
+        Call::new(CLOSE, [descriptor, 0, 0, 0])
+    }
+
+    pub fn wake_futex(at: u64) -> Call {
+        Call::new(FUTEX, [at, 0x81, 1, 0])
+    }
+
+    fn wait_futex(at: u64) -> Call {
+        Call::new(FUTEX, [at, 0x80, 0, 0])
+    }
+
+    fn read(descriptor: u64) -> Call {
+        Call::new(READ, [descriptor, 0x7fff, 1024, 0])
+    }
+
+    fn write(descriptor: u64) -> Call {
+        Call::new(WRITE, [descriptor, 0x7fff, bytes(descriptor), 0])
+    }
+
+    fn poll() -> Call {
+        Call::new(EPOLL_WAIT, [EPOLL, 0x7fff, 16, NO_TIMEOUT])
+    }
+
+    fn accept() -> Call {
+        Call::new(ACCEPT4, [LISTENER, 0, 0, 0])
+    }
+
+    /// It ends when what it waits for is taken, not when its thread is woken.
+    fn is_of_data(&self) -> bool {
+        matches!(self.number, READ | ACCEPT4)
+    }
+}
+
+fn bytes(descriptor: u64) -> u64 {
+    if descriptor == EVENTFD { EVENTFD_BYTES } else { MESSAGE_BYTES }
+}
+
+impl Recorder<'_> {
+    /// Its beginning; where its time-out stands.
+    fn enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
+        let Call { number, args: [a, b, c, d], .. } = call;
+        let what = format!("raw_syscalls:sys_enter: NR {number} ({a:x}, {b:x}, {c:x}, {d:08x}, 0, 0)");
+        self.line(ns, cpu, Some(task), &what);
+        self.out.len() - "ffffffff, 0, 0)\n".len()
+    }
+
+    pub(super) fn enter(&mut self, ns: u64, cpu: u16, task: u32, call: Call) {
+        let at = self.enter_at(ns, cpu, task, call);
+        let timeout = (call.number == EPOLL_WAIT).then_some((at, ns));
+        self.of(task).call = Some(Call { timeout, ..call });
+    }
+
+    pub(super) fn leave(&mut self, ns: u64, cpu: u16, task: u32, result: u64) {
+        if let Some(call) = self.of(task).call.take() {
+            let what = format!("raw_syscalls:sys_exit: NR {} = {result}", call.number);
+            self.line(ns, cpu, Some(task), &what);
+        }
+    }
+
+    /// One that does not wait.
+    pub(super) fn call(&mut self, ns: u64, cpu: u16, task: u32, (call, result): (Call, u64)) {
+        if self.depth == Depth::Calls {
+            self.enter(ns, cpu, task, call);
+            self.leave(ns, cpu, task, result);
+        }
+    }
+
+    pub(super) fn falls_asleep(&mut self, ns: u64, cpu: u16, task: u32) {
+        if self.depth == Depth::Calls && self.states[task as usize].call.is_none() {
+            let call = self.waits_in(task);
+            self.enter(ns, cpu, task, call);
+            let state = self.of(task);
+            (state.knows_ready, state.is_timed) = (false, false);
+        }
+    }
+
+    /// The call in which a thread waits now.
+    fn waits_in(&self, task: u32) -> Call {
+        let (thread, state) = (&self.threads[task as usize], &self.states[task as usize]);
+        let sleep = |flags| Call::new(CLOCK_NANOSLEEP, [1, flags, 0x7fff, 0]);
+        if state.waits_for_lock {
+            return Call::wait_futex(LOCK);
+        }
+        if self.waits_for_disk(task) {
+            return Call::new(PREAD, [DISK, 0x7fff, 4096, 0]);
+        }
+        let answer = || match state.last {
+            Last::Sent(message) => thread.descriptor(self.jobs[message.job? as usize]),
+            _ => None,
+        };
+        match thread.role {
+            Role::Pool => Call::wait_futex(POOL),
+            Role::Clock => sleep(ABSOLUTE),
+            Role::Client if self.plan.client_threads => match answer() {
+                Some(descriptor) => Call::read(descriptor),
+                None => sleep(u64::from(self.plan.client.is_open()) * ABSOLUTE),
+            },
+            Role::Serves if self.plan.server == Server::Fork => Call::accept(),
+            Role::Serves if self.asks_and_waits(task) => answer().map_or(Call::poll(), Call::read),
+            _ if thread.blocks(self.plan.server) => {
+                Call::read(thread.number.map_or(ACCEPTED, |number| ACCEPTED + number))
+            }
+            _ => Call::poll(),
+        }
+    }
+
+    /// It has asked a back end, and does nothing else until that answers.
+    fn asks_and_waits(&self, task: u32) -> bool {
+        let thread = &self.threads[task as usize];
+        let Last::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
+            return false;
+        };
+        let asks = self.jobs[job as usize].starts_with("db") && !thread.comm.ends_with("db");
+        asks && !self.jobs[job as usize].starts_with("dbans")
+            && self.plan.server != Server::AsyncTier
+            && thread.comm != "srvproxy"
+    }
+
+    /// It runs again: what it was told of while it slept, it finds.
+    pub(super) fn resumes(&mut self, ns: u64, cpu: u16, task: u32) {
+        if self.depth != Depth::Calls {
+            return;
+        }
+        if let Some(call) = self.states[task as usize].call
+            && !call.is_of_data()
+        {
+            let is_timed = std::mem::take(&mut self.of(task).is_timed);
+            let mut result = u64::from(matches!(call.number, EPOLL_WAIT));
+            if let Some((at, since_ns)) = call.timeout.filter(|_| is_timed) {
+                let ms = ((ns - since_ns) / 1_000_000).max(1);
+                self.out.replace_range(at..at + 8, &format!("{ms:08x}"));
+                result = 0;
+            }
+            if call.number == PREAD {
+                result = 4096;
+            }
+            self.leave(ns, cpu, task, result);
+            self.of(task).knows_ready = call.number == EPOLL_WAIT;
+        }
+        for descriptor in std::mem::take(&mut self.of(task).given) {
+            self.takes(ns, cpu, task, descriptor);
+        }
+    }
+
+    pub(super) fn sends(&mut self, ns: u64, cpu: u16, message: Message) {
+        let task = message.task;
+        self.of(task).is_sending = true;
+        let channel = self.channels[message.channel as usize];
+        if self.depth != Depth::Calls || channel == "tick" {
+            return;
+        }
+        let job = message.job.map(|job| self.jobs[job as usize]);
+        let descriptor = job.and_then(|job| self.threads[task as usize].descriptor(job));
+        let call = match descriptor {
+            Some(descriptor) if channel == "l" => Call::new(CONNECT, [descriptor, 0x7fff, 16, 0]),
+            Some(descriptor) => Call::write(descriptor),
+            None => Call::wake_futex(POOL),
+        };
+        self.enter(ns, cpu, task, call);
+    }
+
+    pub(super) fn sent(&mut self, ns: u64, cpu: u16, message: Message) {
+        let state = self.of(message.task);
+        state.is_sending = false;
+        state.last = Last::Sent(message);
+        if let Some(call) = state.call {
+            let result = match call.number {
+                CONNECT => 0,
+                FUTEX => 1,
+                _ => call.args[2],
+            };
+            self.leave(ns, cpu, message.task, result);
+        }
+    }
+
+    pub(super) fn received(&mut self, ns: u64, message: Message) {
+        let task = message.task;
+        self.of(task).last = Last::Received;
+        let channel = self.channels[message.channel as usize];
+        let job = message.job.map(|job| self.jobs[job as usize]);
+        let own = job.and_then(|job| self.threads[task as usize].descriptor(job));
+        let descriptor = if channel == "l" { Some(LISTENER) } else { own };
+        let Some(descriptor) = descriptor.filter(|_| self.depth == Depth::Calls) else { return };
+        match self.cpu_of(task).filter(|_| self.states[task as usize].left.is_none()) {
+            Some(cpu) => self.takes(ns, cpu, task, descriptor),
+            None => self.of(task).given.push(descriptor),
+        }
+    }
+
+    /// Reads a message, or accepts a connection; an event loop asks before what is ready.
+    fn takes(&mut self, ns: u64, cpu: u16, task: u32, descriptor: u64) {
+        if self.states[task as usize].call.is_none() {
+            let polls = self.waits_in(task).number == EPOLL_WAIT;
+            if polls && !self.states[task as usize].knows_ready {
+                self.call(ns, cpu, task, (Call::poll(), 1));
+            }
+            let accepts = descriptor == LISTENER;
+            let call = if accepts { Call::accept() } else { Call::read(descriptor) };
+            self.enter(ns, cpu, task, call);
+        }
+        self.of(task).knows_ready = false;
+        let result = if descriptor == LISTENER { ACCEPTED } else { bytes(descriptor) };
+        self.leave(ns, cpu, task, result);
+        let client = &self.threads[task as usize];
+        let closes = self.plan.server == Server::Fork && client.role == Role::Client;
+        if closes && self.plan.client != Client::ClosedRemote {
+            self.call(ns, cpu, task, (Call::close(descriptor), 0));
+        }
+    }
+}

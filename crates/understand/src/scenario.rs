@@ -1,0 +1,310 @@
+//! Writes a drawn service as a scenario.
+//!
+//! Names tell what a message is: `req-3` goes to the server on connection 3, `ans-3` back, `db-3`
+//! to its back end; `record` gives them descriptors. A message takes three microseconds, as events
+//! that all come at one time are no recording of anything real.
+
+use crate::plan::{Plan, Server, ns};
+use std::fmt::Write;
+
+mod clients;
+
+/// The group that serves.
+pub const GROUP: &str = "/svc";
+
+/// Text of a scenario, by its parts.
+#[derive(Default)]
+struct Text {
+    channels: Vec<String>,
+    text: String,
+}
+
+impl Text {
+    fn channel(&mut self, name: impl Into<String>) {
+        let name = name.into();
+        if !self.channels.contains(&name) {
+            let _ = writeln!(self.text, "[[channel]]\nname = \"{name}\"");
+            self.channels.push(name);
+        }
+    }
+
+    fn lock(&mut self, name: &str) {
+        let _ = writeln!(self.text, "[[lock]]\nname = \"{name}\"\nkind = \"mutex\"");
+    }
+
+    fn job(&mut self, name: &str, steps: &[String]) {
+        let steps = steps.join(", ");
+        let _ = writeln!(self.text, "[[job]]\nname = \"{name}\"\nprogram = [{steps}]");
+    }
+
+    /// So many tasks of this name that go round forever.
+    fn rounds(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+        self.task((name, count), group, &format!("{{ forever = [{steps}] }}"));
+    }
+
+    fn task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+        let _ = writeln!(
+            self.text,
+            "[[task]]\nname = \"{name}\"\ngroup = \"{group}\"\ncount = {count}\nprogram = [{steps}]"
+        );
+    }
+}
+
+fn user(length: impl AsRef<str>) -> String {
+    format!("{{ user = {} }}", length.as_ref())
+}
+
+fn kernel(us: u64) -> String {
+    format!("{{ kernel = \"{us}us\" }}")
+}
+
+fn done() -> String {
+    "{ done = true }".to_owned()
+}
+
+fn serve(channel: &str) -> String {
+    format!("{{ serve = \"{channel}\" }}")
+}
+
+fn recv(channel: &str, n: u64) -> String {
+    format!("{{ recv = \"{channel}\", n = {n} }}")
+}
+
+fn send(channel: &str) -> String {
+    format!("{{ send = \"{channel}\" }}")
+}
+
+fn post(job: &str, to: &str) -> String {
+    format!("{}, {{ post = \"{job}\", to = \"{to}\" }}, {}", kernel(1), kernel(2))
+}
+
+impl Plan {
+    /// The scenario, with a limit (quota and period, us) where there is one.
+    pub fn scenario(&self, limit: Option<(u64, u64)>) -> String {
+        let mut text = Text::default();
+        let (ms, cpus, hz) = (self.duration_ns / 1_000_000, self.cpus, self.hz);
+        let _ = writeln!(
+            text.text,
+            "name = \"understand-{}\"\nduration = \"{ms}ms\"\n[machine]\ncpus = {cpus}\nhz = {hz}\n\
+             [[group]]\npath = \"{GROUP}\"",
+            self.seed
+        );
+        if let Some((quota_us, period_us)) = limit {
+            let _ = writeln!(text.text, "max = \"{quota_us} {period_us}\"");
+        }
+        for at in 0..self.connections {
+            text.channel(self.inbox(at));
+            self.serving(&mut text, at);
+        }
+        self.servers(&mut text);
+        if self.ticker {
+            text.rounds(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
+        }
+        self.clients(&mut text);
+        text.text
+    }
+
+    /// The channel through which requests of a connection come.
+    fn inbox(&self, at: u64) -> String {
+        match self.server {
+            server if server.is_per_connection() => format!("s{at}"),
+            Server::Loops => format!("s{}", at % self.workers),
+            _ => "s".to_owned(),
+        }
+    }
+
+    fn of_work(&self, thousandths: u64) -> u64 {
+        self.work_ns * thousandths / 1000
+    }
+
+    /// Some work that lasts so many thousandths of the main part.
+    fn short(&self, thousandths: u64) -> String {
+        user(ns(self.of_work(thousandths)))
+    }
+
+    /// The jobs of a connection.
+    fn serving(&self, text: &mut Text, at: u64) {
+        let work = user(self.shape.length(self.work_ns));
+        let overhead = kernel(8);
+        let mut answer = vec![done(), self.answer(at)];
+        let request = format!("req-{at}");
+        let mut steps = vec![overhead.clone()];
+        match self.server {
+            Server::Fork => {
+                answer.push(kernel(20));
+                steps = vec![work];
+            }
+            Server::Disk => {
+                let waits = format!("{{ sleep = {{ exponential = {} }} }}", {
+                    ns(self.of_work(self.part))
+                });
+                steps.extend([work, waits, kernel(10)]);
+            }
+            Server::Locked => {
+                let held = self.short(self.part / 2);
+                let (lock, unlock) = ("{ lock = \"m\" }", "{ unlock = \"m\" }");
+                steps.extend([work, lock.to_owned(), held, unlock.to_owned()]);
+            }
+            Server::Collector | Server::Spin => steps.extend([work, send("gc")]),
+            Server::Threads | Server::Loop | Server::Loops | Server::Shared | Server::Leader => {
+                steps.push(work);
+            }
+            Server::Queue | Server::QueueBack | Server::Mixed => {
+                return self.handing_over(text, at, &answer);
+            }
+            Server::Tier
+            | Server::TierOutside
+            | Server::Tiers
+            | Server::AsyncTier
+            | Server::FanOut => return self.tiers(text, at, &answer),
+        }
+        steps.extend(answer);
+        text.job(&request, &steps);
+    }
+
+    /// A loop that gives work to a pool.
+    fn handing_over(&self, text: &mut Text, at: u64, answer: &[String]) {
+        let work = user(self.shape.length(self.work_ns));
+        let (request, overhead) = (format!("req-{at}"), kernel(8));
+        let (pooled, back) = (format!("work-{at}"), format!("back-{at}"));
+        let to_pool = post(&pooled, "q");
+        let with_answer =
+            |steps: &[&String]| steps.iter().copied().chain(answer).cloned().collect::<Vec<_>>();
+        match self.server {
+            Server::Queue => {
+                text.job(&request, &[overhead, to_pool]);
+                text.job(&pooled, &with_answer(&[&work]));
+            }
+            Server::QueueBack => {
+                text.job(&request, &[overhead.clone(), to_pool]);
+                text.job(&pooled, &[work, post(&back, "s")]);
+                text.job(&back, &with_answer(&[&overhead]));
+            }
+            _ if at % 3 == 0 => {
+                text.job(&request, &[overhead, self.short(200), to_pool]);
+                text.job(&pooled, &[work, post(&back, "s")]);
+                text.job(&back, &with_answer(&[&self.short(100)]));
+            }
+            _ => text.job(&request, &with_answer(&[&overhead, &self.short(500)])),
+        }
+    }
+
+    /// Those that ask others.
+    fn tiers(&self, text: &mut Text, at: u64, answer: &[String]) {
+        let work = user(self.shape.length(self.work_ns));
+        let part_ns = self.of_work(self.part);
+        let (request, overhead) = (format!("req-{at}"), kernel(8));
+        let (ask, answered) = (format!("db-{at}"), format!("dbans-{at}"));
+        let reply = format!("r{at}");
+        let ask_db = format!("{}, {}", post(&ask, "d"), recv(&reply, 1));
+        let back = |to: &str| [overhead.clone(), user(ns(part_ns)), post(&answered, to)];
+        let with_answer = |steps: &[String]| [steps, answer].concat();
+        match self.server {
+            Server::Tiers => {
+                let (app, app_answers) = (format!("app-{at}"), format!("appans-{at}"));
+                text.job(&request, &[overhead.clone(), self.short(80), post(&app, "a")]);
+                let after = [self.short(50), post(&app_answers, "s")];
+                text.job(&app, &[&[overhead.clone(), work, ask_db], &after[..]].concat());
+                text.job(&ask, &back(&reply));
+                text.job(&app_answers, &with_answer(&[overhead]));
+            }
+            Server::AsyncTier => {
+                text.job(&request, &[overhead.clone(), self.short(300), post(&ask, "d")]);
+                text.job(&ask, &[overhead.clone(), work, post(&answered, "s")]);
+                text.job(&answered, &with_answer(&[overhead, self.short(200)]));
+                return;
+            }
+            Server::FanOut => {
+                let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.short(300)]);
+                for shard in 0..3 {
+                    let (ask, answered) = (format!("db{shard}-{at}"), format!("dbans{shard}-{at}"));
+                    steps.push(post(&ask, &format!("d{shard}")));
+                    let work = user(each.length(self.of_work(300)));
+                    text.job(&ask, &[kernel(8), work, post(&answered, &reply)]);
+                    text.job(&answered, &[]);
+                }
+                steps.extend([recv(&reply, 3), self.short(100)]);
+                text.channel(reply);
+                text.job(&request, &with_answer(&steps));
+                return;
+            }
+            _ => {
+                text.job(&request, &with_answer(&[overhead.clone(), work, ask_db, self.short(50)]));
+                text.job(&ask, &back(&reply));
+            }
+        }
+        text.channel(reply);
+        text.job(&answered, &[]);
+    }
+
+    /// The tasks that serve.
+    fn servers(&self, text: &mut Text) {
+        let workers = self.workers;
+        match self.server {
+            server if server.is_per_connection() || server == Server::Loops => {
+                for at in 0..workers {
+                    text.rounds((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
+                }
+            }
+            Server::Queue | Server::QueueBack | Server::Mixed => {
+                text.channel("q");
+                text.rounds(("srvio", 1), GROUP, &serve("s"));
+                text.rounds(("srvwork", workers), GROUP, &serve("q"));
+            }
+            Server::Fork => {
+                text.channel("l");
+                let accept = format!("{}, {}, {{ fork = \"srvkid\" }}", recv("l", 1), kernel(30));
+                text.rounds(("srv", 1), GROUP, &accept);
+                text.task(("srvkid", 0), GROUP, &format!("{}, {{ exit = true }}", serve("s")));
+            }
+            Server::Tiers => {
+                text.channel("a");
+                text.rounds(("srvproxy", 1), GROUP, &serve("s"));
+                text.rounds(("srvapp", workers), GROUP, &serve("a"));
+            }
+            Server::Leader => {
+                text.channel("tick");
+                text.lock("turn");
+                let steps = ["{ lock = \"turn\" }", &recv("tick", 1), "{ unlock = \"turn\" }"];
+                let steps = format!("{}, {}", steps.join(", "), serve("s"));
+                text.rounds(("srv", workers + 1), GROUP, &steps);
+            }
+            Server::AsyncTier => text.rounds(("srv", 1), GROUP, &serve("s")),
+            _ => text.rounds(("srv", workers), GROUP, &serve("s")),
+        }
+        self.others(text);
+    }
+
+    /// Back ends and helpers.
+    fn others(&self, text: &mut Text) {
+        match self.server {
+            Server::Tier | Server::Tiers | Server::AsyncTier => {
+                text.channel("d");
+                text.rounds(("srvdb", self.backs), GROUP, &serve("d"));
+            }
+            Server::TierOutside => {
+                text.channel("d");
+                text.rounds(("db", self.backs), "/", &serve("d"));
+            }
+            Server::FanOut => {
+                for shard in 0..3 {
+                    let inbox = format!("d{shard}");
+                    text.rounds((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
+                    text.channel(inbox);
+                }
+            }
+            Server::Spin => {
+                text.channel("gc");
+                let looks = user("{ uniform = [\"5us\", \"60us\"] }");
+                text.rounds(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
+            }
+            Server::Collector => {
+                text.channel("gc");
+                let collects = self.short(5000);
+                text.rounds(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
+            }
+            Server::Locked => text.lock("m"),
+            _ => {}
+        }
+    }
+}
