@@ -193,7 +193,9 @@ pub fn judge(plan: Plan, depths: &[Depth], keep: Option<&Path>) -> Result<Judged
     run(&workload, &Options::new(kernel, 1), Some(&mut everything), None)
         .map_err(|e| of(&e.to_string()))?;
     let kept = |name: String, text: &str| match keep {
-        Some(folder) => fs::write(folder.join(&name), text).map_err(|e| of(&format!("{name}: {e}"))),
+        Some(folder) => {
+            fs::write(folder.join(&name), text).map_err(|e| of(&format!("{name}: {e}")))
+        }
         None => Ok(()),
     };
     kept(format!("{}.toml", plan.seed), &plan.scenario(None))?;
@@ -265,7 +267,8 @@ fn replay(plan: &Plan, kernel: Kernel, text: &[u8], limits: &[Limited]) -> Resul
     let running = Running { threads: Some(1), ..Running::default() };
     let runs = replay.runs(&[kernel], 1, &running, &()).map_err(|e| e.to_string())?;
     let limited = runs.iter().filter(|run| run.limit.limit != Limit::UNLIMITED);
-    let cells = limits.iter().zip(limited).flat_map(|(limit, run)| cells(limit, Some(&run.prediction)));
+    let cells =
+        limits.iter().zip(limited).flat_map(|(limit, run)| cells(limit, Some(&run.prediction)));
     let service = replay.service();
     Ok(Verdict {
         depth: Depth::Sched,

@@ -8,9 +8,7 @@ use cpumax_workload::{Domain, Stream};
 use serde::Serialize;
 
 /// How requests are served.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Server {
     /// A thread for each connection.
@@ -52,9 +50,7 @@ pub enum Server {
 }
 
 /// Who asks.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {
     /// Closed: a thread for each connection.
@@ -102,10 +98,7 @@ impl Server {
 impl Client {
     pub fn is_open(self) -> bool {
         use Client::{OpenBursts, OpenEven, OpenPlans, OpenRandom, OpenRemote, OpenThreads};
-        matches!(
-            self,
-            OpenRandom | OpenEven | OpenBursts | OpenThreads | OpenPlans | OpenRemote
-        )
+        matches!(self, OpenRandom | OpenEven | OpenBursts | OpenThreads | OpenPlans | OpenRemote)
     }
 
     pub fn is_remote(self) -> bool {
@@ -183,6 +176,8 @@ pub struct Plan {
 
 /// Thousandths.
 const WHOLE: u64 = 1000;
+/// From one request to the next at full load, at least, ns.
+const LEAST_GAP_NS: u64 = 400_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 fn one_of<T: Copy>(stream: &mut Stream, all: &[T]) -> T {
@@ -195,13 +190,12 @@ fn between(stream: &mut Stream, low: u64, high: u64) -> u64 {
 }
 
 impl Plan {
-    /// The service of this seed, of these kinds where they are given.
-    pub fn draw(seed: u64, server: Option<Server>, client: Option<Client>) -> Plan {
+    /// The service of this seed.
+    pub fn draw(seed: u64) -> Plan {
         let (servers, clients) = (Server::value_variants(), Client::value_variants());
         let pick = |count: usize, at: u64| (at % count as u64) as usize;
-        let client =
-            client.unwrap_or(clients[pick(clients.len(), seed / servers.len() as u64)]);
-        let mut server = server.unwrap_or(servers[pick(servers.len(), seed)]);
+        let client = clients[pick(clients.len(), seed / servers.len() as u64)];
+        let mut server = servers[pick(servers.len(), seed)];
         if client.is_remote() && matches!(server, Server::Fork | Server::Leader) {
             // Both need clients whose threads are there.
             server = Server::Shared;
@@ -262,10 +256,12 @@ impl Plan {
 
     /// How much is asked: 15 to 60 % of what the service can.
     fn choose_load(&mut self, draw: &mut Stream) {
-        let most = self.requests_at_once();
+        let most = self.requests_at_once().max(1);
         let load = between(draw, 150, 600);
-        // Time from one request to the next at full load, ns.
-        let least_ns = (self.work_ns * WHOLE / most.max(1)).max(1);
+        // Time from one request to the next at full load, ns: some thousand requests tell as much
+        // as more, so large machines have longer ones.
+        let least_ns = (self.work_ns * WHOLE / most).max(LEAST_GAP_NS);
+        self.work_ns = self.work_ns.max(least_ns * most / WHOLE);
         let alone_ns = self.work_ns * (1300 + self.part) / WHOLE;
         if self.client == Client::ClosedAtOnce {
             self.gap_ns = least_ns * 10 / 8;
@@ -287,9 +283,7 @@ impl Plan {
 
     /// Most requests at once, thousandths, counting the main part of the work as one.
     fn requests_at_once(&self) -> u64 {
-        use Server::{
-            AsyncTier, Collector, Disk, FanOut, Locked, Mixed, Tier, TierOutside, Tiers,
-        };
+        use Server::{AsyncTier, Collector, Disk, FanOut, Locked, Mixed, Tier, TierOutside, Tiers};
         let (part, workers) = (self.part, self.workers * WHOLE);
         let per = |most: u64, takes: u64| most * WHOLE / takes;
         let beside = match self.server {

@@ -20,9 +20,7 @@ use calls::Call;
 use threads::{Role, Thread};
 
 /// What is recorded.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Depth {
     /// Scheduler events and interrupts.
@@ -39,7 +37,6 @@ const IDLE: &str = "swapper";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     Sleeps,
-    Blocks,
     Exits,
 }
 
@@ -174,7 +171,7 @@ impl Recorder<'_> {
         let mut state = match left {
             None => "R",
             Some(Left::Exits) => "X",
-            Some(Left::Sleeps | Left::Blocks) => "S",
+            Some(Left::Sleeps) => "S",
         };
         if let Some(task) = previous.filter(|_| state == "S") {
             if self.waits_for_disk(task) {
@@ -219,7 +216,8 @@ impl Recorder<'_> {
             return;
         }
         let Thread { comm, tid, .. } = &self.threads[task as usize];
-        let what = format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
+        let what =
+            format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
         match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
             Some((by, at)) => {
                 // Who unlocks wakes the next one by a call.
@@ -247,9 +245,10 @@ impl Recorder<'_> {
         let thread = &self.threads[task as usize];
         let is_remote = self.plan.client.is_remote() && thread.is_served() && !from_disk;
         let (before, after): (&[&str], &[&str]) = if from_disk {
-            (&["irq:irq_handler_entry: irq=31 name=nvme0q1"], &[
-                "irq:irq_handler_exit: irq=31 ret=handled",
-            ])
+            (
+                &["irq:irq_handler_entry: irq=31 name=nvme0q1"],
+                &["irq:irq_handler_exit: irq=31 ret=handled"],
+            )
         } else if is_remote {
             (
                 &[

@@ -86,7 +86,8 @@ impl Recorder<'_> {
     /// Its beginning; where its time-out stands.
     fn enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
         let Call { number, args: [a, b, c, d], .. } = call;
-        let what = format!("raw_syscalls:sys_enter: NR {number} ({a:x}, {b:x}, {c:x}, {d:08x}, 0, 0)");
+        let what =
+            format!("raw_syscalls:sys_enter: NR {number} ({a:x}, {b:x}, {c:x}, {d:08x}, 0, 0)");
         self.line(ns, cpu, Some(task), &what);
         self.out.len() - "ffffffff, 0, 0)\n".len()
     }

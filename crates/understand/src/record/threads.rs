@@ -66,7 +66,8 @@ impl Thread {
 
     /// It has connections to clients.
     pub fn is_served(&self) -> bool {
-        matches!(self.role, Role::Serves | Role::Child) && matches!(&*self.comm, "srv" | "srvio" | "srvproxy" | "srvkid")
+        matches!(self.role, Role::Serves | Role::Child)
+            && matches!(&*self.comm, "srv" | "srvio" | "srvproxy" | "srvkid")
     }
 
     /// The descriptor through which a job goes to or from this thread; `None`: through memory.
