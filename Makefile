@@ -15,7 +15,7 @@ FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
 .PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
-	recordings proof calibrate deps rust clang
+	recordings proof calibrate understand deps rust clang
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -165,6 +165,12 @@ proof: deps ## Record real servers, run them under limits, tell how far replay i
 		command -v $$program >/dev/null 2>&1 || echo "no $$program: services that need it are left out" >&2; done
 	$(CARGO) build --quiet --release -p cpumax
 	$(CARGO) run --quiet --release -p cpumax-testload -- proof $(PROOF)
+
+# UNDERSTAND takes options, e.g. UNDERSTAND='--seeds 0..197 --kind tiers --list'.
+UNDERSTAND ?= --seeds 0..1999
+
+understand: rust ## Judge how well recordings are understood, by 2000 services whose truth is known (docs/understanding.md)
+	$(CARGO) run --quiet --release -p cpumax-understand -- $(UNDERSTAND)
 
 # Rust and a C linker are all that a replay needs; the recorder and the scheduler need clang, the scheduler the headers of libelf and
 # zlib as well; real kernels need an emulator. What is missing is installed where that is possible.
