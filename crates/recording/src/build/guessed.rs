@@ -282,6 +282,7 @@ impl Cutter<'_> {
             end_ns,
             answer_at: self.answer_at.take(),
             called: false,
+            by: None,
         });
         self.start_ns = next_ns;
     }

@@ -204,8 +204,12 @@ impl Assembly<'_> {
     fn link(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
         for (tag, sections) in std::mem::take(&mut self.of) {
-            for pair in sections.windows(2) {
-                let (one, next) = (pair[0], pair[1]);
+            for (at, &next) in sections.iter().enumerate().skip(1) {
+                // Who asks several has each begin; the others wait for the one before.
+                let before = &sections[..at];
+                let is_caller =
+                    |one: &&usize| self.sections[next].by == Some(self.sections[**one].thread);
+                let one = *before.iter().rfind(is_caller).unwrap_or(&before[at - 1]);
                 let gap_ns = self.sections[next].start_ns.saturating_sub(self.sections[one].end_ns);
                 let (channel, job) = (self.inbox(next), next as JobIx);
                 let op = match gap_ns {

@@ -32,13 +32,15 @@ pub(super) struct Section {
     pub answer_at: Option<usize>,
     /// It is there because another thread of the group asked, or answered: as soon as that has.
     pub called: bool,
+    /// Which thread that is, where it is known: the last one.
+    pub by: Option<usize>,
 }
 
 /// What is to be done at the end of the system call.
 enum AtExit {
     Nothing,
-    /// A request has been read.
-    Begin(Tag, u64, bool),
+    /// A request has been read, from whom if that is a thread of the group.
+    Begin(Tag, u64, Option<u32>),
     /// An answer has been sent.
     Answer,
 }
@@ -53,6 +55,7 @@ struct Cutter<'a> {
     start_ns: u64,
     answer_at: Option<usize>,
     called: bool,
+    by: Option<u32>,
     at_exit: AtExit,
     done: Vec<Section>,
 }
@@ -86,6 +89,7 @@ impl Recording {
             },
             answer_at: None,
             called: false,
+            by: None,
             at_exit: AtExit::Nothing,
             done: Vec::new(),
         };
@@ -110,7 +114,7 @@ impl Cutter<'_> {
             match step {
                 Step::Io(io) => {
                     if let Some(next) = self.tags.request(io) {
-                        (tag, told) = (Some(next), self.tags.is_inner(io));
+                        (tag, told) = (Some(next), self.tags.called_by(io).is_some());
                     }
                     polls = self.recording.ios[io as usize].kind == Transfer::Poll;
                 }
@@ -164,9 +168,9 @@ impl Cutter<'_> {
     fn has_moved(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
-            AtExit::Begin(tag, now_ns, called) => {
+            AtExit::Begin(tag, now_ns, by) => {
                 self.close(now_ns, now_ns);
-                (self.request, self.called) = (Some(tag), called);
+                (self.request, self.called, self.by) = (Some(tag), by.is_some(), by);
             }
             AtExit::Answer => self.answer_at = Some(self.builder.here()),
         }
@@ -175,18 +179,19 @@ impl Cutter<'_> {
     fn io(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
-        let called = self.tags.is_inner(io);
+        let by = self.tags.called_by(io);
         let other = self.request.is_some_and(|request| request != tag);
         if of.kind != Transfer::Write && (other || self.answer_at.is_some()) {
-            self.at_exit = AtExit::Begin(tag, of.left_ns, called);
+            self.at_exit = AtExit::Begin(tag, of.left_ns, by);
             return;
         }
         if other {
             self.close(of.entered_ns, of.entered_ns);
         }
         if self.request.is_none() {
-            self.called = called;
+            self.called = by.is_some();
         }
+        self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
         if self.tags.answers(io) && of.kind == Transfer::Write {
             self.at_exit = AtExit::Answer;
@@ -219,6 +224,7 @@ impl Cutter<'_> {
             end_ns,
             answer_at: self.answer_at.take(),
             called: std::mem::take(&mut self.called),
+            by: self.by.take().map(|by| by as usize),
         });
         self.start_ns = next_ns;
     }

@@ -2,8 +2,8 @@
 //! which threads of the group asked each other for its sake.
 //!
 //! A thread that asks another one of its group does so for the request that it dealt with last, of
-//! those for which nobody is being asked. Until the answer is read, all that moves on that
-//! connection is that request's.
+//! those for which it waits for nobody; where it waits for somebody for each, it asks several at
+//! once. Until the answer is read, all that moves on that connection is that request's.
 
 use super::endpoints::EndIx;
 use super::{Connection, Exchange};
@@ -19,15 +19,15 @@ pub(crate) struct Tags {
     of: Vec<Option<Tag>>,
     /// Whether it is the last write of the answer.
     answers: Vec<bool>,
-    /// Whether it reads what another thread of the group asked, or answered.
-    inner: Vec<bool>,
+    /// The thread of the group that asked, or answered, what it reads.
+    inner: Vec<Option<u32>>,
 }
 
 impl Tags {
     pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
         let ios = recording.ios.len();
         let mut tags =
-            Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![false; ios] };
+            Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
         for (connection, one) in exchange.connections.iter().enumerate() {
             tags.add(exchange, connection as u32, one);
         }
@@ -50,8 +50,8 @@ impl Tags {
         self.answers[io as usize]
     }
 
-    /// Whether it reads what another thread of the group asked, or answered.
-    pub fn is_inner(&self, io: u32) -> bool {
+    /// The thread of the group that asked, or answered, what it reads.
+    pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
 
@@ -74,8 +74,10 @@ impl Tags {
 /// A connection between threads of the group, as it is at a point of time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
-    /// Who asks, for which request.
-    asked: Option<Tag>,
+    /// What is asked for, and by which thread.
+    asked: Option<(Tag, u32)>,
+    /// The thread that wrote last.
+    wrote: u32,
     /// The answer is being written.
     answered: bool,
     /// Part of the answer has been read.
@@ -96,8 +98,8 @@ struct Asking<'a> {
     deals: BTreeMap<u32, Vec<Tag>>,
     /// Of each client's connection: how many requests have been answered.
     answered: Vec<u32>,
-    /// For which of them somebody is being asked.
-    waits: BTreeMap<Tag, u32>,
+    /// How many are being asked for a request, by whom.
+    waits: BTreeMap<(Tag, u32), u32>,
 }
 
 impl<'a> Asking<'a> {
@@ -144,11 +146,13 @@ impl<'a> Asking<'a> {
                 (true, true) => {}
                 (true, false) => self.lines[line].answered = true,
             }
-            let Some(tag) = self.lines[line].asked else { continue };
+            let Some((tag, _)) = self.lines[line].asked else { continue };
             tags.of[at as usize] = Some(tag);
-            tags.inner[at as usize] = reads;
             if reads {
+                tags.inner[at as usize] = Some(self.lines[line].wrote);
                 self.deal(io.thread, tag);
+            } else {
+                self.lines[line].wrote = io.thread;
             }
         }
     }
@@ -170,32 +174,31 @@ impl<'a> Asking<'a> {
         if of.asked.is_some() && !of.answered {
             return;
         }
-        if let Some(tag) = of.asked.filter(|_| !of.taken) {
-            self.is_told(tag);
+        if let Some(asked) = of.asked.filter(|_| !of.taken) {
+            self.is_told(asked);
         }
-        let idle = |tag: &&Tag| {
-            self.answered[tag.0 as usize] <= tag.1
-                && self.waits.get(tag).is_none_or(|times| *times == 0)
-        };
-        let all = self.deals.get(&thread);
-        let asked = all.and_then(|all| all.iter().rev().find(idle).copied());
-        if let Some(tag) = asked {
-            *self.waits.entry(tag).or_default() += 1;
+        let open = |tag: &&Tag| self.answered[tag.0 as usize] <= tag.1;
+        let waits = |tag: Tag| self.waits.get(&(tag, thread)).is_some_and(|times| *times > 0);
+        let deals = || self.deals.get(&thread).into_iter().flatten().rev().filter(open);
+        let asked = deals().find(|tag| !waits(**tag)).or_else(|| deals().next());
+        let asked = asked.map(|tag| (*tag, thread));
+        if let Some(asked) = asked {
+            *self.waits.entry(asked).or_default() += 1;
         }
         self.lines[line] = Line { asked, ..Line::default() };
     }
 
     /// The answer is read.
     fn takes(&mut self, line: usize) {
-        if let Some(tag) = self.lines[line].asked
+        if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)
         {
-            self.is_told(tag);
+            self.is_told(asked);
         }
     }
 
-    fn is_told(&mut self, tag: Tag) {
-        if let Some(times) = self.waits.get_mut(&tag) {
+    fn is_told(&mut self, asked: (Tag, u32)) {
+        if let Some(times) = self.waits.get_mut(&asked) {
             *times = times.saturating_sub(1);
         }
     }

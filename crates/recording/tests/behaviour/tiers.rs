@@ -176,6 +176,102 @@ fn a_tier_that_is_not_limited_asks_from_outside() {
     assert!(ways(&workload).iter().all(|way| *way == [back]));
 }
 
+/// On CPU 0 one thread writes to another, wakes it and waits; the other reads.
+fn hop(round: &mut Round, us: u64, (from, writes): (&str, u32), (to, reads): (&str, u32)) {
+    round.enter(us, 0, from, &format!("1 ({writes:x}, 0, 48, 0, 0, 0)"));
+    round.wake(us + 2, 0, from, to);
+    round.exit(us + 4, 0, from, "1 = 72");
+    round.enter(us + 5, 0, from, POLL);
+    round.switch(us + 6, 0, from, "S", to);
+    round.exit(us + 8, 0, to, "232 = 1");
+    round.enter(us + 9, 0, to, &format!("0 ({reads:x}, 0, 400, 0, 0, 0)"));
+    round.exit(us + 11, 0, to, "0 = 72");
+}
+
+#[test]
+fn who_is_asked_may_ask_another_for_the_same_request() {
+    let (client, front, middle, back) = ("cli/20", "front/10", "mid/30", "back/40");
+    let text = rounds(|round, _| {
+        round.wake(0, 0, IDLE, client);
+        round.switch(1, 0, IDLE, "R", client);
+        round.exit(2, 0, client, "232 = 0");
+        hop(round, 10, (client, 4), (front, 7));
+        hop(round, 1020, (front, 9), (middle, 5));
+        hop(round, 2020, (middle, 6), (back, 5));
+        hop(round, 3020, (back, 5), (middle, 6));
+        hop(round, 4020, (middle, 5), (front, 9));
+        hop(round, 5020, (front, 7), (client, 4));
+        round.enter(5040, 0, client, POLL);
+        round.switch(5041, 0, client, "S", IDLE);
+    });
+    let limited = ["comm:front", "comm:mid", "comm:back"];
+    let (workload, service) = import(&text, &limited, Some(Loop::Open));
+    assert_eq!(service.requests.len() as u64, ROUNDS);
+    let served = served(&workload);
+    let way = ["front", "mid", "back", "mid", "front"].map(|name| served[name]);
+    let ways = ways(&workload);
+    assert!(ways.len() as u64 == ROUNDS && ways.iter().all(|one| *one == way), "{ways:?}");
+}
+
+/// The front asks two backs at a time, which work for 3 and 4 ms on CPUs of their own.
+fn two_at_once(round: &mut Round) {
+    let (client, front) = ("cli/20", "front/10");
+    let (begun, rest) = (round.text.len(), &mut *round);
+    rest.wake(0, 0, IDLE, client);
+    rest.switch(1, 0, IDLE, "R", client);
+    rest.exit(2, 0, client, "232 = 0");
+    hop(rest, 10, (client, 4), (front, 7));
+    for (at, back, socket, end) in [(1020, "a/30", 9, 4031), (1030, "b/31", 11, 5031)] {
+        let cpu = socket / 2 - 3;
+        rest.enter(at, 0, front, &format!("1 ({socket:x}, 0, 48, 0, 0, 0)"));
+        rest.wake(at + 2, 0, front, back);
+        rest.switch(at + 3, cpu, IDLE, "R", back);
+        rest.exit(at + 4, 0, front, "1 = 72");
+        rest.exit(1050, cpu, back, "232 = 1");
+        rest.enter(1051, cpu, back, "0 (5, 0, 400, 0, 0, 0)");
+        rest.exit(1053, cpu, back, "0 = 72");
+        rest.enter(end, cpu, back, "1 (5, 0, 48, 0, 0, 0)");
+        rest.wake(end + 2, cpu, back, front);
+        rest.switch(end + 3, 0, IDLE, "R", front);
+        rest.exit(end + 4, cpu, back, "1 = 200");
+        rest.enter(end + 5, cpu, back, POLL);
+        rest.switch(end + 6, cpu, back, "S", IDLE);
+        rest.exit(end + 7, 0, front, "232 = 1");
+        rest.enter(end + 8, 0, front, &format!("0 ({socket:x}, 0, 400, 0, 0, 0)"));
+        rest.exit(end + 9, 0, front, "0 = 200");
+    }
+    for us in [1040, 4045] {
+        rest.enter(us, 0, front, POLL);
+        rest.switch(us + 1, 0, front, "S", IDLE);
+    }
+    hop(rest, 5540, (front, 7), (client, 4));
+    rest.enter(5560, 0, client, POLL);
+    rest.switch(5561, 0, client, "S", IDLE);
+    let mut lines: Vec<String> = round.text.split_off(begun).lines().map(str::to_owned).collect();
+    let time = |line: &String| line.split_whitespace().nth(3).map(str::to_owned);
+    lines.sort_by_key(time);
+    lines.iter().for_each(|line| *round.text += &format!("{line}\n"));
+}
+
+#[test]
+fn who_asks_two_at_once_has_both_begin() {
+    let text = rounds(|round, _| two_at_once(round));
+    let limited = ["comm:front", "comm:a", "comm:b"];
+    let (workload, service) = import(&text, &limited, Some(Loop::Open));
+    assert_eq!(service.requests.len() as u64, ROUNDS);
+    let served = served(&workload);
+    let calls = |program: &[Op]| -> Vec<ChannelIx> {
+        let to = |op: &Op| match op {
+            Op::Post { channel, .. } => Some(*channel),
+            _ => None,
+        };
+        program.iter().filter_map(to).collect()
+    };
+    let both = workload.jobs.iter().map(|job| calls(&job.program));
+    let both = both.filter(|calls| *calls == [served["a"], served["b"]]);
+    assert_eq!(both.count() as u64, ROUNDS, "{:?}", workload.jobs);
+}
+
 /// The client connects for each request, and a process is forked for each connection.
 /// The client is held up for so long between connecting and asking, and all else with it.
 fn forks(late_us: u64) -> String {
