@@ -10,7 +10,7 @@
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
-use crate::thread::{Io, Place, Step};
+use crate::thread::{Birth, Io, Place, Step};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -518,6 +518,11 @@ impl When {
         let mut of = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
+            // It has learned nothing before it was there.
+            let born_ns = match thread.birth {
+                Birth::Forked { at_ns, .. } => recording.first_ns.saturating_add(at_ns),
+                Birth::Present { .. } => u64::MAX,
+            };
             for step in thread.steps.iter() {
                 match step {
                     Step::Wait(wait) => {
@@ -528,7 +533,11 @@ impl When {
                         let io = &recording.ios[at as usize];
                         // If it had to wait, it was told when it was woken.
                         if io.kind == Transfer::Poll && asked_ns.1 < io.entered_ns {
-                            asked_ns = (asked_ns.1, io.left_ns);
+                            let before_ns = match asked_ns.1 {
+                                0 => born_ns.min(io.entered_ns),
+                                ns => ns,
+                            };
+                            asked_ns = (before_ns, io.left_ns);
                         }
                         of[at as usize] = asked_ns;
                     }
