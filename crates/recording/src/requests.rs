@@ -342,7 +342,8 @@ impl Exchange {
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
         let number = told.and_then(|told| told.number);
         let likeliest = || evidence::likeliest(requests.iter());
-        let mut lines = Lines::new(number.unwrap_or_else(likeliest), number.is_some());
+        let clients = number.or_else(|| asking.closed_clients()).unwrap_or_else(likeliest);
+        let mut lines = Lines::new(clients, number.is_some());
         let mut asked: Vec<(EndIx, &[Asked])> = anew.iter().flat_map(Connection::by_end).collect();
         asked.sort_by_key(|(end, requests)| (requests[0].arrived_ns, *end));
         let first = kept.len();

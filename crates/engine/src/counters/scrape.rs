@@ -202,6 +202,8 @@ fn moments(
             is_anew: at > 0 && lives[at - 1].0 != *labels,
         });
     }
+    // A file that is given twice, or answers that overlap, tell nothing new.
+    moments.dedup();
     if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
         let what = "each scrape must be later than the one before it";
         return Err(Error::Question(what.to_owned()));
