@@ -203,7 +203,8 @@ fn moments(
         });
     }
     // A file that is given twice, or answers that overlap, tell nothing new.
-    moments.dedup();
+    let mut told = BTreeMap::new();
+    moments.retain(|moment| told.insert(moment.at_ns, *moment) != Some(*moment));
     if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
         let what = "each scrape must be later than the one before it";
         return Err(Error::Question(what.to_owned()));

@@ -117,10 +117,13 @@ mod tests {
     #[test]
     fn what_waits_longest_at_the_end_is_not_forgotten() {
         let answered: Vec<u64> = (1..=98).collect();
-        assert_eq!(latency(answered.clone(), &[]), Some([49, 89, 98]));
-        assert_eq!(latency(answered.clone(), &[5, 40]), Some([49, 89, 98]));
-        assert_eq!(latency(answered, &[500, 400]), Some([50, 90, 400]));
-        assert_eq!(latency(Vec::new(), &[]), None);
-        assert_eq!(latency(Vec::new(), &[7]), Some([7, 7, 7]));
+        let told = |under_way: &[u64]| points(&sorted(answered.clone(), under_way));
+        assert_eq!(told(&[]), Some([49, 89, 94, 98, 98]));
+        assert_eq!(told(&[5, 40]), Some([49, 89, 94, 98, 98]));
+        assert_eq!(told(&[500, 400]), Some([50, 90, 95, 400, 500]));
+        assert_eq!(points(&sorted(Vec::new(), &[])), None);
+        assert_eq!(points(&sorted(Vec::new(), &[7])), Some([7; 5]));
+        let longer = over(&sorted(answered, &[500, 400]), Some(97)).unwrap();
+        assert_eq!((longer.than_ns, longer.percent), (97, 3.0));
     }
 }
