@@ -278,7 +278,7 @@ fn counters_of_a_query_tell_what_other_limits_would_do() {
     fs::write(&path, format!(r#"{{"data": {{"resultType": "matrix", "result": [{all}]}}}}"#))
         .unwrap();
     let advise = |more: &[&str]| {
-        let mut arguments = vec!["advise", "--draws", "256", "--openmetrics"];
+        let mut arguments = vec!["advise", "--draws", "640", "--openmetrics"];
         arguments.push(path.to_str().unwrap());
         arguments.extend(more);
         cpumax(&arguments)

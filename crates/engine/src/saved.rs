@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(saved, Saved::of_replay(recorded.clone(), runs));
         assert!(saved.runs[0].latencies.count() > 0);
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
-        let other = told(&text.replacen("\"version\":1", "\"version\":7", 1));
+        let other = told(&text.replacen("\"version\":2", "\"version\":7", 1));
         assert!(other.contains("object 1: it is of version 7, and version 2"), "{other}");
         let other = told(&text.replacen("\"kind\":\"replay\"", "\"kind\":\"weights\"", 1));
         assert!(other.contains("object 2: it is of kind 'weights', and recording"), "{other}");
@@ -244,6 +244,6 @@ mod tests {
         assert!(told("{").contains("x.json: ") && told("{").contains("`cpumax replay --json`"));
         assert!(told("[]").contains("no predictions"));
         assert!(told("[1]").contains("object 1: it does not say of which `kind` it is"));
-        assert!(told(r#"[{"kind":"advice","version":1,"asked":[]}]"#).contains("missing field"));
+        assert!(told(r#"[{"kind":"advice","version":2,"asked":[]}]"#).contains("missing field"));
     }
 }

@@ -190,8 +190,8 @@ impl Recording {
             };
             let costs_ns = sections::costs_ns(&sections, &served);
             let service = Service::of(&known, &served, &asking, told);
-            // Who asks whom is a guess where interrupts are not told from threads, and of clients on
-            // other machines.
+            // Where interrupts are not told from threads, and of clients on other machines, it is
+            // a guess that they ask.
             let is_guess = match &known {
                 Known::Recorded(_) => false,
                 Known::Guessed(guess) => !self.has_context || guess.is_remote(),

@@ -21,6 +21,7 @@ pub(crate) mod evidence;
 pub(crate) mod guess;
 pub(crate) mod lines;
 mod relay;
+mod remote;
 pub(crate) mod tags;
 pub(crate) mod unseen;
 

@@ -3,13 +3,14 @@
 use crate::event::Left;
 use crate::steps::{Steps, push_one};
 use crate::syscalls::{Hint, Transfer};
+use std::cmp::Reverse;
 
 /// A thread that gets a CPU so soon did not queue for it, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
 /// So often a thread waits before that tells which CPUs it may use: by chance it does now and then.
 const KEPT_MIN: u32 = 10;
-/// A thread that waits for longer than this while a CPU is idle is moved there: at the latest a tick
-/// of 10 ms finds it (kernel: `sched_balance_trigger()`), ns.
+/// A thread that waits for longer than this while a CPU is idle is moved there: at the latest a
+/// tick of 10 ms finds it (kernel: `sched_balance_trigger()`), ns.
 pub(crate) const LONG_QUEUED_NS: u64 = 10_000_000;
 /// Priorities below this are those of `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`.
 const REAL_TIME_BELOW: i32 = 100;
@@ -71,8 +72,8 @@ pub(crate) struct Thread {
     pub cpus: u64,
     /// Stays on a CPU.
     pub stays: u64,
-    /// Long waits for a CPU, and those of them that ended with the CPU busy and another one idle for
-    /// as long as the balancer takes.
+    /// Long waits for a CPU, and those of them that ended with the CPU busy and another one idle
+    /// for as long as the balancer takes.
     long_queued: u32,
     kept_queued: u32,
 }
@@ -410,7 +411,7 @@ impl Thread {
         let all_ns = self.prios_ns.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         let is_real_time = real_time_ns > all_ns / 2;
         let own = self.prios_ns.iter().filter(|(at, _)| (*at < REAL_TIME_BELOW) == is_real_time);
-        own.max_by_key(|(at, ns)| (*ns, -at)).map_or(self.prio, |(prio, _)| *prio)
+        own.max_by_key(|(at, ns)| (*ns, Reverse(*at))).map_or(self.prio, |(prio, _)| *prio)
     }
 
     /// The group it was in most often.

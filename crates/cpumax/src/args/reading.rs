@@ -53,10 +53,11 @@ pub struct Choosing {
     /// [default: the control group that used most CPU time]
     #[arg(short, long, value_name = "PATTERN", value_parser = selector)]
     pub group: Vec<Selector>,
-    /// How clients ask: closed (each waits for an answer before it asks again), open (by a plan), or
-    /// how many closed ones there are, where they connect anew each time or their connections are
-    /// not recorded [default: as the recording tells]
-    #[arg(long, help_heading = READING, value_name = "closed|open|N", value_parser = Clients::from_str)]
+    /// How clients ask: closed (each waits for an answer before it asks again), open (by a plan),
+    /// or how many closed ones there are, where they connect anew each time or their connections
+    /// are not recorded [default: as the recording tells]
+    #[arg(long, help_heading = READING, value_name = "closed|open|N")]
+    #[arg(value_parser = Clients::from_str)]
     pub clients: Option<Clients>,
     /// Threads that act on a clock, whatever happened before: they do not wait for the service
     #[arg(long, help_heading = READING, value_name = "PATTERN", value_parser = selector)]
@@ -75,7 +76,8 @@ pub struct Choosing {
     #[arg(long, help_heading = READING, value_name = "N", value_parser = hz)]
     pub hz: Option<u32>,
     /// CPUs of the machine [default: those of the recorded one]
-    #[arg(long, help_heading = READING, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, help_heading = READING, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cpus: Option<u16>,
     /// When the load began, since the start of the recording [default: as its threads' activity
     /// tells]

@@ -156,7 +156,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::{Doubts, Drawn, Sample, Unit, WorkRange, predict};
+    use crate::predict::{Doubts, Drawn, Over, Sample, Unit, WorkRange, predict};
     use crate::what_if::Try;
     use cpumax_outcome::Outcome;
     use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,7 @@ mod tests {
             throttled_percent: Some(1.0),
             requests_per_second: Some(1.0),
             latency_ns: Some([1, 2, 3, 4, 5]),
+            over: Some(Over { than_ns: 3, percent: 40.0 }),
             takes_ns: Some(1),
             ..Sample::default()
         };

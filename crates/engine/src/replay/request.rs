@@ -9,8 +9,8 @@ use cpumax_workload::{CpuSet, GroupIx, Tasks, Workload, as_name};
 use std::sync::Arc;
 
 const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask again makes a \
-difference, and the recording does not tell: record system calls, or tell --clients open, --clients \
-closed or how many closed ones there are, such as --clients 16";
+difference, and the recording does not tell: record system calls, or tell --clients open, \
+--clients closed or how many closed ones there are, such as --clients 16";
 
 const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
 they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \

@@ -8,12 +8,9 @@
 //! taken to have come half way between the beginning of the burst and their turn. Where requests
 //! cost the same, which short bursts show, the length of a burst tells how many it served, even if
 //! the client was awake and did not have to be woken.
-//!
-//! Where nobody on this machine asks, clients may be on others: then a burst of a thread that
-//! mostly waits for the network is a request, if data from the network began it.
 
 use super::busy::Crowd;
-use super::{asking, busy, relay, unseen};
+use super::{asking, busy, relay, remote, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
 use cpumax_outcome::median;
@@ -171,7 +168,7 @@ impl Guess {
             }
         }
         if servers.is_empty() {
-            servers = remote(recording, inside);
+            servers = remote::servers(recording, inside);
         }
         let at_once = asking::ask_at_once(recording, inside, &clients);
         let answers = |server: &&mut Server| server.role.answers();
@@ -221,8 +218,8 @@ impl Guess {
         answers(true) > answers(false)
     }
 
-    /// Whether clients are on other machines: one thread may then serve several of them, and several
-    /// threads one.
+    /// Whether clients are on other machines: one thread may then serve several of them, and
+    /// several threads one.
     pub fn is_remote(&self) -> bool {
         self.servers.values().any(|server| server.remote)
     }
@@ -488,27 +485,6 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
             && counts(ix)
     };
     talks.iter().enumerate().map(is_client).collect()
-}
-
-/// Threads of the group that clients on other machines wake.
-fn remote(recording: &Recording, inside: &[bool]) -> BTreeMap<usize, Server> {
-    let mut servers = BTreeMap::new();
-    for ix in (0..recording.threads.len()).filter(|ix| inside[*ix]) {
-        let thread = &recording.threads[ix];
-        let asked = thread.network_waits();
-        if asked < THREAD_ANSWERS_MIN || 2 * asked <= thread.waits.len() {
-            continue;
-        }
-        let mut bursts = bursts(recording, ix, |_| Woken::Inside, |_| None);
-        for (burst, wait) in bursts.iter_mut().skip(1).zip(&thread.waits) {
-            if wait.is_for_network() {
-                burst.woken = Woken::Outside;
-                burst.marks.push((burst.work_ns, burst.end_ns));
-            }
-        }
-        servers.insert(ix, Server { remote: true, ..Server::new(Role::Answers, bursts) });
-    }
-    servers
 }
 
 /// What a thread did from one wait to the next. `woken`: what it means that a thread woke it;

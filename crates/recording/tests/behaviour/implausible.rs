@@ -2,7 +2,7 @@
 //! reason.
 
 use cpumax_recording::{Error, Options, Recording, Selection};
-use cpumax_workload::{Arrivals, Op, Span};
+use cpumax_workload::{Arrivals, Class, Op, Span};
 use std::fmt::Write as _;
 
 fn read(text: &str) -> Result<Recording, Error> {
@@ -245,6 +245,23 @@ fn ftrace_with_its_column_of_processes() {
     let thread = &recording.summary().threads[0];
     assert_eq!((thread.comm.as_str(), thread.tid, thread.pid), ("my (1) x", 501, Some(500)));
     assert_eq!(thread.runtime_ns, 10 * MS);
+}
+
+#[test]
+fn the_least_priority_there_can_be() {
+    let line = |at: u32, prev: &str, next: &str| {
+        format!(
+            "  any 0 [000] 1.{at:06}: sched:sched_switch: {prev} prev_state=S ==> {next}\n",
+            prev = prev.replace('_', "prev_"),
+            next = next.replace('_', "next_"),
+        )
+    };
+    let (idle, least) = ("_comm=swapper/0 _pid=0 _prio=120", "_comm=w _pid=501 _prio=-2147483648");
+    let usual = "_comm=w _pid=501 _prio=120";
+    let text = line(0, idle, least) + &line(30, least, idle) + &line(40, idle, usual);
+    let recording = read(&(text + &line(50, usual, idle))).unwrap();
+    let workload = recording.workload(&Selection::default()).unwrap();
+    assert_eq!(workload.tasks[0].class, Class::Rt);
 }
 
 #[test]
