@@ -16,6 +16,7 @@ use judge::Judged;
 use plan::{Client, Plan, Server};
 use rayon::prelude::*;
 use record::Depth;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -137,7 +138,7 @@ fn list(services: &[Judged]) -> String {
         for verdict in &service.verdicts {
             let of = format!("{:5} {:6} {server:12} {client:14}", plan.seed, name(&verdict.depth));
             if let Some(failed) = &verdict.failed {
-                out += &format!("{of} not replayed: {failed}\n");
+                let _ = writeln!(out, "{of} not replayed: {failed}");
                 continue;
             }
             let clients = verdict.clients.as_deref().unwrap_or("no requests");
@@ -148,9 +149,10 @@ fn list(services: &[Judged]) -> String {
                 });
                 let mark = if cell.is_marked { "?" } else { " " };
                 let truth = cell.truth;
-                out += &format!(
+                let _ = writeln!(
+                    out,
                     "{of} {}.{}x {mark} {:9} {told} for {:.2} ({:.2}..{:.2}); {clients}, \
-                     {connections} of {} connections\n",
+                     {connections} of {} connections",
                     cell.limit / 100,
                     cell.limit / 10 % 10,
                     name(&cell.number),

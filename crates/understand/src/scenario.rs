@@ -180,7 +180,7 @@ impl Plan {
                 text.job(&pooled, &[work, post(&back, "s")]);
                 text.job(&back, &with_answer(&[&overhead]));
             }
-            _ if at % 3 == 0 => {
+            _ if at.is_multiple_of(3) => {
                 text.job(&request, &[overhead, self.short(200), to_pool]);
                 text.job(&pooled, &[work, post(&back, "s")]);
                 text.job(&back, &with_answer(&[&self.short(100)]));

@@ -3,6 +3,7 @@
 use crate::judge::{Cell, Judged, Number};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// Counts of cells of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -105,8 +106,9 @@ impl Tally {
         let mut before = (String::new(), "");
         for ((depth, by, kind), count) in &self.0 {
             if *depth != before.0 {
-                out += &format!(
-                    "\n{:22} {:>6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}\n",
+                let _ = writeln!(
+                    out,
+                    "\n{:22} {:>6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}",
                     format!("depth {depth}"),
                     "cells",
                     "right",
@@ -117,7 +119,7 @@ impl Tally {
                     "width, true %"
                 );
             } else if *by != before.1 {
-                out += &format!("- {by}\n");
+                let _ = writeln!(out, "- {by}");
             }
             before = (depth.clone(), by);
             out += &row(kind, count);
@@ -146,7 +148,7 @@ fn row(kind: &str, count: &Count) -> String {
     let of = |part: u64, all: u64| format!("{part} of {all} {:>6}", percent(part, all));
     let (width, true_width) = count.widths();
     format!(
-        "  {kind:20} {:6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}\n",
+        "  {kind:20} {:6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}",
         count.cells,
         percent(count.right, count.cells),
         percent(count.in_range, count.cells - count.untold),

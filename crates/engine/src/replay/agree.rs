@@ -37,13 +37,12 @@ impl Check {
         request: &Request,
         selection: &Selection,
     ) -> Result<Check, Error> {
-        let machine = (None, None);
-        let scale = (None, None);
-        let (scale_load, scale_work) = scale;
-        let (hz, cpus) = machine;
-        let as_it_was = Request { scale_load, scale_work, hz, cpus, ..request.clone() };
-        let is_other = (request.scale_load, request.scale_work) != scale
-            || (request.hz, request.cpus) != machine;
+        let as_it_was =
+            Request { hz: None, cpus: None, scale_work: None, scale_load: None, ..request.clone() };
+        let is_other = request.scale_load.is_some()
+            || request.scale_work.is_some()
+            || request.hz.is_some()
+            || request.cpus.is_some();
         let as_recorded =
             is_other.then(|| Replay::new(name, recording, &as_it_was)).transpose()?.map(Box::new);
         let own = recording.limit_of(selection).map_or_else(Try::none, Try::of);

@@ -250,7 +250,10 @@ fn two_at_once(round: &mut Round) {
     let mut lines: Vec<String> = round.text.split_off(begun).lines().map(str::to_owned).collect();
     let time = |line: &String| line.split_whitespace().nth(3).map(str::to_owned);
     lines.sort_by_key(time);
-    lines.iter().for_each(|line| *round.text += &format!("{line}\n"));
+    for line in &lines {
+        *round.text += line;
+        *round.text += "\n";
+    }
 }
 
 #[test]

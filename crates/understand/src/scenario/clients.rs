@@ -83,23 +83,7 @@ impl Plan {
         }
         if self.client == Client::OpenThreads {
             text.channel("plan");
-            self.source(text, "plan", &Shape::Exponential.length(self.gap_ns), &[]);
-        }
-    }
-
-    /// Tokens that come from elsewhere.
-    fn source(&self, text: &mut Text, channel: &str, every: &str, jobs: &[String]) {
-        let every = format!("every = {every}");
-        self.source_of(text, channel, &every, jobs);
-    }
-
-    fn source_of(&self, text: &mut Text, channel: &str, when: &str, jobs: &[String]) {
-        let _ = writeln!(
-            text.text,
-            "[[source]]\nname = \"plan of {channel}\"\nchannel = \"{channel}\"\n{when}"
-        );
-        if !jobs.is_empty() {
-            let _ = writeln!(text.text, "jobs = [\"{}\"]", jobs.join("\", \""));
+            source(text, "plan", &Shape::Exponential.length(self.gap_ns), &[]);
         }
     }
 
@@ -108,7 +92,7 @@ impl Plan {
         let span_ns = self.think_ns.max(5_000_000);
         let at = |place: u64| ns(1_000_000 + span_ns * place / jobs.len() as u64);
         let times: Vec<String> = (0..jobs.len() as u64).map(at).collect();
-        self.source_of(text, channel, &format!("at = [{}]", times.join(", ")), jobs);
+        source_of(text, channel, &format!("at = [{}]", times.join(", ")), jobs);
     }
 
     /// On other machines: only what comes of them is there.
@@ -126,7 +110,7 @@ impl Plan {
         for (inbox, jobs) in inboxes {
             if self.client.is_open() {
                 let gap_ns = self.gap_ns * self.connections / jobs.len() as u64;
-                self.source(text, &inbox, &Shape::Exponential.length(gap_ns), &jobs);
+                source(text, &inbox, &Shape::Exponential.length(gap_ns), &jobs);
             } else {
                 self.first(text, &inbox, &jobs);
             }
@@ -172,10 +156,25 @@ impl Plan {
                 _ => Shape::Exponential.length(gap_ns),
             };
             if is_open {
-                self.source(text, &channel, &every, &jobs);
+                source(text, &channel, &every, &jobs);
             } else {
                 self.first(text, &channel, &jobs);
             }
         }
+    }
+}
+
+/// Tokens that come from elsewhere.
+fn source(text: &mut Text, channel: &str, every: &str, jobs: &[String]) {
+    source_of(text, channel, &format!("every = {every}"), jobs);
+}
+
+fn source_of(text: &mut Text, channel: &str, when: &str, jobs: &[String]) {
+    let _ = writeln!(
+        text.text,
+        "[[source]]\nname = \"plan of {channel}\"\nchannel = \"{channel}\"\n{when}"
+    );
+    if !jobs.is_empty() {
+        let _ = writeln!(text.text, "jobs = [\"{}\"]", jobs.join("\", \""));
     }
 }
