@@ -148,7 +148,7 @@ fn row(kind: &str, count: &Count) -> String {
     let of = |part: u64, all: u64| format!("{part} of {all} {:>6}", percent(part, all));
     let (width, true_width) = count.widths();
     format!(
-        "  {kind:20} {:6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}",
+        "  {kind:20} {:6} {:>7} {:>9} {:>7} {:>18} {:>18} {:>16}\n",
         count.cells,
         percent(count.right, count.cells),
         percent(count.in_range, count.cells - count.untold),
