@@ -295,7 +295,7 @@ fn counters_of_a_query_tell_what_other_limits_would_do() {
     assert_eq!(fit["on_kernels"][0]["kernel"], "7.3");
     let output = advise(&[]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("From counters") && text.contains("present, measured"), "{text}");
+    assert!(text.contains("From counters") && text.contains("500m now"), "{text}");
     assert!(text.contains("record the service"), "{text}");
     let two = advise(&["--kernel", "6.1,6.18"]);
     let told = String::from_utf8(two.stderr).unwrap();

@@ -62,17 +62,19 @@ const OUTSIDE: f64 = 0.05;
 /// periods and p99, which depend on how long a queue grew, more; `examples/calibrate` tells why.
 const WIDER: f64 = 1.3;
 const MUCH_WIDER: f64 = 1.8;
-/// What is never told more closely: CPUs and p99, relative; per cent of periods.
+/// No range is narrower: CPUs and p99 by a share of them, throttled periods by per cent.
 const LEAST_OFF: f64 = 0.02;
 const LEAST_OFF_PERCENT: f64 = 1.0;
 /// Without a limit p99 would be at least so many times what it is: throttling costs nothing.
 const COSTS_NOTHING: f64 = 0.9;
+/// From fewer services that reproduce the counters no range is told.
+const EFFECTIVE_LEAST: f64 = 10.0;
 /// So many services are drawn where nobody says.
 pub const DRAWS: usize = 640;
 /// Steps in which a limit is looked for, thousandths of a CPU.
 const STEP: u64 = 10;
 
-/// What is fitted, and how.
+/// Asks for services that fit counters, and for limits and kernels to try them on.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
@@ -83,7 +85,7 @@ pub struct Fitting {
     pub others: Vec<Kernel>,
     /// The present limit, where the counters do not tell it.
     pub current: Option<Limit>,
-    /// What is known beside the counters.
+    /// Knowledge of the service beside the counters.
     pub known: Known,
     /// A limit is looked for that keeps this.
     pub keep: Keep,
@@ -95,7 +97,7 @@ pub struct Fitting {
     pub running: Running,
 }
 
-/// What a limit is to keep.
+/// Bounds that a limit is to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Keep {
     /// No more periods of a hundred are throttled.
@@ -109,7 +111,7 @@ pub struct Keep {
 pub struct Fit {
     /// The kernel on which they ran.
     pub kernel: String,
-    /// It is the one of the node; else that is not told, and this is the newest.
+    /// `kernel` is that of the node; else that is not told, and `kernel` is the newest.
     pub is_kernel_told: bool,
     /// How many services were drawn.
     pub drawn: usize,
@@ -125,7 +127,7 @@ pub struct Fit {
     pub limits: Vec<FittedLimit>,
     /// The smallest limit that keeps what is asked, thousandths of a CPU.
     pub enough: Option<u64>,
-    /// The same load under the same limit on other kernels.
+    /// The present load under the present limit, on other kernels.
     pub on_kernels: Vec<OnKernel>,
 }
 
@@ -137,7 +139,7 @@ pub enum Costs {
     Nothing,
     /// Without a limit p99 would be less.
     Latency,
-    /// It may be either.
+    /// The range of p99 without a limit holds both.
     Unsure,
 }
 
@@ -148,7 +150,7 @@ pub struct FittedLimit {
     pub cpu_max: String,
     /// Thousandths of a CPU; null: no limit.
     pub millicpus: Option<u64>,
-    /// It is the one in force: what is told of it was measured.
+    /// The limit is in force: its numbers were measured.
     pub is_present: bool,
     /// CPUs in use.
     pub cpus: Ranged<f64>,
@@ -220,6 +222,10 @@ pub fn fit(
     if let Some(counter) = draws.misfit {
         let what = "no service of one kind, with a load that stays as it is, has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
+    }
+    if draws.effective < EFFECTIVE_LEAST {
+        let what = "fewer than ten of the services drawn reproduce the counters: draw more";
+        return Ok(Err(what.to_owned()));
     }
     let fit = Told { measured: &measured, fitting, runs, draws }.fit()?;
     Ok(Ok(Fit { is_kernel_told: told.is_some(), ..fit }))

@@ -168,7 +168,7 @@ pub(crate) struct Machine<'a> {
     #[cfg(any(test, feature = "faults"))]
     pub fault: Option<crate::faults::Fault>,
     pub failed: Option<Error>,
-    /// Who traces it wants to know of each message.
+    /// The trace wants to know of each message.
     pub tells_messages: bool,
     pub trace: Option<&'a mut dyn TraceSink>,
     /// Who puts tokens into a channel.

@@ -24,7 +24,7 @@ pub fn percentile<T>(sorted: &[T], percent: usize) -> Option<&T> {
     permille(sorted, 10 * percent)
 }
 
-/// The same of a thousand.
+/// So many of a thousand are at most this; otherwise as [`percentile`].
 pub fn permille<T>(sorted: &[T], permille: usize) -> Option<&T> {
     sorted.get((sorted.len() * permille).div_ceil(1000).max(1) - 1)
 }

@@ -119,7 +119,7 @@ pub enum What {
     },
     /// A task begins to put tokens into a channel; of messages only.
     SendBegins(Message),
-    /// It has put them there without waiting; of messages only.
+    /// The task has put them there without waiting; of messages only.
     Sent(Message),
     /// A task has taken tokens from a channel, or was given them while it slept; of messages only.
     Received(Message),
@@ -135,7 +135,7 @@ pub enum What {
 /// A message between tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who sends or receives.
+    /// The task that sends or receives.
     pub task: u32,
     /// The channel, by its place in the workload.
     pub channel: u32,
@@ -169,7 +169,7 @@ pub trait TraceSink {
     fn event(&mut self, event: TraceEvent);
     /// Called once, at the end, with the names of everything that was numbered.
     fn names(&mut self, names: Names);
-    /// Whether it wants to know of each message, of forks, and who woke the next holder of a lock.
+    /// Whether the trace has messages, forks, and the task that passes a lock on.
     /// Asked once, before the run.
     fn wants_messages(&self) -> bool {
         false

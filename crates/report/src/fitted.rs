@@ -20,18 +20,11 @@ pub fn fitted(fit: &Fit, page: Page) -> String {
         }
     };
     let _ = writeln!(out, "{}", page.wrapped(costs));
-    let header = [
-        "limit",
-        "CPUs",
-        "throttled\nperiods, %",
-        "throttled,\ns in a s",
-        "p99, times\nthat of now",
-        "p99, ms",
-        "",
-    ];
-    let header = if fit.p99_now_ns.is_some() { &header[..] } else { &WITHOUT_MS[..] };
-    let rows = fit.limits.iter().map(|limit| row(limit, fit.p99_now_ns.is_some()));
-    let _ = writeln!(out, "\n{}", list(header, rows, page.width()));
+    let in_ms = fit.p99_now_ns.is_some();
+    let p99 = if in_ms { "p99, ms" } else { "p99, times\nthat of now" };
+    let header = ["limit", "CPUs", "throttled\nperiods, %", "throttled,\ns in a s", p99];
+    let rows = fit.limits.iter().map(|limit| row(limit, in_ms));
+    let _ = writeln!(out, "\n{}", list(&header, rows, page.width()));
     let which = if fit.is_kernel_told {
         format!("on {}", fit.kernel)
     } else {
@@ -39,8 +32,8 @@ pub fn fitted(fit: &Fit, page: Page) -> String {
     };
     let from = format!(
         "From counters: of {} services, the {:.0} that reproduce what was counted, {which}; ranges \
-         hold 9 of 10. p99 below the present limit cannot be told from counters: record the \
-         service (`cpumax record`), or ask `cpumax replay` with a recording.",
+         hold 9 of 10; the row of now is measured. p99 below the present limit cannot be told \
+         from counters: record the service (`cpumax record`), or ask `cpumax replay` with a recording.",
         fit.drawn, fit.effective
     );
     let _ = writeln!(out, "{}", page.wrapped(&from));
@@ -57,16 +50,7 @@ pub fn fitted(fit: &Fit, page: Page) -> String {
     out
 }
 
-const WITHOUT_MS: [&str; 6] = [
-    "limit",
-    "CPUs",
-    "throttled\nperiods, %",
-    "throttled,\ns in a s",
-    "p99, times\nthat of now",
-    "",
-];
-
-fn row(limit: &FittedLimit, has_ms: bool) -> Vec<String> {
+fn row(limit: &FittedLimit, in_ms: bool) -> Vec<String> {
     let cell = |number: Option<Ranged<f64>>| {
         number.map_or("-".to_owned(), |number| ranged(number, Ranges::Beside))
     };
@@ -76,14 +60,11 @@ fn row(limit: &FittedLimit, has_ms: bool) -> Vec<String> {
         high: ns.high / 1e6,
     });
     let name = limit.millicpus.map_or("none".to_owned(), |millicpus| format!("{millicpus}m"));
-    let mut row = vec![
-        name,
+    vec![
+        if limit.is_present { format!("{name} now") } else { name },
         ranged_cpus(limit.cpus),
         cell(Some(limit.throttled_percent)),
         cell(limit.throttled_seconds),
-        cell(limit.p99_times),
-    ];
-    row.extend(has_ms.then(|| cell(ms)));
-    row.push(if limit.is_present { "present, measured".to_owned() } else { String::new() });
-    row
+        cell(if in_ms { ms } else { limit.p99_times }),
+    ]
 }

@@ -95,17 +95,9 @@ pub struct Cell {
     pub limit: u64,
     pub number: Number,
     pub truth: Truth,
-    pub told: Option<Told>,
+    pub told: Option<Ranged<f64>>,
     /// It is said that it cannot be relied on.
     pub is_marked: bool,
-}
-
-/// A number with its range.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Told {
-    pub value: f64,
-    pub low: f64,
-    pub high: f64,
 }
 
 impl Cell {
@@ -241,7 +233,7 @@ fn cells((percent, _, runs): &Limited, prediction: Option<&Prediction>) -> Vec<C
             limit: *percent,
             number,
             truth,
-            told: told.map(|Ranged { value, low, high }| Told { value, low, high }),
+            told,
             is_marked: prediction.is_some_and(|prediction| !prediction.predictable),
         }
     };

@@ -177,7 +177,7 @@ mod tests {
     /// At each depth, of 152 numbers: how many are right, and how many are wrong without a mark.
     const FLOOR: [(&str, u64, u64); 2] = [("calls", 146, 6), ("sched", 97, 13)];
 
-    /// What is reached now, of services that stay the same: who makes understanding worse sees it.
+    /// A change that makes understanding of these services worse fails here.
     #[test]
     fn recordings_are_understood_as_well_as_they_were() {
         let plans = FIXED.map(Plan::draw).to_vec();

@@ -21,13 +21,13 @@ pub enum Server {
     Shared,
     /// An event loop hands all work to a pool, which answers.
     Queue,
-    /// The same, but the loop answers when the pool tells it.
+    /// An event loop hands all work to a pool, and answers when the pool tells it.
     QueueBack,
     /// A process is forked for each connection, which has one request.
     Fork,
     /// A thread for each connection waits for a back end of the group.
     Tier,
-    /// The same with a back end outside of the group.
+    /// A thread for each connection waits for a back end outside of the group.
     TierOutside,
     /// A proxy's loop, a pool, and a back end that the pool waits for.
     Tiers,
@@ -35,7 +35,7 @@ pub enum Server {
     AsyncTier,
     /// A thread for each connection, with a lock for a part of the work.
     Locked,
-    /// The same without lock; after fifty requests another thread collects garbage.
+    /// A thread for each connection; after fifty requests another thread collects garbage.
     Collector,
     /// A thread for each connection waits for a disk.
     Disk,
@@ -49,7 +49,7 @@ pub enum Server {
     Mixed,
 }
 
-/// Who asks.
+/// Kinds of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {
@@ -105,8 +105,8 @@ impl Client {
         matches!(self, Client::ClosedRemote | Client::OpenRemote)
     }
 
-    /// It sends on its connections in turn, busy or not, as no real client does: under a limit that
-    /// the load exceeds, that is no service anybody has.
+    /// Whether the client sends on its connections in turn, busy or not, as no real client does:
+    /// under a limit that the load exceeds, nobody has such a service.
     pub fn is_unreal_when_overloaded(self) -> bool {
         use Client::{OpenBursts, OpenEven, OpenRandom, OpenRemote};
         matches!(self, OpenRandom | OpenEven | OpenBursts | OpenRemote)
@@ -237,7 +237,7 @@ impl Plan {
         if self.client == ClosedAtOnce {
             self.connections = self.connections.min(8);
         } else if self.client.is_open() {
-            // So many that hardly ever all are busy while there is no limit.
+            // Without a limit some connection is nearly always free.
             let many: &[u64] = if self.client_threads { &[8, 16, 32] } else { &[32, 64] };
             self.connections = one_of(draw, many);
         }

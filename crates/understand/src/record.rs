@@ -19,7 +19,7 @@ mod threads;
 use calls::Call;
 use threads::{Role, Thread};
 
-/// What is recorded.
+/// Events that a recording has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Depth {
@@ -40,7 +40,7 @@ enum Left {
     Exits,
 }
 
-/// What a thread did last of what tells for what it then waits.
+/// The last act of a thread that tells what it waits for then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Nothing,
@@ -55,11 +55,11 @@ struct State {
     call: Option<Call>,
     /// Descriptors with data that it was given while it slept.
     given: Vec<u64>,
-    /// It has been told what is ready, and has not read that yet.
+    /// A poll told the thread what is ready, and the thread has not read that yet.
     knows_ready: bool,
     /// A timer has woken it.
     is_timed: bool,
-    /// It waits for a lock.
+    /// The thread waits for a lock.
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,
@@ -75,7 +75,7 @@ struct Recorder<'a> {
     channels: Vec<&'a str>,
     jobs: Vec<&'a str>,
     running: BTreeMap<u16, u32>,
-    /// Who wakes the next one.
+    /// The thread that wakes the next one.
     waker: Option<u32>,
     parent: Option<u32>,
     out: String,
@@ -220,7 +220,7 @@ impl Recorder<'_> {
             format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
         match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
             Some((by, at)) => {
-                // Who unlocks wakes the next one by a call.
+                // A thread that unlocks wakes the next one by a call.
                 let unlocks = self.depth == Depth::Calls && !self.states[by as usize].is_sending;
                 if unlocks {
                     self.enter(ns, at, by, Call::wake_futex(calls::LOCK));
@@ -232,7 +232,7 @@ impl Recorder<'_> {
             }
             None => self.interrupt(ns, cpu, task, &what),
         }
-        // It may not have left its CPU yet.
+        // The woken thread may not have left its CPU yet.
         if let Some(at) = self.cpu_of(task) {
             self.resumes(ns, at, task);
         }

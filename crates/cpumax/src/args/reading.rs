@@ -29,7 +29,7 @@ pub struct Costs {
     /// [default: as the times between events tell]
     #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
     pub event_cost: Option<u32>,
-    /// The same for each entry into and exit from a system call
+    /// What recording each entry into and exit from a system call cost, e.g. 400ns
     #[arg(long, help_heading = READING, value_name = "TIME", value_parser = event_cost)]
     pub syscall_cost: Option<u32>,
 }

@@ -59,13 +59,13 @@ struct Series {
 
 type Containers = BTreeMap<Labels, Series>;
 
-/// What is told of one time.
+/// The containers of a node at one time, as a file tells them.
 #[derive(Debug, Clone, Default)]
 struct Scrape {
     /// The file that it is in, for messages.
     path: String,
     containers: Containers,
-    /// What the service tells of itself.
+    /// The service's own metrics.
     own: Own,
     kernel: Option<String>,
     /// CPUs of the machine.

@@ -22,7 +22,7 @@ const CPUS: usize = 4;
 /// Buckets of histograms of latencies are so many times as wide as the one before.
 const BUCKET: f64 = 2.0;
 
-/// What is known of a service beside counters of its group.
+/// Knowledge of a service beside the counters of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knows {
     /// Nothing.
@@ -36,7 +36,7 @@ pub enum Knows {
 /// One number that was told of many services.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibrated {
-    /// What it is.
+    /// The number and the limit.
     pub name: &'static str,
     /// Of how many services it was told.
     pub told: usize,

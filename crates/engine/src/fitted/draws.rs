@@ -7,13 +7,14 @@ use crate::watch::Watch;
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Domain, Stream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{iter, thread};
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
+use std::iter;
 
 /// Requests, and the least time, of runs that choose, and of those that are told.
 const SHORT: (f64, f64) = (200.0, 0.8e9);
 const LONG: (f64, f64) = (1_600.0, 2.5e9);
-/// The same under a smaller limit: a queue that only grows there takes its time.
+/// Requests and least time of runs under a smaller limit, where a queue may grow without end.
 const LONGER: (f64, f64) = (3_000.0, 6e9);
 /// Of so many draws one is looked at more closely.
 const CLOSER: usize = 8;
@@ -54,36 +55,18 @@ pub(super) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What becomes of each, in their order, on all threads.
+    /// The result of each item, in their order, on all threads.
     fn each<T: Sync, R: Send>(
         &self,
         items: &[T],
         run: impl Fn(usize, &T) -> R + Sync,
     ) -> Result<Vec<R>, Error> {
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(item) = items.get(at).filter(|_| !self.watch.stopped()) else {
-                    return done;
-                };
-                done.push((at, run(at, item)));
-            }
-        };
-        let mut done = thread::scope(|scope| {
-            let others: Vec<_> = (1..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
-            let mut done = work();
-            for other in others {
-                done.extend(other.join().unwrap_or_default());
-            }
-            done
-        });
-        if done.len() < items.len() {
-            return Err(Error::Interrupted);
-        }
-        done.sort_by_key(|(at, _)| *at);
-        Ok(done.into_iter().map(|(_, result)| result).collect())
+        let threads = self.threads.max(1);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| Error::Threads { threads, reason: error.to_string() })?;
+        let one = |(at, item)| (!self.watch.stopped()).then(|| run(at, item));
+        let done: Option<Vec<R>> = pool.install(|| items.par_iter().enumerate().map(one).collect());
+        done.ok_or(Error::Interrupted)
     }
 
     fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {

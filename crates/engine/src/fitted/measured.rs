@@ -23,7 +23,7 @@ const WINDOWS_LEAST: usize = 4;
 /// Usage of longer windows is held against windows as long as this, ns.
 const WINDOW_MAX_NS: u64 = 1_000_000_000;
 
-/// What whoever asks knows of the service.
+/// Knowledge of the service beside the counters of its group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
     /// Whether its clients wait.

@@ -29,7 +29,7 @@ const ASKS_MORE: f64 = 2.0;
 /// Shortest time between requests, ns.
 const GAP_MIN_NS: f64 = 1e3;
 
-/// What times are like around their mean.
+/// The distribution of times around their mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     Fixed,
@@ -49,11 +49,11 @@ pub(super) struct Service {
     gap: Shape,
     /// Time between requests, or for which a client thinks, ns.
     gap_ns: f64,
-    /// It asks for so many times what it gets.
+    /// The service asks for so many times what it gets.
     asks: f64,
 }
 
-/// What is run.
+/// Kernel, limit, seed and length of a run of the model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     pub kernel: Kernel,
@@ -66,7 +66,7 @@ pub(super) struct Setting {
     pub window_ns: Option<u64>,
 }
 
-/// What a run shows, in the terms of counters.
+/// The result of a run, in the terms of counters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Seen {
     pub seconds: f64,
@@ -143,7 +143,7 @@ impl Service {
         service
     }
 
-    /// So many requests a second, each of which takes so long.
+    /// Sets the time between requests, for a rate of requests that take so long each.
     fn set_rate(&mut self, per_s: f64, takes_ns: f64) {
         let between_ns = 1e9 / (per_s * self.asks);
         self.gap_ns = match self.clients {

@@ -204,12 +204,15 @@ impl Assembly<'_> {
     fn link(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
         for (tag, sections) in std::mem::take(&mut self.of) {
-            for (at, &next) in sections.iter().enumerate().skip(1) {
-                // Who asks several has each begin; the others wait for the one before.
-                let before = &sections[..at];
-                let is_caller =
-                    |one: &&usize| self.sections[next].by == Some(self.sections[**one].thread);
-                let one = *before.iter().rfind(is_caller).unwrap_or(&before[at - 1]);
+            // The last section of each thread so far.
+            let mut of_thread: BTreeMap<usize, usize> = BTreeMap::new();
+            for pair in sections.windows(2) {
+                // A thread that asks several has each begin; a section without a caller follows
+                // the one before it.
+                let (before, next) = (pair[0], pair[1]);
+                of_thread.insert(self.sections[before].thread, before);
+                let caller = self.sections[next].by.and_then(|thread| of_thread.get(&thread));
+                let one = caller.copied().unwrap_or(before);
                 let gap_ns = self.sections[next].start_ns.saturating_sub(self.sections[one].end_ns);
                 let (channel, job) = (self.inbox(next), next as JobIx);
                 let op = match gap_ns {

@@ -72,7 +72,7 @@ impl Call {
         Call::new(ACCEPT4, [LISTENER, 0, 0, 0])
     }
 
-    /// It ends when what it waits for is taken, not when its thread is woken.
+    /// Whether the call ends when its data are taken, not when its thread is woken.
     fn is_of_data(&self) -> bool {
         matches!(self.number, READ | ACCEPT4)
     }
@@ -152,7 +152,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// It has asked a back end, and does nothing else until that answers.
+    /// Whether the thread has asked a back end, and does nothing else until that answers.
     fn asks_and_waits(&self, task: u32) -> bool {
         let thread = &self.threads[task as usize];
         let Last::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
@@ -164,7 +164,7 @@ impl Recorder<'_> {
             && thread.comm != "srvproxy"
     }
 
-    /// It runs again: what it was told of while it slept, it finds.
+    /// The thread runs again, and finds what came while it slept.
     pub(super) fn resumes(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth != Depth::Calls {
             return;

@@ -1,17 +1,17 @@
-//! What threads and connections are called in a recording.
+//! Names and numbers of threads and connections in a recording.
 
 use crate::plan::{Plan, Server};
 
-/// What a thread does when it waits.
+/// The work that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It serves what comes.
+    /// Requests.
     Serves,
-    /// It serves what was accepted for it.
+    /// Requests of a connection that was accepted for it.
     Child,
-    /// It takes what is handed over in memory.
+    /// Work that is handed over in memory.
     Pool,
-    /// It sleeps for a time.
+    /// None: it sleeps for a time.
     Clock,
     Client,
 }

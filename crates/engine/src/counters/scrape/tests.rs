@@ -49,7 +49,7 @@ fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
     told_with(texts, labels, &Metrics::default()).map(|(observed, _)| observed)
 }
 
-/// The same, with what the service tells of itself.
+/// The observed container, and the metrics of its service.
 fn told_with(
     texts: &[String],
     labels: &[&str],
