@@ -56,14 +56,14 @@ run: rust ## Replay a shipped recording under two limits on the recorded kernel 
 CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
 CONFORMANCE_CASES ?= --cases 1000340..1000839
 
-conformance: guest ## Hold the model against all real kernels again: docs/conformance.md, docs/conformance-found.md
+conformance: guest ## Hold the model against all real kernels again: docs/lab/conformance.md, docs/lab/conformance-found.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
 	mkdir -p target/conformance/traces
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance.md --svg docs/conformance.svg || [ $$? = 1 ]
+		--runs target/conformance --trace target/conformance/traces --markdown docs/lab/conformance.md --svg docs/lab/conformance.svg || [ $$? = 1 ]
 	$(CARGO) run --quiet --release -p cpumax -- compare $(sort $(wildcard scenarios/found/*.toml)) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --trace target/conformance/traces --markdown docs/conformance-found.md || [ $$? = 1 ]
-	cat docs/conformance.md docs/conformance-found.md
+		--runs target/conformance --trace target/conformance/traces --markdown docs/lab/conformance-found.md || [ $$? = 1 ]
+	cat docs/lab/conformance.md docs/lab/conformance-found.md
 
 # The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots; and scenarios for
 # 2 to 80 CPUs on every kernel: some 40 minutes.
@@ -76,15 +76,15 @@ PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend 
 	throttled-order thundering-hogs thundering-wakes wake-on-throttled scenarios/found/concur.toml \
 	scenarios/found/twice-placed.toml
 
-conformance-parallel: guest ## The same on several CPUs: docs/conformance-parallel.md, docs/conformance-parallel-scenarios.md
+conformance-parallel: guest ## The same on several CPUs: docs/lab/conformance-parallel.md, docs/lab/conformance-parallel-scenarios.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(sort $(subst $(comma), ,$(EVERY_KERNEL),$(PARALLEL_KERNELS)))
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) --noisy 100 \
-		--runs target/conformance-parallel --markdown docs/conformance-parallel-scenarios.md || [ $$? = 1 ]
+		--runs target/conformance-parallel --markdown docs/lab/conformance-parallel-scenarios.md || [ $$? = 1 ]
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
-		--runs target/conformance-parallel --markdown docs/conformance-parallel.md || [ $$? = 1 ]
-	cat docs/conformance-parallel-scenarios.md docs/conformance-parallel.md
+		--runs target/conformance-parallel --markdown docs/lab/conformance-parallel.md || [ $$? = 1 ]
+	cat docs/lab/conformance-parallel-scenarios.md docs/lab/conformance-parallel.md
 
-sources: deps ## Print again what shows each claim of the documents: docs/sources.md
+sources: deps ## Print again what shows each claim of the documents: docs/lab/sources.md
 	SNAPSHOTS=overwrite $(CARGO) test --quiet -p cpumax --test sources
 
 comma := ,
@@ -124,13 +124,13 @@ lint: deps ## Formatting and clippy, warnings are errors
 # MUTANTS takes parts of names, and tells of each what notices it, e.g. MUTANTS='pelt slack'.
 MUTANTS ?=
 
-mutants: ## Break each rule and step of bandwidth control, one at a time, and tell what nothing notices (docs/model.md)
+mutants: ## Break each rule and step of bandwidth control, one at a time, and tell what nothing notices (docs/reference/model.md)
 	$(CARGO) run --quiet --release -p cpumax-engine --features faults --example mutants -- $(MUTANTS)
 
 scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
 	sh crates/scx_cpumax/tests/sources.sh
 
-scx-test: deps ## Run every check of the scheduler on every kernel in the cache (see docs/scx.md)
+scx-test: deps ## Run every check of the scheduler on every kernel in the cache (see docs/guide/scx.md)
 	$(CARGO) build -p cpumax
 	CPUMAX_SCX_SET=all $(CARGO) test -p scx_cpumax
 
@@ -143,11 +143,11 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 fmt: rust ## Format all sources
 	$(CARGO) fmt --all
 
-bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/speed.md)
+bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/lab/speed.md)
 	$(CARGO) bench --workspace $(FEATURES) $(LEFT_OUT) --bench '*'
 	CARGO=$(CARGO) bench/peers/run
 
-calibrate: rust ## How often ranges that are told from counters hold the truth: docs/advise.md
+calibrate: rust ## How often ranges that are told from counters hold the truth: docs/guide/advise.md
 	$(CARGO) run --quiet --release -p cpumax-engine --example calibrate
 
 peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
@@ -169,7 +169,7 @@ proof: deps ## Record real servers, run them under limits, tell how far replay i
 # UNDERSTAND takes options, e.g. UNDERSTAND='--seeds 0..197 --kind tiers --list'.
 UNDERSTAND ?= --seeds 0..1999
 
-understand: rust ## Judge how well recordings are understood, by 2000 services whose truth is known (docs/understanding.md)
+understand: rust ## Judge how well recordings are understood, by 2000 services whose truth is known (docs/lab/understanding.md)
 	$(CARGO) run --quiet --release -p cpumax-understand -- $(UNDERSTAND)
 
 # Rust and a C linker are all that a replay needs; the recorder and the scheduler need clang, the scheduler the headers of libelf and

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How long emulated kernels take from a tick to the switch, and for a task that comes only to park, by the groups that the task is
-below: the figures of docs/compare.md, "Microseconds", from the runs that `make conformance` keeps.
+below: the figures of docs/lab/compare.md, "Microseconds", from the runs that `make conformance` keeps.
 
     bench/microseconds.py target/conformance 6.1 6.18 7.0
 

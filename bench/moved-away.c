@@ -1,5 +1,5 @@
 /* How long a thread stands still that is moved out of a throttled group while its CPU is idle, and the group removed ("remove") or not
- * ("keep"). For docs/findings.md:
+ * ("keep"). For docs/lab/findings.md:
  *
  *     cc -O1 -static -o moved-away bench/moved-away.c
  *     cpumax lab run 6.18 --cpus 2 --append 'nohz_full=1 rcu_nocbs=1 isolcpus=nohz,domain,managed_irq,1' -- ./moved-away remove

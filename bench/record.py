@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cpumax record` costs beside `perf record` of the same events, for docs/record.md.
+"""What `cpumax record` costs beside `perf record` of the same events, for docs/guide/record.md.
 
     python3 bench/record.py target/release/cpumax        (root; perf with `perf bench`)
 

@@ -5,7 +5,7 @@
 
 Each scenario does one thing again and again, so that what the model has a microsecond too much or too little of is there a
 thousand times: calls, moves, preemption by ticks and by who wakes up, in no group and three groups deep. The model runs under
-noise with twelve seeds: the mean, the least and the most. Figures of docs/compare.md, "Microseconds"."""
+noise with twelve seeds: the mean, the least and the most. Figures of docs/lab/compare.md, "Microseconds"."""
 
 import argparse
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Two period timers at once: what the lengths of their sections are if each waits for the locks of CPUs that the other one has
-just released. Prices and counts are those of docs/calibration.md; nothing is fitted here. It was written before the model knew such
+just released. Prices and counts are those of docs/lab/calibration.md; nothing is fitted here. It was written before the model knew such
 waiting and knows nothing of the model.
 
 Each timer goes through the CPUs of its list, takes a CPU's lock, grants and sends an interrupt (REMOTE); the CPU then walks its

@@ -107,7 +107,7 @@ pub struct Running {
     /// Seed of every random choice; the same seed gives the same result to the byte
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the results as JSON, documented in docs/json.md; - for standard output, without tables
+    /// Write the results as JSON, documented in docs/reference/json.md; - for standard output, without tables
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
     /// Verify every invariant of the model after every event (slow)
@@ -255,7 +255,7 @@ pub struct ReplayArgs {
     /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
     /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
     /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above; /web:500m,/sidecar:200m
-    /// limits both. See docs/limits.md
+    /// limits both. See docs/reference/limits.md
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/compare.md,
+//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/lab/compare.md,
 //! and real-time kernels do what `rt-deadlock` says. They need virtual machines with those kernels
 //! (`cpumax lab fetch`).
 

@@ -11,12 +11,12 @@ fn commands_in_the_readme_succeed() {
 
 #[test]
 fn commands_that_advise_succeed() {
-    commands_succeed("docs/advise.md", 1);
+    commands_succeed("docs/guide/advise.md", 1);
 }
 
 #[test]
 fn commands_of_the_tutorial_succeed() {
-    commands_succeed("docs/tutorial.md", 3);
+    commands_succeed("docs/guide/tutorial.md", 3);
 }
 
 fn commands_succeed(document: &str, least: usize) {

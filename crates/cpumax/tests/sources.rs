@@ -1,4 +1,4 @@
-//! `docs/sources.md` is what the model prints of `docs/sources.toml` today. `SNAPSHOTS=overwrite`
+//! `docs/lab/sources.md` is what the model prints of `docs/lab/sources.toml` today. `SNAPSHOTS=overwrite`
 //! (`make sources`) writes it anew.
 
 use cpumax_engine::suite::{Ended, Plan, Suite};
@@ -43,7 +43,7 @@ struct Claim {
 }
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab")
 }
 
 fn read(name: &str) -> String {

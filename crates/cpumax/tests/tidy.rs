@@ -34,7 +34,7 @@ const MAX_DOCUMENT_WIDTH: usize = 120;
 /// What is more to say of something than that stands below a table.
 const MAX_CELL_WORDS: usize = 40;
 /// Documents that `cpumax compare --markdown` writes, whose sentences are as long as they come.
-const WRITTEN_BY_COMPARE: &str = "docs/conformance";
+const WRITTEN_BY_COMPARE: &str = "docs/lab/conformance";
 
 #[test]
 fn lines_of_sources_are_not_wide() {

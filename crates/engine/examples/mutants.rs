@@ -4,7 +4,7 @@
 //! A rule is broken by giving it each other value that a release has, on all releases that have the
 //! one; a step by leaving it out or turning it round (`cpumax_machine::Fault`). What must notice is
 //! an expectation of a shipped scenario, or an invariant in some random workload. Those that
-//! nothing notices are listed in docs/model.md with their reasons; with any other it ends with
+//! nothing notices are listed in docs/reference/model.md with their reasons; with any other it ends with
 //! status 1. Arguments are parts of names: only mutants whose name has one of them are tried, and
 //! of each is told what notices it.
 
@@ -64,7 +64,7 @@ const RANDOM: u64 = 30;
 /// What takes longer goes round without an end.
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Where those that nothing notices are listed.
-const DOCUMENT: &str = include_str!("../../../docs/model.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/model.md");
 const HEADING: &str = "\n### What nothing notices\n";
 
 /// Kernels with something wrong.
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         println!("Nothing notices {name}: expect something of a scenario that does");
     }
     for name in known.difference(&unnoticed) {
-        println!("Something notices {name}: take it out of docs/model.md");
+        println!("Something notices {name}: take it out of docs/reference/model.md");
     }
     ExitCode::FAILURE
 }

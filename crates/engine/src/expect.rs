@@ -1,7 +1,7 @@
 //! What a scenario expects of its runs, checked.
 //!
 //! An expectation names the kernels it holds on, a metric, perhaps what it is divided by (another
-//! metric of the same run, or the same on another kernel), and the bounds. Docs: docs/scenarios.md.
+//! metric of the same run, or the same on another kernel), and the bounds. Docs: docs/reference/scenarios.md.
 
 use crate::error::Error;
 use cpumax_machine::kernel::{self, Kernel, Version};

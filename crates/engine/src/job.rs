@@ -238,7 +238,7 @@ pub struct Report {
     pub exact: bool,
 }
 
-/// A run as docs/json.md describes it.
+/// A run as docs/reference/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ReportDocument<'a> {
     #[serde(flatten)]
@@ -378,7 +378,7 @@ mod tests {
             own.get(*name).is_none() && !["kind", "version"].contains(&name.as_str())
         };
         let added = json.as_object().unwrap().keys().filter(is_added);
-        let document = include_str!("../../../docs/json.md");
+        let document = include_str!("../../../docs/reference/json.md");
         let section = document.split("\n## Runs").nth(1).unwrap();
         let rows = section.split("\n## ").next().unwrap().lines();
         let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());

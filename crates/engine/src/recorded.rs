@@ -51,7 +51,7 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// What is in a recording, as docs/json.md describes it.
+/// What is in a recording, as docs/reference/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Inspected {
     /// What it is called.

@@ -46,7 +46,7 @@ pub fn load(argument: &str) -> Result<Workload, Error> {
     if workload.tasks.is_empty() {
         return Err(Error::Scenario(format!(
             "{argument}: it has no tasks, so nothing would run; give it a `[[task]]` \
-             (docs/scenarios.md)"
+             (docs/reference/scenarios.md)"
         )));
     }
     Ok(workload)

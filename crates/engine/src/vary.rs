@@ -59,7 +59,7 @@ pub fn vary(text: &str) -> Result<Vary, String> {
 }
 
 /// A number of a run: `METRIC`, `METRIC per METRIC`, `METRIC over KERNEL` or `METRIC per METRIC
-/// over KERNEL`, as `[[expect]]` in docs/scenarios.md has them.
+/// over KERNEL`, as `[[expect]]` in docs/reference/scenarios.md has them.
 ///
 /// # Errors
 /// As [`vary`].

@@ -328,7 +328,7 @@ fn not_told(run: &Predicted) -> Vec<String> {
     all
 }
 
-/// What the counters of each generation mean: see docs/verify.md.
+/// What the counters of each generation mean: see docs/guide/verify.md.
 fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
     let seconds = whole.length_ns.max(1) as f64 / 1e9;
     let since = |major, minor| running.is_some_and(|k| k.version >= Version { major, minor });

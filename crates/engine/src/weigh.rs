@@ -123,7 +123,7 @@ pub fn base(against: Option<&str>, kernels: &[Kernel]) -> Result<usize, Error> {
     })
 }
 
-/// What a kernel did with one workload, as docs/json.md describes it.
+/// What a kernel did with one workload, as docs/reference/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WeightDocument<'a> {
     /// The workload.

@@ -132,7 +132,7 @@ fn foreign_text_in_an_error_is_short_and_printable() {
 
 #[test]
 fn the_examples_in_the_document_are_true() {
-    let document = include_str!("../../../docs/limits.md");
+    let document = include_str!("../../../docs/reference/limits.md");
     let group = Limit::new(Some(50_000_000), 100_000_000, 20_000_000).unwrap();
     let mut examples = 0;
     for row in

@@ -270,7 +270,7 @@ fn what_is_refused_is_told_with_what_is_taken() {
 
 #[test]
 fn the_table_of_the_documents_is_true() {
-    let document = include_str!("../../../docs/limits.md");
+    let document = include_str!("../../../docs/reference/limits.md");
     let section = document.split("## How a limit is said").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let mut rows = 0;

@@ -1,4 +1,4 @@
-//! What releasing costs, by a model of the kernel's work (see docs/model.md).
+//! What releasing costs, by a model of the kernel's work (see docs/reference/model.md).
 //!
 //! Work is counted always; it takes time only when the workload asks for it.
 

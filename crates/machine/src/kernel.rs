@@ -88,13 +88,13 @@ pub const UNRELEASED: &[Unreleased] = &[
         version: v(u16::MAX, 0),
         name: "tasks-sync",
         rules: &rules::TASKS_SYNC,
-        changed: "6.18 with the release of 6.2: the back-port that docs/calibration.md is about",
+        changed: "6.18 with the release of 6.2: the back-port that docs/lab/calibration.md is about",
     },
     Unreleased {
         version: PULL,
         name: "pull",
         rules: &rules::PULL,
-        changed: "rules of our own: CPUs fetch runtime and tasks themselves, see docs/proposal.md",
+        changed: "rules of our own: CPUs fetch runtime and tasks themselves, see docs/lab/proposal.md",
     },
 ];
 /// The rules of our own.

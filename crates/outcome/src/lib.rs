@@ -1,5 +1,5 @@
 //! What a run yields, whichever world ran it: counters of groups, latencies of tasks, the price of
-//! releases, and, when asked for, the stream of events. Serialised as documented in docs/json.md.
+//! releases, and, when asked for, the stream of events. Serialised as documented in docs/reference/json.md.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use cpumax_outcome::{GroupOutcome, Outcome, ReleaseOutcome, TaskOutcome};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-const DOCUMENT: &str = include_str!("../../../docs/json.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/json.md");
 
 fn outcome() -> Outcome {
     Outcome {

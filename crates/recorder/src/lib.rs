@@ -3,7 +3,7 @@
 //! A program in the kernel (`bpf/`) tells switches, wakeups, charges of CPU time, forks, system
 //! calls and messages of sockets of the chosen threads and of those that wake them or are woken by
 //! them; [`record`] writes them into a file that the Perfetto UI opens and that describes itself.
-//! docs/record.md has its form. Where BPF may not be used, or where this was built without the
+//! docs/guide/record.md has its form. Where BPF may not be used, or where this was built without the
 //! feature `bpf`, [`Error::NoBpf`] says which `perf record` does the same.
 
 #![cfg_attr(not(feature = "bpf"), allow(dead_code, reason = "it is a recording that needs it"))]

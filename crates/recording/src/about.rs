@@ -1,5 +1,5 @@
 //! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
-//! changed and what was lost. It stands in the file as JSON; docs/record.md describes it.
+//! changed and what was lost. It stands in the file as JSON; docs/guide/record.md describes it.
 
 use cpumax_limit::{Limit, Rules};
 use schemars::JsonSchema;

@@ -1,5 +1,5 @@
 //! What a recording does not hold, and which of it is so much that its numbers are not to be relied
-//! on. Every command that answers from a recording tells the same sentences; docs/recordings.md has
+//! on. Every command that answers from a recording tells the same sentences; docs/reference/recordings.md has
 //! the thresholds.
 
 use crate::build::Selection;

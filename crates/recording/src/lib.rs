@@ -5,7 +5,7 @@
 //! ([`Recording::read`] finds out which reader), the timeline assembles from them what each thread
 //! executed and what it waited for, and [`Recording::workload`] turns threads into programs. Time
 //! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
-//! threads wanted to do. docs/recordings.md tells the whole story.
+//! threads wanted to do. docs/reference/recordings.md tells the whole story.
 //!
 //! Memory grows with threads and what they did, not with the size of the file, and is bounded.
 

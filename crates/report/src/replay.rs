@@ -19,7 +19,7 @@ const KINDS_SHOWN: usize = 20;
 pub(crate) const UNHEARD: &str = "\
 Clients ask these threads, and what for is not in the recording: a burst is what a thread does \
 from one wait to the next, not a request. Record messages of sockets or system calls \
-(docs/recordings.md) to be told of requests.";
+(docs/reference/recordings.md) to be told of requests.";
 
 /// What the columns and the numbers are.
 pub(crate) fn legend(ranges: Ranges) -> String {

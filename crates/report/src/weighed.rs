@@ -1,4 +1,4 @@
-//! What the rules of each kernel give and cost: the table of docs/proposal.md.
+//! What the rules of each kernel give and cost: the table of docs/lab/proposal.md.
 
 use crate::page::Page;
 use crate::style::{BOLD, styled};

@@ -1,4 +1,4 @@
-//! Reads scenario files. The language is described in docs/scenarios.md.
+//! Reads scenario files. The language is described in docs/reference/scenarios.md.
 //!
 //! The file is parsed into a tree with positions, and the tree fills a [`Builder`]; names are
 //! resolved and everything is checked there, so a message can show the line whatever is wrong.

@@ -19,7 +19,7 @@ pub fn schema() -> Value {
     let root = [
         ("$schema", json!("https://json-schema.org/draft/2020-12/schema")),
         ("title", json!("Scenario")),
-        ("description", json!("An experiment with CPU limits: docs/scenarios.md of cpumax.")),
+        ("description", json!("An experiment with CPU limits: docs/reference/scenarios.md of cpumax.")),
         ("$defs", json!({ "length": length(), "program": program() })),
     ];
     if let Value::Object(schema) = &mut schema {

@@ -1,6 +1,6 @@
 //! The verbs of programs: one function for each instruction that a task can execute.
 //!
-//! Each is named as in scenario files (docs/scenarios.md) and takes what stands there.
+//! Each is named as in scenario files (docs/reference/scenarios.md) and takes what stands there.
 
 use crate::build::{Length, to_ns};
 use crate::error::Stretch;

@@ -25,11 +25,11 @@ const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
 #[derive(Debug, clap::Args)]
 pub struct VaryArgs {
     /// Run with each of these values of a setting, and of several settings every combination: a
-    /// field of [machine] in docs/scenarios.md, noise, or the limit or a file of groups; e.g.
+    /// field of [machine] in docs/reference/scenarios.md, noise, or the limit or a file of groups; e.g.
     /// timer_phase=0ms,98ms, noise=1..10 or '/web:cpu.max=20000 100000,50000 100000'
     #[arg(long, value_name = "SETTING=VALUES", value_parser = vary, conflicts_with = "trace")]
     vary: Vec<Vary>,
-    /// Show this number of each run instead of tables, by its path in docs/json.md; it may be
+    /// Show this number of each run instead of tables, by its path in docs/reference/json.md; it may be
     /// divided: 'groups./web.nr_throttled per groups./web.nr_periods', '... over 6.12'. Of several
     /// seeds and noises it is the mean, with its interval
     #[arg(long, value_name = "NUMBER", value_parser = number)]

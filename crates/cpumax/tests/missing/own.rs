@@ -5,7 +5,7 @@ use super::traces::Trace;
 use cpumax_recording::{Options, Recording};
 use serde_json::{Value, json};
 
-/// Where others skip what is there (docs/record.md).
+/// Where others skip what is there (docs/guide/record.md).
 const FIELD: u32 = 5210;
 
 /// Threads by their names, each in the group at that place.

@@ -1,4 +1,4 @@
-//! The answer as docs/json.md describes it.
+//! The answer as docs/reference/json.md describes it.
 
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::answer::Answer;
@@ -252,7 +252,7 @@ mod tests {
     fn the_document_lists_what_an_answer_tells() {
         let schema = serde_json::to_value(schemars::schema_for!(Advised)).unwrap();
         let told = schema["properties"].as_object().unwrap().keys().map(String::as_str);
-        let document = include_str!("../../../../docs/json.md");
+        let document = include_str!("../../../../docs/reference/json.md");
         let section = document.split("\n## Advice").nth(1).unwrap();
         let closely = document.split("\n## Runs looked at closely").nth(1).unwrap();
         let closely = closely.split("\n## ").next().unwrap();

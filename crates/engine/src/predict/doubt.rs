@@ -51,7 +51,7 @@ pub(crate) struct Doubts {
 }
 
 impl Default for WorkRange {
-    /// As it was seen to differ between a recording and runs of the same load; see docs/replay.md.
+    /// As it was seen to differ between a recording and runs of the same load; see docs/guide/replay.md.
     fn default() -> WorkRange {
         WorkRange { low: 0.9, high: 1.2 }
     }
@@ -61,7 +61,7 @@ impl Default for WorkRange {
 const LIKELY: usize = 5;
 const AT_THE_ENDS: usize = 3;
 /// Work costs so much more where the limit stops it again and again, as caches are cold then.
-/// docs/replay.md tells of which loads that was seen.
+/// docs/guide/replay.md tells of which loads that was seen.
 const RISE: f64 = 0.06;
 /// That is where so many of a hundred periods are throttled.
 const OFTEN_PERCENT: f64 = 50.0;

@@ -1,4 +1,4 @@
-//! Answers as docs/json.md describes them.
+//! Answers as docs/reference/json.md describes them.
 
 use super::{Replay, Run};
 use crate::Beside;
@@ -221,7 +221,7 @@ mod tests {
                 }
             }
         }
-        let document = include_str!("../../../../docs/json.md");
+        let document = include_str!("../../../../docs/reference/json.md");
         let from = document.split("\n## Replays").nth(1).unwrap();
         let section = from.split("\n## ").next().unwrap();
         let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());

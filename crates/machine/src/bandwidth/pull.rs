@@ -1,4 +1,4 @@
-//! Bandwidth control in which CPUs pull: rules of our own, argued in docs/proposal.md.
+//! Bandwidth control in which CPUs pull: rules of our own, argued in docs/lab/proposal.md.
 //!
 //! A silo holds 0 to one slice of runtime and never owes; what runs without runtime is its group's
 //! debt. A silo that is turned down remembers the pool's epoch, so that asking again is one

@@ -349,7 +349,7 @@ pub struct Rules {
     /// How the kernel is preempted unless told otherwise. `cpu.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups
-    /// owe, silos do not. `bandwidth/pull.rs`, docs/proposal.md; no kernel does this.
+    /// owe, silos do not. `bandwidth/pull.rs`, docs/lab/proposal.md; no kernel does this.
     pub pull: bool,
 }
 
@@ -534,8 +534,8 @@ pub const G4F: Rules = Rules {
     ..G4
 };
 /// Task-based throttle with the synchronous release of 6.2, as the back-port to 5.15 whose release
-/// was measured (docs/calibration.md).
+/// was measured (docs/lab/calibration.md).
 pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
-/// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/proposal.md.
+/// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/lab/proposal.md.
 pub const PULL: Rules =
     Rules { pull: true, hrtick_each_pick: true, group_share: GroupShare::Queued, ..G4F };

@@ -1,5 +1,5 @@
 //! Moving ready tasks between CPUs (kernel: `sched_balance_newidle()`, `sched_balance_domains()`;
-//! abstract, see docs/model.md).
+//! abstract, see docs/reference/model.md).
 //!
 //! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has
 //! tasks waiting, CPUs look at ticks, in a rhythm of their own (`rhythm.rs`): idle ones pull half

@@ -1,5 +1,5 @@
 //! Where a task that becomes ready goes (kernel: `select_task_rq_fair()`, `wake_affine()`,
-//! `select_idle_sibling()`; abstract, see docs/model.md). Throttling is no input, in any
+//! `select_idle_sibling()`; abstract, see docs/reference/model.md). Throttling is no input, in any
 //! generation.
 
 use crate::bandwidth::rules::{Queue, Unit};

@@ -1,6 +1,6 @@
 //! What one CPU did in a while, as Perfetto's `FtraceEventBundle` has it: switches and wakeups
 //! compact, each field of all of them in a row; the rest one by one. What Perfetto has no field for
-//! is in a message of ours beside them, which others skip: docs/record.md describes it.
+//! is in a message of ours beside them, which others skip: docs/guide/record.md describes it.
 
 use super::raw::until_nul;
 use super::wire::{bytes, number, packed, varint};

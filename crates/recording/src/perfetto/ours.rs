@@ -1,6 +1,6 @@
 //! What `cpumax record` adds to a Perfetto trace, in fields that others skip: in a bundle, CPU time
 //! and groups beside the columns of switches, who runs already, and what happens at sockets; in
-//! packets, the paths of groups and what the recording says of itself. docs/record.md lists
+//! packets, the paths of groups and what the recording says of itself. docs/guide/record.md lists
 //! all.
 
 use super::bundle::Part;

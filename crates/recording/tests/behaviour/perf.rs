@@ -1,4 +1,4 @@
-//! What `perf` of this machine records with the command of `docs/recordings.md` is read: who ran,
+//! What `perf` of this machine records with the command of `docs/reference/recordings.md` is read: who ran,
 //! for how long, and who slept.
 
 use cpumax_recording::{Options, Recording};
@@ -6,7 +6,7 @@ use cpumax_require::{Need, found};
 use std::path::Path;
 use std::process::Command;
 
-const GUIDE: &str = include_str!("../../../../docs/recordings.md");
+const GUIDE: &str = include_str!("../../../../docs/reference/recordings.md");
 /// Computes, and then sleeps twice.
 const LOAD: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; sleep 0.05; sleep 0.05";
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long perf may take to begin. It has no word for it that old versions know.
 const PERF_START: Duration = Duration::from_millis(700);
 
-/// Events of the scheduler. docs/recordings.md says what each is for.
+/// Events of the scheduler. docs/reference/recordings.md says what each is for.
 const SCHED_EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,\
                             sched:sched_process_fork,sched:sched_process_exit,\
                             sched:sched_process_exec,sched:sched_migrate_task,\

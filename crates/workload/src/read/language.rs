@@ -1,4 +1,4 @@
-//! The tables of the language and their fields, as docs/scenarios.md describes them.
+//! The tables of the language and their fields, as docs/reference/scenarios.md describes them.
 
 use super::table::Form::{
     Bounds, Choice, Counted, Cpus, Digits, EachOrCpus, Flag, Float, Length, Names, Nice, Number,

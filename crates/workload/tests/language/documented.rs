@@ -1,10 +1,10 @@
-//! The reference of the language (docs/scenarios.md) is true: its examples are accepted, its
+//! The reference of the language (docs/reference/scenarios.md) is true: its examples are accepted, its
 //! example of a message is what one gets, and it names every field and instruction there is.
 
 use cpumax_workload::{parse, print, random};
 
 const REFERENCE: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scenarios.md"));
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/scenarios.md"));
 
 fn blocks(language: &str) -> Vec<&'static str> {
     let begin = format!("```{language}\n");

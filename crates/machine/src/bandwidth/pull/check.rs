@@ -1,5 +1,5 @@
 //! What always holds under the pull rules, for `--check` and the property tests. The reasons are in
-//! docs/proposal.md.
+//! docs/lab/proposal.md.
 
 use super::MIN_GRANT_NS;
 use crate::cpu::{Resched, SoftirqWork};
@@ -10,7 +10,7 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
-    /// The invariants of one silo; see docs/proposal.md.
+    /// The invariants of one silo; see docs/lab/proposal.md.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
         let silo = &rq.bandwidth;

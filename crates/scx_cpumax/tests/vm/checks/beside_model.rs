@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Scenarios of the model on a real kernel, under the fair class and under this scheduler, for the
-//! table in docs/scx.md beside what the model says of 7.3 and of `pull`.
+//! table in docs/guide/scx.md beside what the model says of 7.3 and of `pull`.
 //!
 //! The lab's guest runs them, as a subprocess in the machine that is there.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What schedulers that know `cpu.max` have got wrong before, a check each; docs/scx.md has the
+//! What schedulers that know `cpu.max` have got wrong before, a check each; docs/guide/scx.md has the
 //! list.
 
 use std::fmt::Write as _;

@@ -117,7 +117,7 @@ pub fn rates() -> Checked {
     rates_beside_fair(&FEW, true, 3)
 }
 
-/// The same over ten seconds, as the numbers in docs/scx.md are.
+/// The same over ten seconds, as the numbers in docs/guide/scx.md are.
 pub fn rates_of_few() -> Checked {
     rates_beside_fair(&FEW, true, 10)
 }
