@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs browser fmt bench peers \
 	recordings proof calibrate understand deps rust clang
 
 help: ## List what can be made
@@ -117,9 +117,38 @@ apart: rust ## Compile what `cargo test` does not know: workspaces of their own
 		fi; \
 	done
 
-lint: deps ## Formatting and clippy, warnings are errors
+lint: deps prose ## Formatting, clippy, and the documents' sentences; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace $(FEATURES) $(LEFT_OUT) --all-targets -- -D warnings
+
+# Sentences of at most 200 characters that name their subject, in every document (docs/style).
+prose:
+	@mkdir -p target/prose && cp -r docs/style/. target/prose
+	@if command -v npm >/dev/null && (cd target/prose && npm install --silent --no-audit --no-fund --no-package-lock); then \
+		git ls-files '*.md' | NODE_PATH=target/prose/node_modules xargs target/prose/node_modules/.bin/textlint \
+			--config ./target/prose/textlintrc.json --rulesdir target/prose/rules; \
+	else \
+		echo "NOT CHECKED: sentences of documents, as npm cannot install textlint" >&2; \
+	fi
+
+# The crates in which a file differs from the last commit, and what of each can be tested without its integration tests.
+CHANGED = $(shell { git diff --name-only HEAD; git ls-files --others --exclude-standard; } | sed -n 's|^crates/\([^/]*\)/.*|\1|p' | sort -u)
+
+check: rust ## Formatting, clippy and unit tests of the crates that changed since the last commit
+	@$(CARGO) fmt --all --check
+	@for crate in $(CHANGED); do \
+		name=$$(sed -n 's/^name = "\(.*\)"/\1/p' crates/$$crate/Cargo.toml | head -n 1); \
+		units=$$([ -f crates/$$crate/src/lib.rs ] && echo --lib || echo --bins); \
+		echo "$$name" && $(CARGO) clippy --quiet -p $$name --all-targets -- -D warnings && $(CARGO) test --quiet -p $$name $$units || exit; \
+	done
+
+docs: rust ## Build the documentation as a site with a search, below target/docs
+	@[ -x target/tools/bin/mdbook ] || $(CARGO) install --quiet --locked --root target/tools --no-default-features --features search mdbook@0.5.4
+	@rm -rf target/docs && mkdir -p target/docs/src
+	@git ls-files '*.md' 'docs/*' 'scenarios/*' | grep -v '^docs/style/' | xargs cp --parents -t target/docs/src
+	@sed 's|](|](docs/|; s|(docs/\.\./|(|' docs/SUMMARY.md > target/docs/src/SUMMARY.md
+	@cp docs/book.toml target/docs/ && target/tools/bin/mdbook build target/docs
+	@echo "target/docs/book/index.html"
 
 # MUTANTS takes parts of names, and tells of each what notices it, e.g. MUTANTS='pelt slack'.
 MUTANTS ?=
