@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser fmt bench peers \
 	recordings proof calibrate understand deps rust clang
 
 help: ## List what can be made
@@ -168,6 +168,31 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 	@mkdir -p target/browser && cp crates/cpumax/tests/browser/package.json target/browser/
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
+
+# Programs that need no library, so that one file runs on every Linux. Cross compilers make them for machines that are not x86-64.
+DIST = target/dist
+STATIC = -C target-feature=+crt-static -C strip=symbols
+DIST_TOOLS = rpm cpio jq xz-utils python3-venv gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+
+dist: deps ## Packages for x86-64 and aarch64 in target/dist: tar.xz, deb, rpm, wheel, OCI image, SBOM, checksums
+	@for tool in rpmbuild cpio jq xz python3 aarch64-linux-gnu-gcc; do command -v $$tool >/dev/null || missing=1; done; \
+		[ -z "$$missing" ] || { $(call install_packages,$(DIST_TOOLS)); } \
+		|| { echo "make dist needs $(DIST_TOOLS)" >&2; exit 1; }
+	RUSTFLAGS='$(STATIC)' $(CARGO) build --quiet --release --target-dir $(DIST)/build --target x86_64-unknown-linux-gnu \
+		-p cpumax -p cpumax-guest --bin cpumax --bin cpumax-guest
+	rustup target add aarch64-unknown-linux-gnu
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
+		RUSTFLAGS='$(STATIC)' $(CARGO) build --quiet --release --target-dir $(DIST)/build --target aarch64-unknown-linux-gnu \
+		-p cpumax --bin cpumax
+	[ -x target/tools/bin/cargo-sbom ] || $(CARGO) install --quiet --locked --root target/tools cargo-sbom
+	[ -x target/tools/python/bin/wheel ] || { python3 -m venv target/tools/python && target/tools/python/bin/pip install --quiet wheel; }
+	rm -f $(DIST)/cpumax* $(DIST)/SHA256SUMS
+	for machine in x86_64 aarch64; do PYTHON=target/tools/python/bin/python packaging/dist $$machine \
+		$(DIST)/build/$$machine-unknown-linux-gnu/release $(DIST)/build/x86_64-unknown-linux-gnu/release/cpumax $(DIST) || exit; done
+	target/tools/bin/cargo-sbom --cargo-package cpumax --output-format spdx_json_2_3 > $(DIST)/cpumax.spdx.json
+	cd $(DIST) && sha256sum cpumax* > SHA256SUMS
+	PYTHON=target/tools/python/bin/python packaging/try $(DIST)
+	@ls -l $(DIST)
 
 fmt: rust ## Format all sources
 	$(CARGO) fmt --all
