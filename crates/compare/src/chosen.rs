@@ -2,7 +2,7 @@
 
 use cpumax_engine::given::Seeds;
 use cpumax_engine::{Error, builtin, scenario};
-use cpumax_workload::{Workload, random};
+use cpumax_workload::{Workload, as_name, random};
 use std::path::Path;
 
 /// The scenarios that arguments name, all built-in ones if `all`, then the random cases of these
@@ -26,7 +26,9 @@ pub fn workloads(
         let is_taken = builtin::find(&workload.name).is_some()
             || workloads.iter().any(|other| other.name == workload.name);
         if is_file && is_taken {
-            workload.name = with_folder(argument, &workload.name);
+            let name = with_folder(argument, &workload.name);
+            let shows = workload.shows.clone();
+            workload = workload.with_name(&name, &shows)?;
         }
         workloads.push(workload);
     }
@@ -40,8 +42,8 @@ pub fn workloads(
 /// A name such as `found/nested` for a file whose own name another scenario has.
 fn with_folder(file: &str, name: &str) -> String {
     match Path::new(file).parent().and_then(Path::file_name) {
-        Some(folder) => format!("{}/{name}", folder.to_string_lossy()),
-        None => file.to_owned(),
+        Some(folder) => as_name(&format!("{}/{name}", folder.to_string_lossy()), usize::MAX),
+        None => as_name(file, usize::MAX),
     }
 }
 
