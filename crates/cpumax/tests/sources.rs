@@ -154,7 +154,7 @@ fn held(claim: &Claim) -> String {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
     let mut counts =
         rows.filter(|(count, scenarios)| count.contains(" of ") && scenarios.contains(&name));
-    let counted = counts.next().map(|(count, _)| format!("{count} agree"));
+    let counted = counts.next().map(|(count, _)| count.replace(" of ", "/"));
     assert!(counts.next().is_none(), "{HELD} has {name} in two rows");
     match (counted, &claim.held) {
         (Some(counted), Some(held)) => format!("{counted}; {held}"),
