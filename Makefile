@@ -52,21 +52,23 @@ run: rust ## Replay a shipped recording under two limits on the recorded kernel 
 	$(CARGO) run --quiet --release $(FEATURES) -p cpumax -- replay $(RECORDING) $(LIMITS)
 
 # Which kernels and which random cases `make conformance` compares: about a second for each case and kernel, an hour and a
-# quarter on two cores. What was run is kept, so that it can be stopped and goes on.
+# quarter on two cores. Runs are kept, so it can be stopped and goes on.
 CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
 CONFORMANCE_CASES ?= --cases 1000340..1000839
+# Its tables; docs/lab/conformance.md has their sums.
+TABLES = target/conformance
 
-conformance: guest ## Hold the model against all real kernels again: docs/lab/conformance.md, docs/lab/conformance-found.md
+conformance: guest ## Hold the model against all real kernels: tables in target/conformance/one-cpu.md, found.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(subst $(comma), ,$(CONFORMANCE_KERNELS))
-	mkdir -p target/conformance/traces
+	mkdir -p $(TABLES)/traces
 	$(CARGO) run --quiet --release -p cpumax -- compare --all $(CONFORMANCE_CASES) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --trace target/conformance/traces --markdown docs/lab/conformance.md --svg docs/lab/conformance.svg || [ $$? = 1 ]
+		--runs $(TABLES) --trace $(TABLES)/traces --markdown $(TABLES)/one-cpu.md --svg $(TABLES)/one-cpu.svg || [ $$? = 1 ]
 	$(CARGO) run --quiet --release -p cpumax -- compare $(sort $(wildcard scenarios/found/*.toml)) --kernel $(CONFORMANCE_KERNELS) \
-		--runs target/conformance --trace target/conformance/traces --markdown docs/lab/conformance-found.md || [ $$? = 1 ]
-	cat docs/lab/conformance.md docs/lab/conformance-found.md
+		--runs $(TABLES) --trace $(TABLES)/traces --markdown $(TABLES)/found.md || [ $$? = 1 ]
+	cat $(TABLES)/one-cpu.md $(TABLES)/found.md
 
-# The same for two to eight CPUs side by side, three runs each: some 35 minutes on two cores, and the boots; and scenarios for
-# 2 to 80 CPUs on every kernel: some 40 minutes.
+# Scenarios for 2 to 80 CPUs on every kernel: some 40 minutes on two cores. Random cases of two to eight CPUs, three runs each:
+# some 35 minutes, and the boots.
 PARALLEL_KERNELS ?= 6.12,6.18,7.3
 PARALLEL_CASES ?= --cases 0..63 --median 3
 EVERY_KERNEL ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
@@ -76,15 +78,16 @@ PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend 
 	throttled-order thundering-hogs thundering-wakes wake-on-throttled scenarios/found/concur.toml \
 	scenarios/found/twice-placed.toml
 
-conformance-parallel: guest ## The same on several CPUs: docs/lab/conformance-parallel.md, docs/lab/conformance-parallel-scenarios.md
+conformance-parallel: guest ## The same on several CPUs: tables in target/conformance/scenarios.md, cases.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(sort $(subst $(comma), ,$(EVERY_KERNEL),$(PARALLEL_KERNELS)))
+	mkdir -p $(TABLES)
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) --noisy 100 \
-		--runs target/conformance-parallel --markdown docs/lab/conformance-parallel-scenarios.md || [ $$? = 1 ]
+		--runs target/conformance-parallel --markdown $(TABLES)/scenarios.md || [ $$? = 1 ]
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
-		--runs target/conformance-parallel --markdown docs/lab/conformance-parallel.md || [ $$? = 1 ]
-	cat docs/lab/conformance-parallel-scenarios.md docs/lab/conformance-parallel.md
+		--runs target/conformance-parallel --markdown $(TABLES)/cases.md || [ $$? = 1 ]
+	cat $(TABLES)/scenarios.md $(TABLES)/cases.md
 
-sources: deps ## Print again what shows each claim of the documents: docs/lab/sources.md
+sources: deps ## Print again the numbers behind the claims of four documents: docs/lab/sources.md
 	SNAPSHOTS=overwrite $(CARGO) test --quiet -p cpumax --test sources
 
 comma := ,

@@ -2,9 +2,12 @@
 
 use cpumax_engine::given::Seeds;
 use cpumax_engine::{Error, builtin, scenario};
-use cpumax_workload::{Workload, random};
+use cpumax_workload::{Workload, as_name, random};
+use std::path::Path;
 
-/// All of them, random cases last; `parallel` ones have several CPUs.
+/// The scenarios that arguments name, all built-in ones if `all`, then the random cases of these
+/// numbers; `parallel` cases have several CPUs. Each workload has a name of its own, by which its
+/// cells are found.
 ///
 /// # Errors
 /// A scenario cannot be read.
@@ -16,10 +19,45 @@ pub fn workloads(
 ) -> Result<Vec<Workload>, Error> {
     let built_in = builtin::ALL.iter().map(|built_in| built_in.name).filter(|_| all);
     let names = scenarios.iter().map(String::as_str).chain(built_in);
-    let mut workloads = names.map(scenario::load).collect::<Result<Vec<_>, _>>()?;
+    let mut workloads: Vec<Workload> = Vec::new();
+    for argument in names {
+        let mut workload = scenario::load(argument)?;
+        let is_file = workload.name != argument;
+        let is_taken = builtin::find(&workload.name).is_some()
+            || workloads.iter().any(|other| other.name == workload.name);
+        if is_file && is_taken {
+            let name = with_folder(argument, &workload.name);
+            let shows = workload.shows.clone();
+            workload = workload.with_name(&name, &shows)?;
+        }
+        workloads.push(workload);
+    }
     if let Some(Seeds { first, last }) = cases {
         let random = if parallel { random::real_on_several } else { random::real };
         workloads.extend((first..=last).map(random));
     }
     Ok(workloads)
+}
+
+/// A name such as `found/nested` for a file whose own name another scenario has.
+fn with_folder(file: &str, name: &str) -> String {
+    match Path::new(file).parent().and_then(Path::file_name) {
+        Some(folder) => as_name(&format!("{}/{name}", folder.to_string_lossy()), usize::MAX),
+        None => as_name(file, usize::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_told_from_the_built_in_scenario_of_its_name() {
+        let found = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/found/");
+        let file = |name: &str| format!("{found}{name}.toml");
+        let asked = ["ancestor-leak".to_owned(), file("ancestor-leak"), file("concur")];
+        let chosen = workloads(&asked, false, None, false).unwrap();
+        let names: Vec<&str> = chosen.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(names, ["ancestor-leak", "found/ancestor-leak", "concur"]);
+    }
 }

@@ -360,7 +360,8 @@ impl Cell {
     /// What happened in both worlds as two texts that can be compared line by line, and, where the
     /// two part, both side by side around that place; each with a name for its file.
     pub fn trace_files(&self, kernel: &str) -> Vec<(String, String)> {
-        let name = |what: &str| format!("{}-{kernel}-{}-{what}.txt", self.scenario, self.seed);
+        let scenario = self.scenario.replace(std::path::is_separator, "-");
+        let name = |what: &str| format!("{scenario}-{kernel}-{}-{what}.txt", self.seed);
         let of = |(trace, side): (&cpumax_outcome::trace::Recorded, &str)| {
             let lines: Vec<String> = trace.lines().collect();
             (name(side), lines.join("\n") + "\n")

@@ -113,8 +113,8 @@ fn where_two_runs_part_is_shown_side_by_side() {
     let args = ["compare", found, "--on", "model", "--kernel", "6.18", "--against", "7.2"];
     let output = cpumax(&[&args[..], &["--noisy", "3", "--trace", path]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    let shown = std::fs::read_to_string(folder.path().join("ancestor-leak-6.18-1-parting.txt"));
-    let shown = shown.expect("it was written");
+    let parting = folder.path().join("found-ancestor-leak-6.18-1-parting.txt");
+    let shown = std::fs::read_to_string(parting).expect("it was written");
     let head = shown.lines().next().unwrap_or_default();
     assert!(head.starts_with("From ") && head.contains(" (model 6.18"), "{shown}");
     let on_one_side = |line: &&str| line.ends_with('|') || line.starts_with("      ");

@@ -33,8 +33,6 @@ const MAX_SOURCE_WIDTH: usize = 100;
 const MAX_DOCUMENT_WIDTH: usize = 120;
 /// What is more to say of something than that stands below a table.
 const MAX_CELL_WORDS: usize = 40;
-/// Documents that `cpumax compare --markdown` writes, whose sentences are as long as they come.
-const WRITTEN_BY_COMPARE: &str = "docs/lab/conformance";
 
 #[test]
 fn lines_of_sources_are_not_wide() {
@@ -47,8 +45,7 @@ fn lines_of_documents_are_not_wide() {
     for (path, text) in documents() {
         let is_wide = |line: &str| line.chars().count() > MAX_DOCUMENT_WIDTH;
         let prose = prose(&text).filter(|(_, line)| !is_row(line) && is_wide(line));
-        let hand_written = !path.starts_with(WRITTEN_BY_COMPARE);
-        wrong.extend(prose.filter(|_| hand_written).map(|(at, _)| format!("{path}:{at}")));
+        wrong.extend(prose.map(|(at, _)| format!("{path}:{at}")));
     }
     assert_none(wrong.into_iter());
 }

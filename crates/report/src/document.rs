@@ -2,7 +2,7 @@
 //! random cases.
 
 use crate::escape;
-use crate::matrix::markdown;
+use crate::matrix::{agreement, markdown};
 use cpumax_compare::Comparison;
 use cpumax_workload::Workload;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub struct Made<'a> {
 /// The document, in Markdown.
 pub fn document(comparison: &Comparison, title: &str, made: &Made<'_>) -> String {
     let mut out = format!(
-        "# {title}\n\nMade by {} (cpumax {}) on {}. How to read it: [compare.md](compare.md).\n\n",
+        "# {title}\n\nMade by {} (cpumax {}) on {}. How to read it: docs/lab/compare.md.\n\n",
         escape::markdown_name(made.by),
         made.version,
         made.on,
@@ -48,7 +48,8 @@ pub fn document(comparison: &Comparison, title: &str, made: &Made<'_>) -> String
         }
     }
     if !scenarios.is_empty() {
-        let _ = write!(out, "\n## Scenarios\n\n{}", markdown(&of_scenarios));
+        let (summary, table) = (agreement(&of_scenarios), markdown(&of_scenarios));
+        let _ = write!(out, "\n## Scenarios\n\n{summary}\n{table}");
     }
     let disagree = of_cases.disagreeing();
     if !disagree.rows.is_empty() {
@@ -85,10 +86,11 @@ mod tests {
         let text = document(&comparison, "Models", &made);
         let expected = format!(
             "# Models\n\nMade by cpumax compare a&#124;b (cpumax 1) on 2026-05-01. How to read it: \
-             [compare.md](compare.md).\n\n\
+             docs/lab/compare.md.\n\n\
              | kernel | what ran | scenarios | random cases |\n|---|---|---|---|\n\
              | 7.3 | model 7.3 | {agree} | {agree} |\n\n\
-             ## Scenarios\n\n| | 7.3 |\n|---|---|\n| `nested` | 0.0 |\n"
+             ## Scenarios\n\n| agree on | scenarios |\n|---|---|\n| 1 of 1 | `nested` |\n\n\
+             | | 7.3 |\n|---|---|\n| `nested` | 0.0 |\n"
         );
         assert_eq!(text, expected);
     }

@@ -11,6 +11,7 @@ use crate::style::{BAD, DIM, GOOD, NEAR, Style};
 use crate::units::duration;
 use cpumax_compare::{Matrix, MatrixCell};
 use cpumax_outcome::Deviation;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -74,6 +75,35 @@ pub fn markdown(matrix: &Matrix) -> String {
         for told in lines {
             let _ = writeln!(out, "- {}", escape::markdown(&told));
         }
+    }
+    out
+}
+
+/// Workloads by the number of kernels on which they agree, as a Markdown table.
+pub fn agreement(matrix: &Matrix) -> String {
+    let mut rows: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (name, cells) in &matrix.rows {
+        let (mut held, mut differ) = (0_usize, Vec::new());
+        for (kernel, cell) in matrix.columns.iter().zip(cells) {
+            let MatrixCell::Held { beyond, .. } = cell else { continue };
+            held += 1;
+            if *beyond > 0 {
+                differ.push(kernel.as_str());
+            }
+        }
+        let agree = held - differ.len();
+        let but = match agree {
+            agree if agree == 0 || agree == held => String::new(),
+            _ => format!(" (not {})", differ.join(", ")),
+        };
+        if held > 0 {
+            let told = format!("{}{but}", markdown_name(name));
+            rows.entry((Reverse(held), Reverse(agree))).or_default().push(told);
+        }
+    }
+    let mut out = "| agree on | scenarios |\n|---|---|\n".to_owned();
+    for ((Reverse(held), Reverse(agree)), names) in rows {
+        let _ = writeln!(out, "| {agree} of {held} | {} |", names.join(", "));
     }
     out
 }
@@ -224,6 +254,12 @@ hog on 7.3 failed: it hung
         let tally = Tally { refused: 2, ..Tally::default() };
         assert_eq!(tally.sentence(), "nothing could be compared, 2 cannot be run there");
         assert!(tally.is_of_nothing());
+    }
+
+    #[test]
+    fn workloads_are_listed_by_the_kernels_on_which_they_agree() {
+        let rows = "| 1 of 2 | `nested` (not 7.3) |\n| 0 of 1 | `hog` |\n";
+        assert_eq!(agreement(&example()), format!("| agree on | scenarios |\n|---|---|\n{rows}"));
     }
 
     #[test]
