@@ -17,17 +17,17 @@ const SCENARIO: &str = "../../scenarios/profile-384.toml";
 const KERNELS: [&str; 5] = ["6.1", "6.12", "6.18", "7.3", "pull"];
 const SEED: u64 = 1;
 const SIMULATED_MS: u64 = 60_000;
-/// From when to when instructions are counted: two periods, after the start.
+/// Interval in which instructions are counted: two periods, after the start.
 const COUNTED_MS: [u64; 2] = [300, 500];
 const RUNS: u32 = 2;
-/// Asks this program for one run, as `--once KERNEL MS`.
+/// Makes this program execute one run: `--once KERNEL MS`.
 const ONCE: &str = "--once";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [ONCE, kernel, ms] => once(kernel, ms),
-        // `cargo bench` passes this, `cargo test` does not and wants nothing measured.
+        // `cargo bench` passes this; `cargo test` does not, and measures nothing.
         ref args if !args.contains(&"--bench") => Ok(()),
         ref args => table(args.iter().find(|arg| !arg.starts_with("--")).copied()),
     };

@@ -1,10 +1,9 @@
-//! How time and memory grow with CPUs, groups and tasks: `cargo bench -p cpumax-machine --bench
+//! Growth of time and memory with CPUs, groups and tasks: `cargo bench -p cpumax-machine --bench
 //! scaling`.
 //!
-//! Each point is a process of its own, which runs one workload and tells its CPU time and its
-//! largest resident size; and, where valgrind is installed, two under callgrind, for the
-//! instructions between two points of it. The table goes to standard output, the curves into
-//! target/scaling.svg.
+//! Each point is a process that runs one workload and prints its CPU time and its largest resident
+//! size. Where valgrind is installed, two more run under callgrind, for the instructions between
+//! two points of time. The table goes to standard output, the curves to target/scaling.svg.
 
 #[path = "shared/measure.rs"]
 mod measure;
@@ -16,13 +15,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Asks this program to run one point, as `--point MS KERNEL CPUS GROUPS TASKS`.
+/// Makes this program run one point: `--point MS KERNEL CPUS GROUPS TASKS`.
 const POINT: &str = "--point";
 const KERNELS: [&str; 3] = ["6.18", "7.3", "pull"];
 const SIMULATED_MS: u64 = 1_000;
-/// From when to when instructions are counted: one period, after the start.
+/// Interval in which instructions are counted: one period, after the start.
 const COUNTED_MS: [u64; 2] = [100, 200];
-/// What varies, and what the others are meanwhile: CPUs, groups, tasks.
+/// The values that vary, with those of the others: CPUs, groups, tasks.
 const CURVES: [(&str, [&[u32]; 3]); 3] = [
     ("CPUs", [&[8, 32, 128, 512, 1024], &[100], &[4000]]),
     ("groups", [&[64], &[10, 100, 1000, 5000, 20_000], &[4000]]),
@@ -45,7 +44,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One limited group of half the CPUs over all others, all of them leaves; the tasks never stop.
+/// One limited group, with half the CPUs, above all others, which are leaves; the tasks never
+/// stop.
 fn workload(ms: u32, [cpus, groups, tasks]: [u32; 3]) -> Result<Workload, String> {
     let leaves = groups.clamp(1, tasks);
     let idle = groups - leaves;
@@ -83,8 +83,8 @@ fn point(ms: &str, kernel: &str, size: [&str; 3]) -> Result<(), String> {
     Ok(())
 }
 
-/// Time, ms, instructions counted, in thousands (0: not), resident size, KiB, and events of one
-/// point.
+/// Measurements of a point: time, ms; instructions, in thousands (0: not counted); resident size,
+/// KiB; events.
 type Measured = [u64; 4];
 
 fn measure(kernel: &str, size: [u32; 3]) -> Result<Measured, String> {
@@ -163,11 +163,11 @@ const WIDE: f64 = 300.0;
 const HIGH: f64 = 220.0;
 const COLOURS: [&str; 3] = ["#1f77b4", "#ff7f0e", "#2ca02c"];
 
-/// What is drawn of each point, and how many of it are one of what the axis says.
+/// What each row of panels shows, and how many measured units are one on its axis.
 const ROWS: [(&str, f64); 3] =
     [("CPU time, ms", 1.0), ("M instructions a period", 1e3), ("memory, MiB", 1024.0)];
 
-/// One panel for each thing that varies, one row for each thing measured, both axes logarithmic.
+/// One panel for each varied value and each measurement, both axes logarithmic.
 fn svg(panels: &[Panel<'_>]) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" \

@@ -1,9 +1,9 @@
-//! How fast the model is: `make bench`, or `cargo bench -p cpumax-machine --bench speed --
-//! [FILTER]`.
+//! Speed of the model: `make bench`, or `cargo bench -p cpumax-machine --bench speed -- [FILTER]`.
 //!
-//! For each workload and kernel: events a second of CPU time, the best of a few runs, and
-//! instructions an event, which do not depend on what else the machine does. Instructions are
-//! counted by callgrind, on runs of two lengths whose difference leaves the start out; without
+//! For each workload and kernel: events per second of CPU time, the best of a few runs, and
+//! instructions per event, which do not depend on other load of the machine. Callgrind counts
+//! instructions on runs of two lengths, whose difference excludes the start; without valgrind that
+//! column is empty.
 //! valgrind that column is empty.
 
 #[path = "shared/measure.rs"]
@@ -17,22 +17,22 @@ use std::process::ExitCode;
 
 const SEED: u64 = 1;
 const KERNELS: &str = "4.19,6.1,6.18,7.3";
-/// File, simulated time for timing, and for counting (of the longer run; the other is half of it),
-/// ms.
+/// File; simulated time for timing, ms; simulated time of the longer run for counting, ms (the
+/// other is half as long).
 const WORKLOADS: [(&str, u64, u64); 3] = [
     ("../../scenarios/fibtest.toml", 60_000, 4_000),
     ("benches/mix.toml", 3_000, 200),
     ("../../scenarios/profile-small.toml", 30_000, 2_000),
 ];
 const RUNS: u32 = 3;
-/// Asks this program to run one workload once, as `--once FILE KERNEL MS`.
+/// Makes this program run one workload once: `--once FILE KERNEL MS`.
 const ONCE: &str = "--once";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [ONCE, file, kernel, ms] => once(file, kernel, ms),
-        // `cargo bench` passes this, `cargo test` does not and wants nothing measured.
+        // `cargo bench` passes this; `cargo test` does not, and measures nothing.
         ref args if !args.contains(&"--bench") => Ok(()),
         ref args => table(args.iter().find(|arg| !arg.starts_with("--")).copied().unwrap_or("")),
     };
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is measured under callgrind; prints how many events there were.
+/// The run that is counted under callgrind; prints its number of events.
 fn once(file: &str, version: &str, ms: &str) -> Result<(), String> {
     let ms = ms.parse().map_err(|_| format!("{ms} is no number of milliseconds"))?;
     let workload = workload(Path::new(file), ms)?;
@@ -97,7 +97,7 @@ fn events(workload: &Workload, kernel: kernel::Kernel) -> Result<u64, String> {
     Ok(outcome.events)
 }
 
-/// Events of a run and the time of the fastest, ns.
+/// Number of events of a run, and the time of the fastest, ns.
 fn best(workload: &Workload, kernel: kernel::Kernel) -> Result<(u64, u128), String> {
     let mut best = (0, u128::MAX);
     for _ in 0..RUNS {
@@ -116,7 +116,7 @@ fn instructions_per_event(path: &Path, kernel: kernel::Kernel, ms: u64) -> Optio
     Some(long.checked_sub(short)? / events)
 }
 
-/// Events and instructions of one run, if there is a valgrind.
+/// Events and instructions of one run, if valgrind is installed.
 fn callgrind(path: &Path, kernel: kernel::Kernel, ms: u64) -> Option<(u64, u64)> {
     let (version, ms) = (kernel.version.to_string(), ms.to_string());
     let args = [ONCE.as_ref(), path.as_os_str(), version.as_ref(), ms.as_ref()];

@@ -1,7 +1,8 @@
-//! CPU bandwidth control: pools, silos, throttling, and what differs between kernels.
+//! CPU bandwidth control: pools, runtime of run queues, throttling, and what differs between
+//! kernels.
 //!
-//! A group's *silo* is its bandwidth state on one CPU (kernel: the bandwidth fields of `cfs_rq`).
-//! Time is charged to silos, silos take from the group's pool, the pool is refilled each period.
+//! Running time is charged to a group's `cfs_rq` on the CPU. It takes runtime from the group's
+//! pool, which is refilled each period.
 
 pub(crate) mod account;
 pub(crate) mod distribute;

@@ -1,6 +1,5 @@
-//! Where tasks are kept. Who has ended is forgotten: its place, and its entity's, are given to
-//! another one later, so that a run takes the memory of those who live at once, however many come
-//! and go.
+//! Storage of tasks. An exited task is forgotten: its place and its entity are given to a later
+//! task, so that a run needs memory only for the tasks alive at once.
 
 use crate::ids::{CfsRqId, Id, SeId, TaskId};
 use crate::machine::Machine;
@@ -10,26 +9,26 @@ use crate::{Error, MAX_LIVING};
 use cpumax_outcome::trace::{Message, What};
 use std::collections::VecDeque;
 
-/// Who came, and who has gone.
+/// Numbers of tasks created, and places of exited ones.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
-    /// Tasks so far, those of no workload included.
+    /// Tasks created so far, those outside the workload included.
     count: u32,
-    /// Those that have ended and still have their places, and when they did, ns.
+    /// Exited tasks that still have their places, and when they exited, ns.
     ended: VecDeque<(u64, TaskId)>,
-    /// The kind and instance of each so far, where there is a trace that is to tell their names.
+    /// Kind and instance of each task so far, for a trace that needs their names.
     named: Vec<(u32, u32)>,
 }
 
 impl Machine<'_> {
-    /// Registers a task and its entity.
+    /// Adds a task and its entity, in the place of an exited one if possible.
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         task.number = self.births.count;
         self.births.count = self.births.count.wrapping_add(1);
         if self.trace.is_some() {
             self.births.named.push((task.kind, task.instance));
         }
-        // In the instant in which it ends a task may still be the one that its CPU leaves.
+        // A task that exits right now may still be the one that its CPU switches from.
         match self.births.ended.front() {
             Some(&(ended_ns, place)) if ended_ns < self.now => {
                 self.births.ended.pop_front();
@@ -45,14 +44,14 @@ impl Machine<'_> {
         }
     }
 
-    /// A task comes in the place of one that has ended.
+    /// Puts a task in the place of an exited one.
     fn replace(&mut self, place: TaskId, mut task: Task, slice_ns: u64) {
         let old = &self.tasks[place];
         debug_assert_eq!(old.state, State::Exited);
         let (se, kind) = (old.se, old.kind as usize);
         self.kinds[kind].forgotten_ns += old.usage_ns;
         task.se = se;
-        // A timer of the one before may still come.
+        // A timer of the previous task may still fire.
         task.sleeps = old.sleeps;
         self.tasks[place] = task;
         self.ses[se] = Se::new(Owner::Task(place), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns);
@@ -63,12 +62,12 @@ impl Machine<'_> {
         self.renew_use(place);
     }
 
-    /// A task has ended: another one may have its place.
+    /// Frees the place of an exited task for another.
     pub(crate) fn forget(&mut self, task: TaskId) {
         self.births.ended.push_back((self.now, task));
     }
 
-    /// Whether there is room for a task that is to be forked. If not, the run has failed.
+    /// Whether another task may be forked. If not, the run fails.
     pub(crate) fn may_fork(&mut self, kind: u32) -> bool {
         let living = self.tasks.len() - self.births.ended.len();
         if living < MAX_LIVING {
@@ -87,7 +86,7 @@ impl Machine<'_> {
         self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
-    /// All tasks that have not ended, as they came.
+    /// All tasks that have not exited, in order of creation.
     pub(crate) fn all_living(&self) -> Vec<TaskId> {
         let lives = |task: &TaskId| self.tasks[*task].state != State::Exited;
         let mut living: Vec<TaskId> = self.tasks.ids().filter(lives).collect();
@@ -95,7 +94,7 @@ impl Machine<'_> {
         living
     }
 
-    /// What happened, with the numbers that a trace knows tasks by.
+    /// Replaces places of tasks in an event by the numbers that a trace uses.
     pub(crate) fn numbered(&self, what: What) -> What {
         let number = |place: u32| self.tasks[TaskId(place)].number;
         let message = |one: Message| Message { task: number(one.task), ..one };
@@ -124,7 +123,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The names of all tasks so far, by their numbers in a trace.
+    /// Names of all tasks so far, by their numbers in a trace.
     pub(crate) fn all_names(&self) -> Vec<String> {
         self.births.named.iter().map(|&(kind, instance)| self.name_of(kind, instance)).collect()
     }
@@ -173,7 +172,7 @@ mod tests {
         }
     }
 
-    /// `first` leaves a child behind, and a timer as it is killed in a sleep. `second` comes in its
+    /// `first` leaves a child behind, and a timer, as it is killed in a sleep. `second` takes its
     /// place.
     #[test]
     fn children_and_timers_of_who_has_ended_are_not_those_of_who_comes_after() {

@@ -1,6 +1,5 @@
-//! What calls take beside what they are for, under noise: to go to sleep, to wait for a token, to
-//! ask for a lock, to change how important a task is, to move it, to end it, to let others have a
-//! lock.
+//! Time that system calls take beside their purpose, under noise: to sleep, wait for a token, ask
+//! for a lock, change a priority, move, exit, or let others have a lock.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
@@ -10,15 +9,15 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Moving, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
 
-/// What the guest takes a sleep to cost beyond the call, ns: the switch to who is woken.
+/// Cost of a sleep beyond the call that the guest assumes, ns: the switch to the next task.
 const WAKES_NS: u64 = 3_000;
-/// From a move, or a change of importance, to the choice of who runs, for each level of groups, ns.
+/// From a move or a change of priority to the next pick, per level of groups, ns.
 const CHOICE_LEVEL_NS: u64 = 1_700;
-/// So much longer than it should is work under a lock, its way there included, ns.
+/// By how much work under a lock, with its entry, is too long, ns.
 const LOCKED_NS: u64 = 1_500;
 
 impl Machine<'_> {
-    /// A task that goes to sleep needs some time for that: true if it goes on for now.
+    /// Starts the time a task needs to go to sleep. True if it keeps running for now.
     pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -27,9 +26,9 @@ impl Machine<'_> {
         true
     }
 
-    /// A task needs some time in the kernel, how long, ns, and works as much less afterwards:
-    /// always where it asks what it has used, or the guest knows what the call takes, elsewhere as
-    /// its clock shows it.
+    /// Makes a task run in the kernel for a random time of this kind, which is returned, ns. It
+    /// works as much less afterwards: exactly where it reads its CPU time or the guest knows the
+    /// cost of the call, else as its clock shows.
     pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
@@ -46,8 +45,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// A task is in a call that needs some time before it does what it is for: true if it goes on
-    /// for now, and comes to it again.
+    /// Delays the effect of a call by the time the call needs first. True while delayed: the
+    /// operation is then executed again.
     pub(crate) fn comes_again(&mut self, task: TaskId, kind: Kind) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -61,7 +60,7 @@ impl Machine<'_> {
         again
     }
 
-    /// A call needs some time until it asks for a lock, which is part of its length.
+    /// Starts the time from a call's entry to its lock, which is part of the call's length.
     pub(crate) fn enters(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.program_of(task).get(t.pc as usize);
@@ -77,8 +76,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task has changed how important it is itself, and is on its way out of the kernel, where
-    /// the CPU chooses anew.
+    /// A task has changed its own priority: its CPU reschedules at the return from that call.
     pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
@@ -92,8 +90,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task is at the end of a call. If its CPU is to choose anew, that takes some time there, as
-    /// it does at the end of an interrupt (kernel: `exit_to_user_mode_loop()`).
+    /// At the end of a call: a pending reschedule takes time, as at the end of an interrupt
+    /// (kernel: `exit_to_user_mode_loop()`).
     pub(crate) fn returns(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
@@ -102,8 +100,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The CPU is to choose anew when some time has passed, and so much more, in which nobody makes
-    /// progress: how much, ns.
+    /// Postpones the CPU's reschedule by a random time of this kind plus `more_ns`, without
+    /// progress meanwhile. Returns the sum, ns.
     fn chooses_later(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
         let ns = self.noise_ns(kind) + more_ns;
         let c = &mut self.cpus[cpu];
@@ -113,8 +111,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// Who lets in several readers wakes one after the other, and does nothing else meanwhile
-    /// (kernel: `wake_up_q()`): true for one whose turn comes later.
+    /// A task that admits several readers wakes them one after the other (kernel: `wake_up_q()`).
+    /// True for a reader that is woken later.
     pub(crate) fn wakes_later(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.cpus.len() > 1 {
             return false;
@@ -129,8 +127,7 @@ impl Machine<'_> {
         true
     }
 
-    /// The work that a task begins in the kernel is one request of a list, where a lock is a token:
-    /// to take it and put it back is in no length.
+    /// Charges the time to take and put back a lock that stands for a token; it is in no length.
     pub(crate) fn goes_down_list(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = self.program_of(task);
@@ -144,22 +141,22 @@ impl Machine<'_> {
         }
     }
 
-    /// The lock that moves hold.
+    /// The lock that is held during moves.
     fn move_lock(&self) -> LockId {
         LockId(self.workload.locks.len() as u32)
     }
 
     pub(crate) fn build_move_lock(&mut self) {
         if self.noise.is_some() {
-            // An rwsem that is not handed over, on any kernel: who is handed a lock does not ask
-            // for it again, and so would not begin to move.
+            // An rwsem without handoff on any kernel: a task that is handed a lock does not
+            // execute the operation again, and would not begin to move.
             self.locks.push(Lock::new(LockKind::Rwsem, true, false));
         }
     }
 
-    /// A task that moves itself needs some time for that, and nobody else moves in it: true where
-    /// this does all that has to be done, step by step. Where tasks fork, they and who moves pass
-    /// `cgroup_threadgroup_rwsem` instead.
+    /// Steps of a move of the task to a group by itself, which takes time and excludes other
+    /// moves. False if the caller is to move it at once: without noise, or where
+    /// `cgroup_threadgroup_rwsem` is modelled.
     pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
         if self.noise.is_none() || self.threadgroup.is_some() {
             return false;
@@ -169,7 +166,7 @@ impl Machine<'_> {
         let next = match t.moving {
             Moving::No => Moving::Enters { in_syscall: t.in_syscall },
             Moving::Enters { in_syscall } => {
-                // Who has to wait is woken to try again.
+                // A waiter is woken to try again.
                 self.lock(task, lock, LockMode::Write);
                 if !self.locks[lock].holders.contains(&task) {
                     return true;
@@ -211,8 +208,8 @@ impl Machine<'_> {
         true
     }
 
-    /// A task that ends needs some time for that: true if it goes on for now. On the way it leaves
-    /// its autogroup, and so is charged, and its CPU is to choose anew (kernel: `do_exit()`,
+    /// Starts the time a task needs to exit. True if it keeps running for now. On the way it
+    /// leaves its autogroup, which charges it and reschedules (kernel: `do_exit()`,
     /// `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];

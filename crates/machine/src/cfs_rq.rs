@@ -5,9 +5,9 @@ use crate::fair::timeline::Timeline;
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
 use smallvec::SmallVec;
 
-/// Large machines have tens of thousands of these and are as fast as their memory: what queueing
-/// touches comes first, and what is touched together shares cache lines. On a flat queue a group
-/// needs the first two.
+/// Large machines have tens of thousands of these, and memory bounds their speed. Fields used by
+/// queueing come first, and fields used together share cache lines. On a flat queue a group needs
+/// the first two lines.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct CfsRq {
@@ -18,34 +18,32 @@ pub(crate) struct CfsRq {
     /// Its entity; none for a root queue.
     pub se: SeId,
 
-    /// The child that runs: an entity queued here, taken out of the timeline.
+    /// The running child: an entity queued here, taken out of the timeline.
     pub curr: SeId,
     /// Entities queued directly (running included).
     pub nr: u32,
     /// Tasks queued in the subtree (running and delayed ones included).
     pub h_nr: u32,
-    /// Of these, those that are not delayed.
+    /// How many of these are not delayed.
     pub h_runnable: u32,
-    /// From when on `curr` has not been charged, ns.
+    /// Time of the last charge of `curr`, ns.
     pub exec_start_ns: u64,
     /// Sum of the weights of the entities queued directly, running included.
     pub load: u64,
-    /// The same of what is parked, and of the groups that hold some and are not queued (pull
-    /// rules).
+    /// Pull rules: sum of the weights of parked tasks, and of unqueued groups that hold some.
     pub load_parked: u64,
     pub pelt: Pelt,
 
-    /// The second line ends with what all groups need of this.
+    /// Fields up to here that all groups use fill two cache lines.
     pub bandwidth: Silo,
 
-    /// The child that ran until the reschedule under way; may be picked again out of turn.
+    /// The child that ran until the reschedule under way; it may be picked again out of turn.
     pub prev: SeId,
-    /// The child that the next pick is to take or stay with; queued here (to 7.2).
+    /// The child that the next pick takes or keeps; queued here (to 7.2).
     pub next: SeId,
     /// EEVDF: zero of the sums. CFS: minimum vruntime.
     pub base_vruntime: i64,
-    /// Of those in the timeline: sum of scaled weight, and of scaled weight times (vruntime -
-    /// base).
+    /// Over the timeline: sum of scaled weights, and of scaled weight times (vruntime - base).
     pub sum_weight: i64,
     pub sum_weighted_vruntime: i128,
     pub timeline: Timeline,
@@ -53,7 +51,7 @@ pub(crate) struct CfsRq {
     pub next_sibling: CfsRqId,
 }
 
-/// Bandwidth state of a group on one CPU.
+/// Bandwidth state of a group on one CPU (kernel: the bandwidth fields of `cfs_rq`).
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(crate) struct Silo {
@@ -61,17 +59,17 @@ pub(crate) struct Silo {
     pub enabled: bool,
     /// Throttled by its own limit.
     pub throttled: bool,
-    /// A release is on its way.
+    /// An unthrottle is on its way to this CPU.
     pub csd_pending: bool,
     /// Its load does not decay (kernel: `pelt_clock_throttled`).
     pub pelt_frozen: bool,
-    /// Its entity is not queued and is among what is parked at its parent's (pull rules).
+    /// Pull rules: its entity is not queued, and counts in its parent's `load_parked`.
     pub weighs_parked: bool,
-    /// What its entity weighs was not brought up to date while it was throttled (to 6.17).
+    /// Its entity's weight was not updated while it was throttled (to 6.17).
     pub weight_is_late: bool,
     /// How many of itself and its ancestors are throttled.
     pub throttle_count: u16,
-    /// Parked tasks, the one parked last at the end.
+    /// Parked tasks, in order of parking.
     pub limbo: Limbo,
     /// Since when it counts as throttled by any limit, ns, or [`NEVER`].
     pub throttled_clock_self_ns: u64,
@@ -79,30 +77,30 @@ pub(crate) struct Silo {
     pub runtime_remaining_ns: i64,
     /// Since when its own throttled time counts, ns, or [`NEVER`].
     pub throttled_clock_ns: u64,
-    /// When the runtime expires, ns, and which refill that was (to 5.3).
+    /// When the runtime expires, ns, and the number of its refill (to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
-    /// Its number among the machine's subtrees, once it has been walked.
+    /// Index of its cached subtree; `u32::MAX` before the first walk.
     pub walk: u32,
 }
 
-/// Parked tasks; a few of them fit where a vector's pointer would be.
+/// Parked tasks; a few fit inline.
 pub(crate) type Limbo = SmallVec<[TaskId; 4]>;
 
 /// Load tracking of a group on one CPU. See `fair/pelt.rs`.
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pelt {
-    /// How many tasks of the subtree could run, on average; 2^16 for each.
+    /// Average number of runnable tasks in the subtree; 2^16 for each.
     pub runnable_avg: u32,
-    /// What the group's total holds of that, 2^10 for each.
+    /// The part of the group's total that it contributes, 2^10 for each task.
     pub runnable_published: u32,
-    /// What the group's total holds of this CPU's load, in whole weights.
+    /// The part of the group's total load that this CPU contributes, in whole weights.
     pub published: u32,
-    /// How many periods have passed by its clock, which stands still while it is frozen.
+    /// Periods passed by its clock, which stands still while frozen.
     pub periods: u32,
     pub load_avg: u64,
-    /// Up to when `load_avg` is true, ns.
+    /// Time up to which `load_avg` is valid, ns.
     pub updated_ns: u64,
 }
 

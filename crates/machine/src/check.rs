@@ -1,5 +1,4 @@
-//! The invariants, verified after every event when asked for. Each message says what was found
-//! where.
+//! Invariants, verified after every event on request. Each message says what was found and where.
 
 use crate::Error;
 use crate::bandwidth::rules::{Queue, Unit};
@@ -28,7 +27,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Every task is in exactly one place: running, queued, in limbo, or away.
+    /// Every task is in exactly one place: running, queued, in limbo, or asleep.
     fn check_task(&self, task: TaskId) -> Verdict {
         let t = &self.tasks[task];
         let name = || self.task_name(task);
@@ -110,7 +109,7 @@ impl Machine<'_> {
         self.check_sums(q).map_err(|what| format!("{}: {what}", place()))
     }
 
-    /// Counts against a count of what is there.
+    /// Compares stored counts with the entities that are queued.
     fn check_counts(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let (mut nr, mut h_nr, mut load) = (0, 0, 0);
@@ -153,7 +152,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether the task that runs on the queue's CPU is of this queue.
+    /// Whether the running task of the queue's CPU is in this queue or below it.
     fn runs_below(&self, q: CfsRqId) -> bool {
         let curr = self.cpus[self.cfs_rqs[q].cpu].curr;
         if curr.is_none() || !self.tasks[curr].is_fair() {
@@ -234,7 +233,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Runtime is neither made nor lost: what refills added is used up, in the pool, or in a silo.
+    /// Runtime is conserved: what refills added has been used, is in the pool, or in a `cfs_rq`.
     fn check_groups(&self) -> Verdict {
         for (group, g) in self.groups.iter() {
             let silos = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
@@ -267,7 +266,7 @@ impl Machine<'_> {
                     l.holders.len()
                 ));
             }
-            // Whoever was woken to take it has yet to come.
+            // A woken waiter has yet to take the lock.
             let comes = |waiter: &Waiter| self.tasks[waiter.task].state == State::Runnable;
             if l.holders.is_empty() && !l.waiters.is_empty() && !l.waiters.iter().any(comes) {
                 return Err(format!("lock {} is free and {} wait", lock.0, l.waiters.len()));
@@ -277,7 +276,7 @@ impl Machine<'_> {
             let l = &self.locks[lock];
             let owned = match l.holders[..] {
                 [owner] => owner != task && self.runs(owner),
-                // It is the first one's who waits.
+                // It is kept for the first waiter.
                 [] => l.handoff,
                 _ => false,
             };

@@ -1,4 +1,4 @@
-//! Why a CPU went to one task and not to another: how far apart the two were when it was chosen.
+//! Explains a scheduling decision: how close another task came to being picked.
 
 use crate::bandwidth::rules::{Queue, Unit};
 use crate::ids::{CpuId, SeId, TaskId};
@@ -6,42 +6,42 @@ use crate::machine::Machine;
 use crate::se::NICE_0_WEIGHT;
 use crate::task::State;
 
-/// A switch that is asked about.
+/// The decision to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The first choice from then on, ns.
+    /// The first switch on CPU 0 from then on, ns.
     pub from_ns: u64,
-    /// The task, as a trace names it, that might have come instead.
+    /// The other task, as a trace names it.
     pub instead: String,
 }
 
-/// The answer.
+/// The explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// Who came.
+    /// The task that was picked.
     pub next: String,
-    /// What about the other.
+    /// Why the other one was not.
     pub other: Other,
 }
 
-/// What became of a task that was not chosen.
+/// State of a task that was not picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// There is no such task (yet, or any more).
+    /// There is no such task at that time.
     Absent,
-    /// It sleeps, or waits for something.
+    /// It sleeps or waits.
     Asleep,
-    /// It, or its group, is throttled.
+    /// It or its group is throttled.
     Throttled,
-    /// It runs on another CPU, or waits for that.
+    /// It runs or waits on another CPU.
     Elsewhere,
-    /// It waits for the CPU, and would have come with so much less CPU time behind it, or the one
-    /// that came with so much more: whichever is less, ns.
+    /// It waits on the CPU. It would have been picked if it had used so much less CPU time, or the
+    /// picked task so much more, whichever is less, ns.
     Queued(u64),
 }
 
 impl Machine<'_> {
-    /// A task is about to be set as running: notes the answer if this is what is asked about.
+    /// Stores the answer when a task is about to run, if this is the decision asked about.
     pub(crate) fn answer_question(&mut self, cpu: CpuId, next: TaskId) {
         let Some((question, None)) = &self.question else { return };
         if self.now < question.from_ns || cpu != CpuId(0) {
@@ -102,7 +102,7 @@ impl Machine<'_> {
         let average = self.average_vruntime(self.timeline_of(first.q));
         let later = second.deadline - first.deadline;
         let sooner_ns = time(b, second.vruntime - average).max(time(a, later).min(time(b, later)));
-        // Or the one that came is not eligible.
+        // Or the picked task is not eligible.
         sooner_ns.min(time(a, average - first.vruntime))
     }
 }

@@ -1,6 +1,5 @@
-//! What releasing costs, by a model of the kernel's work (see docs/reference/model.md).
-//!
-//! Work is counted always; it takes time only when the workload asks for it.
+//! Cost of unthrottling, by a model of the kernel's work (docs/reference/model.md). Work is always
+//! counted; it takes time only if the workload asks for it.
 
 use crate::ids::CpuId;
 use crate::machine::Machine;
@@ -8,31 +7,31 @@ use cpumax_outcome::trace::What;
 use cpumax_outcome::{Call, IrqOff, ReleaseOutcome, Releaser};
 use hdrhistogram::Histogram;
 
-/// One visit of a (group, CPU) pair on the way up a subtree, ns.
+/// Visiting one (group, CPU) pair of a subtree, ns.
 const VISIT_NS: u64 = 135;
 /// Putting one task back, and each level above its own, ns.
 const ENQUEUE_NS: u64 = 850;
 const ENQUEUE_LEVEL_NS: u64 = 150;
-/// Granting to a silo of another CPU and telling it, ns.
+/// Granting to a run queue of another CPU and sending the interrupt, ns.
 pub(crate) const REMOTE_NS: u64 = 3_600;
-/// Taking another CPU's lock, ns (release inside the timer interrupt).
+/// Taking another CPU's lock, ns (unthrottling inside the timer interrupt).
 const REMOTE_LOCK_NS: u64 = 200;
 
-/// Counts of the section under way and totals of all.
+/// Counts of the current section, and totals.
 #[derive(Debug)]
 pub(crate) struct Release {
-    /// All that was released, in sections or not, and the sections.
+    /// Totals of everything unthrottled, and of the sections.
     all: ReleaseOutcome,
     section: Section,
     lengths: Histogram<u64>,
 }
 
-/// An irq-off section under way: a call of a function that releases.
+/// An irq-off section under way: a call of a function that unthrottles.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Section {
-    /// None: there is no section.
+    /// None: no section.
     by: Option<Releaser>,
-    /// Something was released, or will be for it.
+    /// Something was unthrottled, or is being sent for it.
     acted: bool,
     call: Call,
 }
@@ -61,12 +60,12 @@ impl Default for Release {
 }
 
 impl Machine<'_> {
-    /// An irq-off section begins on the CPU that is at work. Sections do not nest.
+    /// Begins an irq-off section on the current CPU. Sections do not nest.
     pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
         self.release.resume(Section::begun(by, cpu, self.now));
     }
 
-    /// It ends; its length by the cost model, ns.
+    /// Ends the section; returns its length by the cost model, ns.
     pub(crate) fn end_section(&mut self) -> u64 {
         let Some((by, call)) = self.release.end() else { return 0 };
         self.emit(CpuId(call.cpu.into()), What::release(by, call));
@@ -75,7 +74,7 @@ impl Machine<'_> {
 }
 
 impl Release {
-    /// A section that lasts is left for what happens elsewhere meanwhile, and gone on with.
+    /// Suspends a section while other events happen; `resume()` continues it.
     pub fn suspend(&mut self) -> Section {
         std::mem::take(&mut self.section)
     }
@@ -84,17 +83,17 @@ impl Release {
         self.section = section;
     }
 
-    /// Another section had the lock that this one needs.
+    /// Adds time spent waiting for a lock.
     pub fn wait(&mut self, ns: u64) {
         self.spend(ns);
     }
 
-    /// Length of the section under way so far, ns.
+    /// Length of the current section so far, ns.
     pub fn section_ns(&self) -> u64 {
         self.section.ns()
     }
 
-    /// The section ends; nothing if it released nothing.
+    /// Ends the section; `None` if it unthrottled nothing.
     fn end(&mut self) -> Option<(Releaser, Call)> {
         let Section { by, acted, call } = self.suspend();
         let by = by.filter(|_| acted)?;
@@ -103,7 +102,7 @@ impl Release {
         Some((by, call))
     }
 
-    /// All sections so far, ns.
+    /// Length of all sections so far, ns.
     pub fn spent_ns(&self) -> u64 {
         self.all.distribute.ns + self.all.handler.ns
     }
@@ -114,7 +113,7 @@ impl Release {
         }
     }
 
-    /// A silo was released: its whole subtree is visited on its CPU.
+    /// Counts an unthrottled run queue, whose whole subtree is visited.
     pub fn released(&mut self, groups: u64) {
         self.all.rqs += 1;
         self.section.call.did.rqs += 1;
@@ -122,7 +121,7 @@ impl Release {
         self.visited(groups);
     }
 
-    /// A task (or a group's entity) was put back, on that many levels.
+    /// Counts a task (or a group's entity) put back on this many levels.
     pub fn enqueued(&mut self, levels: u64) {
         self.all.tasks += 1;
         self.section.call.did.tasks += 1;
@@ -130,22 +129,22 @@ impl Release {
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
-    /// Silos were looked at.
+    /// Counts visited run queues.
     pub fn visited(&mut self, silos: u64) {
         self.all.cfs_rqs += silos;
         self.section.call.did.cfs_rqs += silos;
         self.spend(silos * VISIT_NS);
     }
 
-    /// A silo got its grant and will be released by an interrupt of its CPU, or, if it is that of
-    /// the CPU at work, right after this.
+    /// Counts a run queue that got its grant and is unthrottled by an interrupt of its CPU, or
+    /// right after if that is the current CPU (`local`).
     pub fn remote(&mut self, local: bool) {
         self.section.call.did.told += u64::from(!local);
         self.section.acted = true;
         self.spend(REMOTE_NS);
     }
 
-    /// A silo is released on the spot, under its CPU's lock.
+    /// Counts the lock of a run queue that is unthrottled on the spot.
     pub fn remote_lock(&mut self) {
         self.spend(REMOTE_LOCK_NS);
     }

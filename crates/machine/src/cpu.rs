@@ -1,4 +1,4 @@
-//! A CPU: what runs on it, and when something happens to it next.
+//! A CPU: its current task, and its next event.
 
 use crate::events::NEVER;
 use crate::fair::placement::Wakees;
@@ -10,11 +10,12 @@ use crate::task::{Mode, Segment, State};
 use cpumax_workload::{Class, Preempt, Stream};
 use std::collections::VecDeque;
 
-/// How urgently a CPU must choose again (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
+/// How urgently a CPU must reschedule (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resched {
+    /// Not at all.
     No,
-    /// At the return to user mode; made `Now` by the next tick.
+    /// At the return to user mode; the next tick makes it `Now`.
     Lazy,
     /// As soon as the kernel can be preempted.
     Now,
@@ -25,7 +26,7 @@ pub(crate) enum Resched {
 pub(crate) enum SoftirqWork {
     Period(GroupId),
     Slack(GroupId),
-    /// A section of the workload, by number.
+    /// A section of the workload, by index.
     Section(u32),
     /// The end of a sleep, by its number.
     WakeUp(TaskId, u32),
@@ -34,86 +35,84 @@ pub(crate) enum SoftirqWork {
 #[derive(Debug, Clone)]
 pub(crate) struct Cpu {
     pub online: bool,
-    /// What runs; none: idle.
+    /// The running task; none: idle.
     pub curr: TaskId,
-    /// Runnable fair tasks, those in a throttled hierarchy left out as the generation does; delayed
-    /// ones are left out too.
+    /// Runnable fair tasks, without delayed ones, and without those in a throttled hierarchy where
+    /// the generation throttles entities.
     pub nr_running: u32,
-    /// Real-time tasks that wait, in order.
+    /// Waiting real-time tasks, in order.
     pub rt_queue: VecDeque<TaskId>,
     pub resched: Resched,
-    /// It is idle, and nobody has told it of a task that was moved to another group.
+    /// It is idle and was not told of a task that moved to another group.
     pub is_untold: bool,
     /// Up to when the work of `curr` has been accounted, ns.
     pub accounted_ns: u64,
-    /// Interrupt time since then that was no progress for `curr`, ns.
+    /// Interrupt time since then, in which `curr` made no progress, ns.
     pub stolen_ns: u64,
     /// Interrupts are off until then, ns.
     pub irqs_off_until_ns: u64,
 
-    /// When the work of `curr` is done, when a tick matters, when its slice is over (hrtick), when
-    /// an interrupt sent by another CPU arrives; ns or [`NEVER`].
+    /// Next events, ns or [`NEVER`]: end of the work of `curr`, next tick that matters, end of its
+    /// slice (hrtick), arrival of an interrupt from another CPU.
     pub work_done_ns: u64,
     pub tick_ns: u64,
     pub hrtick_ns: u64,
     pub ipi_ns: u64,
     /// When a level's runtime is used up before the next tick (pull rules), ns or [`NEVER`].
     pub exhausted_ns: u64,
-    /// When the release of `csd` is processed, ns or [`NEVER`].
+    /// When `csd` is processed, ns or [`NEVER`].
     pub csd_ns: u64,
-    /// Run queues to release (kernel: `cfsb_csd_list`).
+    /// Run queues to unthrottle (kernel: `cfsb_csd_list`).
     pub csd: VecDeque<CfsRqId>,
-    /// How long that has waited for this CPU's lock, ns.
+    /// How long processing `csd` has waited for this CPU's lock, ns.
     pub csd_waited_ns: u64,
-    /// A section that releases something has the lock of its run queues until then, ns.
+    /// A section that unthrottles holds this CPU's run queue lock until then, ns.
     pub locked_until_ns: u64,
 
-    /// Ticks are at this plus multiples of the tick, ns.
+    /// Offset of its ticks, ns.
     pub tick_phase_ns: u64,
-    /// So much later is the first of the ticks that it has while one task runs there without
-    /// (`nohz_full`), ns.
+    /// Under noise: offset of its first remote tick (`nohz_full`) in units of a second, ns.
     pub remote_tick_ns: u64,
-    /// Time between ticks since the CPU last settled, ns.
+    /// Time between ticks since the last change, ns.
     pub tick_every_ns: u64,
     /// The real-time kernel's timer thread and its work.
     pub ktimers: TaskId,
     pub softirqs: VecDeque<SoftirqWork>,
-    /// It is in an interrupt until then, ns, in which more may come, and nobody is chosen or goes
-    /// on (under noise).
+    /// End of the interrupt it is in, ns (under noise). Until then more interrupts may come, and
+    /// no task is picked or continues.
     pub leaves_irq_ns: u64,
-    /// When it was switched to another task last, ns (under noise).
+    /// Time of its last switch, ns (under noise).
     pub switched_ns: u64,
-    /// When the last timer of that interrupt wakes somebody, ns.
+    /// When the last timer of that interrupt wakes a task, ns.
     pub woke_ns: u64,
     pub balancing: Rhythm,
-    /// What became of looking for something to run when it was about to go idle: in its cache, and
-    /// everywhere.
+    /// Success of newidle balancing: in its cache domain, and on the machine.
     pub newidle: [Newidle; 2],
     pub random: Stream,
     pub busy: Busy,
-    /// What the tasks that can run there are expected to use together (kernel: `util_est` of the
+    /// Sum of the expected utilisation of the tasks that can run there (kernel: `util_est` of the
     /// root `cfs_rq`).
     pub expected: u64,
-    /// How many CPUs of the cache that begins with this one a waking task looks at, and until when
-    /// that stands, ns.
+    /// On the first CPU of a cache domain: how many CPUs a waking task searches, and until when
+    /// that is valid, ns.
     pub idle_search: (u32, u64),
-    /// Whom it woke while it was idle.
+    /// Tasks it woke while idle.
     pub wakees: Wakees,
-    /// How long the tick was that it is in, or left last, ns.
+    /// Length of the tick it is in, or left last, ns.
     pub tick_took_ns: u64,
-    /// How long it is to last after its charge, ns.
+    /// How long that tick lasts after its charge, ns.
     pub tick_over_ns: u64,
-    /// Who is to go is in a call until then, where a kernel that preempts only at points comes to
-    /// the next one.
+    /// End of the current task's way to the next preemption point, ns, where a kernel preempts
+    /// only there.
     pub point_ns: u64,
-    /// The run queue's clock when a wake-up asked for a reschedule, which does not read it again,
-    /// ns; [`NEVER`]: the next one reads it (kernel: `rq_clock_skip_update()`).
+    /// The run queue's clock at a wakeup that requested a reschedule, ns; [`NEVER`]: the
+    /// reschedule reads the clock itself (kernel: `rq_clock_skip_update()`).
     pub kept_clock_ns: u64,
-    /// A tick that is due comes at the end of the interrupt (under noise).
+    /// A tick that is due is processed at the end of the interrupt (under noise).
     pub tick_is_late: bool,
-    /// It is in the list of CPUs to look at before time goes on.
+    /// In the list of CPUs to settle before time advances.
     pub touched: bool,
-    /// It is in an interrupt or system call now: reschedules take effect on the way out.
+    /// In an interrupt or system call now: reschedules take effect on the way out.
     pub entered: bool,
 }
 
@@ -169,8 +168,8 @@ impl Cpu {
 }
 
 impl Machine<'_> {
-    /// Something happened that this CPU must react to before time goes on. `entered`: it is itself
-    /// in the kernel because of it (its own interrupt), so it may reschedule on the way out.
+    /// Marks a CPU that must settle before time advances. `entered`: it is in the kernel itself
+    /// (its own interrupt), so it may reschedule on the way out.
     pub(crate) fn touch(&mut self, cpu: CpuId, entered: bool) {
         let c = &mut self.cpus[cpu];
         c.entered |= entered;
@@ -180,8 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Asks a CPU to choose again (kernel: `resched_curr()`). Another CPU learns of it by an
-    /// interrupt.
+    /// Requests a reschedule (kernel: `resched_curr()`). Another CPU learns of it by an interrupt.
     pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
         let lazy_kernel = self.preempt.is_lazy();
         let now = self.now;
@@ -197,11 +195,11 @@ impl Machine<'_> {
             c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
         }
         self.goes_on_to_a_point(cpu);
-        // What comes from outside the machine comes to the CPU it is meant for.
+        // Actions from outside the machine reach the CPU directly.
         self.touch(cpu, here.is_none());
     }
 
-    /// Whether a pending reschedule can be acted on now.
+    /// Whether a pending reschedule can happen now.
     fn can_reschedule(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         if c.resched == Resched::No {
@@ -228,14 +226,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets everything on this CPU happen that takes no time, then arms its next event.
+    /// Processes everything on this CPU that takes no time, then arms its next event.
     pub(crate) fn settle(&mut self, cpu: CpuId) {
         let entered = std::mem::take(&mut self.cpus[cpu].entered);
         self.cpus[cpu].touched = false;
         if entered && self.cpus[cpu].online {
             self.here = cpu;
             self.account_work(cpu);
-            // Many tasks do much at once, each a little.
+            // With many tasks, many small steps are legitimate.
             let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
             let mut rounds = 0;
             while self.settle_once(cpu) {
@@ -251,7 +249,7 @@ impl Machine<'_> {
         self.arm(cpu);
     }
 
-    /// One step of what happens on the way out of the kernel; false when nothing is left to do.
+    /// One step on the way out of the kernel; false when nothing is left to do.
     fn settle_once(&mut self, cpu: CpuId) -> bool {
         if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
@@ -271,7 +269,7 @@ impl Machine<'_> {
         if self.tasks[curr].mode == Mode::User && self.exit_to_user(curr) {
             return true;
         }
-        // It may come only to park: then it has not gone on.
+        // A task that runs only to park has not continued.
         if self.tasks[curr].parking {
             return false;
         }
@@ -288,7 +286,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Work of the running task up to now.
+    /// Accounts the work of the running task up to now.
     pub(crate) fn account_work(&mut self, cpu: CpuId) {
         let now = self.now;
         let c = &mut self.cpus[cpu];
@@ -333,8 +331,7 @@ impl Machine<'_> {
                 _ if self.tasks[curr].parking => (c.accounted_ns + c.stolen_ns).max(self.now),
                 Segment::Run | Segment::IrqOff => self.work_ends_ns(cpu),
                 Segment::Spin | Segment::SpinOnOwner => NEVER,
-                // Its work was found done while another CPU looked, or the switch to it takes its
-                // time.
+                // Its work ended while another CPU acted, or the switch to it takes time.
                 Segment::None => (c.accounted_ns + c.stolen_ns).max(self.now),
             }
         };
@@ -345,8 +342,7 @@ impl Machine<'_> {
         let late = self.cpus[cpu].tick_is_late;
         let leaves_irq_ns = self.cpus[cpu].leaves_irq_ns;
         let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
-        // Who has used up what there was cannot go before an interrupt, or the switch to it, is
-        // over.
+        // A task without runtime cannot leave before an interrupt, or the switch to it, is over.
         let c = &self.cpus[cpu];
         let switches = self.noise.is_some() && c.stolen_ns > 0;
         let busy_ns = if switches { c.accounted_ns + c.stolen_ns } else { 0 };
@@ -361,7 +357,7 @@ impl Machine<'_> {
         c.exhausted_ns = exhausted_ns;
         let irq_ns = tick_ns.min(c.hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
-        // What is done while an interrupt lasts is noticed after it.
+        // Work that ends during an interrupt is noticed after it.
         let point_ns = if c.point_ns > self.now { c.point_ns } else { NEVER };
         let goes_on_ns =
             if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns.min(point_ns) };
@@ -370,7 +366,7 @@ impl Machine<'_> {
         self.timers.set(slot, next_ns);
     }
 
-    /// The CPU's armed event has come.
+    /// Processes the CPU's armed event.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
         self.foresee_cpus(cpu);
         self.here = cpu;
@@ -397,7 +393,7 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// An interrupt handler ran for that long on this CPU with interrupts off.
+    /// An interrupt handler ran for `cost_ns` on this CPU with interrupts off.
     pub(crate) fn irq_section(&mut self, cpu: CpuId, cost_ns: u64) {
         if !self.workload.machine.cost_timing || cost_ns == 0 {
             return;
@@ -410,7 +406,7 @@ impl Machine<'_> {
     }
 }
 
-/// Steps without time passing after which a program is taken to loop for ever.
+/// Steps without time passing after which a program counts as an endless loop.
 const MAX_ROUNDS: usize = 1_000_000;
-/// The same for each task, where there are very many.
+/// The same for each task, on machines with very many.
 const MAX_ROUNDS_EACH: usize = 256;

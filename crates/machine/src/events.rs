@@ -1,9 +1,8 @@
-//! What happens next.
+//! Future events.
 //!
-//! Two structures for two kinds of events. [`Heap`] holds events that fire once (a wake-up, an
-//! arrival). [`Timers`] holds one time for each CPU and each group's timers, re-armed at nearly
-//! every event: a winner tree, where setting a time costs one walk to the root and nothing is ever
-//! cancelled lazily.
+//! [`Heap`] holds events that fire once (a wakeup, an arrival). [`Timers`] holds one time for each
+//! CPU and each group's timers, set again at nearly every event: a winner tree, in which setting a
+//! time costs one walk to the root, and cancelled times leave nothing behind.
 
 /// No time: later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -29,23 +28,22 @@ impl<E> Node<E> {
 }
 
 impl<E: Copy> Heap<E> {
-    /// One without events.
     pub fn new() -> Self {
         Heap { nodes: Vec::new(), inserted: 0 }
     }
 
-    /// Time of the first event, or [`u64::MAX`].
+    /// Time of the first event, ns, or [`NEVER`].
     pub fn next_ns(&self) -> u64 {
         self.nodes.first().map_or(NEVER, |n| n.time_ns)
     }
 
-    /// Puts in an event.
+    /// Adds an event, after others of the same time.
     pub fn push(&mut self, time_ns: u64, event: E) {
         self.inserted += 1;
         self.push_as(self.inserted, time_ns, event);
     }
 
-    /// Before all others of that time.
+    /// Adds an event, before others of the same time.
     pub fn push_first(&mut self, time_ns: u64, event: E) {
         self.push_as(0, time_ns, event);
     }
@@ -63,7 +61,7 @@ impl<E: Copy> Heap<E> {
         }
     }
 
-    /// Takes out the first event, with its time.
+    /// Removes the first event; returns it with its time.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let last = self.nodes.pop()?;
         if self.nodes.is_empty() {
@@ -84,17 +82,17 @@ impl<E: Copy> Heap<E> {
     }
 }
 
-/// One re-armable time per slot; the earliest is known. The first slots, which are seldom set, have
-/// a tree of their own, so that the way to the root is short for the others. Of equal times there
-/// the one that was set first goes first, as with a kernel's timers (`timerqueue_add()`); of the
-/// others that of the lowest slot.
+/// One time per slot, which can be set again; the earliest is known. The first slots are rarely
+/// set and have a tree of their own, which keeps the path to the root short for the others. Of
+/// equal times there, the one set first comes first, as with a kernel's timers
+/// (`timerqueue_add()`); among the others, the lowest slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     seldom: Tree,
     /// How often one of these was set.
     sets: u32,
     often: Tree,
-    /// The first slot of those that are set often.
+    /// The first slot of the frequently set ones.
     split: usize,
 }
 
@@ -145,7 +143,7 @@ struct Tree {
 struct Timer {
     time_ns: u64,
     slot: u32,
-    /// Of those at the same time the least goes first.
+    /// At equal times the smallest goes first.
     order: u32,
 }
 
@@ -183,7 +181,7 @@ impl Tree {
             let [left, right] = [self.nodes[node & !1], self.nodes[node | 1]];
             let winner = if right.is_before(left) { right } else { left };
             node /= 2;
-            // Where the winner is what it was, nothing above changes.
+            // An unchanged winner changes nothing above.
             if self.nodes[node] == winner {
                 break;
             }

@@ -1,6 +1,5 @@
-//! The fair class: queueing tasks at every level of the group tree, and charging what runs.
-//!
-//! Answers to `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of
+//! The fair class: queues tasks at every level of the group tree, and charges running time.
+//! Kernel: `enqueue_task_fair()`, `dequeue_task_fair()` and `update_curr()` of
 //! kernel/sched/fair.c, 3.16 to 7.3. On the flat queue of 7.3 only tasks compete, on their CPU's
 //! root queue; group levels keep counts, load and bandwidth.
 
@@ -26,47 +25,47 @@ use crate::se::{Owner, Se};
 /// Why a task comes onto a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueue {
-    /// It is new.
+    /// A new task.
     Fork,
-    /// It slept, or was parked and is released.
+    /// A sleeping or parked task.
     WakeUp,
-    /// It was runnable elsewhere.
+    /// A runnable task from another queue.
     Move,
 }
 
 /// Why a task leaves its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dequeue {
-    /// It goes to sleep; it may stay queued until its lag is served.
+    /// To sleep; the task may stay queued (delayed) until its lag is served.
     Sleep,
-    /// It goes for good; its groups may stay queued until their lag is served.
+    /// For good; its groups may stay queued (delayed) until their lag is served.
     Now,
-    /// It parks, or its group is throttled; nothing is delayed.
+    /// To park, or because its group is throttled; nothing is delayed.
     Throttle,
-    /// It goes elsewhere, runnable.
+    /// To another queue, runnable.
     Move,
 }
 
-/// Run queues of one CPU that lie side by side.
+/// Run queues allocated at once for one CPU, side by side in memory.
 const RUN: u32 = 32;
 
-/// Where a CPU's next run queues and their entities go.
+/// Memory for a CPU's next run queues and their entities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Vacant {
     rq: CfsRqId,
     se: SeId,
     left: u32,
-    /// How many it has.
+    /// Group run queues of this CPU in use.
     pub made: u32,
 }
 
 impl Vacant {
-    /// No room yet.
+    /// Nothing allocated yet.
     pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0, made: 0 };
 }
 
 impl Machine<'_> {
-    /// The group's run queue on a CPU, made if need be, its ancestors' too.
+    /// The group's run queue on a CPU; creates it and its ancestors' where missing.
     pub(crate) fn cfs_rq(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
         let g = &mut self.groups[group];
         if g.cfs_rqs.is_empty() {
@@ -102,9 +101,8 @@ impl Machine<'_> {
         id
     }
 
-    /// Between which children of its parent a group's queue comes: walks meet the newest group
-    /// first (kernel: `list_add_rcu()` in `sched_online_group()`), whichever of them was used
-    /// first.
+    /// Between which siblings a group's new queue is inserted: walks visit the newest group first
+    /// (kernel: `list_add_rcu()` in `sched_online_group()`), whichever was used first.
     fn siblings_of_new(&self, group: GroupId, parent: CfsRqId) -> (CfsRqId, CfsRqId) {
         let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].first_child);
         while after.is_some() && self.cfs_rqs[after].group.0 > group.0 {
@@ -114,8 +112,8 @@ impl Machine<'_> {
         (before, after)
     }
 
-    /// Room for a run queue and its entity. Each CPU gets its own in runs of a few, so that what a
-    /// CPU uses lies together.
+    /// Takes an unused run queue and entity. They are allocated in blocks per CPU, so that what a
+    /// CPU uses lies together in memory.
     fn vacant_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
         if self.vacant[cpu.ix()].left == 0 {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
@@ -134,24 +132,24 @@ impl Machine<'_> {
         (CfsRqId(vacant.rq.0 + used), SeId(vacant.se.0 + used))
     }
 
-    /// All run queues but those that are only room.
+    /// All run queues that belong to a group.
     pub(crate) fn used_cfs_rqs(&self) -> impl Iterator<Item = CfsRqId> {
         self.cfs_rqs.iter().filter(|(_, rq)| rq.group.is_some()).map(|(q, _)| q)
     }
 
-    /// The run queue of an entity that is to be queued; mostly the one it was last on.
+    /// The run queue for an entity that is about to be queued; mostly the one it was last on.
     fn leaf(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
         let q = self.ses[se].q;
         let stays = q.is_some() && self.cfs_rqs[q].group == group && self.cfs_rqs[q].cpu == cpu;
         if stays { q } else { self.cfs_rq(group, cpu) }
     }
 
-    /// The queue on whose timeline an entity competes.
+    /// The queue on whose timeline the children of `q` compete.
     pub(crate) fn timeline_of(&self, q: CfsRqId) -> CfsRqId {
         if self.is_flat() { self.root(self.cfs_rqs[q].cpu) } else { q }
     }
 
-    /// How many entities compete where this queue's children compete.
+    /// How many entities compete where the children of `q` do.
     pub(crate) fn competitors(&self, q: CfsRqId) -> u32 {
         if self.is_flat() {
             self.cfs_rqs[self.root(self.cfs_rqs[q].cpu)].h_nr
@@ -160,7 +158,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task, which is on no queue, on that of its group and CPU (kernel:
+    /// Puts a task that is on no queue on that of its group and CPU (kernel:
     /// `enqueue_task_fair()`).
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
@@ -168,7 +166,7 @@ impl Machine<'_> {
         let leaf = self.leaf(se, group, cpu);
         self.charge_running(cpu);
         self.move_load(task, self.ses[se].q, leaf);
-        // Whoever runs there has another competitor: what the next tick finds may be another thing.
+        // The running task has another competitor, which changes when its next tick matters.
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
         self.count_queued(group, 1);
@@ -205,7 +203,7 @@ impl Machine<'_> {
             q = parent;
         }
         if self.is_flat() {
-            // What it weighs depends on all levels, which have it now.
+            // Its weight depends on all levels, which now include it.
             let weight = self.flat_weight(se);
             self.ses[se].set_weight_off_queue(weight);
             self.enter(self.root(cpu), se, why);
@@ -214,7 +212,8 @@ impl Machine<'_> {
         self.update_hrtick(cpu, true);
     }
 
-    /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays, delayed.
+    /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays queued,
+    /// delayed.
     pub(crate) fn dequeue_task(&mut self, task: TaskId, why: Dequeue) -> bool {
         let se = self.tasks[task].se;
         let leaf = self.ses[se].q;
@@ -267,7 +266,7 @@ impl Machine<'_> {
                 reached_root = true;
                 break;
             }
-            // Its entity may already be off: an ancestor that is throttled holds nothing of it.
+            // The entity may be off already, below a throttled ancestor.
             dequeueing = dequeueing && self.ses[child].on_rq;
             q = parent;
         }
@@ -279,8 +278,8 @@ impl Machine<'_> {
         true
     }
 
-    /// A group that was only delayed is picked: it leaves its parent's queue, and so on upwards
-    /// (kernel: `dequeue_entities()` with `DEQUEUE_DELAYED`).
+    /// Dequeues a delayed group that was picked, and its ancestors as they run empty (kernel:
+    /// `dequeue_entities()` with `DEQUEUE_DELAYED`).
     pub(crate) fn dequeue_delayed_group(&mut self, mut se: SeId) {
         loop {
             let q = self.ses[se].q;
@@ -297,7 +296,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that was delayed where it comes from is so on its new queue.
+    /// Marks a task that was delayed on its old queue as delayed on the new one.
     pub(crate) fn stay_delayed(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
         self.expect_no_use(task, Dequeue::Move);
@@ -305,7 +304,8 @@ impl Machine<'_> {
         self.count_runnable(self.ses[se].q, -1);
     }
 
-    /// A queued task becomes, or stops being, one that could run: it is delayed, or no longer.
+    /// Changes the count of runnable tasks at every level, when a queued task becomes delayed (-1)
+    /// or is delayed no longer (+1).
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
@@ -343,12 +343,11 @@ impl Machine<'_> {
         }
     }
 
-    /// The task's entity belongs to this queue from now on.
     fn set_entity_queue(&mut self, se: SeId, q: CfsRqId) {
         self.ses[se].q = q;
     }
 
-    /// Weight that an entity adds to its queue's load.
+    /// Weight that an entity contributes to its queue's load.
     pub(crate) fn load_of(&self, se: SeId) -> u64 {
         match self.ses[se].owner() {
             Owner::Task(task) if self.is_flat() => self.nominal_weight(task),
@@ -398,14 +397,14 @@ impl Machine<'_> {
             if rq.curr != se {
                 self.timeline_remove(tq, se);
             }
-            // A group that runs empty is taken off as if it slept, why ever its task goes.
+            // A group that runs empty is dequeued as if it slept, whatever its task does.
             self.take_place_along(tq, se, if is_task { why } else { Dequeue::Sleep });
         }
         let load = self.load_of(se);
         self.note_queued(se);
         self.ses[se].on_rq = false;
         if self.rules.queue == Queue::Cfs && why != Dequeue::Move {
-            // One that goes may come back to where it was: see `leave_for_good()`.
+            // A task that moves may return to where it was: see `leave_for_good()`.
             self.update_min_vruntime(q);
         }
         let rq = &mut self.cfs_rqs[q];
@@ -419,7 +418,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges whoever runs in this group: on a flat queue every level, on the others this one
+    /// Charges the running task in this group: on a flat queue at every level, else at this one
     /// (kernel: `update_curr_fair()`).
     pub(crate) fn charge_leaf(&mut self, leaf: CfsRqId) {
         if self.is_flat() {
@@ -429,8 +428,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On a flat queue who comes onto it, or stays there delayed, has the group charged that the
-    /// running task is in, and none above (kernel: `update_curr_eevdf()`).
+    /// On a flat queue: charges the running task's own group, and none above, when another task is
+    /// queued or delayed (kernel: `update_curr_eevdf()`).
     pub(crate) fn charge_running(&mut self, cpu: CpuId) {
         if self.is_flat() {
             let curr = self.cfs_rqs[self.root(cpu)].curr;
@@ -448,7 +447,7 @@ impl Machine<'_> {
         }
     }
 
-    /// At the end of the run: what runs is charged, without consequences.
+    /// At the end of the run: charges running tasks, without throttling.
     pub(crate) fn charge_path_for_close(&mut self, task: TaskId) {
         let mut q = self.ses[self.tasks[task].se].q;
         while q.is_some() {
@@ -463,7 +462,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges one level for what ran there since it was last charged (kernel: `update_curr()`).
+    /// Charges one level for the time since its last charge (kernel: `update_curr()`).
     #[inline]
     pub(crate) fn charge(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
@@ -490,7 +489,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets virtual time pass for the running child of a queue.
+    /// Advances the virtual time of a queue's running child.
     fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         if self.counts_turns {
             self.turns[se].sum_exec_ns += self.now - from_ns;
@@ -504,7 +503,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds CPU time to a group's use, up to now.
+    /// Adds the CPU time since `from_ns` to a group's usage.
     fn account_usage(&mut self, group: GroupId, from_ns: u64) {
         self.watch_usage(group, from_ns);
         let (now, g) = (self.now, &mut self.groups[group]);
@@ -517,8 +516,8 @@ impl Machine<'_> {
         }
     }
 
-    /// No CPU is charged any more for what ran before the last charge of the one that is furthest
-    /// behind.
+    /// Closes usage windows that no later charge can reach: those before the oldest uncharged
+    /// time.
     #[cold]
     fn close_windows(&mut self, group: GroupId) {
         let queues = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
@@ -527,7 +526,7 @@ impl Machine<'_> {
         self.groups[group].windows.close_before(charged_ns);
     }
 
-    /// Real-time tasks use CPU time of their groups too; no limit of this class applies to them.
+    /// Adds CPU time of a real-time task to its groups' usage; no limit of the fair class applies.
     pub(crate) fn account_rt_usage(&mut self, mut group: GroupId, ns: u64) {
         while group.ix() != 0 {
             self.account_usage(group, self.now - ns);
@@ -535,7 +534,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A queued entity joins those it competes with.
+    /// Places a queued entity on the timeline.
     fn enter(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
         self.place(tq, se, why);
         if self.cfs_rqs[tq].curr != se {
@@ -550,7 +549,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Before an entity leaves the timeline: what of its standing there has to be known later.
+    /// Stores an entity's lag before it leaves the timeline.
     fn remember_lag(&mut self, tq: CfsRqId, se: SeId) {
         match self.rules.queue {
             Queue::Cfs => {}
@@ -558,7 +557,7 @@ impl Machine<'_> {
         }
     }
 
-    /// After it has left: one that goes elsewhere takes its distance along, not its place.
+    /// After a dequeue: an entity that moves keeps its distance from V, not its absolute position.
     fn take_place_along(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
         match self.rules.queue {
             Queue::Cfs if why == Dequeue::Move => self.make_relative(tq, se),
@@ -573,7 +572,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The entity of a queue to run next.
+    /// Picks the entity of a queue to run next.
     pub(crate) fn pick(&mut self, tq: CfsRqId) -> SeId {
         match self.rules.queue {
             Queue::Cfs => self.pick_cfs(tq),

@@ -1,13 +1,13 @@
-//! Faults to put into the model on purpose, one at a time, to see that something notices: for the
-//! rules of the project's own `bandwidth/pull/faults.rs` does that, for those of Linux
-//! `make mutants`, which also gives each rule each other value. Elsewhere no machine has a fault,
-//! and asking costs nothing.
+//! Faults injected into the model on purpose, one at a time, to see that tests notice them:
+//! `bandwidth/pull/faults.rs` does that for the pull rules, `make mutants` for those of Linux (it
+//! also gives each rule each other value). Otherwise no machine has a fault, and asking costs
+//! nothing.
 
 use crate::machine::Machine;
 
 macro_rules! faults {
     ($($(#[doc = $what:literal])+ $name:ident,)*) => {
-        /// A step left out or turned round.
+        /// A step that is left out or reversed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
             $($(#[doc = $what])+ $name,)*
@@ -15,7 +15,7 @@ macro_rules! faults {
 
         #[cfg(any(test, feature = "faults"))]
         impl Fault {
-            /// All there are, in the order of the functions that they are in.
+            /// All faults, in the order of the functions that they change.
             pub const ALL: &[Fault] = &[$(Fault::$name),*];
 
             /// What it does.
@@ -30,30 +30,30 @@ macro_rules! faults {
 
 faults! {
     // bandwidth/account.rs
-    /// What runs out of runtime is not asked to go (to 7.1).
+    /// A task without runtime is not asked to reschedule (to 7.1).
     ExhaustedRunsOn,
-    /// The first entity to come to a silo does not ask for runtime.
+    /// The first enqueue on a run queue takes no runtime.
     FirstEnqueueUnasked,
-    /// A silo that runs empty keeps all of its runtime.
+    /// A run queue that runs empty keeps all of its runtime.
     NothingGivenBack,
-    /// What is put back is not asked whether its silo is in debt (to 7.1).
+    /// Putting a task back does not throttle its queue (to 7.1).
     PutUnasked,
-    /// The load of a throttled silo that runs empty goes on to decay (6.18+).
+    /// The load of a throttled run queue that runs empty keeps decaying (6.18+).
     EmptyNotFrozen,
-    /// The load of a throttled silo that somebody comes to does not go on (6.18+).
+    /// The load of a throttled run queue stays frozen at its first enqueue (6.18+).
     FilledStaysFrozen,
     // bandwidth/distribute.rs
-    /// A silo is granted what it owed when it was charged last (7.2+).
+    /// A grant covers the debt as of the last charge (7.2+).
     GrantUncharged,
-    /// The walker's own CPU is released in the instant of the grant (7.2+).
+    /// The distributing CPU is unthrottled at the time of the grant (7.2+).
     FlushedAtOnce,
     // bandwidth/limbo.rs
     /// The task parked first comes back first.
     FirstParkedFirst,
-    /// Who runs in user mode on another CPU is not made to enter the kernel.
+    /// A task in user mode on another CPU is not made to enter the kernel.
     NotKicked,
     // bandwidth/period.rs
-    /// The timer of a group that nobody runs in goes on.
+    /// The timer of an idle group keeps running.
     TimerNeverRests,
     /// A timer that stops does not refill the pool for a burst (5.14+).
     RestsUnfilled,
@@ -64,63 +64,63 @@ faults! {
     /// A distribution that leaves something over is not followed by another.
     DistributesOnce,
     // bandwidth/pool.rs
-    /// A silo that runs empty gives back the millisecond, too.
+    /// A run queue that runs empty gives back the last millisecond, too.
     KeepsNothing,
-    /// What has expired is given back (to 5.3).
+    /// Expired runtime is given back (to 5.3).
     ExpiredGivenBack,
-    /// What is given back is not handed to others before the next period.
+    /// Returned runtime is not distributed before the next period.
     SlackNotArmed,
-    /// What is given back is handed out, be it less than a slice.
+    /// Returned runtime is distributed even if it is less than a slice.
     LittleHandedOut,
     /// A burst is not bounded (5.14+).
     BurstUnbounded,
-    /// A pool that is taken from again does not start its timer.
+    /// Taking runtime from an idle pool does not start its timer.
     TimerNotStarted,
-    /// What ran under a limit is charged to the one that is written.
+    /// Time run before a limit write is charged under the new limit.
     WriteUncharged,
-    /// A limit that is written does not fill the pool.
+    /// A limit write does not refill the pool.
     WriteFillsNothing,
-    /// A limit that is written releases nobody.
+    /// A limit write unthrottles nothing.
     WriteReleasesNobody,
     // bandwidth/slack.rs
-    /// What is given back is handed out just before the period ends, too.
+    /// Returned runtime is distributed also just before the period ends.
     SlackAtTheEnd,
     // bandwidth/stat.rs
-    /// Throttled time starts at the level of the task that parks only (6.18+).
+    /// Throttled time starts only at the level of the task that parks (6.18+).
     ClockOfLeafOnly,
     // bandwidth/throttle.rs
-    /// The load of a silo that is throttled goes on to decay.
+    /// The load of a throttled run queue keeps decaying.
     NotFrozen,
-    /// The task that runs where a silo is throttled is not told to park (7.2+).
+    /// The running task of a throttled run queue is not told to park (7.2+).
     RunningNotTold,
     // bandwidth/unthrottle.rs
-    /// The load of a silo that is released does not go on.
+    /// The load of an unthrottled run queue stays frozen.
     ReleasedStaysFrozen,
-    /// An idle CPU is not told of what is released there.
+    /// An idle CPU is not told of unthrottled tasks.
     IdleNotTold,
     // bandwidth/walk.rs
-    /// Walks meet the oldest child first.
+    /// Walks visit the oldest child first.
     OldestChildFirst,
     // moves.rs
     /// A parked task that becomes real-time stays parked.
     RealTimeStaysParked,
-    /// A real-time task that runs and becomes fair is not looked at.
+    /// A running real-time task that becomes fair does not reschedule.
     FairRunsOn,
     /// A parked task that moves to a throttled group runs until it returns to user mode there.
     MovesByTheQueue,
-    /// What a task that moves was not charged for counts as use of the group that it leaves.
+    /// Uncharged time of a task that moves counts as usage of the group that it leaves.
     LateUseStays,
     // signal.rs
-    /// The limits of a CPU that goes off line are not opened.
+    /// The limits of a CPU that goes offline are not opened.
     OfflineStaysLimited,
     // bandwidth/pull.rs and below it
-    /// A refill does not raise the epoch: who was turned down does not ask again.
+    /// A refill does not raise the epoch: denied run queues do not ask again.
     RefillUnseen,
-    /// What is given back does not raise it.
+    /// Returned runtime does not raise the epoch.
     GiveBackUnseen,
     /// The task parked last comes back first.
     LastParkedFirst,
-    /// What parks joins the end, also if it came back and has not run.
+    /// A task that parks joins the end, even if it came back and has not run.
     TurnLost,
     /// A share leaves the pool and is not mailed.
     ShareLost,
@@ -128,25 +128,25 @@ faults! {
     MailNotSent,
     /// The first that are told do not tell others.
     NobodyTellsOn,
-    /// A silo that is turned down does not join those that wait.
+    /// A denied run queue does not join the waiting ones.
     WaiterForgotten,
-    /// What ran without runtime is nobody's debt.
+    /// Time run without runtime becomes no debt.
     DebtForgiven,
-    /// What runs out of runtime runs on.
+    /// A task without runtime keeps running.
     RunsOn,
-    /// Only the level of the task itself is asked.
+    /// Only the level of the task itself is asked for runtime.
     AncestorsNotAsked,
-    /// Parked tasks that may come back do not make their CPU choose again.
+    /// Parked tasks that may come back do not make their CPU reschedule.
     CpuNotAsked,
-    /// What parks is not hung into the tree.
+    /// A parked task is not linked into the tree.
     NotHung,
-    /// A group weighs on a CPU what is queued there, not what is parked.
+    /// A group's weight on a CPU leaves out parked tasks.
     ParkedWeightless,
 }
 
 #[cfg(any(test, feature = "faults"))]
 impl Fault {
-    /// Whether it is one of the rules of the project's own.
+    /// Whether it is a fault of the pull rules.
     pub fn is_of_pull(self) -> bool {
         self as usize >= Fault::RefillUnseen as usize
     }

@@ -48,7 +48,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Requests that are under way at the end are told beside those that were completed.
+    /// Adds requests still under way at the end, which are reported beside completed ones.
     fn gather_under_way(&mut self) {
         for UnderWay { kind, mut group, since_ns, n } in
             self.under_way(&vec![true; self.kinds.len()])
@@ -62,8 +62,8 @@ impl Machine<'_> {
         }
     }
 
-    /// By label; kinds that share one are added up, so that a recording with a kind for each thread
-    /// can be told of by kinds of thread.
+    /// Outcomes by label: kinds with the same label are summed, so that a recording with a kind
+    /// per thread can be reported by kinds of thread.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
         let mut usage_ns: Vec<u64> = self.kinds.iter().map(|kind| kind.forgotten_ns).collect();
         for (_, task) in self.tasks.iter() {
@@ -99,12 +99,12 @@ impl Machine<'_> {
 
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
-        // The one that moves hold under noise is no workload's.
+        // Under noise, moves hold a lock that is not the workload's.
         let moves = self.noise.as_ref().map(|_| "(move)".to_owned());
         own.chain(moves).chain(self.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 
-    /// Tells a trace what the numbers in it stand for.
+    /// Gives the trace the names behind its numbers.
     pub(crate) fn name_everything(&mut self) {
         let names = Names {
             tasks: self.all_names(),

@@ -6,7 +6,7 @@ use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::windows::Windows;
 
-/// What queueing touches comes first and fits a cache line.
+/// Fields that queueing uses come first and fit a cache line.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Group {
@@ -15,22 +15,23 @@ pub(crate) struct Group {
     pub subtree: u32,
     /// Tasks queued or parked in its subtree on all CPUs (pull rules).
     pub h_nr: u32,
-    /// Sum of what its run queues published of their runnable tasks, 1024 each. See `fair/pelt.rs`.
+    /// Sum of the runnable averages that its run queues published, 1024 per task. See
+    /// `fair/pelt.rs`.
     pub runnable_avg: u32,
     pub weight: u64,
-    /// Sum of what its run queues published of their load. See `fair/weight.rs`.
+    /// Sum of the loads that its run queues published. See `fair/weight.rs`.
     pub load_avg: u64,
-    /// CPU time used by it and everything below it, ns.
+    /// CPU time used by it and its descendants, ns.
     pub usage_ns: u64,
     /// `throttled_usec` of `cpu.stat.local`, ns.
     pub throttled_self_ns: u64,
     pub pool: Pool,
     pub stat: Stat,
-    /// Its run queue on each CPU, or none; empty until the first is made.
+    /// Its run queue on each CPU, or none; empty until the first is created.
     pub cfs_rqs: Vec<CfsRqId>,
     /// When all of them last published their loads, ns.
     pub gathered_ns: u64,
-    /// The same by window of its period, while it is limited.
+    /// CPU time by windows of its period, while it is limited.
     pub windows: Windows,
     /// Latencies of the requests completed in its subtree.
     pub latencies: Latencies,
@@ -41,52 +42,52 @@ const _: () = {
     assert!(quota + size_of::<Option<u64>>() == 64);
 };
 
-/// The pool that a group's CPUs take their runtime from.
+/// The pool from which a group's CPUs take runtime.
 #[derive(Debug, Clone)]
 #[repr(C)]
 pub(crate) struct Pool {
-    /// ns; `None`: unlimited.
+    /// Quota, ns; `None`: unlimited.
     pub quota_ns: Option<u64>,
     pub period_ns: u64,
     pub burst_ns: u64,
     /// Runtime left for all CPUs, ns.
     pub runtime_ns: u64,
-    /// The same right after the last refill, ns.
+    /// Runtime right after the last refill, ns.
     pub runtime_snap_ns: u64,
-    /// Nobody took any since the period timer last fired.
+    /// No runtime was taken since the period timer last fired.
     pub idle: bool,
     /// The period timer is armed (kernel: `period_active`), on the CPU that armed it. Its expiry,
-    /// ns, is kept while it is not: the phase of a group never changes.
+    /// ns, is kept while it is not armed: the phase of a group never changes.
     pub active: bool,
     pub expiry_ns: u64,
     pub timer_cpu: CpuId,
-    /// Passes of the period timer's handler that is running.
+    /// Passes of the current call of the period timer.
     pub passes: u32,
     /// The slack timer is armed.
     pub slack_started: bool,
     pub slack_cpu: CpuId,
-    /// A distribution is in progress (sync release only).
+    /// A distribution is in progress.
     pub distributing: bool,
-    /// That distribution, where it takes time.
+    /// The distribution under way, where it takes time.
     pub walk: Option<Box<Walk>>,
     /// Throttled run queues in the order in which they are served.
     pub throttled: Vec<CfsRqId>,
-    /// When the runtime expires, ns, and a count of refills (to 5.3).
+    /// When the runtime expires, ns, and the number of refills (to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
-    /// For the conservation check, ns: all that refills added, all that caps, expiry and limit
-    /// writes destroyed, all that silos were charged.
+    /// For the conservation check, ns: runtime added by refills; removed by caps, expiry and limit
+    /// writes; charged to run queues.
     pub refilled_ns: i128,
     pub discarded_ns: i128,
     pub charged_ns: i128,
-    /// Pull rules: raised whenever the pool gets something, so that a silo that was turned down
-    /// knows by one comparison whether asking again can help.
+    /// Pull rules: incremented whenever the pool gains runtime, so that a denied run queue knows
+    /// by one comparison whether asking again can help.
     pub epoch: u64,
-    /// Pull rules: what ran without runtime, mostly in the kernel, and is not paid back yet, ns.
+    /// Pull rules: time run without runtime, mostly in the kernel, that is not paid back yet, ns.
     pub debt_ns: u64,
-    /// Pull rules: what each waiting CPU gets of the refill under way, ns.
+    /// Pull rules: share of the current refill for each waiting CPU, ns.
     pub share_ns: u64,
-    /// Pull rules: some silo was turned down since the last refill.
+    /// Pull rules: some run queue was denied since the last refill.
     pub denied: bool,
 }
 
@@ -135,7 +136,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The limits a workload starts with are written in order of the groups, before anything runs.
+    /// Writes the limits of the workload, in order of the groups, before anything runs.
     pub(crate) fn write_initial_limits(&mut self) {
         let workload = self.workload;
         let mut written = 0;
@@ -144,7 +145,7 @@ impl Machine<'_> {
             let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
             self.groups[group].pool.expiry_ns = phase_ns;
             if workload.machine.cost_timing {
-                // Whoever writes them goes from CPU to CPU, so that timers need not wait for each
+                // Each is written on the next CPU, so that their timers need not wait for each
                 // other's work.
                 self.here = CpuId(written % self.cpus.len() as u32);
             }

@@ -1,17 +1,17 @@
-//! Hung tasks: what the kernel says of those that wait for a lock for minutes (kernel:
-//! `check_hung_uninterruptible_tasks()`). It looks from time to time, and reports a task that it
-//! finds where it was at its last look, each time anew. Its looks count from the start of the run;
-//! those of a real kernel from its boot. Left out: that it says nothing more after ten reports.
+//! Hung-task reports about tasks that wait for a lock for minutes (kernel:
+//! `check_hung_uninterruptible_tasks()`). Each check reports a task that has not moved since the
+//! previous check. Checks count from the start of the run; those of a real kernel from its boot.
+//! Not modelled: the kernel stops after ten reports.
 
 use crate::ids::TaskId;
 use crate::machine::Machine;
 use crate::task::{State, Wait};
 
-/// From one look to the next, ns (kernel: `hung_task_timeout_secs`).
+/// From one check to the next, ns (kernel: `hung_task_timeout_secs`).
 const LOOKS_NS: u64 = 120_000_000_000;
 
 impl Machine<'_> {
-    /// A task is woken, or the run is over: how often it was reported while it waited for a lock.
+    /// Counts the reports about a task during a wait that ends now.
     pub(crate) fn count_hung(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let State::Asleep(Wait::Lock(lock, _)) = t.state else { return };

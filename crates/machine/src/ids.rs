@@ -1,12 +1,12 @@
 //! Typed indices and the arenas they index.
 //!
-//! An id costs four bytes; [`NONE`](TaskId::NONE) stands for "no such thing", so that the
-//! structures that are walked at every event stay small.
+//! An id takes four bytes, and [`NONE`](TaskId::NONE) stands for absence, which keeps structures
+//! used at every event small.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// An index of one kind of thing.
+/// A typed index.
 pub(crate) trait Id: Copy {
     fn ix(self) -> usize;
     fn from_ix(ix: usize) -> Self;
@@ -50,11 +50,11 @@ id!(
     GroupId
 );
 id!(
-    /// A group's run queue on one CPU; the first ones are the CPUs' root queues.
+    /// A group's run queue on one CPU; the first ids are the CPUs' root queues.
     CfsRqId
 );
 id!(
-    /// What is queued on a run queue: a task's or a group's entity.
+    /// An entity on run queues, of a task or a group.
     SeId
 );
 id!(

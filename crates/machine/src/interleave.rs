@@ -1,10 +1,10 @@
-//! Every order in which nearly simultaneous events can come, tried on small workloads.
+//! All orders of nearly simultaneous events, tried on small workloads.
 //!
-//! A run of the model takes events in order of time. Real CPUs are late now and then: an interrupt
-//! waits for a section that has interrupts off, a thread for its own cache misses. [`explore`] runs
-//! a workload once for every way in which events due within a window of each other can overtake
-//! each other, up to a number of overtakings, and verifies every invariant after every event. What
-//! it does not find within these bounds does not exist within them.
+//! A run of the model processes events in order of time. Real CPUs are sometimes late: an
+//! interrupt waits for an irq-off section, a thread for cache misses. [`explore`] runs a workload
+//! once for every way in which events due within a window can overtake each other, up to a number
+//! of overtakings, and verifies every invariant after every event. Within these bounds the search
+//! is complete.
 
 use crate::events::NEVER;
 use crate::machine::Machine;
@@ -12,10 +12,10 @@ use crate::{Error, Options};
 use cpumax_outcome::Outcome;
 use cpumax_workload::Workload;
 
-/// How far to look.
+/// Bounds of the search.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Events due within that time of the first one may come before it, ns.
+    /// Events due within this time of the first one may come before it, ns.
     pub window_ns: u64,
     /// Most overtakings in one run.
     pub overtakings: u32,
@@ -23,35 +23,33 @@ pub struct Bounds {
     pub runs: u64,
 }
 
-/// What was looked at.
+/// Extent of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Orders tried.
     pub runs: u64,
-    /// Events in all of them.
+    /// Events in all runs.
     pub events: u64,
     /// Whether these were all orders within the bounds.
     pub complete: bool,
 }
 
-/// An order that broke something.
+/// An order that violates an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("run {run}, which took choices {choices:?}: {error}")]
 pub struct Found {
     /// Number of the run, from 0.
     pub run: u64,
-    /// Which of the events that could come did, at each event that had a choice; trailing zeros
-    /// left out.
+    /// Index of the event taken at each choice; trailing zeros are omitted.
     pub choices: Vec<u32>,
-    /// What broke.
+    /// The violation.
     pub error: Error,
 }
 
-/// Runs a workload in every order within the bounds. `verify` looks at each outcome and says what
-/// is wrong with it, if anything.
+/// Runs a workload in every order within the bounds. `verify` checks each outcome.
 ///
 /// # Errors
-/// The first order that breaks an invariant or displeases `verify`.
+/// The first order that violates an invariant or fails `verify`.
 pub fn explore(
     workload: &Workload,
     options: &Options<'_>,
@@ -85,7 +83,7 @@ pub fn explore(
     }
 }
 
-/// A run's choices so far, and which comes next.
+/// The choices of a run, and the position of the next.
 struct Order {
     choices: Vec<Choice>,
     choice: usize,
@@ -98,7 +96,7 @@ struct Choice {
 }
 
 impl Order {
-    /// Which of `of` events comes: what the script says, beyond its end the first.
+    /// Index of the next event, out of `of`: as recorded, beyond the record the first.
     fn choose(&mut self, of: u32) -> u32 {
         let at = self.choice;
         self.choice += 1;
@@ -108,7 +106,7 @@ impl Order {
         self.choices[at].taken
     }
 
-    /// The next script, in the order of an odometer; false after the last.
+    /// Advances to the next order, like an odometer; false after the last.
     fn advance(&mut self) -> bool {
         while let Some(mut last) = self.choices.pop() {
             let others = self.choices.iter().filter(|choice| choice.taken > 0).count() as u32;
@@ -123,7 +121,7 @@ impl Order {
 }
 
 impl Machine<'_> {
-    /// As [`crate::Simulation::run`], but of the events due next one is chosen.
+    /// Like [`crate::Simulation::run`], but `order` chooses among the events due next.
     fn run_in_order(&mut self, order: &mut Order) -> Result<(), Error> {
         let end_ns = self.workload.duration_ns;
         let heap = usize::MAX;

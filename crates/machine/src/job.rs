@@ -1,7 +1,7 @@
-//! Jobs: work that tokens carry, and what is done by whoever takes such a token.
+//! Jobs: programs that tokens carry, executed by the task that takes such a token.
 //!
-//! A task that serves a channel goes through the program of the job it took, and is then where it
-//! was in its own. A token that is to come later waits in [`Due`] until it does.
+//! A task that serves a channel executes the program of the job it took, and then continues its
+//! own. Tokens scheduled for later wait in [`Due`].
 
 use crate::ids::{ChannelId, Id, TaskId};
 use crate::machine::{Event, Machine};
@@ -12,7 +12,7 @@ use cpumax_workload::{Op, Span};
 /// The job of a token that carries none.
 pub(crate) const NO_JOB: u32 = u32::MAX;
 
-/// What a token brings with it.
+/// A token on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     /// When its request started, ns.
@@ -21,22 +21,22 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// One without a job.
+    /// A token without a job.
     pub fn plain(since_ns: u64) -> Token {
         Token { since_ns, job: NO_JOB }
     }
 }
 
-/// A token that is to come.
+/// A token scheduled for later.
 #[derive(Debug, Clone, Copy)]
 struct Coming {
     channel: ChannelId,
     job: u32,
-    /// When its request started, if not when it comes, ns.
+    /// Start of its request, ns; `None`: its arrival.
     since_ns: Option<u64>,
 }
 
-/// The tokens that are to come, each at its own place; places that are free are given out again.
+/// Tokens scheduled for later, by place; free places are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     places: Vec<Coming>,
@@ -62,34 +62,34 @@ impl Due {
     }
 }
 
-/// What became of the tokens that carry jobs.
+/// Counts of tokens with jobs, for the conservation check.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     /// Put in a channel.
     pub put: u64,
-    /// Taken out by who does what they carry.
+    /// Taken by a task that executes the job.
     pub begun: u64,
-    /// Taken out by who does not.
+    /// Taken by a task that does not.
     pub ignored: u64,
     pub ended: u64,
-    /// Under way when their task ended.
+    /// Under way when their task exited.
     pub broken_off: u64,
 }
 
 impl<'a> Machine<'a> {
-    /// The program that a task executes: that of its kind, or that of the job it does.
+    /// The program that a task executes: its kind's, or its job's.
     #[inline]
     pub(crate) fn program_of(&self, task: TaskId) -> &'a [Op] {
         self.programs[self.tasks[task].program as usize]
     }
 
-    /// The instruction that a task has come to last.
+    /// The instruction that a task executed last.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
         let at = self.tasks[task].pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)
     }
 
-    /// The token that a task puts in a channel where it had to wait for room.
+    /// The token of a task that waits for room in a channel.
     pub(crate) fn token_of(&self, task: TaskId) -> Token {
         match self.last_op(task) {
             Some(&Op::Post { job, .. }) => self.posted(task, job),
@@ -102,8 +102,8 @@ impl<'a> Machine<'a> {
         Token { since_ns: self.tasks[task].request_since_ns(), job }
     }
 
-    /// A task has taken a token: its request is the one under way from now on, and what it carries
-    /// is to be done. Who receives in a job is not at the beginning of another request.
+    /// Gives a token to a task: the token's request is now the task's current one, and its job is
+    /// executed next. A token received during a job does not begin another request.
     #[inline]
     pub(crate) fn takes_token(&mut self, task: TaskId, token: Token) {
         let t = &mut self.tasks[task];
@@ -143,7 +143,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The running task has come to the end of a job: it goes on in its own program.
+    /// Ends the job of the running task, which continues its own program.
     #[inline(never)]
     pub(crate) fn job_ends(&mut self, task: TaskId) {
         self.tally.ended += 1;
@@ -151,7 +151,7 @@ impl<'a> Machine<'a> {
         (t.program, t.pc) = (t.kind, t.goes_on_at);
     }
 
-    /// The running task has a token with a job come so much later.
+    /// Schedules a token with a job of the running task for later.
     #[inline(never)]
     pub(crate) fn post_later(
         &mut self,
@@ -173,15 +173,15 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// It comes.
+    /// Delivers a scheduled token.
     pub(crate) fn comes(&mut self, place: u32) {
         let Coming { channel, job, since_ns } = self.due.take(place);
         let since_ns = since_ns.unwrap_or(self.now);
         self.bring_token(channel, Token { since_ns, job });
     }
 
-    /// A token comes from outside: where whoever brings it is, or, if nobody is known to, at the
-    /// CPU of whoever waits for it.
+    /// Delivers a token from outside: on the outside task's CPU, or without one on that of the
+    /// receiver.
     pub(crate) fn bring_token(&mut self, channel: ChannelId, token: Token) {
         if let Some(&receiver) = self.channels[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
@@ -194,7 +194,7 @@ impl<'a> Machine<'a> {
         self.here = crate::ids::CpuId::NONE;
     }
 
-    /// No token is lost, and none is done twice.
+    /// Checks that no token is lost, and no job executed twice.
     pub(crate) fn check_tokens(&self) -> Result<(), String> {
         let mut in_channels = 0;
         for (channel, c) in self.channels.iter() {

@@ -1,8 +1,7 @@
 //! Which kernel version has which rules.
 //!
-//! [`RELEASES`] is the history of bandwidth control as the model tells it; `--kernel` texts are
-//! looked up in it. Kernels of distributions and stable releases are taken for one of these by
-//! [`crate::named`].
+//! [`RELEASES`] is the history of bandwidth control in the model; `--kernel` texts are looked up
+//! in it. [`crate::named`] maps kernels of distributions and stable releases to these.
 
 mod by_name;
 mod list;
@@ -21,34 +20,34 @@ use std::str::FromStr;
 /// A kernel release, e.g. 6.12.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The 6 of 6.12.
+    /// Major version: the 6 of 6.12.
     pub major: u16,
-    /// The 12 of 6.12.
+    /// Minor version: the 12 of 6.12.
     pub minor: u16,
 }
 
 /// A generation of bandwidth control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Generation {
-    /// 3.16 to 4.17: per-CPU slices were to expire and do not.
+    /// 3.16 to 4.17: per-CPU slices should expire and do not.
     G0,
     /// 4.18 to 5.3: per-CPU slices expire.
     G1,
-    /// 5.4 to 6.2: they do not; released inside the timer interrupt.
+    /// 5.4 to 6.2: slices do not expire; unthrottling inside the timer interrupt.
     G2,
-    /// 6.3 to 6.17: released by interrupts to the CPUs.
+    /// 6.3 to 6.17: unthrottling by interrupts to the CPUs.
     G2a,
     /// 6.18 to 7.1: tasks park themselves at the return to user mode.
     G3,
-    /// 7.2: the accounting itself throttles.
+    /// 7.2: the runtime accounting itself throttles.
     G4,
-    /// 7.3: on a flat run queue.
+    /// 7.3: the same on a flat run queue.
     G4F,
-    /// No release.
+    /// Rules that no release has.
     Own,
 }
 
-/// One entry of the history: from this version on, these rules hold.
+/// One entry of the history: its rules hold from this version on.
 #[derive(Debug, Clone, Copy)]
 pub struct Release {
     /// First version.
@@ -70,7 +69,7 @@ pub struct Kernel {
     pub generation: Generation,
     /// Its rules.
     pub(crate) rules: Rules,
-    /// What is done wrong on purpose.
+    /// A fault injected on purpose.
     #[cfg(any(test, feature = "faults"))]
     pub(crate) fault: Option<Fault>,
 }
@@ -79,10 +78,10 @@ const fn v(major: u16, minor: u16) -> Version {
     Version { major, minor }
 }
 
-/// First version that is not known yet; asking for it or a later one is an error.
+/// First version that is not modelled; asking for it or a later one is an error.
 pub const UNKNOWN_FROM: Version = v(7, 4);
 
-/// Not versions: rules that no release has, by name.
+/// Kernels that were never released, by name.
 pub const UNRELEASED: &[Unreleased] = &[
     Unreleased {
         version: v(u16::MAX, 0),
@@ -97,19 +96,19 @@ pub const UNRELEASED: &[Unreleased] = &[
         changed: "rules of our own: CPUs fetch runtime and tasks themselves, see docs/lab/proposal.md",
     },
 ];
-/// The rules of our own.
+/// The rules of this project.
 const PULL: Version = v(u16::MAX, 1);
 
 /// A kernel that was never released.
 #[derive(Debug, Clone, Copy)]
 pub struct Unreleased {
-    /// Stands for it where a version is asked for.
+    /// Pseudo-version used in place of a version.
     pub version: Version,
-    /// What `--kernel` takes.
+    /// Name that `--kernel` accepts.
     pub name: &'static str,
     /// Its rules.
     pub(crate) rules: &'static Rules,
-    /// What it is.
+    /// Description.
     pub changed: &'static str,
 }
 
@@ -267,7 +266,7 @@ pub const RELEASES: &[Release] = &[
 ];
 
 impl Generation {
-    /// All of Linux, oldest first.
+    /// All generations of Linux, oldest first.
     pub const ALL: [Generation; 7] = [
         Generation::G0,
         Generation::G1,
@@ -278,7 +277,7 @@ impl Generation {
         Generation::G4F,
     ];
 
-    /// The version that stands for it when only the generation is named.
+    /// The version used when only the generation is named.
     const fn representative(self) -> Version {
         match self {
             Generation::G0 => v(4, 14),
@@ -317,7 +316,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Why a text does not name kernels.
+/// Error of reading a list of kernels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -344,7 +343,7 @@ pub enum KernelError {
     /// A range whose end is before its start.
     #[error("kernel range '{}' is empty: its end is before its start", one_line(.0))]
     EmptyRange(String),
-    /// A real-time flavour, which the model takes from the scenario.
+    /// A real-time flavour; the scenario decides that instead.
     #[error(
         "kernel '{}': whether the model's kernel is a real-time one is for the scenario to say, \
          by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
@@ -356,7 +355,7 @@ pub enum KernelError {
 impl FromStr for Version {
     type Err = KernelError;
 
-    /// `6.12`, `v6.12`, `6.12.107`, `6.12.107+deb13-cloud-amd64`: all are 6.12.
+    /// Parses `6.12`, `v6.12`, `6.12.107` or `6.12.107+deb13-cloud-amd64`: all are 6.12.
     fn from_str(text: &str) -> Result<Self, KernelError> {
         let bad = || KernelError::Unreadable(text.to_owned());
         let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');
@@ -393,20 +392,20 @@ impl Kernel {
         }
     }
 
-    /// This kernel, with something done wrong on purpose.
+    /// This kernel with a fault injected.
     #[cfg(any(test, feature = "faults"))]
     #[must_use]
     pub fn with_fault(self, fault: Fault) -> Kernel {
         Kernel { fault: Some(fault), ..self }
     }
 
-    /// The newest that is modelled.
+    /// The newest modelled kernel.
     pub fn newest() -> Kernel {
         let Release { from, generation, rules, .. } = RELEASES[RELEASES.len() - 1];
         Kernel::new(from, generation, rules)
     }
 
-    /// Where it lets itself be preempted unless a scenario says otherwise, as Debian builds it.
+    /// Default preemption model, as Debian builds this kernel.
     pub fn preempt(&self) -> Preempt {
         self.rules.preempt
     }

@@ -1,10 +1,10 @@
-//! Latencies of requests: exact while there are few, a histogram with three significant digits
-//! after.
+//! Latencies of requests: exact while there are few, then a histogram with three significant
+//! digits.
 
 use cpumax_outcome::{Histogram as Buckets, Percentiles};
 use hdrhistogram::Histogram;
 
-/// How many are kept exactly.
+/// Most latencies kept exactly.
 const EXACT: usize = 8192;
 
 #[derive(Debug, Clone, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Latencies {
     rest: Option<Box<Histogram<u32>>>,
     max_ns: u64,
     pub count: u64,
-    /// Requests that are under way at the end.
+    /// Requests under way at the end.
     pub under_way: u64,
     pub longest_under_way_ns: u64,
 }
@@ -32,7 +32,7 @@ impl Latencies {
         }
     }
 
-    /// So many requests are under way at the end, and have been for that long, ns.
+    /// Adds `n` requests that are under way at the end, with an age of `ns`.
     pub fn add_under_way(&mut self, n: u64, ns: u64) {
         self.under_way = self.under_way.saturating_add(n);
         self.longest_under_way_ns = self.longest_under_way_ns.max(ns);
@@ -42,7 +42,7 @@ impl Latencies {
         self.count == 0 && self.under_way == 0
     }
 
-    /// Takes in what others recorded.
+    /// Adds what `other` recorded.
     pub fn merge(&mut self, other: &Latencies) {
         self.add_under_way(other.under_way, other.longest_under_way_ns);
         if let Some(histogram) = &other.rest {
@@ -56,11 +56,11 @@ impl Latencies {
         }
     }
 
-    /// Gives up exactness if that has not happened yet.
+    /// Converts exact latencies to the histogram, and returns that.
     fn histogram(&mut self) -> &mut Histogram<u32> {
         let exact = std::mem::take(&mut self.exact);
         let histogram = self.rest.get_or_insert_with(|| {
-            // Up to the longest run there is, a day; anything later counts as that.
+            // Up to the longest possible run, a day; later values count as that.
             let histogram = Histogram::new_with_max(86_400_000_000_000, 3)
                 .expect("three digits up to a day are within what a histogram can hold");
             Box::new(histogram)
@@ -79,8 +79,8 @@ impl Latencies {
         }
     }
 
-    /// Median, 99th percentile and maximum; the rank is rounded up, so p50 of two is the first. A
-    /// request under way takes at least as long as it has been so, which the maximum may be.
+    /// Median, 99th percentile and maximum, ns; ranks are rounded up, so p50 of two is the first.
+    /// The age of a request under way counts for the maximum.
     pub fn percentiles(&mut self) -> Percentiles {
         let max = self.max_ns.max(self.longest_under_way_ns);
         let at = |of: f64| match &self.rest {
@@ -99,7 +99,7 @@ impl Latencies {
         Percentiles { p50: rank(50), p99: rank(99), max }
     }
 
-    /// All of them, in buckets.
+    /// All latencies, in buckets.
     pub fn buckets(&self) -> Buckets {
         match &self.rest {
             Some(histogram) => Buckets::of(histogram.iter_recorded().map(|value| {

@@ -53,10 +53,10 @@ use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};
 use cpumax_workload::Workload;
 use std::ops::ControlFlow;
 
-/// How to run.
+/// Options of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// The kernel to be.
+    /// The kernel whose rules apply.
     pub kernel: kernel::Kernel,
     /// Seed of every random stream.
     pub seed: u64,
@@ -64,20 +64,19 @@ pub struct Options<'a> {
     pub check: bool,
     /// Process every tick, also those that change nothing. Slow; the result is the same.
     pub step_every_tick: bool,
-    /// What a run on a real kernel found, to be held against that run: goes before what the
-    /// workload, the kernel's rules and chance say.
+    /// Conditions observed in a run on a real kernel, with which this run is to be compared. They
+    /// take precedence over the workload, the kernel's rules and random draws.
     pub observed: Option<&'a Conditions>,
-    /// Interrupts come some microseconds late, switches take some, and work takes some more or
-    /// fewer than it says, as on any real machine; how many is drawn by this seed. What a
-    /// workload's numbers are worth shows in how far they move.
+    /// Seed of microsecond noise: late interrupts, switches that take time, and work that takes
+    /// slightly more or less than written. `None`: no noise.
     pub noise: Option<u64>,
-    /// From these times on, ns, ascending, another seed draws the microseconds: of two runs that
-    /// are the same up to there each goes on in its own way. Nothing without [`Options::noise`].
+    /// From each of these times on (ns, ascending) noise is drawn with another seed, so that runs
+    /// which are alike up to there diverge. Ignored without [`Options::noise`].
     pub noise_from: &'a [(u64, u64)],
 }
 
 impl Options<'_> {
-    /// As fast as can be, and nothing told or unsure.
+    /// Options without checks, observed conditions or noise.
     #[must_use]
     pub const fn new(kernel: kernel::Kernel, seed: u64) -> Self {
         Options {
@@ -96,10 +95,10 @@ impl Options<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller's progress function said stop.
+    /// The caller's progress function asked to stop.
     #[error("interrupted at {0} ns of simulated time")]
     Interrupted(u64),
-    /// A program goes round without using time.
+    /// A program loops without using any time.
     #[error("task '{task}' loops at {at_ns} ns without using any time")]
     Livelock {
         /// Name of the task's kind.
@@ -107,7 +106,7 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
-    /// A program has more and more tokens come later.
+    /// Too many tokens are scheduled for later (`after`).
     #[error(
         "more than {MAX_TOKENS_DUE} tokens are to come later at {at_ns} ns: `after` is executed \
          faster than its tokens come"
@@ -116,7 +115,7 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
-    /// More and more tokens wait in channels that nobody reads fast enough.
+    /// Too many tokens wait in channels.
     #[error(
         "tokens come faster than anybody takes them: at {at_ns} ns channels have no room for more \
          than {MAX_TOKENS_WAITING}; give the channel a `capacity`, or make the source `lossy`"
@@ -125,7 +124,7 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
-    /// A program forks more and more tasks.
+    /// Too many forked tasks live at once.
     #[error(
         "more than {MAX_LIVING} tasks live at once at {at_ns} ns: '{task}' is forked faster than \
          its tasks end"
@@ -136,24 +135,25 @@ pub enum Error {
         /// When, ns.
         at_ns: u64,
     },
-    /// The model contradicts itself (`check` only): a fault of the model, worth a report.
+    /// An invariant of the model is violated (`check` only). This is a bug of the model: please
+    /// report it.
     #[error("invariant broken at {at_ns} ns: {what}")]
     Invariant {
         /// When, ns.
         at_ns: u64,
-        /// Which one, and where.
+        /// The invariant, and where it is violated.
         what: String,
     },
 }
 
-/// Most tokens that may be on their way to their channels at once ([`cpumax_workload::Op::After`]).
+/// Most tokens that may be scheduled for later at once ([`cpumax_workload::Op::After`]).
 pub const MAX_TOKENS_DUE: usize = 1_000_000;
 
-/// Most tokens that may wait in all channels at once, those that came together and are alike
-/// counted as one.
+/// Most tokens that may wait in all channels at once. Equal tokens that arrive together count as
+/// one.
 pub const MAX_TOKENS_WAITING: usize = 1 << 23;
 
-/// Most tasks that may live at once where some are forked.
+/// Most tasks that may live at once in a workload that forks.
 pub const MAX_LIVING: usize = 1_000_000;
 
 /// Called every few hundred events with the simulated time reached, ns; may stop the run.
@@ -174,8 +174,8 @@ pub fn run<'a>(
     Ok(simulation.outcome())
 }
 
-/// Runs a workload, with one group watched. The run may end before the workload does, see
-/// [`Watch::until_done`].
+/// Runs a workload and measures one group ([`Watch`]). With [`Watch::until_done`] the run may end
+/// before the workload does.
 ///
 /// # Errors
 /// See [`Error`].
@@ -191,7 +191,8 @@ pub fn watch<'a>(
     Ok(simulation.finish())
 }
 
-/// Why a CPU went to whom it went; `None` where it went to nobody any more.
+/// Runs a workload up to the scheduling decision that `question` names, and returns why the CPU
+/// chose that task; `None` if the decision never comes.
 ///
 /// # Errors
 /// See [`Error`].

@@ -1,16 +1,15 @@
-//! Locks and channels: what tasks wait for each other at.
+//! Locks and channels on which tasks wait.
 //!
-//! A kernel's mutex or rwsem is free once it is released: the first who waits is woken to take it,
-//! and whoever comes by before that one runs has it first. Who has come too late is handed it at
-//! the next release (kernel: `__mutex_trylock_or_handoff()`), from an rwsem when it has waited for
-//! 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an rwsem are let in where they wait, all
-//! together. Other locks are handed over in order of arrival: those of user space, percpu rwsems,
-//! and all on `PREEMPT_RT`.
+//! A kernel mutex or rwsem is free once it is released: the first waiter is woken, and any task
+//! that arrives before that one runs may take the lock first. A waiter that came too late is
+//! handed the lock at the next release (kernel: `__mutex_trylock_or_handoff()`); an rwsem's, after
+//! it has waited 4 ms (`rwsem_try_write_lock()`, 5.11). Readers of an rwsem are admitted together.
+//! Other locks are handed over in order of arrival: those of user space, percpu rwsems, and all on
+//! `PREEMPT_RT`.
 //!
-//! A channel carries tokens with the time each came, as a pipe does (kernel: `pipe_read()`,
-//! `pipe_write()`): who waits is woken to take one, and may find that somebody took it who came by
-//! meanwhile. Where somebody wants several at once, there is a gate before the pipe, and tokens are
-//! given in order.
+//! A channel carries tokens with their arrival times, like a pipe (kernel: `pipe_read()`,
+//! `pipe_write()`): a waiting receiver is woken to take one, and may find that another task took
+//! it. Where a receiver wants several at once, receivers are served in order instead.
 
 mod used;
 
@@ -27,21 +26,20 @@ use cpumax_outcome::trace::What;
 use cpumax_workload::{ChannelSpec, Class, LockKind, LockMode, Op};
 use std::collections::VecDeque;
 
-/// The first to wait at an rwsem lets others come first for so many ns, in whole ticks, and up to
-/// the tick after these (kernel: `RWSEM_WAIT_TIMEOUT`, `time_after()`): for 4 to 8 ms with 250
-/// ticks a second.
+/// How long the first waiter of an rwsem lets others overtake, ns; rounded to whole ticks, and up
+/// to the following tick (kernel: `RWSEM_WAIT_TIMEOUT`, `time_after()`): 4 to 8 ms at 250 Hz.
 const PATIENCE_NS: u64 = 4_000_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
     pub kind: LockKind,
-    /// Who comes by when it is free may take it, whoever waits.
+    /// A free lock goes to any task that arrives, even if others wait.
     pub barging: bool,
-    /// It is taken in system calls, where who waits for it does so uninterruptibly.
+    /// Taken in system calls; waiters sleep uninterruptibly.
     pub in_kernel: bool,
-    /// Beside a real kernel work under it is a write to a file.
+    /// The guest implements work under it as a write to a file.
     pub written: bool,
-    /// The next to have it is the first who waits.
+    /// The next owner is the first waiter.
     pub handoff: bool,
     pub held_for_writing: bool,
     pub holders: Vec<TaskId>,
@@ -50,7 +48,7 @@ pub(crate) struct Lock {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
-    /// None: somebody outside, who moves tasks.
+    /// None: a move from outside.
     pub task: TaskId,
     pub mode: LockMode,
     pub since_ns: u64,
@@ -77,14 +75,14 @@ impl Lock {
         }
     }
 
-    /// Whether somebody who comes, or has come back from his place among those who wait, may have
-    /// it now.
+    /// Whether a task may take the lock now: one that arrives (`place` is none), or a woken waiter
+    /// at this `place` of the list.
     pub fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
         if !self.admits(mode) || self.waiters.is_empty() {
             return self.admits(mode);
         }
-        // Others wait. Readers go past them only where no reader is inside, or writers would never
-        // come.
+        // Others wait. Readers may overtake only where no reader is inside, or writers would
+        // starve.
         let comes_past = match mode {
             LockMode::Write => !self.handoff || place == Some(0),
             LockMode::Read => !self.handoff && self.holders.is_empty(),
@@ -100,7 +98,7 @@ impl Lock {
     }
 }
 
-/// Tokens that came one after the other and bring the same.
+/// Consecutive tokens that are equal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub token: Token,
@@ -111,15 +109,15 @@ pub(crate) struct Arrived {
 pub(crate) struct Channel {
     pub capacity: u64,
     pub tokens: u64,
-    /// The tokens in it, in the order in which they are taken.
+    /// Waiting tokens, in the order in which they are taken.
     pub arrivals: VecDeque<Arrived>,
-    /// That is the order of their requests, not the one in which they came.
+    /// Ordered by the time of their requests, not by arrival.
     pub oldest_first: bool,
     pub receivers: VecDeque<TaskId>,
-    /// Who comes by may take a token for which another one was woken.
+    /// Any receiver may take a token for which another one was woken.
     pub barging: bool,
-    /// A token wakes somebody even where there are some already: so do those of who looks first
-    /// whether there is room (kernel: `poll_usage`).
+    /// A token wakes a receiver even if others wait already, as with senders that poll for room
+    /// (kernel: `poll_usage`).
     pub polled: bool,
     pub senders: VecDeque<TaskId>,
 }
@@ -150,7 +148,7 @@ impl Channel {
         }
     }
 
-    /// Puts tokens before those of later requests.
+    /// Inserts tokens before those of later requests.
     #[inline(never)]
     fn put_before(&mut self, token: Token, n: u64) {
         let until_ns = token.since_ns;
@@ -158,7 +156,7 @@ impl Channel {
         self.arrivals.insert(at, Arrived { token, n });
     }
 
-    /// Takes the first token, which must be there.
+    /// Takes the first token; the channel must not be empty.
     #[inline]
     fn take_one(&mut self) -> Token {
         self.tokens -= 1;
@@ -171,8 +169,8 @@ impl Channel {
         token
     }
 
-    /// Takes `n` tokens, which must be there; tells what the last of them brings, and how many of
-    /// those before it carry a job.
+    /// Takes `n` tokens, which must be there. Returns the last one, and how many of those before
+    /// it carry a job.
     #[inline(never)]
     fn take(&mut self, mut n: u64) -> (Token, u64) {
         self.tokens -= n;
@@ -195,7 +193,7 @@ impl Channel {
         (last, jobs.saturating_sub(u64::from(last.job != NO_JOB)))
     }
 
-    /// A sender of more than fits waits only until it is empty.
+    /// Whether `n` tokens fit. More than the capacity fit only into an empty channel.
     fn has_room(&self, n: u64) -> bool {
         self.tokens == 0 || self.tokens.saturating_add(n) <= self.capacity
     }
@@ -211,7 +209,7 @@ impl Machine<'_> {
                 Op::Recv { channel, n: 2.. } => {
                     self.channels[ChannelId(channel)].barging = false;
                 }
-                // Of those who are idle each token wakes one.
+                // Each token wakes one idle server.
                 Op::Serve { channel } => self.channels[ChannelId(channel)].polled = true,
                 _ => {}
             }
@@ -221,8 +219,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes a lock, or begins to wait for it; or it was woken to take it, and
-    /// does, or has come too late.
+    /// The running task takes a lock or begins to wait for it; a woken waiter tries again.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
         let (now, cpu) = (self.now, self.tasks[task].cpu);
         self.tasks[task].retries = false;
@@ -250,7 +247,7 @@ impl Machine<'_> {
         let l = &mut self.locks[lock];
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
-            // It has not gone on.
+            // A woken waiter that fails has waited since it first came.
             self.tasks[task].stalled_since_ns = since_ns;
         } else if !spins_on_owner {
             l.waiters.push_back(Waiter { task, mode, since_ns: now });
@@ -270,14 +267,14 @@ impl Machine<'_> {
         self.block(task, Wait::Lock(lock, mode));
     }
 
-    /// Whether somebody who waits at an rwsem since then lets nobody else come first any more.
+    /// Whether a waiter of an rwsem has waited so long that others may no longer overtake.
     fn is_impatient(&self, since_ns: u64) -> bool {
         let first_ns = self.cpus[CpuId(0)].tick_phase_ns;
         let jiffies = |at_ns: u64| u64::from(at_ns >= first_ns) + self.tick_number(CpuId(0), at_ns);
         jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.tick_ns)
     }
 
-    /// Where the first who waits reads, all who do are let in (kernel: `rwsem_mark_wake()`).
+    /// Admits all waiting readers if the first waiter is one (kernel: `rwsem_mark_wake()`).
     fn admit_readers(&mut self, lock: LockId) {
         let l = &self.locks[lock];
         let reads = |waiter: &Waiter| waiter.mode == LockMode::Read;
@@ -298,7 +295,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The turn of a reader to be woken who was let in with others.
+    /// Wakes a reader that was admitted together with others, when its turn comes.
     pub(crate) fn wake_reader(&mut self, task: TaskId) {
         let State::Asleep(Wait::Lock(lock, _)) = self.tasks[task].state else { return };
         if self.locks[lock].holders.contains(&task) {
@@ -319,7 +316,7 @@ impl Machine<'_> {
         self.emit(cpu, What::LockTaken { task: task.0, lock: lock.0 });
     }
 
-    /// The running task releases a lock; those next in line get it, or are woken to take it.
+    /// The running task releases a lock; the next waiters get it, or are woken to take it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
         if self.tells_messages {
             self.sends = task;
@@ -365,8 +362,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The first who waits is woken to take a lock that is free, or gets it if others have been
-    /// before it.
+    /// Wakes the first waiter of a free lock, or hands it the lock if it was overtaken too often.
     fn call_next(&mut self, lock: LockId) {
         self.admit_readers(lock);
         let l = &mut self.locks[lock];
@@ -383,7 +379,7 @@ impl Machine<'_> {
             }
             let t = &mut self.tasks[task];
             if t.state == State::Runnable && std::mem::take(&mut t.retries) {
-                // It was about to look again, and need not.
+                // It was about to try again, and need not.
                 t.pc += 1;
             }
         } else if self.tasks[task].state != State::Runnable {
@@ -395,7 +391,7 @@ impl Machine<'_> {
         self.wake(task);
     }
 
-    /// Everything a dying task holds is released, as the kernel's own exit path would.
+    /// Releases all locks of a dying task, as the kernel's exit path would.
     pub(crate) fn unlock_all(&mut self, task: TaskId) {
         for lock in self.locks.ids() {
             debug_assert!(self.locks[lock].waiters.iter().all(|waiter| waiter.task != task));
@@ -405,8 +401,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On `PREEMPT_RT` the holder of an exclusive lock inherits the priority of a real-time waiter;
-    /// readers do not, nor does who has a percpu rwsem.
+    /// On `PREEMPT_RT` the writer that holds a lock inherits the priority of a real-time waiter;
+    /// readers and holders of percpu rwsems do not.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks[lock];
         let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
@@ -421,7 +417,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task puts tokens in, or waits for room.
+    /// The running task puts tokens into a channel, or waits for room.
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
         self.emit_message(What::SendBegins, task, (channel, token.job));
         let c = &mut self.channels[channel];
@@ -437,7 +433,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Tokens arrive, for those who wait.
+    /// Adds tokens to a channel, and wakes or serves receivers.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
         if token.job != NO_JOB {
             self.tally.put += n;
@@ -458,7 +454,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Tokens wait that nobody takes: so many more could.
+    /// Counts growth of the token buffers; the run fails if too many tokens wait.
     #[cold]
     fn grow_channels(&mut self, more: usize) {
         self.room_for_tokens += more;
@@ -467,7 +463,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The first who waits is woken to take a token.
+    /// Wakes the first receiver to take a token.
     fn call_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
@@ -475,7 +471,7 @@ impl Machine<'_> {
         self.wake_in_sync(receiver);
     }
 
-    /// Whose number is complete has its tokens and wakes up, in order.
+    /// Serves receivers in order, as long as each finds the number it wants, and wakes them.
     fn serve_receivers(&mut self, channel: ChannelId) {
         while let Some(&receiver) = self.channels[channel].receivers.front() {
             let wanted = self.tasks[receiver].tokens;
@@ -500,7 +496,7 @@ impl Machine<'_> {
             if self.channels[channel].barging {
                 self.put_tokens(channel, n, token);
             } else {
-                // Whoever calls this serves receivers next.
+                // The caller serves receivers next.
                 self.tally.put += if token.job == NO_JOB { 0 } else { n };
                 self.channels[channel].put(token, n);
             }
@@ -508,8 +504,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes tokens out, or waits for them; or it was woken to take one, and does,
-    /// or has come too late.
+    /// The running task takes tokens or waits for them; a woken receiver tries again.
     pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
@@ -525,7 +520,7 @@ impl Machine<'_> {
             }
             return;
         }
-        // Who is to die waits for nothing.
+        // A task that is to die does not wait.
         if self.tasks[task].kill_pending {
             self.tasks[task].again = false;
             return;
@@ -551,7 +546,7 @@ impl Machine<'_> {
         self.takes_token(task, token);
     }
 
-    /// A signal takes a task out of what it waits for; false if it cannot.
+    /// Ends a task's wait because of a signal; false if the wait cannot be interrupted.
     pub(crate) fn stop_waiting(&mut self, task: TaskId) -> bool {
         let State::Asleep(wait) = self.tasks[task].state else { return false };
         match wait {
@@ -564,7 +559,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Asks for a reschedule of the CPU the task runs on: it cannot go on.
+    /// Requests a reschedule of the task's CPU, as the task cannot go on.
     pub(crate) fn leave_cpu(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr == task {

@@ -1,6 +1,5 @@
-//! The machine as a whole: its state, and how an event happens.
-//!
-//! Everything else is `impl Machine` in the file of its concept.
+//! The state of the whole machine, and how an event is processed. Each concept adds its own `impl
+//! Machine` in its own file.
 
 use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::births::Births;
@@ -28,20 +27,20 @@ use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
 use std::collections::VecDeque;
 
-/// Events that fire once.
+/// Events that happen once. Timers that are armed again and again have slots instead ([`Timers`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// The start of the first or a further instance of a kind begins.
+    /// The start of the first or a further instance of a kind of task begins.
     Start { kind: u32, instance: u32 },
-    /// That instance is there.
+    /// An instance has been created and becomes runnable.
     Birth { kind: u32, instance: u32 },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
     WakeUp { task: TaskId, sleeps: u32 },
-    /// So does this one, after others in the same interrupt.
+    /// Another sleep ends in the interrupt that ended earlier ones.
     NextWakeUp { task: TaskId, sleeps: u32 },
-    /// It is the turn of one of several readers who were let in by a lock.
+    /// One of several readers that a lock admitted together is woken.
     WakeReader { task: TaskId },
-    /// A token comes that was posted for later.
+    /// A token that was scheduled for later arrives.
     Comes { place: u32 },
     /// A source's next token arrives.
     Arrival { source: u32 },
@@ -49,13 +48,13 @@ pub(crate) enum Event {
     Intervention { index: u32 },
     /// A regular softirq section is due (`PREEMPT_RT`).
     Softirq { index: u32 },
-    /// Load is balanced.
+    /// A balancing round.
     Balance,
-    /// A group's distribution goes on.
+    /// A group's distribution continues.
     Walk { group: GroupId },
 }
 
-/// Per kind of task: what its instances did, added up.
+/// Statistics of a kind of task, summed over its instances.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct KindStat {
@@ -64,7 +63,7 @@ pub(crate) struct KindStat {
     pub hung_reports: u64,
     pub count: u64,
     pub exited: u64,
-    /// CPU time of those that were forgotten, ns.
+    /// CPU time of instances that are no longer stored, ns.
     pub forgotten_ns: u64,
     pub last_exit_ns: u64,
     pub latencies: Latencies,
@@ -73,7 +72,7 @@ pub(crate) struct KindStat {
 pub(crate) struct SourceState {
     pub random: Stream,
     pub arrived: u64,
-    /// When the next one is to come, ns: whoever sends it may come later.
+    /// When the next token is due, ns; its sender may be late.
     pub due_ns: u64,
 }
 
@@ -86,59 +85,59 @@ pub(crate) struct Machine<'a> {
     pub step_every_tick: bool,
     pub seed: u64,
     pub observed: Option<&'a Conditions>,
-    /// Tasks ask the kernel after each call how much CPU time they have used, as the guest's do
-    /// where time is the host's, and so are charged (kernel: `task_sched_runtime()`).
+    /// Tasks read their CPU time after each call, as the guest's do where time is the host's. Each
+    /// read charges them (kernel: `task_sched_runtime()`).
     pub asks_for_use: bool,
     pub noise: Option<Noise>,
-    /// From when on which seed draws it, of those times that are still to come.
+    /// Later seeds of the noise, each with the time from which it applies, ns.
     pub noise_from: &'a [(u64, u64)],
-    /// When the last of those tasks is there that are being started.
+    /// When the last of the tasks now being started exists, ns.
     pub born_until_ns: u64,
-    /// A choice that is asked about, and the answer.
+    /// A scheduling decision to explain, and the explanation once it is made.
     pub question: Option<(Question, Option<Choice>)>,
 
     pub now: u64,
-    /// The timer slot whose event is being processed; events of the heap come after those of all
-    /// slots.
+    /// Timer slot of the event being processed. At one time all slots come before the heap's
+    /// events.
     pub slot: usize,
-    /// The CPU whose interrupt, system call or scheduler is being executed; none: the world
-    /// outside.
+    /// The CPU whose interrupt, system call or scheduler is being executed; none for actions from
+    /// outside the machine.
     pub here: CpuId,
     pub cpus: Arena<CpuId, Cpu>,
-    /// Each CPU's `nr_running` once more, side by side: balancing and placement look at those of
+    /// Copies of each CPU's `nr_running`, side by side in memory: balancing and placement read
     /// many.
     pub nr_running: Vec<u32>,
     pub groups: Arena<GroupId, Group>,
     pub cfs_rqs: Arena<CfsRqId, CfsRq>,
-    /// Per CPU, room for more of these.
+    /// Per CPU: run queues that are allocated but not used yet.
     pub vacant: Vec<Vacant>,
     pub ses: Arena<SeId, Se>,
-    /// Where the end of slices is told by these: of each entity, else empty.
+    /// Per entity: running time since its last pick. Empty unless `counts_turns`.
     pub turns: Arena<SeId, Turn>,
     pub counts_turns: bool,
-    /// What each task uses; nothing where there is one CPU.
+    /// Utilisation of each task; empty on a single CPU.
     pub uses: Vec<Use>,
-    /// How much of the last time entities were queued, where there are several CPUs.
+    /// How much of the recent time each entity was queued; empty on a single CPU.
     pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
-    /// Who came, and who has gone.
+    /// Ids of tasks that were created, and of those whose place is free again.
     pub births: Births,
     pub locks: Arena<LockId, Lock>,
-    /// `cgroup_threadgroup_rwsem`, where somebody may wait for it.
+    /// `cgroup_threadgroup_rwsem`; none in workloads where nothing can wait for it.
     pub threadgroup: Option<LockId>,
-    /// Moves from outside that wait for it: of which kind, and to which group.
+    /// Moves from outside that wait for it: kind of task and target group.
     pub movers: VecDeque<(u32, GroupId)>,
     pub channels: Arena<ChannelId, Channel>,
-    /// What they have room for at present, all together: tokens that differ.
+    /// Capacity allocated for waiting tokens, all channels together; equal tokens count once.
     pub room_for_tokens: usize,
     pub sources: Vec<SourceState>,
-    /// What tasks execute: the programs of all kinds, then those of all jobs.
+    /// Programs of all kinds, then those of all jobs.
     pub programs: Vec<&'a [Op]>,
     pub due: Due,
     pub tally: Tally,
-    /// CPU sets as bit masks; the first allows all.
+    /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
-    /// Tasks of the workload so far.
+    /// Number of tasks created so far.
     pub numbered: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
@@ -149,48 +148,47 @@ pub(crate) struct Machine<'a> {
     pub touched: Vec<CpuId>,
     /// The tick of the next balancing round, ns, or [`NEVER`].
     pub balance_due_ns: u64,
-    /// Whoever starts tasks and intervenes, beside a real kernel.
+    /// The task that starts others and intervenes, in runs compared with a real kernel.
     pub outside: TaskId,
 
     pub tick_ns: u64,
     pub base_slice_ns: u64,
-    /// Some task asks for a slice of its own.
+    /// Some kind of task asks for its own slice.
     pub slices_differ: bool,
     /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
     pub scaling: u64,
     pub release: Release,
     pub events: u64,
-    /// Ticks that were events, and those of them that found nothing and had no other reason to
-    /// come.
+    /// Ticks processed as events, and how many of them changed nothing and were not needed for
+    /// another reason.
     #[cfg(test)]
     pub ticks: (u64, u64),
-    /// What is done wrong on purpose.
+    /// A fault injected on purpose.
     #[cfg(any(test, feature = "faults"))]
     pub fault: Option<crate::faults::Fault>,
     pub failed: Option<Error>,
-    /// The trace wants to know of each message.
+    /// The trace records messages.
     pub tells_messages: bool,
     pub trace: Option<&'a mut dyn TraceSink>,
-    /// Who puts tokens into a channel.
+    /// The task that is putting tokens into a channel.
     pub sends: TaskId,
-    /// Silos that were walked, and all below each.
+    /// Cached lists of a cfs_rq and all below it.
     pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
-    /// A list that is walked while its original changes.
+    /// Reused buffer for a list that changes while it is iterated.
     pub scratch: Vec<CfsRqId>,
-    /// Pull rules: what they know of each run queue.
+    /// Pull rules: extra state of each cfs_rq.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
-    /// CFS: of each run queue.
+    /// CFS: buddies of each cfs_rq.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
-    /// Who spins for a mutex or rwsem, in the order in which they came.
+    /// Tasks that spin for a mutex or rwsem, in order of arrival.
     pub spinners: Vec<crate::spin::Spinner>,
-    /// Lists of a balancer at work.
+    /// Reused buffers of the balancer.
     pub balancing: Balancing,
-    /// A group that is watched.
+    /// The group that is measured.
     pub watching: Option<Box<Watching>>,
 }
 
-/// What was seen on a real kernel, else what the scenario asks for, else what the kernel does by
-/// itself.
+/// The value seen on a real kernel, else the scenario's, else the kernel's default.
 fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
     seen.or(asked).unwrap_or(own)
 }
@@ -372,7 +370,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether tasks compete on one queue per CPU.
+    /// Whether all tasks of a CPU compete on one queue (7.3).
     pub fn is_flat(&self) -> bool {
         self.rules.queue == Queue::EevdfFlat
     }
@@ -382,8 +380,7 @@ impl<'a> Machine<'a> {
         CfsRqId(cpu.0)
     }
 
-    /// Slots of the timers: groups first, so that at one instant a period's edge comes before
-    /// ticks.
+    /// Timer slots: those of groups come first, so that at one time a period's end precedes ticks.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn period_slot(&self, group: GroupId) -> usize {
         group.ix()
@@ -401,7 +398,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A message, where anybody wants to know of messages.
+    /// Emits a message event if the trace records messages.
     #[inline]
     pub fn emit_message(
         &mut self,
@@ -425,8 +422,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets one event happen: that of a timer's slot, or the first of the heap, whose slot is the
-    /// largest.
+    /// Processes one event: the one of this timer slot, or with `usize::MAX` the heap's first.
     #[inline]
     pub fn process(&mut self, slot: usize) {
         self.events += 1;
@@ -438,7 +434,7 @@ impl<'a> Machine<'a> {
             if let Event::WakeUp { task, .. } = event
                 && self.tasks[task].code == Code::Outside
             {
-                // Whoever was running has gone when it does what it came for.
+                // The interrupted task's CPU must have switched before the outside task acts.
                 self.settle_touched();
             }
             self.fire_others();
@@ -446,9 +442,8 @@ impl<'a> Machine<'a> {
         self.settle_touched();
     }
 
-    /// What happens at the same moment has happened before anybody is rescheduled: timers that
-    /// expire together do so in one interrupt, and what starts together is made by one that nobody
-    /// preempts.
+    /// Processes all events due now before any CPU reschedules: timers that expire together share
+    /// one interrupt, and tasks that start together are created by a task that is not preempted.
     fn fire_others(&mut self) {
         while self.heap.next_ns() == self.now
             && let Some((_, event)) = self.heap.pop()
@@ -458,7 +453,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets it happen, or wait for whoever does it, who does one thing after the other.
+    /// Processes an event, or postpones it until the outside task is free.
     fn fire(&mut self, event: Event) {
         let at_ns = match event {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
@@ -474,7 +469,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Lets it happen, on its CPU if it is done by whoever does what comes from outside.
+    /// Processes an event, as executed on the outside task's CPU where it comes from outside.
     fn fire_there(&mut self, event: Event) {
         self.here = match event {
             Event::Start { .. }
@@ -534,7 +529,7 @@ impl<'a> Machine<'a> {
         self.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });
     }
 
-    /// Brings all counters up to the end of the run.
+    /// Charges all running tasks and ends all open waits, for the counters at the end of the run.
     pub fn close(&mut self) {
         for cpu in self.cpus.ids() {
             self.account_work(cpu);
@@ -550,12 +545,12 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether a tick of this CPU in this very instant would still be to come.
+    /// Whether a tick of this CPU at the current time has not been processed yet.
     pub fn tick_is_to_come(&self, cpu: CpuId) -> bool {
         self.cpu_slot(cpu) > self.slot
     }
 
-    /// First tick of this CPU that is still to come and not before `due_ns`.
+    /// The first tick of this CPU that is still to come and not before `due_ns`.
     pub fn tick_at_or_after(&self, cpu: CpuId, due_ns: u64, every_ns: u64) -> u64 {
         if due_ns == NEVER {
             return NEVER;

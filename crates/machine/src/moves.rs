@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::task::{Code, Moving, Segment, State, Task};
 use cpumax_workload::Class;
 
-/// What a task was doing before a change, so that it can go on afterwards.
+/// A task's state before a change, which is restored afterwards.
 struct Before {
     running: bool,
     queued: bool,
@@ -23,7 +23,7 @@ impl Machine<'_> {
         self.cpus[self.tasks[task].cpu].curr == task
     }
 
-    /// Takes a task off whatever queue it is on, for a change.
+    /// Takes a task off its queue before a change.
     fn take_off(&mut self, task: TaskId) -> Before {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let running = self.is_running(task);
@@ -40,7 +40,7 @@ impl Machine<'_> {
             queued = runnable;
             self.rt_dequeue(task);
         } else if self.ses[se].on_rq {
-            // One that is asleep but delayed leaves for good.
+            // A delayed task that sleeps leaves for good.
             queued = runnable;
             self.dequeue_task(task, if runnable { Dequeue::Move } else { Dequeue::Sleep });
         }
@@ -50,7 +50,7 @@ impl Machine<'_> {
         Before { running, queued, parked }
     }
 
-    /// No level has this entity, or a group above it, as its running child any more.
+    /// Clears the task's entity, and the groups above it, as running children of their levels.
     fn clear_curr(&mut self, se: SeId) {
         let mut child = se;
         let mut q = self.ses[se].q;
@@ -70,7 +70,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts it back after the change.
+    /// Puts a task back after a change.
     fn put_back(&mut self, task: TaskId, before: &Before) {
         if !before.queued && !before.parked {
             return;
@@ -81,7 +81,7 @@ impl Machine<'_> {
             return;
         }
         if self.tasks[task].class == Class::Rt {
-            // Parked, it runs at once: no limit of the fair class applies to it.
+            // A parked task runs at once: no limit of the fair class applies to real-time tasks.
             if !before.running {
                 self.rt_enqueue(task);
             }
@@ -91,7 +91,7 @@ impl Machine<'_> {
         let leaf = self.cfs_rq(group, cpu);
         let direct = before.parked && !self.has(Fault::MovesByTheQueue);
         if direct && !before.running && !self.may_run_here(leaf) {
-            // Still throttled where it comes: it stays parked, and no clock starts for it.
+            // The destination is throttled too: the task stays parked, and no clock starts.
             let se = self.tasks[task].se;
             self.move_load(task, self.ses[se].q, leaf);
             self.ses[se].q = leaf;
@@ -107,7 +107,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The task that already runs becomes the running child of every level of its new path.
+    /// Makes the running task the running child of every level of its new path.
     fn set_running(&mut self, cpu: CpuId, task: TaskId) {
         self.set_next(cpu, TaskId::NONE, task, self.rules.change_protects);
         if self.rules.exhaustion == Exhaustion::Resched {
@@ -116,7 +116,7 @@ impl Machine<'_> {
                 self.pay(q, 0);
                 q = self.cfs_rqs[q].parent;
             }
-            // The next pick looks at the new levels.
+            // The next pick checks the new levels.
             if self.in_throttled_hierarchy(self.ses[self.tasks[task].se].q) {
                 self.resched(cpu, Resched::Now);
             }
@@ -131,7 +131,7 @@ impl Machine<'_> {
         let q = self.ses[se].q;
         let mut late_from_ns = self.now;
         if self.is_running(task) && self.tasks[task].is_fair() && q.is_some() {
-            // Ticks that were no events charged when they were due.
+            // Ticks that were not events would have charged it when they were due.
             self.charge_to_last_tick(q);
             late_from_ns = self.cfs_rqs[q].exec_start_ns;
         }
@@ -148,7 +148,7 @@ impl Machine<'_> {
         if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
         {
             let (cpu, is_idle) = (t.cpu, self.cpus[t.cpu].is_idle());
-            // On a single CPU, who moves it runs.
+            // On a single CPU, the task that moves it is running.
             let is_alone = self.cpus.len() == 1;
             if self.rules.move_tests_preemption || is_alone && is_idle {
                 self.check_preempt(task);
@@ -157,16 +157,16 @@ impl Machine<'_> {
             self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_alone && waits;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
-        // Who runs on has to stand its ground in the new group; one that moves itself, as soon as
-        // it has run there.
+        // A task that runs must compete in the new group at once; one that moves itself, after it
+        // has run there.
         if before.running && t.class != Class::Rt && t.moving == Moving::No {
             self.resched(cpu, Resched::Now);
         }
         self.touch(cpu, false);
     }
 
-    /// What was not yet charged when a running task moved: the old group pays for it, but the new
-    /// one has used it, as the control group changes first (kernel: `cgroup_migrate_execute()`,
+    /// Moves `ns` of usage that was uncharged at a move from the old groups to the new ones: the
+    /// css_set changes before the charge (kernel: `cgroup_migrate_execute()`,
     /// `cgroup_account_cputime()`).
     fn account_late_usage(&mut self, mut old: GroupId, mut new: GroupId, ns: u64) {
         while old.ix() != 0 {
@@ -179,7 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `mask`: index of the CPUs it may use from now on.
+    /// Restricts a task to the CPUs of `mask` (an index into `masks`), and moves it if it must.
     pub(crate) fn set_affinity(&mut self, task: TaskId, mask: u32) {
         self.tasks[task].mask = mask;
         let cpu = self.tasks[task].cpu;
@@ -193,14 +193,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a task runs that cannot be preempted.
+    /// Whether the task runs and cannot be preempted.
     pub(crate) fn is_pinned_down(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.is_running(task)
             && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin))
     }
 
-    /// Takes a task to another CPU, wherever it is; a running one stops running.
+    /// Moves a task to another CPU, whatever its state; a running one stops running.
     pub(crate) fn evict(&mut self, task: TaskId, to: CpuId) {
         let from = self.tasks[task].cpu;
         let mut before = self.take_off(task);
@@ -237,7 +237,7 @@ impl Machine<'_> {
         if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
             return;
         }
-        // Who has become less important may have to go, another may have to come (kernel:
+        // A lower priority may end its turn, a higher one may preempt (kernel:
         // `prio_changed_fair()`).
         if self.cpus[cpu].curr != task {
             self.check_preempt(task);
@@ -246,9 +246,9 @@ impl Machine<'_> {
         }
     }
 
-    /// What a task weighs changes. It leaves its queue for that and joins it anew (kernel:
-    /// `set_user_nice()`, `__sched_setscheduler()`). Its queue may move on meanwhile, `moves`, or
-    /// not.
+    /// Changes a task's weight: it leaves its queue and joins it anew (kernel: `set_user_nice()`,
+    /// `__sched_setscheduler()`). With `moves`, CFS updates the queue's minimum vruntime in
+    /// between.
     fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
             change(&mut self.tasks[task]);
@@ -265,8 +265,8 @@ impl Machine<'_> {
             self.rescale_load(task, q, old, self.nominal_weight(task));
         }
         let se = self.tasks[task].se;
-        // On a flat queue an entity weighs what its whole path gives it, and keeps that until it is
-        // back.
+        // On a flat queue an entity's weight depends on its whole path, and is recomputed when it
+        // is queued again.
         if !self.is_flat() || self.ses[se].on_rq {
             self.reweight(se, self.nominal_weight(task));
         }
@@ -274,8 +274,8 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Class, of the fair ones, and nice value at once, of one that has just been born (kernel:
-    /// `sched_setattr()`, which says that a task may move where its priority changes).
+    /// Sets a new task's class, among the fair ones, and nice value at once (kernel:
+    /// `sched_setattr()`, which updates the queue where the priority changes).
     pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
         let t = &self.tasks[task];
         if t.class == class && t.nice == nice {
@@ -341,7 +341,8 @@ impl Machine<'_> {
         self.cpus[cpu].rt_queue.retain(|&t| t != task);
     }
 
-    /// Whether this queue or an ancestor is throttled as an entity, so that nothing below can run.
+    /// Whether the entity of this queue or of an ancestor is throttled, so that nothing below can
+    /// run.
     fn is_stopped(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.cfs_rqs[q].bandwidth.throttled {
@@ -352,14 +353,14 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether it is parked, or a throttled group's entity above keeps it from running.
+    /// Whether a task is parked, or below a throttled group's entity.
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
         t.parked || (self.rules.unit == Unit::Entity && q.is_some() && self.is_stopped(q))
     }
 
-    /// Whether it counts as ready but not running.
+    /// Whether a task is runnable and not running.
     pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
         self.tasks[task].ready_since_ns != NEVER
     }

@@ -1,34 +1,34 @@
-//! Kernels as machines and people name them, and which of those that are modelled each is taken
-//! for.
+//! Kernels by the names that machines and people give them, and which modelled kernel each is
+//! taken for.
 //!
-//! A vendor's kernel or a stable release may have what its version did not have when that came out.
-//! Functions that a kernel is known to have come first, then back-ports that are known, then the
-//! version. [`taken`] takes any text for some kernel, and says so where it is not just that.
+//! A vendor's kernel or a stable release may have features of later versions. Known functions of a
+//! kernel decide first, then known back-ports, then the version. [`taken`] takes any text for some
+//! kernel, and says why where that is not simply the version named.
 //!
 //! Slices that do not expire came with 5.4, and from there into stable 4.14.154, 4.19.84 and 5.3.9
 //! (the announcements of their reviews; flatcar-archive/coreos-overlay#107,
 //! awslabs/amazon-eks-ami#372) and into Red Hat's 4.18 of EL 8.2 (kubernetes/kubernetes#67577).
 //! Debian's `4.19.0-8` is 4.19.98, its `4.19.0-6` 4.19.67. SLES 16.1 throttles by task on its 6.12
 //! (SUSE/release-notes#156).
+//! (SUSE/release-notes#156).
 
 use crate::kernel::{Kernel, KernelError, RELEASES, UNKNOWN_FROM, Version};
 use cpumax_limit::one_line;
 use std::collections::BTreeMap;
 
-/// Functions of a kernel by which generations are told apart, and whether it has them. Empty: they
-/// are not known.
+/// Kernel functions that distinguish generations, and whether a kernel has them. Empty: unknown.
 pub type Functions = BTreeMap<String, bool>;
 
 /// Parks a task on its way to user mode (6.18+).
 const BY_TASK: &str = "throttle_cfs_rq_work";
-/// Releases a CPU by an interrupt (6.3+).
+/// Unthrottles on the CPU concerned, by an interrupt (6.3+).
 const BY_INTERRUPT: &str = "__cfsb_csd_unthrottle";
 
-/// Features that are given by hand behind a version and a `+`.
+/// Features that users append to a version after a `+`.
 const BY_HAND: [(&str, Feature); 3] =
     [("task", Feature::ByTask), ("csd", Feature::ByInterrupt), ("noexpire", Feature::NoExpiry)];
 
-/// Kernels of Enterprise Linux by the name of the distribution, each as of its last releases.
+/// Kernels of Enterprise Linux by the name of the distribution, as of its last releases.
 const DISTRIBUTIONS: [(&str, &str); 4] = [
     ("el7", "3.10.0-1160.el7"),
     ("el8", "4.18.0-553.el8"),
@@ -36,23 +36,23 @@ const DISTRIBUTIONS: [(&str, &str); 4] = [
     ("el10", "6.12.0-55.el10"),
 ];
 
-/// What a version may have before its time.
+/// A feature that a version may have before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feature {
     /// Slices do not expire.
     NoExpiry,
-    /// CPUs are released by interrupts.
+    /// CPUs are unthrottled by interrupts.
     ByInterrupt,
     /// Tasks are stopped, not queues.
     ByTask,
 }
 
-/// The builder of a kernel, as far as its name tells.
+/// The builder of a kernel, as its name shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vendor {
-    /// kernel.org, and vendors that name its stable release.
+    /// kernel.org, and vendors that use its stable releases' numbers.
     Stable,
-    /// The same, where the name has a number of its own instead.
+    /// kernel.org's stable releases, numbered by Debian.
     Debian,
     RedHat,
     Ubuntu,
@@ -60,11 +60,11 @@ enum Vendor {
     Suse,
 }
 
-/// From this release of a line on, a feature of a later version is in it.
+/// A feature of later versions that a line has from this release on.
 struct BackPort {
     vendor: Vendor,
     line: Version,
-    /// The third number of a stable release, the build of a vendor's.
+    /// Third number of a stable release, or build number of a vendor's.
     from: u32,
     feature: Feature,
 }
@@ -94,7 +94,7 @@ impl Feature {
         }
     }
 
-    /// The last before that.
+    /// The last version without it.
     const fn before(self) -> Version {
         match self {
             Feature::NoExpiry => Version { major: 5, minor: 3 },
@@ -114,16 +114,17 @@ impl Feature {
     }
 }
 
-/// A kernel that is modelled, taken for one that runs somewhere.
+/// The modelled kernel that another kernel is taken for.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// The one that is modelled.
+    /// The modelled kernel.
     pub kernel: Kernel,
-    /// Where it is not just the version that was named: why, as a sentence without its point.
+    /// Reason, without a full stop, where it is not simply the version named.
     pub why: Option<String>,
 }
 
-/// What the model takes a kernel for that calls itself so (`uname -r`); `None`: it is not told.
+/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown).
+/// Without one that can be read, it is the newest.
 ///
 /// ```
 /// use cpumax_machine::named::{Functions, taken};
@@ -167,10 +168,10 @@ pub fn taken(release: Option<&str>, functions: &Functions) -> Taken {
     Taken { kernel, why: why.map(told) }
 }
 
-/// A kernel that somebody names: `4.19.260`, `el8`, `6.12+task`.
+/// Reads a kernel that a user names: `4.19.260`, `el8`, `6.12+task`.
 ///
 /// # Errors
-/// It is none, or is not modelled.
+/// The text names no kernel, or one that is not modelled.
 pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
     let unreadable = || KernelError::Unreadable(text.to_owned());
     let lower = text.to_ascii_lowercase();
@@ -181,7 +182,7 @@ pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
     for part in parts {
         match BY_HAND.iter().find(|(name, _)| *name == part) {
             Some((_, feature)) => given.push(feature.since()),
-            // As a kernel calls itself: 6.12.117+deb13-cloud-amd64.
+            // Suffix of a release text: 6.12.117+deb13-cloud-amd64.
             None if part.contains('-') => {}
             None => return Err(unreadable()),
         }
@@ -193,7 +194,7 @@ pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
     Kernel::of(since.or_else(found).unwrap_or(named.version))
 }
 
-/// What the text of a release tells.
+/// The parts of a release text.
 #[derive(Debug, Clone, Copy)]
 struct Named {
     version: Version,
@@ -217,7 +218,7 @@ impl Named {
         Some(Named { version, vendor: Vendor::of(release, patch, build), patch, build })
     }
 
-    /// The version that stands for it, where that is another one, and what it does.
+    /// The version that stands for it where that is another one, and the reason.
     fn found(&self, functions: &Functions) -> Option<(Version, &'static str)> {
         let has = |name: &str| functions.get(name).copied();
         for (feature, function) in
@@ -228,7 +229,7 @@ impl Named {
                     return Some((feature.since(), feature.words(true)));
                 }
                 Some(false) if self.version >= feature.since() => {
-                    // The older of the two tells which it is.
+                    // The older of the two features decides.
                     let is_older = has(BY_INTERRUPT) == Some(false);
                     let feature = if is_older { Feature::ByInterrupt } else { feature };
                     return Some((feature.before(), feature.words(false)));
@@ -260,7 +261,7 @@ impl Vendor {
             part.strip_prefix("el")
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         };
-        // From SLES 12 on its packages have numbers of six digits, service pack included.
+        // From SLES 12 on package numbers have six digits, service pack included.
         let is_suse = build.is_some_and(|build| (100_000..1_000_000).contains(&build));
         let ends = |ends: &[&str]| ends.iter().any(|end| release.ends_with(end));
         match release {
@@ -273,7 +274,7 @@ impl Vendor {
         }
     }
 
-    /// Those that give their kernels what later versions have, where nothing tells what.
+    /// A warning for vendors that back-port features, where the functions are unknown.
     fn not_modelled(self, release: &str, functions: &Functions) -> Option<String> {
         let who = match self {
             Vendor::Stable | Vendor::Debian => return None,

@@ -1,10 +1,9 @@
-//! Microseconds: what a real kernel needs for an interrupt, a switch, a system call, an exit, and
-//! no workload speaks of.
+//! Microseconds that a real kernel needs for interrupts, switches, system calls and exits, and
+//! that no workload describes.
 //!
-//! Where two tasks are equal, or a debt is just paid, they decide what comes next. How many there
-//! are depends on the kernel, its compiler and the machine, so a run draws them by a seed: for each
-//! kind of thing a length that is typical in this run, and around that as much chance as this run
-//! has, which may be nearly none.
+//! They decide the order of events where two tasks are equal or a debt is just paid. Their lengths
+//! depend on the kernel, its compiler and the machine, so a run draws them by a seed: for each
+//! kind a typical length, and around it a random part, which is small in some runs.
 
 mod kind;
 
@@ -18,31 +17,33 @@ use std::num::NonZeroU64;
 
 pub(crate) use kind::Kind;
 
-/// Work that is read into one buffer of 64 pages; for more the guest needs several.
+/// Work in the kernel that one buffer of 64 pages covers, ns; the guest needs several for more.
 const ONE_BUFFER_NS: u64 = 64 * 202_300;
-/// So long after a tick it is what the CPU is taken away by, ns: to park takes some time.
+/// Up to this time after a tick, a switch counts as caused by the tick, ns: parking takes some
+/// time.
 const AFTER_TICK_NS: u64 = 20_000;
-/// What work in the kernel has of each tick in its length: one that does not take the CPU away, ns.
+/// Part of a tick that is included in the length of work in the kernel: a tick without a switch,
+/// ns.
 const PLAIN_TICK_NS: u64 = 7_000;
-/// What a tick takes for a level of groups, ns.
+/// Additional length of a tick per level of groups, ns.
 const LEVEL_NS: u64 = 1_950;
-/// What it takes longer to wake a task for each level of groups, ns.
+/// Additional time to wake a task per level of groups, ns.
 const WAKE_LEVEL_NS: u64 = 2_000;
-/// What a park takes longer for each level of groups, until its task is off the queue and from
-/// there on, ns.
+/// Additional time to park per level of groups, ns: until the task is off the queue, and from
+/// there to the switch.
 const PARK_LEVEL_NS: u64 = 300;
 const PARKED_LEVEL_NS: u64 = 550;
-/// From a sleep's end until the task is in user mode, with what noise has for that, ns.
+/// From a sleep's end until the task is in user mode, as far as noise models it, ns.
 const IN_TIME_NS: u64 = 12_000;
-/// Of the range of each kind, the part that is left to chance, in a run out of three each.
+/// Percentage of each kind's range that is random; one of the three per run.
 const CHANCE: [u64; 3] = [1, 10, 100];
 
-/// The microseconds of one run.
+/// Noise of one run.
 #[derive(Debug)]
 pub(crate) struct Noise {
     random: Stream,
     typical_ns: [u64; KINDS.len()],
-    /// Percent of a range.
+    /// Percentage of a range that is random.
     chance: u64,
 }
 
@@ -59,13 +60,12 @@ impl Noise {
         noise
     }
 
-    /// Percent of a kind's range that is left to chance: where in a page a tick falls is nothing
-    /// but that.
+    /// Percentage of a kind's range that is random: all of it for where a tick falls in a page.
     fn chance_of(&self, kind: Kind) -> u64 {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
-    /// Anything less than that.
+    /// A random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n)
     }
@@ -78,12 +78,13 @@ impl Noise {
 }
 
 impl Machine<'_> {
-    /// How long that takes, ns: nothing without noise.
+    /// Draws a length of this kind, ns; 0 without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
         self.noise_now().map_or(0, |noise| noise.draw(kind))
     }
 
-    /// The noise that there is now, if any: from some moments on it is another one.
+    /// The current noise, if any; replaces it where a later seed applies
+    /// ([`Options::noise_from`](crate::Options)).
     pub(crate) fn noise_now(&mut self) -> Option<&mut Noise> {
         let noise = self.noise.as_mut()?;
         while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
@@ -95,15 +96,15 @@ impl Machine<'_> {
         Some(noise)
     }
 
-    /// How much later than it was to end a sleep ends where the machine is slow, beyond what noise
-    /// has for an interrupt and a switch, ns.
+    /// Additional lateness of wakeups on a slow machine, beyond the noise of interrupt and switch,
+    /// ns.
     pub(crate) fn wakes_late_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
         late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
     }
 
-    /// An interrupt takes some time. What else comes in that time is seen to before anybody is
-    /// chosen.
+    /// Starts an interrupt, which takes time under noise. Other interrupts that arrive in that
+    /// time are processed before any task is picked.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
@@ -114,7 +115,7 @@ impl Machine<'_> {
         }
     }
 
-    /// There is more to do in the interrupt that the CPU is in: how long that takes, ns.
+    /// Extends the interrupt that the CPU is in; returns by how much, ns.
     pub(crate) fn stay_in_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             return 0;
@@ -125,8 +126,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// A timer wakes a task, or does so when others have been woken in the interrupt that the CPU
-    /// is in: then.
+    /// Starts the wakeup of a task by a timer. If others are being woken in the same interrupt,
+    /// returns when this task's turn comes, ns.
     pub(crate) fn wakes_others_until(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
@@ -144,26 +145,26 @@ impl Machine<'_> {
         Some(c.woke_ns)
     }
 
-    /// The running task makes no progress in an interrupt. Work is as long as it says with the
-    /// ticks in it.
+    /// Subtracts interrupt time from the current task's progress; the length of work includes
+    /// ticks.
     pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
-            // Up to now it did.
+            // Until now it made progress.
             self.account_work(cpu);
             self.cpus[cpu].stolen_ns += ns;
         }
     }
 
-    /// A call is left for another task only where the kernel looks whether it should: there is such
-    /// a point after each page that the guest's kernel work reads, where it asks for a lock, and at
-    /// its end.
+    /// Under noise and voluntary preemption: postpones a reschedule of a task in a system call to
+    /// the next preemption point. The guest's kernel work has one after each page it reads, where
+    /// it asks for a lock, and at its end.
     pub(crate) fn goes_on_to_a_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
         if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
             return;
         }
-        // For whom it is seen how long it waited, it has done so.
+        // The outside task's observed lateness includes this delay.
         let first = self.cpus[cpu].rt_queue.front();
         if first.is_some_and(|&task| self.tasks[task].code == Code::Outside) {
             return;
@@ -179,13 +180,13 @@ impl Machine<'_> {
         }
     }
 
-    /// As much of a page, ns.
+    /// Draws a part of a page, ns.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         self.page_ns(kind, ns)
     }
 
-    /// What takes so long where instructions are counted, ns, on the machine that was observed.
+    /// Converts a length where instructions are counted to the observed machine, ns.
     fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
         let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
         let ns = if kind == Kind::WritePoint {
@@ -196,7 +197,7 @@ impl Machine<'_> {
         ns.max(1)
     }
 
-    /// Whether what the task does in the kernel is a write under a lock.
+    /// Whether the task's work in the kernel is a write under a lock.
     fn writes(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let program = self.program_of(task);
@@ -209,8 +210,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What the running task needs for the rest of the page that it reads, and for interrupts, if
-    /// it is known where that began, ns.
+    /// Time that the running task needs for the rest of the page it reads, and for interrupts, ns;
+    /// `None` where the start of the pages is unknown.
     fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
@@ -227,33 +228,33 @@ impl Machine<'_> {
         Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
     }
 
-    /// The task begins to work in the kernel. What the guest does for that reads pages, but for a
-    /// write under a lock.
+    /// Notes where the pages of a task's work in the kernel begin. That work reads pages, except
+    /// for writes under a lock.
     pub(crate) fn begins_pages(&mut self, task: TaskId) {
         if self.noise.is_none() || self.preempt != Preempt::Voluntary {
             return;
         }
         let t = &self.tasks[task];
-        // A list of requests reads what is more than whole buffers first.
+        // A list of requests first reads what exceeds whole buffers.
         let listed = t.in_syscall && t.left_ns > self.page_ns(Kind::Page, ONE_BUFFER_NS);
         let known = !(self.writes(task) || listed);
         let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
-    /// Within that of a tick's time it has charged what runs, ns.
+    /// Longest time from a tick's due time to its charge, ns.
     pub(crate) fn tick_charges_within_ns(&self) -> u64 {
         if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
     }
 
-    /// When a CPU's ticks charge, modulo the time between them, ns: of those that are no events, as
-    /// in most.
+    /// Typical offset of a CPU's charges by ticks, modulo the time between ticks, ns; used for
+    /// ticks that are not events.
     pub(crate) fn tick_charge_phase_ns(&self, cpu: CpuId) -> u64 {
         let typical_ns = self.noise.as_ref().map_or(0, |n| n.typical_ns[Kind::Tick as usize]);
         self.cpus[cpu].tick_phase_ns + typical_ns
     }
 
-    /// A tick comes at the end of its interrupt: true for one that is still to come.
+    /// A tick takes effect at the end of its interrupt. True for one that is still to come.
     pub(crate) fn tick_is_late(&mut self, cpu: CpuId) -> bool {
         if self.noise.is_none() {
             return false;
@@ -267,7 +268,7 @@ impl Machine<'_> {
                 let over_ns = self.charge_lasts_ns(cpu, Kind::TickOver);
                 let c = &mut self.cpus[cpu];
                 c.tick_took_ns += over_ns;
-                // Where there are no deadlines it is all the same.
+                // Without deadlines the order does not matter.
                 if self.rules.queue == Queue::Cfs {
                     c.leaves_irq_ns += over_ns;
                 } else {
@@ -280,15 +281,15 @@ impl Machine<'_> {
         late
     }
 
-    /// The tick charges, now, and lasts on until somebody is chosen. What a task uses meanwhile is
-    /// charged at the switch: to the slice that began with the charge, where that was the end of
-    /// one (kernel: `update_deadline()`, then `put_prev_entity()`).
+    /// The tick charges now, and lasts until the next pick. Time used meanwhile is charged at the
+    /// switch: to the slice that began with the charge, where that ended one (kernel:
+    /// `update_deadline()`, then `put_prev_entity()`).
     fn tick_lasts_on(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
     }
 
-    /// So does the timer that ends slices.
+    /// The slice timer's interrupt lasts on after its charge.
     pub(crate) fn hrtick_lasts_on(&mut self, cpu: CpuId) {
         let ns = self.charge_lasts_ns(cpu, Kind::SliceOver);
         let c = &mut self.cpus[cpu];
@@ -296,18 +297,19 @@ impl Machine<'_> {
         c.tick_took_ns = 0;
     }
 
-    /// From the charge of what runs to the switch, the longer the deeper its groups are, ns.
+    /// Draws the time from the charge of a task to the switch, which grows with the depth of its
+    /// groups, ns.
     fn charge_lasts_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         let curr = self.cpus[cpu].curr;
         self.noise_ns(kind) + self.levels_ns(curr)
     }
 
-    /// How much longer that takes for the groups that a task is in, ns.
+    /// Draws the part of it that the levels of groups take, ns.
     fn levels_ns(&mut self, task: TaskId) -> u64 {
         (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
     }
 
-    /// How many groups a task is in, the root aside, that it has a place in the queues of.
+    /// Number of groups above a task, without the root; 0 for real-time tasks.
     pub(crate) fn levels_of(&self, task: TaskId) -> u32 {
         if task.is_none() || !self.tasks[task].is_fair() {
             return 0;
@@ -317,8 +319,8 @@ impl Machine<'_> {
         (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
     }
 
-    /// How much longer work in the kernel takes than it says, which is as long as it takes in no
-    /// group with the ticks in it, ns.
+    /// Additional time of ticks in work in the kernel, which is as long as measured without
+    /// groups, ns.
     fn deep_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
         if self.asks_for_use {
             return 0;
@@ -326,8 +328,8 @@ impl Machine<'_> {
         (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
     }
 
-    /// Another timer expires while the CPU is in a tick, which has charged by the time that this
-    /// one's turn comes.
+    /// Another timer expires during a tick: completes the tick, which has charged by the time of
+    /// the other.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
             self.tick_lasts_on(cpu);
@@ -339,8 +341,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A switch from that task takes some time, in which nobody makes progress; nor did the task
-    /// that a tick took the CPU from, while that lasted.
+    /// Charges a switch: no task makes progress during it, nor did the previous one during the
+    /// tick that caused the switch.
     pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
         if self.noise.is_none() {
             return;
@@ -355,7 +357,7 @@ impl Machine<'_> {
             let to_a_point = self.preempt == Preempt::Voluntary && in_kernel;
             let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
             if after_ns < most_ns && prev.segment == Segment::Run {
-                // In the kernel a tick is in the length of work as one that does not switch.
+                // The length of work in the kernel includes ticks without a switch.
                 let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
                 prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
                 if by_clock && !in_kernel {
@@ -376,9 +378,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Work takes some microseconds more or fewer than it should. What the task owes is left out of
-    /// it, as the guest does, and so may be all of it; but for a write under a lock, which nobody
-    /// makes shorter.
+    /// Actual length of a piece of work, ns: some microseconds more or less than written, and less
+    /// what the task owes. The guest does the same; only a write under a lock is never shortened.
     pub(crate) fn inexact(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
         if self.noise.is_none() {
             return ns;
@@ -397,9 +398,9 @@ impl Machine<'_> {
         left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
-    /// A task that parks needs some time for that: true if it has not done so for now. From when it
-    /// is off the queue to the switch nobody pays, but groups above that others are left in
-    /// (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
+    /// Starts the time a task needs to park. True if it has not parked yet. From its dequeue to
+    /// the switch no task pays, except in groups above that hold others (kernel:
+    /// `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn still_parks(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;
@@ -413,7 +414,7 @@ impl Machine<'_> {
             // Groups are 64 deep at most.
             self.tasks[task].parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
             let c = &mut self.cpus[cpu];
-            // The switch to one that comes only to park is part of it.
+            // The switch to a task that only parks is part of it.
             c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
         }
         if self.cpus[cpu].stolen_ns > 0 {

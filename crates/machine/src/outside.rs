@@ -1,7 +1,7 @@
-//! Whoever starts tasks, sends what arrives and intervenes, where that is a task itself: in a run
-//! on a real kernel, which this run is held against. It is a real-time one on CPU 0, or, as nobody
-//! has told on which one of several it was, under noise on any; what it does is done when it comes,
-//! whatever it takes.
+//! The outside task: it starts tasks, sends arrivals and intervenes, in runs that are compared
+//! with a real kernel. It has real-time priority and runs on CPU 0, or under noise on any CPU, as
+//! the recording does not say on which. Its actions take effect when it arrives, however long they
+//! take.
 
 use crate::ids::{CpuId, GroupId, SeId, TaskId};
 use crate::machine::{Event, Machine};
@@ -9,8 +9,7 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Preempt, Stream};
 
-/// From the last birth to when whoever starts tasks sleeps again, ns: 9 to 19 us in emulated
-/// kernels.
+/// From the last birth to the outside task's next sleep, ns: 9 to 19 us in emulated kernels.
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
@@ -30,8 +29,8 @@ impl Machine<'_> {
         self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
     }
 
-    /// Which CPU whoever does this is on, where that is one of several: others than that learn of
-    /// it by an interrupt, or at their next tick.
+    /// The CPU of the outside task; none without one, or on a single CPU. Other CPUs learn of its
+    /// actions by interrupts or at their next tick.
     pub(crate) fn outside_cpu(&self) -> CpuId {
         if self.outside.is_none() || self.cpus.len() == 1 {
             return CpuId::NONE;
@@ -39,9 +38,9 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
-    /// When the run ends, and with that its counters are read: whoever does this comes at the end
-    /// of the workload, and has read half of them when it says. Under noise all are read at one
-    /// time somewhere between the first and the last.
+    /// When the run ends and its counters are read, ns. The outside task comes at the end of the
+    /// workload, and has read half of the counters at the time it reports. Under noise the time is
+    /// drawn between its first and its last read.
     pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());
@@ -49,26 +48,25 @@ impl Machine<'_> {
         duration_ns + self.noise.as_mut().map_or(half_ns, |noise| noise.below(2 * half_ns + 1))
     }
 
-    /// When something is done that is to be done then: a real one may have to wait.
+    /// When an action planned for `at_ns` takes place, ns: it may be late. Not before now.
     pub(crate) fn outside_at(&self, at_ns: u64) -> u64 {
         self.outside_does_at(at_ns).max(self.now)
     }
 
-    /// The same of what may have been done.
+    /// When an action planned for `at_ns` takes place, ns, which may be in the past.
     pub(crate) fn outside_does_at(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
         found.map_or(at_ns, |&(_, done_ns)| done_ns)
     }
 
-    /// Whether whoever comes now had to wait before.
+    /// Whether the outside task came late to the current action.
     pub(crate) fn outside_waited(&self) -> bool {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         late.iter().any(|&(_, done_ns)| done_ns == self.now)
     }
 
-    /// When what is to be done now is done, if the interrupt still lasts that wakes up whoever does
-    /// it.
+    /// When the outside task can act, if the interrupt that wakes it is still running, ns.
     pub(crate) fn outside_comes_at(&self) -> Option<u64> {
         self.noise.as_ref().filter(|_| self.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.outside].cpu];
@@ -76,9 +74,8 @@ impl Machine<'_> {
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// From when to when whoever starts those tasks is there whose start begins now, one after the
-    /// other, ns; `None`: they are there at once. At the beginning a single CPU is not theirs
-    /// before all of them are there.
+    /// When the outside task's visit for the births that begin now starts and ends, ns; `None`:
+    /// they happen at once. At time 0 a single CPU is not given to new tasks before all exist.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let matters = self.now > 0 || self.cpus.len() > 1;
         let visits = &self.observed.filter(|_| matters)?.outside_ns;
@@ -88,13 +85,13 @@ impl Machine<'_> {
         (until_ns >= self.now).then_some((from_ns, until_ns))
     }
 
-    /// When who comes now was woken, if it is known to have waited since for the kernel to be
-    /// preempted.
+    /// When the outside task was woken, ns, if it is known to have waited since for preemption of
+    /// the kernel.
     pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
         if self.preempt != Preempt::Voluntary {
             return None;
         }
-        // A page, and the interrupt that it was woken in.
+        // A page, and the interrupt that woke it.
         let most = |kind: Kind| kind.range_ns().1;
         let most_ns = most(Kind::Point) + most(Kind::Tick) + most(Kind::TickOver);
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
@@ -104,7 +101,7 @@ impl Machine<'_> {
         late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
 
-    /// Takes its time, then sleeps until it has to do the next thing.
+    /// Spends the time of a visit, then sleeps until the next.
     pub(crate) fn step_outside(&mut self, task: TaskId) {
         let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
         let t = &mut self.tasks[task];
@@ -115,14 +112,14 @@ impl Machine<'_> {
         if from_ns > self.now {
             self.tasks[task].sleeps += 1;
             let sleeps = self.tasks[task].sleeps;
-            // Who comes then is there before what it brings.
+            // The outside task arrives before its actions.
             self.heap.push_first(from_ns, Event::WakeUp { task, sleeps });
             self.block(task, Wait::Timer);
             return;
         }
         t.pc += 1;
         if took_ns > 0 {
-            // It has told when it was done, counted from when it was to come; then it goes to
+            // The recording has when it was done, counted from when it was due; then it goes to
             // sleep.
             let goes_ns = self.noise_ns(Kind::Go);
             let left_ns = (from_ns + took_ns).saturating_sub(self.now) + goes_ns;

@@ -25,8 +25,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the next instruction of the running task. Takes no time itself; what takes time
-    /// becomes the task's segment.
+    /// Executes the next instruction of the running task in no time; an instruction that takes
+    /// time becomes the task's segment.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         if t.code != Code::Kind {
@@ -60,7 +60,7 @@ impl Machine<'_> {
         self.execute(task, op);
     }
 
-    /// The same of who is no task of the workload.
+    /// Next step of a task outside the workload.
     #[inline(never)]
     fn step_without_program(&mut self, task: TaskId) {
         match self.tasks[task].code {
@@ -143,7 +143,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task starts another one, in its group and on its CPU.
+    /// Starts another task in the group and on the CPU of the running one.
     fn fork(&mut self, task: TaskId, kind: u32) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         self.tasks[task].children += 1;
@@ -159,7 +159,7 @@ impl Machine<'_> {
 
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
-        // Who is to die goes round no more: its work in the kernel takes no time, so that would
+        // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
         // never end.
         let is_last = t.in_syscall && t.kill_pending;
         let Some(rounds) = t.loops.last_mut() else { return };
@@ -175,10 +175,10 @@ impl Machine<'_> {
         }
     }
 
-    /// A task asks what CPU time it has used, as the guest's do when they begin and after each call
-    /// where time is the host's, and is charged for that. Under noise its next work is shorter by
-    /// what that is beyond all that was asked for since it began: interrupts, switches, what calls
-    /// take. True: its slice is found to be over, and it may have to go before it goes on.
+    /// The task reads its CPU time, and is charged, as the guest's tasks do at their start and
+    /// after each call where time is the host's. Under noise its next work is shorter by the
+    /// excess over the work asked for so far (interrupts, switches, calls). True if its slice is
+    /// over and it may have to leave the CPU first.
     fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
@@ -235,7 +235,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Does something to every live instance of a kind, in order of their start.
+    /// Applies `act` to every live instance of a kind, in order of their start.
     pub(crate) fn each_living(&mut self, kind: u32, mut act: impl FnMut(&mut Self, TaskId)) {
         for task in self.living[kind as usize].clone() {
             if self.tasks[task].state != State::Exited {
@@ -282,7 +282,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The call has come to where it sets its timer: a span begins there, a time is what it is.
+    /// The call reaches the point where it sets its timer. A sleep for a duration begins here; one
+    /// until a time is unaffected.
     fn goes_to_sleep(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let late_ns = u64::from(std::mem::take(&mut t.going_ns));
@@ -300,8 +301,8 @@ impl Machine<'_> {
         self.block(task, Wait::Timer);
     }
 
-    /// A sleep's timer fires, on the CPU the task went to sleep on; or its turn comes in the
-    /// interrupt of another one.
+    /// A sleep's timer fires on the CPU on which the task went to sleep, or the task's turn comes
+    /// in the interrupt of another one (`in_turn`).
     pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32, in_turn: bool) {
         let t = &self.tasks[task];
         if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
@@ -334,8 +335,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Starts a task from outside. A real one is born as any other, and gets its class and nice
-    /// value right after.
+    /// Starts a task from outside. In comparisons with a real kernel it starts with default class
+    /// and nice value, and gets its own right after.
     fn bring(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
         if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
@@ -351,7 +352,7 @@ impl Machine<'_> {
         self.set_attributes(task, class, nice);
     }
 
-    /// Starts instances of a kind from outside, up to the next one that is to start later.
+    /// Starts instances of a kind from outside, up to the next one with a later start.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let visit = self.visit_for_births();
@@ -374,9 +375,9 @@ impl Machine<'_> {
         }
     }
 
-    /// When an instance is there whose start begins now, in a visit that lasts from then to then,
-    /// ns: its share of all that start in it is over, in order of when they were to. What was to
-    /// start while another one was started comes right after it.
+    /// When an instance whose start begins now exists, ns. The outside task's visit is divided
+    /// evenly among all starts in it, in order of their planned times; starts planned during
+    /// another one follow it.
     fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
         let own = (self.start_of(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
@@ -398,26 +399,26 @@ impl Machine<'_> {
         (begins_ns + ns).max(self.now)
     }
 
-    /// An instance that is started from outside is there.
+    /// Creates an instance that is started from outside.
     pub(crate) fn birth(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
-        // Its time counts from when it was to start.
+        // Its time counts from its planned start.
         let start_ns = self.start_of(kind, instance);
         let t = &mut self.tasks[task];
         (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
-        // The world outside starts tasks round robin; placement takes it from there.
+        // The outside task starts tasks round robin; placement continues from there.
         self.tasks[task].cpu = CpuId(self.tasks[task].number % self.cpus.len() as u32);
         self.bring(task);
     }
 
-    /// Start of an instance and of those that start with it.
+    /// Schedules the start of an instance, and of those that start with it.
     pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
         let at_ns = self.outside_at(self.start_of(kind, instance));
         self.heap.push(at_ns, Event::Start { kind, instance });
     }
 
-    /// When an instance is to start, ns.
+    /// Planned start of an instance, ns.
     fn start_of(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
@@ -425,7 +426,7 @@ impl Machine<'_> {
 
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
-        // Of those in the workload: who else there is changes nothing for them.
+        // Counts only tasks of the workload: other tasks must not change their random draws.
         let number = self.numbered;
         self.numbered += 1;
         let random = Stream::new(self.seed, Domain::Task, number);
@@ -451,9 +452,9 @@ impl Machine<'_> {
         task
     }
 
-    /// The running task ends. It is in the kernel and never throttled from here on (6.18+).
+    /// Ends the running task. It stays in the kernel and is not throttled from here on (6.18+).
     pub(crate) fn exit(&mut self, task: TaskId) {
-        // Who is killed while it waits has waited until now.
+        // A task killed while it waits has waited until now.
         self.end_stall(task);
         if self.waits_to_end(task) || self.still_exits(task) {
             return;
@@ -488,13 +489,13 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task goes to sleep.
+    /// Puts the running task to sleep.
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
         t.average_wanted(self.now);
         if !matches!(wait, Wait::Lock(..)) {
-            // It looks at the clock when it is back.
+            // It reads the clock when it is back.
             t.calls_since_ns = NEVER;
         }
         t.mode = Mode::Kernel;
@@ -510,7 +511,7 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// A source's token arrives, or is lost as nobody waits for it.
+    /// Delivers a source's token; a lossy one is dropped where no receiver waits.
     pub(crate) fn arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);

@@ -1,6 +1,6 @@
-//! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: period and slack timers
-//! run in a real-time thread per CPU (kernel: `ktimers/N`), which also wakes who sleeps, does the
-//! workload's regular sections, and may wait there for a lock whose holder is throttled.
+//! `PREEMPT_RT`, as far as its deadlock with entity throttling needs it: a real-time thread per
+//! CPU (kernel: `ktimers/N`) runs period and slack timers, wakes sleeping tasks, and executes the
+//! workload's regular sections. It may wait there for a lock whose holder is throttled.
 
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
@@ -10,8 +10,7 @@ use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Stream};
 
-/// How far the timer thread is (`pc`), under noise: woken, ready to do what it came for, done with
-/// that, about to sleep.
+/// Progress of the timer thread (`pc`), under noise: woken, ready to act, done, about to sleep.
 const WOKEN: u32 = 0;
 const READY: u32 = 1;
 const DONE: u32 = 2;
@@ -39,7 +38,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A regular section is due.
+    /// A regular section is due; schedules the next.
     pub(crate) fn softirq_due(&mut self, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
         self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq { index });
@@ -49,7 +48,7 @@ impl Machine<'_> {
         }
     }
 
-    /// On a real-time kernel a bandwidth timer is work for a thread. True: it was handed over.
+    /// Hands a bandwidth timer over to the thread on a real-time kernel. True if handed over.
     pub(crate) fn defer_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
         if !self.preempt.is_rt() {
             return false;
@@ -59,8 +58,8 @@ impl Machine<'_> {
         true
     }
 
-    /// So is the timer of a sleep there, but for those of real-time tasks (kernel:
-    /// `hrtimer_setup_sleeper_on_stack()`). True: it was handed over.
+    /// Hands the end of a sleep over to the thread, except for real-time tasks (kernel:
+    /// `hrtimer_setup_sleeper_on_stack()`). True if handed over.
     pub(crate) fn defer_wake_up(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
         if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
@@ -72,7 +71,7 @@ impl Machine<'_> {
 
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
-        // A timer that is already queued is not queued twice.
+        // A queued timer is not queued twice.
         if !c.softirqs.contains(&work) {
             c.softirqs.push_back(work);
         }
@@ -87,7 +86,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The timer thread's next step.
+    /// Executes the timer thread's next step.
     pub(crate) fn step_softirq(&mut self, task: TaskId) {
         if let Code::Softirq(index) = self.tasks[task].code {
             self.step_section(task, index);
@@ -114,8 +113,7 @@ impl Machine<'_> {
         }
     }
 
-    /// It needs some time until it does what it came for, and until it sleeps: true if it does so
-    /// for now.
+    /// Starts the time the thread needs before it acts or sleeps. True if it is busy for now.
     fn still_prepares(&mut self, task: TaskId, nothing_left: bool) -> bool {
         let (next, kind) = match (self.tasks[task].pc, nothing_left) {
             (GOES, true) | (READY, false) => {
@@ -132,7 +130,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Take the lock, hold it, release it.
+    /// Takes the lock, holds it, releases it.
     fn step_section(&mut self, task: TaskId, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
         let step = self.tasks[task].pc;

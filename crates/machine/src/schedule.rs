@@ -1,9 +1,9 @@
-//! Choosing what runs next on a CPU (kernel: `__schedule()`, `pick_next_task_fair()`,
+//! Choosing the next task of a CPU (kernel: `__schedule()`, `pick_next_task_fair()`,
 //! `put_prev_task_fair()`, `set_next_task_fair()`).
 //!
-//! The previous task is put back on all levels and the next one set on all levels; where the kernel
-//! stops at the level that both share, that level is computed, since what is *not* looked at
-//! matters in 7.2.
+//! The previous task is put back on all levels and the next one set on all levels. Where the
+//! kernel stops at the level that both share, that level is computed, since levels that are *not*
+//! checked matter in 7.2.
 
 use crate::bandwidth::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::cpu::Resched;
@@ -41,7 +41,7 @@ impl Machine<'_> {
         if clock_ns < self.now {
             self.charge_from(prev, next, clock_ns);
         }
-        // Picking charged and may have throttled what no longer runs.
+        // The pick charged tasks that no longer run, and may have throttled them.
         self.cpus[cpu].resched = Resched::No;
         if self.may_come_back(cpu) {
             self.resched(cpu, Resched::Lazy);
@@ -80,9 +80,8 @@ impl Machine<'_> {
         self.end_wait(self.cpus[cpu].curr);
     }
 
-    /// A wake-up that asks for a reschedule has just read the clock of the run queue, and the
-    /// reschedule takes that for the time that it is, however late it comes (kernel:
-    /// `wakeup_preempt()`).
+    /// Keeps the clock of a wakeup that requests a reschedule: the kernel's reschedule reuses that
+    /// clock, however late it comes (kernel: `wakeup_preempt()`).
     pub(crate) fn keep_clock(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         let keeps = c.resched == Resched::Now && c.curr.is_some() && !self.rules.pull;
@@ -91,7 +90,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What happens to the run queue before then reads the clock anew.
+    /// Updates a kept clock, as any other action on the run queue before the reschedule does.
     pub(crate) fn renew_kept_clock(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         if c.kept_clock_ns < self.now {
@@ -99,8 +98,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What runs is to be charged only up to the clock that a reschedule goes by: that clock, ns.
-    /// What it ran since then is taken out of its next charge.
+    /// Prepares charging the current task only up to the kept clock of a reschedule, which is
+    /// returned, ns; the time since then is taken out of its next charge.
     fn leave_out_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
         self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
@@ -112,7 +111,7 @@ impl Machine<'_> {
         let mut clock_ns = kept_ns;
         let mut q = leaf;
         while q.is_some() {
-            // Ticks that were no events charged when they were due. Nobody is charged for time
+            // Ticks that were not events would have charged when they were due. No time is charged
             // twice.
             self.charge_to_last_tick(q);
             clock_ns = clock_ns.max(self.cfs_rqs[q].exec_start_ns);
@@ -126,7 +125,7 @@ impl Machine<'_> {
         clock_ns
     }
 
-    /// The time since then is charged to who runs next.
+    /// Charges the time since `clock_ns` to the next task.
     fn charge_from(&mut self, prev: TaskId, next: TaskId, clock_ns: u64) {
         if next.is_none() {
             return;
@@ -150,8 +149,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task is put back among those that wait, if it still wants to run. True if it or
-    /// a group of it was queued again.
+    /// Puts the running task back on its queues if it is still runnable. True if it or a group of
+    /// it was queued again.
     fn put_prev(&mut self, prev: TaskId) -> bool {
         let (class, state, se) =
             (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
@@ -188,8 +187,7 @@ impl Machine<'_> {
             self.check_runtime_at_put(q);
             let rq = &mut self.cfs_rqs[q];
             let (group_se, parent) = (rq.se, rq.parent);
-            // The check may have taken this queue's entity off its parent; its own child stays on
-            // it.
+            // The check may have dequeued this queue's entity; its own child stays queued.
             if rq.curr == child || flat {
                 rq.curr = SeId::NONE;
                 let on_timeline = !flat || q == root;
@@ -206,9 +204,9 @@ impl Machine<'_> {
         queued
     }
 
-    /// Before the previous task is put back, the pick has gone down from the root and looked at
-    /// each level: where there is only one way that is the task's own, and a group is throttled
-    /// before those below it. False: it ends here.
+    /// Checks the runtime of levels from the root down, as the pick does before the previous task
+    /// is put back: a group is throttled before those below it. Only where a level has no other
+    /// child. False where the descent ends.
     fn check_runtime_from_above(&mut self, q: CfsRqId) -> bool {
         let parent = self.cfs_rqs[q].parent;
         if parent.is_none() {
@@ -244,7 +242,7 @@ impl Machine<'_> {
                 return task;
             }
             if self.may_come_back(cpu) {
-                // The last that ran went to sleep while it was looked at.
+                // The last task that ran went to sleep during the pick.
                 self.take_back(cpu);
                 continue;
             }
@@ -290,7 +288,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A pick met an entity that is only delayed: it goes to sleep now.
+    /// Dequeues a delayed entity that a pick met: it now sleeps for good.
     pub(crate) fn dequeue_delayed(&mut self, se: SeId) {
         match self.ses[se].owner() {
             Owner::Group(_) => self.dequeue_delayed_group(se),
@@ -300,7 +298,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A level is passed on the way down (6.12 to 7.1). True: the pick starts again.
+    /// Checks a level during the descent of a pick (6.6 to 7.1). True: the pick must start again.
     fn pick_checks(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
         if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
             return false;
@@ -318,9 +316,8 @@ impl Machine<'_> {
         false
     }
 
-    /// The next task is set as running on every level of its path. Levels above the one on which
-    /// both tasks compete are the same as before and not set anew: neither their slice nor their
-    /// protection begins again.
+    /// Sets the next task as running on every level of its path. Levels above the one on which
+    /// both tasks compete are not set anew: neither their slice nor their protection begins again.
     pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
         if prev != next && self.question.is_some() {
             self.answer_question(cpu, next);
@@ -351,8 +348,8 @@ impl Machine<'_> {
         let mut q = leaf;
         while q.is_some() {
             if !self.ses[child].on_rq {
-                // A task moved while it ran into a group whose entity is throttled: it goes at the
-                // next chance, and is charged up to here until then.
+                // A task that moved while it ran into a group whose entity is throttled: it leaves
+                // the CPU at the next reschedule, and is charged up to here until then.
                 break;
             }
             if anew && self.counts_turns {
@@ -385,13 +382,12 @@ impl Machine<'_> {
         }
     }
 
-    /// 7.2+: each level that is newly set is looked at, and the task gets work if one is out of
-    /// runtime.
+    /// 7.2+: checks each level that is newly set, and gives the task throttle work if one is out
+    /// of runtime.
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
         let stop = match self.rules.work_test {
             WorkTest::EveryPick => return,
-            // Levels strictly above the deepest common one still have a running child and are
-            // skipped.
+            // Levels above the deepest common one keep their running child and are skipped.
             WorkTest::UpToCommon if prev.is_some() && self.tasks[prev].is_fair() => {
                 let same_cpu = self.tasks[prev].cpu == self.tasks[next].cpu;
                 if same_cpu { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE }
@@ -414,8 +410,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What a task meets on its way to user mode (kernel: `exit_to_user_mode_loop()`). True:
-    /// something happened, look again.
+    /// Handles pending work of a task that returns to user mode (kernel:
+    /// `exit_to_user_mode_loop()`). True: something happened, check again.
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
@@ -451,7 +447,7 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// The running task lets others go first.
+    /// The running task yields (kernel: `do_sched_yield()`).
     pub(crate) fn yield_cpu(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         self.tasks[task].mode = Mode::Kernel;
@@ -467,18 +463,16 @@ impl Machine<'_> {
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }
         }
-        // Who is alone is chosen again, unless that finds its group out of runtime (kernel:
-        // `do_sched_yield()`).
+        // A task without competitors is picked again, unless that finds its group out of runtime.
         self.cpus[cpu].resched = Resched::Now;
         self.yield_now(cpu);
     }
 
-    /// A voluntary reschedule happens wherever the kernel is, preemptible or not.
     fn yield_now(&mut self, cpu: CpuId) {
         self.schedule(cpu);
     }
 
-    /// The task is off its CPU's queues for good, or until it wakes up again.
+    /// Takes a task off its CPU's queues, or out of limbo.
     pub(crate) fn remove_from_cpu(&mut self, task: TaskId) {
         if self.tasks[task].class == Class::Rt {
             self.rt_dequeue(task);
@@ -489,7 +483,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Time ready but not running ends.
+    /// Ends the time in which a task is runnable and not running.
     pub(crate) fn end_wait(&mut self, task: TaskId) {
         if task.is_none() {
             return;
@@ -506,14 +500,14 @@ impl Machine<'_> {
         }
     }
 
-    /// The task wants to go on and cannot, from now on.
+    /// Starts the time in which a task wants to continue and cannot.
     pub(crate) fn begin_stall(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
         t.stalled_since_ns = t.stalled_since_ns.min(now);
     }
 
-    /// The task goes on.
+    /// Ends that time, and records the longest of its kind.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);

@@ -1,4 +1,4 @@
-//! Scheduling entities: what competes on a run queue, a task or a whole group (kernel:
+//! Scheduling entities, which compete on run queues: a task or a whole group (kernel:
 //! `sched_entity`).
 
 use crate::ids::{CfsRqId, TaskId};
@@ -7,20 +7,20 @@ use crate::ids::{CfsRqId, TaskId};
 /// 10).
 pub(crate) const NICE_0_WEIGHT: u64 = 1 << 20;
 
-/// Whose entity it is.
+/// The task or group that an entity stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Task(TaskId),
     Group(CfsRqId),
 }
 
-/// Fits a cache line; what only some kernels ask is in [`Turn`].
+/// Fits a cache line; fields that only some kernels need are in [`Turn`].
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Se {
     owner: PackedOwner,
-    /// The queue whose share it uses. In a flat queue a task competes on its CPU's root queue all
-    /// the same.
+    /// The queue to which it belongs. On a flat queue a task competes on its CPU's root queue
+    /// instead.
     pub q: CfsRqId,
     /// Slice request, ns.
     slice_ns: u32,
@@ -28,28 +28,28 @@ pub(crate) struct Se {
     pub on_rq: bool,
     /// Asleep, but queued until its lag is served.
     pub delayed: bool,
-    /// `deadline` is relative to vruntime: it was moved while runnable.
+    /// `deadline` is relative to vruntime, after a move while runnable. Under CFS: `vruntime` is
+    /// relative to the queue's minimum.
     pub deadline_is_relative: bool,
     pub weight: u64,
-    /// Virtual runtime, ns of a nice-0 task. While off a CFS queue by migration: relative to its
-    /// minimum.
+    /// Virtual runtime, ns of a nice-0 task.
     pub vruntime: i64,
-    /// What division left over of the last charge, in units of 1/weight virtual ns; so that
-    /// charging in two steps is the same as in one.
+    /// Remainder of the division at the last charge, in units of 1/weight virtual ns, so that
+    /// charging in two steps equals charging once.
     pub vruntime_rest: u64,
     pub deadline: i64,
     /// V - vruntime when it left the queue.
     pub vlag: i64,
-    /// It is not preempted by others before this vruntime.
+    /// Protected from preemption up to this vruntime.
     pub protected_until: i64,
 }
 
 const _: () = assert!(size_of::<Se>() == 64);
 
-/// An entity's turn on its CPU, where the end of slices is told by what was used of them.
+/// Running time of an entity since its last pick, for kernels that end slices by it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Turn {
-    /// CPU time used, ns, and the same when it was last picked.
+    /// CPU time used, ns, and its value at the last pick.
     pub sum_exec_ns: u64,
     pub picked_sum_exec_ns: u64,
 }
@@ -61,7 +61,7 @@ impl Turn {
     }
 }
 
-/// An [`Owner`] in four bytes: the highest bit tells which it is. No memory holds 2^31 of either.
+/// An [`Owner`] in four bytes: the highest bit says which. No memory holds 2^31 of either.
 #[derive(Debug, Clone, Copy)]
 struct PackedOwner(u32);
 
@@ -109,10 +109,10 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// What `ns` of CPU time is in virtual time at its weight (kernel: `calc_delta_fair()`). To 7.0
-    /// a kernel multiplies by a reciprocal that it has rounded down, so that this may be a
-    /// nanosecond less than it should be: a group of twice the weight of a new task, whose first
-    /// deadline is after half a slice, comes first for that. From 7.1 on it `divides`.
+    /// Virtual time of `ns` of CPU time at this weight (kernel: `calc_delta_fair()`). To 7.0 a
+    /// kernel multiplies by a rounded-down reciprocal, so the result may be a nanosecond too
+    /// small. Ties depend on it: a group of twice the weight of a new task, whose first deadline
+    /// is after half a slice, comes first. From 7.1 on it `divides`.
     pub fn virtual_ns(&self, ns: u64, divides: bool) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;
@@ -122,13 +122,13 @@ impl Se {
         }
         let reciprocal = u64::from(u32::MAX) / (self.weight >> 10).max(2);
         let mut factor = reciprocal * (NICE_0_WEIGHT >> 10);
-        // No more bits than fit.
+        // Drop bits that do not fit.
         let less = u64::BITS - (factor >> 32).leading_zeros();
         factor >>= less;
         ((u128::from(ns) * u128::from(factor)) >> (32 - less)) as i64
     }
 
-    /// Lets virtual time pass for `ns` of CPU time.
+    /// Advances virtual time for `ns` of CPU time.
     pub fn advance(&mut self, ns: u64) {
         if self.weight == NICE_0_WEIGHT {
             self.vruntime += ns as i64;
@@ -144,7 +144,7 @@ impl Se {
         }
     }
 
-    /// Changes the weight of an entity that is on no queue; its lag keeps its meaning in time.
+    /// Changes the weight of an entity that is on no queue; its lag keeps its length in time.
     pub fn set_weight_off_queue(&mut self, weight: u64) {
         self.vruntime_rest = 0;
         if weight == self.weight {
@@ -157,7 +157,7 @@ impl Se {
         self.weight = weight;
     }
 
-    /// CPU time after which vruntime has reached `target`, ns; 0 if it has.
+    /// CPU time until vruntime reaches `target`, ns; 0 if it has.
     pub fn ns_until(&self, target: i64) -> u64 {
         if self.vruntime >= target {
             return 0;
@@ -176,7 +176,7 @@ pub(crate) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     }
 }
 
-/// A virtual time at one weight as one at another, for the same CPU time; towards zero.
+/// Converts a virtual time from one weight to another, for the same CPU time; rounds towards zero.
 pub(crate) fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
     let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
     if virtual_ns < 0 { -magnitude } else { magnitude }

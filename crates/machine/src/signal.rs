@@ -1,5 +1,5 @@
-//! What is done to tasks and CPUs from outside: signals, interventions, hotplug
-//! (kernel: `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
+//! Actions on tasks and CPUs from outside: signals, interventions, hotplug (kernel:
+//! `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
 
 use crate::bandwidth::rules::Offline;
 use crate::cpu::Resched;
@@ -12,7 +12,7 @@ use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
 impl Machine<'_> {
-    /// An intervention is due.
+    /// Executes an intervention, and schedules its repetition.
     pub(crate) fn intervene(&mut self, index: u32) {
         let intervention = &self.workload.interventions[index as usize];
         self.act(&intervention.action);
@@ -48,7 +48,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Kernel threads take none (kernel: `sig_task_ignored()`).
+    /// Sends a signal; kernel threads ignore all (kernel: `sig_task_ignored()`).
     fn signal(&mut self, task: TaskId, signal: Signal) {
         if !self.tasks[task].has_user_mode() {
             return;
@@ -75,8 +75,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What is long in the kernel looks now and then whether the task is to die, and then goes back
-    /// at once (kernel: `fatal_signal_pending()`).
+    /// Shortens work in the kernel of a killed task: long calls check for fatal signals now and
+    /// then (kernel: `fatal_signal_pending()`).
     fn cut_short(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
@@ -95,7 +95,7 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Gets a task out of a sleep that a signal can end; one that runs is made to enter the kernel.
+    /// Ends a sleep that a signal can end; a running task is made to enter the kernel.
     fn interrupt(&mut self, task: TaskId) {
         let state = self.tasks[task].state;
         match state {
@@ -105,7 +105,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that runs is made to enter the kernel.
+    /// Makes a running task enter the kernel, by an interrupt if it is on another CPU.
     pub(crate) fn kick(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr != task {
@@ -121,8 +121,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// A CPU goes off line: limits are opened as the generation does, and everything on it moves
-    /// away.
+    /// Takes a CPU offline: opens limits as the generation does, and moves everything away.
     fn cpu_offline(&mut self, cpu: CpuId) {
         let online = self.cpus.ids().filter(|&c| self.cpus[c].online).count();
         if !self.cpus[cpu].online || online == 1 {
@@ -157,7 +156,7 @@ impl Machine<'_> {
         self.forget_parked(cpu);
         let c = &mut self.cpus[cpu];
         (c.ipi_ns, c.tick_ns, c.hrtick_ns) = (NEVER, NEVER, NEVER);
-        // What it was asked for is over: who comes when it is back asks anew.
+        // Its pending reschedule is obsolete.
         c.resched = Resched::No;
         c.kept_clock_ns = NEVER;
         self.touch(cpu, false);
@@ -180,8 +179,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Every silo of a CPU gets 1 ns and is released; none is enforced until limits are enabled
-    /// again.
+    /// Gives every cfs_rq of a CPU 1 ns and unthrottles it; limits hold again after
+    /// `enable_limits()`.
     fn open_limits(&mut self, cpu: CpuId) {
         for q in self.silos_of(cpu) {
             self.charge(q);
@@ -206,7 +205,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Silos of groups with a finite quota, in order of the groups.
+    /// Run queues of groups with a finite quota, in order of the groups.
     fn silos_of(&self, cpu: CpuId) -> Vec<CfsRqId> {
         let limited = self.groups.iter().filter(|(_, g)| g.pool.quota_ns.is_some());
         let silos = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());

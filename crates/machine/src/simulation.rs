@@ -1,4 +1,4 @@
-//! A run under way: the loop that lets time pass, which can be stopped anywhere and looked at.
+//! A run under way: the loop that advances time, which can stop anywhere and be inspected.
 
 use crate::kernel::Kernel;
 use crate::machine::Machine;
@@ -10,11 +10,11 @@ use cpumax_outcome::trace::TraceSink;
 use cpumax_workload::Workload;
 use std::fmt;
 
-/// Where machines are large an event may take milliseconds.
+/// On large machines one event may take milliseconds.
 const EVENTS_BETWEEN_REPORTS: u64 = 256;
 
-/// A run of a workload on a kernel, under way. It can be stopped at any event or time, looked at,
-/// and let go on; the outcome does not depend on that.
+/// A run of a workload on a kernel, under way. It can be stopped at any event or time, inspected,
+/// and continued; this does not change the outcome.
 ///
 /// ```
 /// use cpumax_machine::{Doing, Options, Simulation, kernel};
@@ -53,9 +53,9 @@ const EVENTS_BETWEEN_REPORTS: u64 = 256;
 pub struct Simulation<'a> {
     pub(crate) machine: Machine<'a>,
     kernel: Kernel,
-    /// When it ends, ns.
+    /// End of the run, ns.
     end_ns: u64,
-    /// Nothing happens any more.
+    /// No more events will be processed.
     is_over: bool,
 }
 
@@ -70,8 +70,8 @@ impl fmt::Debug for Simulation<'_> {
 }
 
 impl<'a> Simulation<'a> {
-    /// The machine at time 0, before anything has happened. `trace` is told of every event of
-    /// interest, and by [`Simulation::outcome`] what the numbers in them stand for.
+    /// The machine at time 0, before any event. `trace` receives every event of interest, and from
+    /// [`Simulation::outcome`] the names behind its numbers.
     pub fn new(
         workload: &'a Workload,
         options: &Options<'a>,
@@ -82,7 +82,8 @@ impl<'a> Simulation<'a> {
         Simulation { machine, kernel: options.kernel, end_ns, is_over: false }
     }
 
-    /// With one group watched; it may end before the workload does, see [`Watch::until_done`].
+    /// Also measures one group. The run may then end before the workload does, see
+    /// [`Watch::until_done`].
     pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
         self.machine.watch(watch);
         self
@@ -93,8 +94,8 @@ impl<'a> Simulation<'a> {
         self.machine.now
     }
 
-    /// Lets the next event happen, with all that happens because of it at the same time. False when
-    /// there is nothing more to come: the run is over, and it is the end of it now.
+    /// Processes the next event and all that follows from it at the same time. False if nothing is
+    /// left to do: the run is over, and time stands at its end.
     ///
     /// # Errors
     /// See [`Error`]; a run that failed stays where it is.
@@ -108,9 +109,9 @@ impl<'a> Simulation<'a> {
         Ok(goes_on)
     }
 
-    /// Lets everything happen that is due up to this time, ns since the start, itself included;
-    /// after that it is this time, or the end of the run if that comes before. A time that has
-    /// passed changes nothing. False when the run is over.
+    /// Processes everything due up to `at_ns` (since the start, inclusive). Time is then `at_ns`,
+    /// or the end of the run if that is earlier. A time in the past changes nothing. False when
+    /// the run is over.
     ///
     /// # Errors
     /// As [`Simulation::step`].
@@ -122,8 +123,8 @@ impl<'a> Simulation<'a> {
         Ok(!self.is_over && self.machine.now < self.end_ns)
     }
 
-    /// Lets everything happen up to the end of the run. `progress` is told every few hundred
-    /// events how far it is; what it interrupts can be let go on.
+    /// Runs to the end. `progress` is called every few hundred events with the time reached; a run
+    /// that it interrupts can be continued.
     ///
     /// # Errors
     /// As [`Simulation::step`], and [`Error::Interrupted`].
@@ -147,8 +148,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Lets the next event happen if it is due by then. False if none is. That no more is to come
-    /// after it is noted.
+    /// Processes the next event if it is due by `until_ns`. False if none is.
     #[expect(clippy::inline_always, reason = "it is the body of the loop that a run is")]
     #[inline(always)]
     fn next(&mut self, until_ns: u64) -> bool {
@@ -172,34 +172,34 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// Whether it has failed.
+    /// The error of a run that has failed.
     fn stopped(&self) -> Result<(), Error> {
         self.machine.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The group of this path, such as `/a/b`, as it is now.
+    /// State of the group with this path, such as `/a/b`.
     pub fn group(&self, path: &str) -> Option<GroupState> {
         self.machine.group_state(path)
     }
 
-    /// The CPU of this number, counted from 0, as it is now.
+    /// State of a CPU, counted from 0.
     pub fn cpu(&self, cpu: u16) -> Option<CpuState> {
         self.machine.cpu_state(cpu)
     }
 
-    /// The task of this name as it is now, if it has been started: that of its kind, or, where its
-    /// kind has more than one, that with its number, counted from 0: `worker/3`. Of forked ones
-    /// that share a name it is the first that lives. Who has ended is forgotten sooner or later.
+    /// State of the task with this name, if it has been started. The name is that of its kind or,
+    /// for a kind with several tasks, with their number from 0: `worker/3`. Of forked tasks that
+    /// share a name it is the first alive. Exited tasks are forgotten after a while.
     pub fn task(&self, name: &str) -> Option<TaskState> {
         self.machine.task_state(name)
     }
 
-    /// What came of the run up to now.
+    /// The outcome of the run so far.
     pub fn outcome(self) -> Outcome {
         self.finish().0
     }
 
-    /// The same, and what was seen of the group that was watched.
+    /// The outcome, and the measurements of the watched group.
     pub(crate) fn finish(mut self) -> (Outcome, Watched) {
         self.machine.close();
         self.machine.name_everything();

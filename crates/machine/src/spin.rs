@@ -1,12 +1,11 @@
-//! Optimistic spinning: who comes to a kernel's mutex or rwsem that another has alone does not
-//! sleep while that one runs, and has it as soon as it is released, before who sleeps and is woken
-//! then (kernel: `mutex_optimistic_spin()`, `rwsem_optimistic_spin()`, 5.11 and later: only
-//! writers).
+//! Optimistic spinning: a task that finds a kernel mutex or rwsem held by one running owner spins
+//! instead of sleeping, and takes the lock at its release, before waiters that have to be woken
+//! (kernel: `mutex_optimistic_spin()`, `rwsem_optimistic_spin()`, 5.11+: writers only).
 //!
-//! Who spins stops when the other one runs no longer, or when its own CPU is to choose anew. It
-//! then looks once more, and waits asleep; at a mutex it lets others run first. At an rwsem that is
-//! released and kept for the first who waits it spins too, for nobody (kernel: `OWNER_NULL`,
-//! `RWSEM_FLAG_HANDOFF`): up to the end of its slice, if that one waits for its CPU.
+//! A spinner stops when the owner no longer runs or its own CPU must reschedule. It tries once
+//! more, then sleeps; at a mutex it lets others run first. At an rwsem that is free but kept for
+//! the first waiter it spins in vain (kernel: `OWNER_NULL`, `RWSEM_FLAG_HANDOFF`), up to the end
+//! of its slice if that waiter needs its CPU.
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, Id, LockId, TaskId};
@@ -14,7 +13,7 @@ use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
 use cpumax_workload::{Class, LockKind, LockMode};
 
-/// Who spins for which lock, and since when, ns.
+/// A spinning task, its lock, and since when it spins, ns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spinner {
     pub task: TaskId,
@@ -23,9 +22,8 @@ pub(crate) struct Spinner {
 }
 
 impl Machine<'_> {
-    /// Whether the running task spins, from now on, for a lock that it cannot have. Of those who
-    /// have waited asleep (at that `place`) only the first one does, once nobody is let in before
-    /// it.
+    /// Whether the running task is to spin for a lock that it cannot have. Of waiters (`place` in
+    /// the list) only the first spins, and only when no other may overtake it.
     pub(crate) fn spins(
         &self,
         task: TaskId,
@@ -40,10 +38,9 @@ impl Machine<'_> {
             Some(0) => l.handoff,
             Some(_) => false,
         };
-        // That of moves is no workload's.
+        // The lock of moves is not the workload's.
         let is_kernels = l.barging && lock.ix() < self.workload.locks.len();
-        // An rwsem that is free may be kept for the first who waits, who may not have come to a CPU
-        // yet.
+        // A free rwsem may be kept for the first waiter, which may not run yet.
         let is_kept = l.kind == LockKind::Rwsem && l.holders.is_empty();
         may && is_kernels
             && mode == LockMode::Write
@@ -57,7 +54,7 @@ impl Machine<'_> {
         self.cpus[t.cpu].curr == task && t.state == State::Runnable
     }
 
-    /// Whether what runs there sees that somebody else is to (kernel: `need_resched()`).
+    /// Whether the CPU's current task sees a pending reschedule (kernel: `need_resched()`).
     pub(crate) fn is_to_go(&self, cpu: CpuId) -> bool {
         let resched = self.cpus[cpu].resched;
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
@@ -69,7 +66,7 @@ impl Machine<'_> {
         self.spinners.push(Spinner { task, lock, since_ns: self.now });
     }
 
-    /// Ends a spin, if the task is in one, for another look at the lock.
+    /// Ends a task's spin, if it is in one; it then tries the lock again.
     pub(crate) fn look_again(&mut self, task: TaskId) {
         if self.tasks[task].segment != Segment::SpinOnOwner {
             return;
@@ -80,8 +77,8 @@ impl Machine<'_> {
         t.retries = true;
     }
 
-    /// What runs there is to go. True if it spins at an rwsem, and so has to look once more before
-    /// it does.
+    /// Ends the spin of the current task, which must give way. True if it spins at an rwsem, and
+    /// so tries once more first.
     pub(crate) fn leaves_spin(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
         let found = self.spinners.iter().find(|spinner| spinner.task == task);
@@ -91,7 +88,7 @@ impl Machine<'_> {
         waits
     }
 
-    /// That task runs no longer: nobody spins for what it holds.
+    /// Ends all spins for locks of an owner that no longer runs.
     pub(crate) fn owner_left(&mut self, owner: TaskId) {
         let mut at = 0;
         while let Some(&Spinner { task, lock, .. }) = self.spinners.get(at) {
@@ -103,8 +100,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The lock was released, or given to somebody. The first who spins has it, if it is free; if
-    /// who has it does not run, nobody spins.
+    /// After a release or handover: the first spinner takes a free lock; if the new owner does not
+    /// run, all stop.
     pub(crate) fn spinners_see(&mut self, lock: LockId) {
         let first = |m: &Self| m.spinners.iter().find(|spinner| spinner.lock == lock).copied();
         let l = &self.locks[lock];
@@ -122,7 +119,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The first who waits at a mutex was handed it while it spun.
+    /// Ends the spin of the first waiter of a mutex that was handed over to it. False if it did
+    /// not spin.
     pub(crate) fn handed_while_spinning(&mut self, task: TaskId) -> bool {
         let spun = self.tasks[task].segment == Segment::SpinOnOwner;
         if spun {
@@ -131,7 +129,7 @@ impl Machine<'_> {
         spun
     }
 
-    /// Where it runs beside a real kernel, it works less for that later, as the guest's tasks do.
+    /// Ends a spin. Under noise its time is subtracted from later work, as the guest's tasks do.
     fn end_spin(&mut self, task: TaskId) {
         let now = self.now;
         let at = self.spinners.iter().position(|spinner| spinner.task == task);

@@ -1,4 +1,4 @@
-//! What a group, a CPU or a task is like while a run is under way.
+//! Snapshots of a group, a CPU or a task while a run is under way.
 
 use crate::bandwidth::rules::Unit;
 use crate::fair::weight;
@@ -14,19 +14,19 @@ pub struct GroupState {
     pub quota_ns: Option<u64>,
     /// Its period, ns.
     pub period_ns: u64,
-    /// What it may save up beyond the quota, ns.
+    /// Unused quota it may save, ns.
     pub burst_ns: u64,
     /// Its weight, 1 to 10000.
     pub weight: u32,
-    /// What is left of its quota in the pool that all CPUs take from, ns. 0 without a limit.
+    /// Runtime left in its pool, ns; 0 without a limit.
     pub pool_ns: u64,
-    /// CPUs on which its own limit stops it, ascending.
+    /// CPUs on which its own limit throttles it, ascending.
     pub throttled_cpus: Vec<u16>,
-    /// CPU time used by it and everything below it, ns.
+    /// CPU time used by it and its descendants, ns.
     pub usage_ns: u64,
     /// Periods that passed while its period timer was armed.
     pub nr_periods: u64,
-    /// Of these, how many ended with it throttled somewhere.
+    /// How many of these ended with it throttled on some CPU.
     pub nr_throttled: u64,
     /// Requests completed by tasks in it or below it at the time.
     pub completions: u64,
@@ -40,7 +40,7 @@ pub struct CpuState {
     pub online: bool,
     /// Name of the task that runs on it; `None`: it is idle.
     pub running: Option<String>,
-    /// Fair tasks that can run there, the one that does included; who is throttled is not.
+    /// Fair tasks that can run there, the running one included; throttled ones are not.
     pub nr_running: u32,
 }
 
@@ -58,15 +58,15 @@ pub struct TaskState {
     pub usage_ns: u64,
 }
 
-/// What a task is doing.
+/// A task's activity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// It is on its CPU; it may spin there for a lock.
+    /// It runs; it may be spinning for a lock.
     Running,
     /// It waits for its CPU.
     Ready,
-    /// It would run if no limit stopped it.
+    /// It is runnable, and a limit stops it.
     Throttled,
     /// It sleeps until some time.
     Sleeping,
@@ -80,7 +80,7 @@ pub enum Doing {
     WaitingForChildren,
     /// A signal has stopped it.
     Stopped,
-    /// It is no more.
+    /// It has exited.
     Exited,
 }
 
@@ -162,7 +162,7 @@ impl Machine<'_> {
     }
 
     /// CPU time of a running task that a group (the root: the task itself) has not been charged
-    /// yet, ns.
+    /// for yet, ns.
     fn uncharged_ns(&self, task: TaskId, group: GroupId) -> u64 {
         let of = &self.tasks[task];
         if !of.is_fair() {

@@ -1,4 +1,4 @@
-//! A task: where it is, what it is doing, and what it still has to do.
+//! A task: its state, its place, and its remaining work.
 
 use crate::absence::Absence;
 use crate::events::NEVER;
@@ -8,7 +8,7 @@ use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
 use std::num::NonZeroU64;
 
-/// What a task is doing.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not started yet.
@@ -22,7 +22,7 @@ pub(crate) enum State {
     Exited,
 }
 
-/// What a sleeping task waits for.
+/// Reason for which a task sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     Timer,
@@ -34,9 +34,9 @@ pub(crate) enum Wait {
     Softirq,
 }
 
-/// A move of oneself to another group, where that takes time (kernel: `cgroup_procs_write()`): it
-/// holds `cgroup_mutex`, and the second half of it is done in the new group, where the CPU chooses
-/// anew very soon.
+/// Steps of a task's move of itself to another group, where that takes time (kernel:
+/// `cgroup_procs_write()`). It holds `cgroup_mutex`, and its second half happens in the new group,
+/// soon after a reschedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moving {
     No,
@@ -46,22 +46,22 @@ pub(crate) enum Moving {
     In { in_syscall: bool },
 }
 
-/// Where a task is at `cgroup_threadgroup_rwsem`.
+/// A task's progress at `cgroup_threadgroup_rwsem`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
     /// Not there.
     No,
-    /// In a fork or a move: it has asked for the lock, and has it when it goes on.
+    /// In a fork or a move: it has requested the lock, and owns it when it continues.
     Asked,
-    /// It works inside.
+    /// It works under the lock.
     Inside,
-    /// At its end it waits for the lock, and has it when it goes on.
+    /// At its exit it waits for the lock, and owns it when it continues.
     Ends,
-    /// It has been through at its end.
+    /// It has had the lock at its exit.
     Ended,
 }
 
-/// The piece of work under way.
+/// The current piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Segment {
     /// None: the next instruction decides.
@@ -72,7 +72,7 @@ pub(crate) enum Segment {
     IrqOff,
     /// Spinning for a spin lock; lasts until the lock is handed over.
     Spin,
-    /// Spinning for a mutex or rwsem while who has it runs.
+    /// Spinning for a mutex or rwsem while its owner runs.
     SpinOnOwner,
 }
 
@@ -82,27 +82,27 @@ pub(crate) enum Mode {
     Kernel,
 }
 
-/// Where a task's instructions come from.
+/// Source of a task's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
     /// The program of its kind.
     Kind,
     /// A real-time kernel's timer thread, waiting for work.
     SoftirqIdle,
-    /// The same, in the section of that number.
+    /// A real-time kernel's timer thread, in this section.
     Softirq(u32),
-    /// Whoever brings in what comes from outside.
+    /// The task that starts others and intervenes from outside.
     Outside,
 }
 
-/// What parking, coming back and switching touch comes first and fits a cache line.
+/// Fields used to park, unpark and switch come first and fit a cache line.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Task {
     pub se: SeId,
     pub group: GroupId,
     pub cpu: CpuId,
-    /// Its kind in the workload; `u32::MAX` for those that are in no workload (see [`Code`]).
+    /// Index of its kind; `u32::MAX` for tasks outside the workload (see [`Code`]).
     pub kind: u32,
 
     pub state: State,
@@ -122,89 +122,86 @@ pub(crate) struct Task {
     pub exiting: bool,
     /// It was woken to execute an instruction again, in the kernel.
     pub retries: bool,
-    /// It is in a call, and comes to what that is for again when it goes on.
+    /// It is in a call whose effect is still to come when it continues.
     pub again: bool,
-    /// It is on its way to a sleep that ends at `wakes_ns`, or so much later if that is a
-    /// span; else 0.
+    /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
+    /// else 0.
     pub going_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
-    /// Since when it is ready but not running, ns, or [`NEVER`].
+    /// Since when it is runnable and not running, ns, or [`NEVER`].
     pub ready_since_ns: u64,
-    /// Since when it wants to go on and does not, ns, or [`NEVER`].
+    /// Since when it wants to continue and cannot, ns, or [`NEVER`].
     pub stalled_since_ns: u64,
 
-    /// Spin locks held: it is not preempted.
+    /// Number of spin locks held; it is not preempted while it holds any.
     pub spinning: u16,
-    /// That far it has come in its exit (under noise).
+    /// It has left its autogroup on its way to exit (under noise).
     pub left_autogroup: bool,
-    /// How long it will take, where it parks, from when it is off the queue to the switch, ns
-    /// (under noise).
+    /// Time from its dequeue when it parks to the switch, ns (under noise).
     pub parked_ns: u16,
-    /// What calls took that no workload speaks of, ns: so much less it works next; so much more, if
-    /// it worked less than it should have.
+    /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
+    /// negative if it worked less than it should.
     pub owes_ns: i64,
-    /// What of its next work in the kernel it has done on its way to a lock, ns.
+    /// Part of its next work in the kernel that was done on the way to a lock, ns.
     pub entered_ns: u32,
-    /// What it is to have used by the work that its program asked for so far, ns.
+    /// CPU time of the work that its program has asked for so far, ns.
     pub asked_ns: u64,
-    /// It has asked what CPU time it has used, after its last call.
+    /// It has read its CPU time after its last call.
     pub has_asked: bool,
-    /// Since when it is in calls after which it does not look at the clock before it has worked
-    /// again, ns, or [`NEVER`].
+    /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
-    /// What is left of its work in the kernel when it begins with the first page, ns, if it reads
-    /// pages (under noise).
+    /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages (under
+    /// noise).
     pub first_page_ns: Option<NonZeroU64>,
-    /// Its segment is work of the workload, not what a call needs beside (under noise).
+    /// Its segment is work of the workload, not overhead of a call (under noise).
     pub works: bool,
     pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
-    /// How far it is in a move that takes time.
+    /// Its progress in a move that takes time.
     pub moving: Moving,
     pub passing: Passing,
     pub code: Code,
-    /// Which program it executes: its kind's, or a job's (see `Machine::programs`).
+    /// Index of its program: its kind's, or a job's (see `Machine::programs`).
     pub program: u32,
     pub pc: u32,
-    /// In a job: where it goes on in its own program.
+    /// In a job: where its own program continues.
     pub goes_on_at: u32,
     /// CPUs it may use: an index into the machine's masks.
     pub mask: u32,
-    /// How many of its kind came before it.
+    /// Its number within its kind.
     pub instance: u32,
-    /// How many tasks came before it at all.
+    /// Its number among all tasks.
     pub number: u32,
-    /// The class it goes back to when a lock it was boosted for is released (`PREEMPT_RT`).
+    /// Its class before it was boosted as a lock holder (`PREEMPT_RT`).
     pub boosted_from: Option<Class>,
     /// Rounds left of the loops it is in, innermost last.
     pub loops: Vec<u64>,
-    /// Start of the request under way, where its program does not say when that is, ns.
+    /// Start of the current request, where its program does not mark that, ns.
     pub request_start_ns: u64,
-    /// Where it does, ns.
+    /// Start of the current request, as marked by its program, ns.
     pub begun_ns: Option<u64>,
-    /// When the sleep ends that it is on its way to, ns.
+    /// End of the sleep it is about to begin, ns.
     pub wakes_ns: u64,
-    /// Start of the task, and how many periods of an `Every` have been begun.
+    /// Start of the task, ns, and number of periods of an `Every` begun.
     pub started_ns: u64,
     pub activations: u64,
     /// Tokens it waits to receive or send.
     pub tokens: u64,
-    /// Counts sleeps, so that a timer knows whether it is still waited for.
+    /// Number of its sleeps, which tells a timer whether it is still waited for.
     pub sleeps: u32,
-    /// Who forked it, and the number of that one, as another task may be there by now.
+    /// The task that forked it, and that task's number, as its place may have been reused.
     pub parent: Option<(TaskId, u32)>,
     pub children: u32,
     pub random: Stream,
-    /// How much of the last time it wanted to run, averaged; [`WHOLE`] is all of it. And up to when
-    /// that is true, ns.
+    /// Average fraction of time in which it wanted to run, [`WHOLE`] for all, and the time up to
+    /// which that is valid, ns.
     pub wanted: u64,
-    /// See there.
     pub wanted_ns: u64,
-    /// When it left its CPU last, ns.
+    /// When it last left its CPU, ns.
     pub ran_ns: u64,
-    /// Where it was when it was woken last (kernel: `recent_used_cpu`).
+    /// Its CPU at its last wakeup (kernel: `recent_used_cpu`).
     pub recent_cpu: CpuId,
     pub wakees: Wakees,
 }
@@ -289,7 +286,7 @@ impl Task {
         self.begun_ns.unwrap_or(self.request_start_ns)
     }
 
-    /// Whether it does a job, and is not in its own program.
+    /// Whether it executes a job instead of its own program.
     pub fn does_job(&self) -> bool {
         self.program != self.kind
     }
@@ -300,11 +297,11 @@ impl Task {
 
     /// Whether it ever returns to user mode, where it can be parked.
     pub fn has_user_mode(&self) -> bool {
-        // Asked of its kind rather than of its code, which is in another cache line.
+        // Tests its kind, not its code, which is in another cache line.
         self.class != Class::Kthread && self.kind != u32::MAX
     }
 
-    /// Whether it has nothing left to do in the kernel and is about to return to user mode.
+    /// Whether it is done in the kernel and about to return to user mode.
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None

@@ -2,14 +2,14 @@
 //! group for writing (kernel: `cgroup_can_fork()` to `cgroup_post_fork()`, `exit_signals()`,
 //! `cgroup_procs_write()`).
 //!
-//! It is a percpu rwsem. A writer stops new readers and waits for those inside; when it is done,
-//! the readers who have come before the next writer have the lock, asleep as they are (kernel:
-//! `percpu_rwsem_wake_function()`). One of them that a limit keeps from its CPU keeps the next
-//! writer waiting, and that one all who fork or exit.
+//! It is a percpu rwsem. A writer stops new readers and waits for those inside. When it is done,
+//! the readers that came before the next writer own the lock while still asleep (kernel:
+//! `percpu_rwsem_wake_function()`). If a limit keeps one of them from its CPU, the next writer
+//! waits, and with it all that fork or exit.
 //!
-//! Left out: the grace period of RCU that the first writer after a quiet time waits for, while
-//! others pass; the locks of single processes (6.18, `favordynmods` only). Where nobody forks or
-//! nobody moves there is no lock.
+//! Not modelled: the RCU grace period of the first writer after a quiet time; the locks of single
+//! processes (6.18, `favordynmods` only). Workloads without both forks and moves have no such
+//! lock.
 
 use crate::ids::{GroupId, TaskId};
 use crate::lock::{Lock, Waiter};
@@ -17,7 +17,7 @@ use crate::machine::Machine;
 use crate::task::{Mode, Passing, Segment, State};
 use cpumax_workload::{LockKind, LockMode};
 
-/// How long a fork and a move hold the lock, ns. Both are guesses, held against no kernel.
+/// How long a fork and a move hold the lock, ns. Both are guesses, compared with no kernel.
 const FORK_NS: u64 = 10_000;
 const MOVE_NS: u64 = 50_000;
 
@@ -32,8 +32,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task is in a call that does something under the lock: true if that is still to
-    /// come, as it waits or works. It comes to its instruction again then.
+    /// Steps of a call that acts under the lock. True while it waits or works; its instruction is
+    /// then executed again.
     pub(crate) fn still_passes(&mut self, task: TaskId, mode: LockMode) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         let t = &mut self.tasks[task];
@@ -54,7 +54,7 @@ impl Machine<'_> {
         true
     }
 
-    /// It has done what it does under the lock.
+    /// Releases the lock after the action.
     pub(crate) fn has_passed(&mut self, task: TaskId) {
         if let Some(lock) = self.threadgroup {
             self.tasks[task].passing = Passing::No;
@@ -62,8 +62,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that ends takes the lock for a moment: true if it waits for that, and comes to its
-    /// end again.
+    /// An exiting task takes the lock for a moment. True if it waits for it; its exit is then
+    /// executed again.
     pub(crate) fn waits_to_end(&mut self, task: TaskId) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         if self.tasks[task].passing == Passing::Ended {
@@ -81,7 +81,7 @@ impl Machine<'_> {
         false
     }
 
-    /// Somebody outside moves tasks of a kind, as soon as the lock is free.
+    /// Moves tasks of a kind from outside, as soon as the lock is free.
     pub(crate) fn move_from_outside(&mut self, kind: u32, group: GroupId) {
         self.movers.push_back((kind, group));
         if let Some(lock) = self.threadgroup.map(|lock| &mut self.locks[lock])
@@ -94,7 +94,7 @@ impl Machine<'_> {
         self.next_from_outside();
     }
 
-    /// It does so now.
+    /// Executes the next such move.
     pub(crate) fn next_from_outside(&mut self) {
         if let Some((kind, group)) = self.movers.pop_front() {
             self.each_living(kind, |m, t| m.move_to_group(t, group));

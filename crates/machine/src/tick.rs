@@ -1,10 +1,10 @@
-//! Ticks: where a running task is charged, and where its slice or its group's runtime is found used
-//! up (kernel: `task_tick_fair()`, `entity_tick()`, `hrtick()`).
+//! Ticks: they charge the running task, and find that its slice or its group's runtime is used up
+//! (kernel: `task_tick_fair()`, `entity_tick()`, `hrtick()`).
 //!
 //! A tick that would change nothing is not an event: the first one that matters is computed and
-//! armed. On several CPUs with groups each one beside others is an event, as it may find that these
-//! have other shares. With `step_every_tick` every tick is one; the result is the same, which a
-//! test proves.
+//! armed. On several CPUs with groups each tick beside competitors is an event, as it may find
+//! changed shares. With `step_every_tick` every tick is one; a test proves that results are the
+//! same.
 
 use crate::bandwidth::rules::{Hrtick, Queue, Unprotected};
 use crate::cpu::Resched;
@@ -14,13 +14,13 @@ use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::Segment;
 
-/// A high-resolution tick for a slice that is over already comes that much later, ns.
+/// Shortest time to a high-resolution tick, ns.
 const HRTICK_MIN_NS: u64 = 10_000;
 /// Ticks of a `nohz_full` CPU while one task runs, ns.
 const REMOTE_TICK_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
-    /// Time between ticks on this CPU now.
+    /// Time between ticks on this CPU now, ns.
     pub(crate) fn tick_interval_ns(&self, cpu: CpuId) -> u64 {
         let Some(set) = self.workload.machine.nohz_full else { return self.tick_ns };
         let c = &self.cpus[cpu];
@@ -34,8 +34,8 @@ impl Machine<'_> {
         if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
     }
 
-    /// Where ticks become rarer or more frequent, what ran is charged: the ticks up to here had the
-    /// old interval.
+    /// Adopts a changed tick interval. The running task is charged first, as ticks up to now had
+    /// the old interval.
     #[inline]
     pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
         if self.workload.machine.nohz_full.is_some() {
@@ -52,8 +52,8 @@ impl Machine<'_> {
         if curr.is_some() && self.tasks[curr].is_fair() {
             self.charge_path(self.ses[self.tasks[curr].se].q);
         }
-        // One of the old interval that is due in this very instant comes, whether it was worth an
-        // event before or not.
+        // A tick of the old interval that is due right now still comes, whether it was an event or
+        // not.
         if self.tick_at_or_after(cpu, self.now, self.cpus[cpu].tick_every_ns) == self.now {
             self.cpus[cpu].tick_ns = self.now;
         }
@@ -65,8 +65,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Under noise: at which tick of each second others tick for a `nohz_full` CPU, as they have
-    /// since it came on line (kernel: `sched_tick_start()`).
+    /// Under noise: draws at which tick of each second a `nohz_full` CPU gets its remote tick,
+    /// which is fixed when it comes online (kernel: `sched_tick_start()`).
     pub(crate) fn draw_remote_ticks(&mut self) {
         let Some(noise) = self.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
         else {
@@ -78,7 +78,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The next tick that matters on this CPU.
+    /// The next tick that matters on this CPU, ns.
     pub(crate) fn next_tick_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         if c.curr.is_none() || !self.tasks[c.curr].is_fair() {
@@ -89,22 +89,23 @@ impl Machine<'_> {
             return c.tick_ns;
         }
         let every_ns = c.tick_every_ns;
-        // A tick that falls where interrupts are off comes when they are on again, off its grid:
-        // there it finds what one on the grid would not.
+        // A tick in an irq-off section comes when interrupts are on again, off the tick grid, and
+        // finds what one on the grid would not.
         let first_ns = self.tick_at_or_after(cpu, self.now, every_ns);
         if first_ns <= c.irqs_off_until_ns {
             return first_ns;
         }
-        // While an interrupt is on its way, a tick may come first and do what it was sent for.
+        // While an interrupt is on its way, a tick may come first and do what the interrupt is
+        // for.
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
-        // What falls due before it has charged it finds, too.
+        // The tick also finds what falls due before it has charged.
         let found_ns = due_ns.saturating_sub(self.tick_charges_within_ns());
         let found_ns = if due_ns == NEVER { NEVER } else { found_ns.max(self.now) };
         self.tick_at_or_after(cpu, found_ns, every_ns)
     }
 
-    /// From when on a tick has something to find.
+    /// From when on a tick changes anything, ns.
     fn tick_due_ns(&self, cpu: CpuId) -> u64 {
         let task = &self.tasks[self.cpus[cpu].curr];
         let is_flat_weight_late =
@@ -131,7 +132,7 @@ impl Machine<'_> {
         due_ns
     }
 
-    /// When the running child of a queue reaches its deadline, if somebody else waits there.
+    /// When the running child of a queue reaches its deadline, ns, if others compete there.
     fn deadline_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let competes = !self.is_flat() || rq.se.is_none();
@@ -151,12 +152,12 @@ impl Machine<'_> {
         self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
     }
 
-    /// How many ticks there were on this CPU up to and including this time.
+    /// Number of ticks on this CPU up to and including this time.
     pub(crate) fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 
-    /// A tick on this CPU.
+    /// Processes a tick on this CPU.
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
         self.renew_kept_clock(cpu);
@@ -193,8 +194,7 @@ impl Machine<'_> {
     pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.tick_charge_phase_ns(cpu);
-        // One that is armed has not happened yet, even if it is due and waits for interrupts to be
-        // on.
+        // An armed tick has not happened yet, even if it is due and waits for interrupts to be on.
         let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
         let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
@@ -203,7 +203,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;
         let silo = &rq.bandwidth;
-        // A tick with consequences was an event: this one had none and must not have any now.
+        // A tick with consequences was an event. This one had none, and must not have any now.
         let takes = silo.enabled && (!silo.throttled || self.rules.throttled_may_take);
         let expired = self.rules.has_deadlines() && last_ns >= silo.expires_ns;
         if ran_ns > 0 && !(takes && (expired || silo.runtime_remaining_ns <= ran_ns)) {
@@ -213,15 +213,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`). From
-    /// 6.12 on that is done when a task is put in place of another, not when the same is picked
-    /// again: who is runs on unwatched, mostly up to the next tick. And a timer that was set for
-    /// one task may fire for another. Who came after idling gets some microseconds more.
+    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`).
+    /// From 6.12 on this happens only at a switch: a task that is picked again runs unwatched,
+    /// mostly up to the next tick, and a timer set for one task may fire for another. After idling
+    /// (`idled`) it is set some microseconds later.
     pub(crate) fn start_hrtick(&mut self, cpu: CpuId, idled: bool) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
         let Some((left_ns, false)) = self.slice_left(cpu) else { return };
-        // Under noise the switch to the task is in its slice.
+        // Under noise the switch to the task counts as part of its slice.
         let c = &self.cpus[cpu];
         let still_ns = c.stolen_ns.saturating_sub(self.now - c.accounted_ns);
         let stolen_ns = if self.noise.is_some() { 0 } else { still_ns };
@@ -235,7 +235,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task came to a CPU or, to 7.0, went from it (kernel: `hrtick_update()`).
+    /// Updates the slice timer when a task came to a CPU or, to 7.0, left it (kernel:
+    /// `hrtick_update()`).
     pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
         let is_set = self.cpus[cpu].hrtick_ns != NEVER;
         if !self.hrtick || self.rules.hrtick == Hrtick::Deadline && (is_set || !came) {
@@ -247,8 +248,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What is left of the running task's slice, ns, and whether it is over; where a timer is to
-    /// watch it.
+    /// What is left of the running task's slice, ns, and whether it is over; `None` where no timer
+    /// watches it.
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;
         let competitors = self.cfs_rqs[self.root(cpu)].h_nr;
@@ -271,18 +272,18 @@ impl Machine<'_> {
         Some((slice_ns.saturating_sub(ran_ns), ran_ns > slice_ns))
     }
 
-    /// The timer of the pull rules fires: a level's runtime is used up, now.
+    /// The exhaustion timer of the pull rules fires: charges every level.
     pub(crate) fn exhausted(&mut self, cpu: CpuId) {
         self.cpus[cpu].exhausted_ns = NEVER;
         let curr = self.cpus[cpu].curr;
-        // One whose work is done in this very instant may be about to sleep.
+        // A task whose work ends right now may be about to sleep.
         if curr.is_some() && self.tasks[curr].is_fair() && self.tasks[curr].segment != Segment::None
         {
             self.charge_path(self.ses[self.tasks[curr].se].q);
         }
     }
 
-    /// The slice timer fires: every level is charged and the CPU chooses again.
+    /// The slice timer fires: every level is charged and the CPU reschedules.
     pub(crate) fn hrtick(&mut self, cpu: CpuId) {
         self.cpus[cpu].hrtick_ns = NEVER;
         let curr = self.cpus[cpu].curr;

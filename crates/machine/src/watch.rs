@@ -1,54 +1,54 @@
-//! One group watched over part of a run: what it used, what its limit did to it and how long its
-//! requests took, counted from a point of time on, and its work at another cost than it says. What
-//! is told of a recorded service is told of the time in which its load was there.
+//! Measuring one group over part of a run: its usage, throttling and request latencies from some
+//! time on, optionally with its work scaled. Replays report a recorded service over the time in
+//! which its load was there.
 
 use crate::ids::{GroupId, TaskId};
 use crate::machine::Machine;
 use cpumax_workload::{GroupIx, Op, completes};
 
-/// Work that costs what it says, in millionths.
+/// Work takes its written CPU time; in millionths.
 pub const COST_AS_IT_SAYS: u32 = 1_000_000;
 
-/// What is watched, and how long.
+/// Which group to measure, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
-    /// The group; what is below it counts as well.
+    /// The group; its descendants count as well.
     pub group: GroupIx,
-    /// What happened before is not counted, ns.
+    /// Earlier events do not count, ns.
     pub from_ns: u64,
-    /// The run ends when all kinds of task that start in the group have come to their ends.
+    /// End the run when all tasks of kinds that start in the group have exited.
     pub until_done: bool,
-    /// CPU time that the work of its tasks takes, in millionths of what it says.
+    /// CPU time of its tasks' work, in millionths of what is written.
     pub cost_ppm: u32,
 }
 
-/// What was seen of the group.
+/// Measurements of the group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// When watching ended, ns since the start of the run.
+    /// When measuring ended, ns since the start of the run.
     pub until_ns: u64,
-    /// Whether all of its tasks had come to their ends by then.
+    /// Whether all of its tasks had exited by then.
     pub done: bool,
     /// CPU time used, ns.
     pub usage_ns: u64,
     /// Periods that passed while its period timer was armed.
     pub nr_periods: u64,
-    /// Of these, how many ended with the group throttled somewhere.
+    /// How many of these ended with the group throttled on some CPU.
     pub nr_throttled: u64,
-    /// How long each request took that was completed, ns.
+    /// Latencies of its completed requests, ns.
     pub latencies_ns: Vec<u64>,
-    /// How long each request that is under way at the end has been so, ns.
+    /// Ages of its requests under way at the end, ns.
     pub under_way_ns: Vec<u64>,
 }
 
-/// Watching, under way.
+/// Measuring, under way.
 #[derive(Debug)]
 pub(crate) struct Watching {
     watch: Watch,
     seen: Watched,
     /// By kind of task: whether it starts in the group.
     inside: Vec<bool>,
-    /// Tasks that have not yet come to their ends.
+    /// Tasks that have not exited yet.
     left: u64,
 }
 
@@ -69,13 +69,13 @@ impl Machine<'_> {
         let kinds = &self.workload.tasks;
         let inside: Vec<bool> = kinds.iter().map(|kind| within(kind.group)).collect();
         let of_kind = kinds.iter().zip(&inside).filter(|(_, inside)| **inside);
-        // A kind that is only forked is forked at least once.
+        // A kind that is only forked counts as one task.
         let left = of_kind.map(|(kind, _)| u64::from(kind.count.max(1))).sum();
         let seen = Watched::default();
         self.watching = Some(Box::new(Watching { watch, seen, inside, left }));
     }
 
-    /// The group, or one below it, has used CPU time from then until now.
+    /// Adds CPU time of the group since `from_ns`.
     pub(crate) fn watch_usage(&mut self, group: GroupId, from_ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut().filter(|w| w.watch.group == group.0) {
@@ -83,7 +83,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Periods of the group have passed, throttled ones or not.
+    /// Adds periods of the group, or throttled ones.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -95,7 +95,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A request that was completed in the group or below it took that long.
+    /// Adds the latency of a completed request.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -106,7 +106,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task has come to its end.
+    /// Counts the exit of a task.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
         if let Some(watching) = self.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)
@@ -115,7 +115,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The CPU time that work of a task takes which says that it takes `ns`.
+    /// CPU time of work that is written as `ns`.
     pub(crate) fn cost_ns(&self, task: TaskId, ns: u64) -> u64 {
         let Some(watching) = self.watching.as_ref() else { return ns };
         let kind = self.tasks[task].kind as usize;
@@ -128,7 +128,7 @@ impl Machine<'_> {
         u64::try_from(cost / u128::from(COST_AS_IT_SAYS)).unwrap_or(u64::MAX)
     }
 
-    /// What was seen, when the run is over.
+    /// The measurements, at the end of the run.
     pub(crate) fn watched(&mut self) -> Option<Watched> {
         let watching = self.watching.take()?;
         let mut seen = watching.seen;
@@ -144,7 +144,7 @@ impl Machine<'_> {
     }
 
     /// Requests that tasks of these kinds have not completed: those under way, and those whose
-    /// tokens nobody has taken yet, which are of the first kind that would.
+    /// tokens still wait, which count for the first kind that would take them.
     pub(crate) fn under_way(&self, inside: &[bool]) -> Vec<UnderWay> {
         let now = self.now;
         let is_inside = |kind: u32| inside.get(kind as usize).copied().unwrap_or(false);
@@ -165,7 +165,8 @@ impl Machine<'_> {
                 under_way.push(UnderWay { kind, group, since_ns, n: 1 });
             }
         }
-        // By channel: who reads a token there that begins a request, or may bring one.
+        // By channel: the kind that receives tokens as requests there, and the one that serves
+        // jobs.
         let mut begins = vec![None; self.channels.len()];
         let mut serves = vec![None; self.channels.len()];
         let kinds = (0..).zip(&self.workload.tasks);
@@ -201,8 +202,7 @@ impl Machine<'_> {
     }
 }
 
-/// Requests that are under way: of which kind of task, in which group, since when, ns, and how
-/// many.
+/// Requests under way: kind of task, group, start in ns, and number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnderWay {
     pub kind: u32,
@@ -211,10 +211,10 @@ pub(crate) struct UnderWay {
     pub n: u64,
 }
 
-/// More requests under way than this are not told apart.
+/// At most this many requests under way are listed.
 const MOST_UNDER_WAY: usize = 1_000_000;
 
-/// Whether a job answers its request from here on.
+/// Whether a job completes its request from here on.
 fn answers(program: &[Op]) -> bool {
     program.contains(&Op::Done)
 }

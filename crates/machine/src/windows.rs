@@ -1,30 +1,28 @@
-//! CPU time of a group in each window of its period, windows starting at 0: the most that it used
-//! in one.
+//! CPU time of a group in each window of its period (windows start at time 0), and the most in
+//! one.
 //!
-//! CPUs are charged at different times, one of them perhaps for seconds at once where no tick in
-//! between could change anything. So windows stay open until no CPU can be charged for them any
-//! more: the last ones each by itself, those before as runs of windows in which equally much was
-//! used.
+//! CPUs are charged at different times, some for seconds at once where no tick in between matters.
+//! So windows stay open until no CPU can be charged for them any more: the last ones one by one,
+//! earlier ones as runs of windows with equal usage.
 
 use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Windows {
     period_ns: u64,
-    /// The first of those that are kept one by one.
+    /// The first window of those kept one by one.
     first: u64,
     last_ns: VecDeque<u64>,
-    /// Those before them without a gap, from `open` on.
+    /// Earlier open windows, without a gap, from `open` on.
     before: VecDeque<Run>,
     open: u64,
-    /// With so many runs it is worth to look which can be closed.
+    /// Number of runs from which closing is worth an attempt.
     many: usize,
-    /// The most used in one that is closed.
+    /// The most used in a closed window.
     max_ns: u64,
 }
 
-/// Windows next to each other in which equally much was used: those before `end` that are not in
-/// the run before.
+/// Neighbouring windows with equal usage: those before `end` that are not in the previous run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     end: u64,
@@ -33,7 +31,7 @@ struct Run {
 
 /// Windows kept one by one.
 const LAST: usize = 1024;
-/// Runs that are always kept, and at most.
+/// Smallest and largest threshold for the number of runs.
 const FEW: usize = 1024;
 const MOST: usize = 1 << 16;
 
@@ -50,7 +48,7 @@ impl Windows {
         }
     }
 
-    /// The period is another from now on.
+    /// Changes the period from now on.
     pub fn change_period(&mut self, now: u64, period_ns: u64) {
         if period_ns != self.period_ns {
             let (max_ns, first) = (self.max_ns(), now / period_ns);
@@ -83,7 +81,7 @@ impl Windows {
         self.last_ns[at] += ns;
     }
 
-    /// So many of the first ones become runs.
+    /// Turns the first `count` windows into runs.
     fn push_out(&mut self, count: u64) {
         let end = self.first + count;
         while self.first < end {
@@ -97,7 +95,7 @@ impl Windows {
         }
     }
 
-    /// What comes for a window that is closed counts by itself.
+    /// Usage of a closed window counts by itself.
     fn add_before(&mut self, window: u64, ns: u64) {
         if window < self.open {
             self.max_ns = self.max_ns.max(ns);
@@ -106,7 +104,7 @@ impl Windows {
         let at = self.before.partition_point(|run| run.end <= window);
         let old = self.before[at];
         let start = if at == 0 { self.open } else { self.before[at - 1].end };
-        // What is left of the run stands before the window, behind it, or both.
+        // The rest of the run stands before the window, after it, or both.
         let is_last = window + 1 == old.end;
         if !is_last {
             self.before.insert(at, Run { end: window + 1, ns: old.ns });
@@ -123,7 +121,7 @@ impl Windows {
         }
     }
 
-    /// Makes one run of this and the next one, if they are alike.
+    /// Merges a run with the next one if they are equal.
     fn join(&mut self, at: usize) {
         let next = self.before.get(at + 1).copied();
         if next.is_some_and(|next| next.ns == self.before[at].ns) {
@@ -135,7 +133,7 @@ impl Windows {
         self.before.len() >= self.many
     }
 
-    /// Nobody is charged any more for what ran before then.
+    /// Closes windows before this time: no CPU is charged for them any more.
     pub fn close_before(&mut self, ns: u64) {
         let until = (ns / self.period_ns).min(self.first);
         while let Some(run) = self.before.front().copied() {
@@ -154,7 +152,7 @@ impl Windows {
         self.many = (2 * self.before.len()).clamp(FEW, MOST);
     }
 
-    /// Most used in one window, ns.
+    /// Most CPU time used in one window, ns.
     pub fn max_ns(&self) -> u64 {
         let before = self.before.iter().map(|run| run.ns);
         self.last_ns.iter().copied().chain(before).fold(self.max_ns, u64::max)

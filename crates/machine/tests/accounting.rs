@@ -10,7 +10,7 @@ fn outcome(text: &str, version: &str) -> Outcome {
     recorded(text, version, None).0
 }
 
-/// What came of a run, and what happened when.
+/// Outcome and events of a run.
 fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded) {
     let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
     let kernel = kernel::parse_kernels(version).unwrap()[0];
@@ -22,9 +22,9 @@ fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded
 
 #[test]
 fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
-    // 49 times a real-time task wakes 2 ms into a call of 10 ms. Up to the end of the call the
-    // clock is read at the ticks, 4 and 8 ms into it; the last 2 ms count as use of who was woken.
-    // Where the call is left at once, nothing is lost.
+    // A real-time task wakes 49 times, each 2 ms into a call of 10 ms. Until the end of the call
+    // the clock is read at the ticks, 4 and 8 ms into it; the last 2 ms count as usage of the
+    // woken task. Where the call is preempted at once, nothing is lost.
     let text = |preempt: &str| {
         format!(
             r#"
@@ -60,8 +60,8 @@ fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
 
 #[test]
 fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
-    // Both groups have had 12 ms when the limit stops them. `b` weighs ten times as much from then
-    // on, and would come first for that.
+    // Both groups have had 12 ms when the limit stops them. From then on `b` weighs ten times as
+    // much, and would come first for that reason.
     let text = r#"
         duration = "200ms"
         [machine]
@@ -101,8 +101,8 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
 
 #[test]
 fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
-    // The clock is read at the ticks at 4 and 8 ms; of the 5 ms before the move the last one counts
-    // in the new group.
+    // The clock is read at the ticks at 4 and 8 ms; the last of the 5 ms before the move counts in
+    // the new group.
     let text = r#"
         duration = "100ms"
         [machine]
@@ -127,9 +127,9 @@ fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
 
 #[test]
 fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
-    // The new group is put where it owes nothing and is owed nothing: as soon as anybody has run
-    // there it is the other's turn. So the first has to go at 7 ms, before it lets go of the lock
-    // of moves, and the other, 0.3 ms later, has to wait for that.
+    // The new group is placed with zero lag: as soon as one task has run there it is the other's
+    // turn. So the first task must leave the CPU at 7 ms, before it releases the lock of moves,
+    // and the other, 0.3 ms later, has to wait for that.
     let text = r#"
         duration = "50ms"
         [machine]
@@ -163,8 +163,8 @@ fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
 
 #[test]
 fn a_group_of_twice_the_weight_comes_before_new_tasks() {
-    // Its first deadline is after a slice at twice the speed, theirs after half a slice: the same,
-    // but for the reciprocal that a kernel multiplies by.
+    // Its first deadline is after a slice at twice the speed, theirs after half a slice: equal,
+    // except for the reciprocal that a kernel multiplies by.
     let text = r#"
         duration = "10ms"
         [machine]
@@ -213,8 +213,8 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
             "#
         )
     };
-    // From each wake-up to the switch that it asks for, the longest; and how much more than it
-    // worked `visit` used.
+    // The longest time from a wakeup to the switch it requests, and how much more than its work
+    // `visit` used.
     let longest_and_more = |call: &str| {
         let (mut longest_ns, mut more_usec) = (0, 0);
         for seed in 0..12 {
@@ -246,7 +246,7 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
 
 #[test]
 fn what_is_charged_late_arms_no_timer_in_the_past() {
-    // The slice of 5 ms is used up between the wake-up at 6.3 ms and the end of the call; the
+    // The slice of 5 ms is used up between the wakeup at 6.3 ms and the end of the call; the
     // period's timer, which has stopped by then, is started again.
     let text = r#"
         duration = "100ms"
@@ -307,8 +307,8 @@ fn a_group_that_ends_with_its_child_is_throttled_before_it() {
 #[test]
 fn where_a_task_goes_to_sleep_the_outer_group_is_throttled_before_the_inner() {
     // Both are out of runtime at 5.5 ms, which is found when one of two tasks goes to sleep at 6
-    // ms. The other one is still in the outer group then, so that its clock starts at once; both
-    // stay throttled to the edge at 60 ms.
+    // ms. The other one is still in the outer group then, so its clock starts at once; both stay
+    // throttled to the end of the period at 60 ms.
     let text = r#"
         duration = "70ms"
         [machine]
@@ -338,7 +338,7 @@ fn where_a_task_goes_to_sleep_the_outer_group_is_throttled_before_the_inner() {
 
 #[test]
 fn who_yields_alone_may_find_its_group_throttled() {
-    // Without a yield the end of 5 ms is seen at the tick at 8 ms.
+    // Without a yield the end of 5 ms is noticed at the tick at 8 ms.
     let used = |version: &str, program: &str| {
         let text = format!(
             "duration = \"50ms\"\n[machine]\ncpus = 1\ntimer_phase = \"60ms\"\n\
@@ -356,9 +356,9 @@ fn who_yields_alone_may_find_its_group_throttled() {
 
 #[test]
 fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
-    // At the tick at 8 ms 2 ms of the parent's 10 are left. Who comes at 11 ms to the child that
-    // runs, too weak to preempt anybody, makes a kernel to 6.5 look at the parent's runtime; later
-    // ones come to that at the tick at 12 ms.
+    // At the tick at 8 ms 2 ms of the parent's 10 are left. A task that wakes at 11 ms in the
+    // running child, too light to preempt, makes a kernel to 6.5 check the parent's runtime; later
+    // kernels check it at the tick at 12 ms.
     let text = r#"
         duration = "100ms"
         [machine]
@@ -390,8 +390,8 @@ fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
 
 #[test]
 fn a_tick_that_takes_the_cpu_away_is_no_work() {
-    // Two equal hogs take turns of 4 ms each: what is charged beyond their work is a tick and a
-    // switch for each turn.
+    // Two equal hogs take turns of 4 ms each: usage beyond their work is a tick and a switch for
+    // each turn.
     let text = r#"
         duration = "5s"
         [machine]
@@ -409,7 +409,7 @@ fn a_tick_that_takes_the_cpu_away_is_no_work() {
         group = "/b"
         program = [{ loop = 200, do = [{ user = "10ms" }] }]
     "#;
-    // Work is by up to 5 us longer or shorter: of several runs the mean.
+    // Work is up to 5 us longer or shorter: the mean of several runs.
     let beyond_us = |seed: u64| {
         let (outcome, _) = recorded(text, "6.17", Some(seed));
         (outcome.tasks["a"].usage_usec + outcome.tasks["b"].usage_usec) as i64 - 4_000_000
@@ -448,9 +448,8 @@ fn microseconds_drawn_anew_change_nothing_before() {
 
 #[test]
 fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
-    // A new task preempts nobody. When it comes the other one's group has used 2.5 ms of 1, which
-    // on 7.3 is found right there; on 7.2 a slice has to end first, half a one or a whole one
-    // later.
+    // A new task does not preempt. When it comes, the other one's group has used 2.5 ms of 1. 7.3
+    // finds that at once; on 7.2 a slice must end first, half of one or a whole one later.
     let text = r#"
         duration = "50ms"
         [machine]
@@ -474,9 +473,9 @@ fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
 
 #[test]
 fn a_delayed_sleep_on_a_flat_queue_charges_the_tasks_own_group_only() {
-    // The first task has used 6 ms where 5 are allowed when it goes to sleep, and the other one
-    // none, so that the sleep is delayed. A limit of their own group is found passed right there,
-    // and one of the group above at the tick, 4 ms later.
+    // The first task has used 6 ms of 5 when it goes to sleep, and the other one none, so the
+    // sleep is delayed. If the limit is their own group's, that is found at once; if it is the
+    // group above, at the tick, 4 ms later.
     let text = |own: &str, above: &str| {
         format!(
             r#"
@@ -513,7 +512,8 @@ fn a_delayed_sleep_on_a_flat_queue_charges_the_tasks_own_group_only() {
 
 #[test]
 fn a_cpu_that_is_charged_late_has_used_its_time_when_it_ran() {
-    // Nobody can be parked, so no tick matters: each CPU is charged for all three seconds at once.
+    // No task can be parked, so no tick matters: each CPU is charged for all three seconds at
+    // once.
     let text = r#"
         duration = "3s"
         [machine]
@@ -536,9 +536,9 @@ fn a_cpu_that_is_charged_late_has_used_its_time_when_it_ran() {
 
 #[test]
 fn to_4_17_a_group_that_begins_anew_loses_its_slices() {
-    // An idle group's timer rests. To 4.17 it leaves both deadlines as they were when it begins
-    // anew, equal and over, so that each slice is lost at the next charge: forty pieces of 50 us
-    // use up 20 ms. The slices of a group that goes on do not expire.
+    // An idle group's timer rests. To 4.17, starting it again leaves both deadlines equal and in
+    // the past, so each slice is lost at the next charge: forty pieces of 50 us use up 20 ms. The
+    // slices of a group that keeps running do not expire.
     let text = |pause: &str| {
         format!(
             r#"

@@ -1,7 +1,7 @@
-//! Whatever can be made can be run: no workload that the checks accept makes the model panic or
-//! break an invariant, on any kernel.
+//! Every valid workload can be run: none that the checks accept makes the model panic or break an
+//! invariant, on any kernel.
 //!
-//! `PROPTEST_CASES=N` tries so many instead of the few that every test run can afford.
+//! `PROPTEST_CASES=N` tries N workloads instead of the few of a normal test run.
 
 use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::{Kernel, parse_kernels};
@@ -11,10 +11,10 @@ use cpumax_workload::{Parts, Tasks, Workload, parse, print, random};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One for each generation, and those whose rules are of a kind of their own.
+/// One for each generation, and kernels with other special rules.
 const KERNELS: &str = "4.14,4.18,5.3,5.14,6.1,6.6,6.12,6.18,7.2,7.3,tasks-sync,pull";
 
-/// What choices lead to, if the checks accept it.
+/// The workload made from choices, if the checks accept it.
 fn made(choices: &[u64]) -> Option<Workload> {
     random::anything(choices).try_into().ok()
 }
@@ -23,14 +23,14 @@ fn choices() -> impl Strategy<Value = Vec<u64>> {
     vec(any::<u64>(), 20..400)
 }
 
-/// Events that a run of this may have: each is followed by a check of everything there is.
+/// Number of events a run may have: after each one everything is checked.
 fn affordable(parts: &Parts) -> usize {
     let tasks: u32 = parts.tasks.iter().map(|task| task.count).sum();
     let size = usize::from(parts.machine.cpus) * parts.groups.len() + tasks as usize;
     (400_000 / size).clamp(30, 3000)
 }
 
-/// What came of the first events, if the machine does not contradict itself.
+/// Outcome of the first events, if the machine keeps its invariants.
 fn begin(workload: &Workload, kernel: Kernel, check: bool) -> Result<Outcome, TestCaseError> {
     let options = Options { check, ..Options::new(kernel, 1) };
     let mut simulation = Simulation::new(workload, &options, None);
@@ -71,7 +71,7 @@ proptest! {
     ) {
         let Some(workload) = made(&choices) else { return Ok(()) };
         let kernel = parse_kernels("7.3").unwrap()[0];
-        // As an older kernel may have made it, which takes more.
+        // An older kernel may have written it, which accepts more.
         let rules = Rules::of(major, minor);
         let limit = Limit::new_under(&rules, Some(quota_us * 1000), period_us * 1000, 0);
         let limit = limit.unwrap_or(Limit::UNLIMITED);
@@ -95,7 +95,7 @@ proptest! {
         let Some(workload) = made(&choices) else { return Ok(()) };
         let json = serde_json::to_string(&workload).unwrap();
         prop_assert_eq!(&serde_json::from_str::<Workload>(&json).unwrap(), &workload);
-        // Distributions and sets of CPUs have other numbers, and those that nobody uses are gone.
+        // Distributions and CPU sets get other numbers, and unused ones disappear.
         let text = print(&workload);
         let again = parse(&text, "again.toml");
         let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// A test that makes nothing tests nothing.
+/// A test without cases tests nothing.
 #[test]
 fn most_of_what_is_made_is_accepted() {
     let mut random = cpumax_workload::Stream::new(1, cpumax_workload::Domain::Workload, 0);

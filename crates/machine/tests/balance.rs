@@ -1,12 +1,12 @@
-//! Where tasks go that have several CPUs to choose from.
+//! Placement of tasks that have several CPUs to choose from.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 use std::collections::BTreeMap;
 
-/// CPU time of each kind of task, ms. With noise, as without it tasks are changed at the very ticks
-/// at which CPUs are balanced, and it can be the same one that waits then each time.
+/// CPU time of each kind of task, ms. With noise: without it tasks change at the very ticks at
+/// which CPUs balance, and the same one may wait each time.
 fn used_ms(kernel: &str, text: &str) -> BTreeMap<String, u64> {
     used_under_noise_ms(kernel, text, 1)
 }
@@ -26,8 +26,8 @@ fn three_busy_tasks_share_two_cpus() {
     let hog = |name| format!("[[task]]\nname = \"{name}\"\nprogram = [{{ user = \"1min\" }}]\n");
     let text = ["duration = \"10s\"\n[machine]\ncpus = 2\n", &hog("a"), &hog("b"), &hog("c")];
     for kernel in KERNELS {
-        // Where nobody is moved, two get 5 s and one 10. (Six real runs of 6.12 and 6.18 gave 6.2
-        // to 7.1 s.)
+        // Without moves, two get 5 s and one 10. (Six real runs of 6.12 and 6.18 gave 6.2 to 7.1
+        // s.)
         let runs: Vec<_> =
             (1..=15).map(|noise| used_under_noise_ms(kernel, &text.concat(), noise)).collect();
         for name in ["a", "b", "c"] {
@@ -44,8 +44,8 @@ fn three_busy_tasks_share_two_cpus() {
 
 #[test]
 fn loads_are_evened_out_and_not_numbers() {
-    // One of nice -5 weighs as much as three of nice 0, so it gets a CPU of its own. With two tasks
-    // on each it would get three quarters of one.
+    // A task of nice -5 weighs as much as three of nice 0, so it gets a CPU of its own. With two
+    // tasks on each it would get three quarters of one.
     let text = "duration = \"10s\"\n[machine]\ncpus = 2\n\
                 [[task]]\nname = \"heavy\"\nnice = -5\nprogram = [{ user = \"1min\" }]\n\
                 [[task]]\nname = \"light\"\ncount = 3\nprogram = [{ user = \"1min\" }]\n";
@@ -112,14 +112,14 @@ fn on_busy_cpus_nobody_looks_for_an_idle_one_from_6_0_on() {
     };
     let busy = |kernel| changes(kernel, &text(4, 500));
     assert!(busy("6.1") * 4 < busy("5.19") * 3, "{} {}", busy("6.1"), busy("5.19"));
-    // With little to do they look nearly as often.
+    // With little to do, newidle balancing tries nearly as often.
     let little = |kernel| changes(kernel, &text(3, 2_000));
     assert!(little("6.1") * 5 > little("5.19") * 4, "{} {}", little("6.1"), little("5.19"));
 }
 
-/// A task takes along how busy it made its CPU, so that the one it leaves has room for a while, and
-/// takes nobody back. (A real 6.12 moves one of three every 132 ms, with the odd 128 or 136, 72
-/// times in ten seconds; one that leaves its use behind is taken back at once, and 137 are moved.)
+/// A task takes its utilisation along, so that the CPU it leaves has room for a while and takes no
+/// task back. (A real 6.12 moves one of three every 132 ms, sometimes 128 or 136, 72 times in ten
+/// seconds; if it left its utilisation behind it would be taken back at once, with 137 moves.)
 #[test]
 fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
     let text = "duration = \"10s\"\n[machine]\ncpus = 2\n\
@@ -130,8 +130,8 @@ fn a_cpu_that_gave_a_task_away_takes_none_back_at_once() {
     }
 }
 
-/// The sleeper may go to the other CPU only when it is about to sleep, where it stays queued for a
-/// while as it used more than its share. It is where it was taken that it wakes up.
+/// The sleeper may move to the other CPU only when it is about to sleep, where it stays queued for
+/// a while as it used more than its share. It wakes up where it was taken.
 #[test]
 fn one_that_is_only_delayed_is_moved_for_its_load() {
     let text = "duration = \"2s\"\n[machine]\ncpus = 2\n\
@@ -146,10 +146,10 @@ fn one_that_is_only_delayed_is_moved_for_its_load() {
     }
 }
 
-/// Who parks is expected to use as much as before when it comes back, so a CPU is found busy from
-/// the start of a period on, and gives a task away. Where groups are throttled as a whole nobody
-/// comes back, and it has to become busy first. (Random case 22 of 2 from 0.43 s on; on real
-/// kernels: 505 and 503 ms on 6.12, 708 and 420 on 6.18.)
+/// A parked task is expected to use as much as before when it comes back, so a CPU counts as busy
+/// from the start of a period on and gives a task away. Where groups are throttled as a whole, it
+/// has to become busy first. (Random case 22 of 2 from 0.43 s on; on real kernels: 505 and 503 ms
+/// on 6.12, 708 and 420 on 6.18.)
 #[test]
 fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
     let text = "duration = \"3s\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
@@ -161,7 +161,7 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
                 program = [{ forever = [{ kernel = \"12277119ns\" }] }]\n\
                 [[task]]\nname = \"moves\"\ngroup = \"/g\"\nstart = \"1ms\"\n\
                 program = [{ forever = [{ kernel = \"658893ns\" }] }]\n";
-    // Whether a look comes while it is busy is left to the noise; so it is in one run or another.
+    // Noise decides whether a balancing attempt comes while it is busy; so it does in some runs.
     let most_ms = |kernel: &str| {
         let runs = (1..=10).map(|noise| used_under_noise_ms(kernel, text, noise));
         runs.map(|used_ms| used_ms["stays"].abs_diff(used_ms["moves"])).max().expect("are some")
@@ -172,8 +172,8 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
 
 #[test]
 fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
-    // CPU 0 has the most to run, and nothing that may go. Two of CPU 1 began there before CPU 2 had
-    // nothing to do.
+    // CPU 0 has the most to run, and no task that may leave. Two of CPU 1 began there before CPU 2
+    // became idle.
     let text = "duration = \"2s\"\n[machine]\ncpus = 3\n\
                 [[task]]\nname = \"pinned\"\ncount = 5\ncpus = \"0\"\n\
                 program = [{ user = \"1min\" }]\n\
@@ -199,9 +199,9 @@ fn a_cpu_that_went_while_it_ran_something_runs_again_when_it_is_back() {
     }
 }
 
-/// On CPU 0 the heavy one runs at nearly every tick and who waits may not go: so the heavy one has
-/// to. (Random case 18 of 2 on 6.12: a thread of CPU 0 was seen to give the one that ran there to
-/// CPU 1 after its fourth look in vain, thirteen times in 2.2 s.)
+/// On CPU 0 the heavy task runs at nearly every tick and the waiting one may not leave, so the
+/// heavy one has to. (Random case 18 of 2 on 6.12: a thread of CPU 0 gave its running task to CPU
+/// 1 after that CPU's fourth failed attempt, thirteen times in 2.2 s.)
 #[test]
 fn an_idle_cpu_takes_who_runs_where_all_that_wait_are_pinned() {
     let text = "duration = \"1s\"\n[machine]\ncpus = 2\n\

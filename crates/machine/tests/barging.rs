@@ -1,9 +1,11 @@
-//! A kernel's mutex or rwsem that is released is free: who is woken to take it may come too late.
+//! A released kernel mutex or rwsem is free: the waiter that is woken to take it may come too
+//! late.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
 
-/// A group out of quota in which `waiter` waits, a holder outside, and `other` who comes by.
+/// A group without quota in which `waiter` waits, a holder outside, and `other` that takes the
+/// lock in between.
 fn outcome(lock: &str, in_call: bool, version: &str, limit: &str) -> Outcome {
     let mode = if lock == "mutex" { "" } else { ", mode = \"write\"" };
     let [open, close] = if in_call { ["{ syscall = [", "] },"] } else { ["", ","] };
@@ -78,8 +80,8 @@ fn a_frozen_waiter_is_handed_what_is_handed_over_in_order() {
 
 #[test]
 fn who_came_too_late_is_not_left_out_for_long() {
-    // Without a limit the waiter competes with two who release and take the lock again while it
-    // wakes up.
+    // Without a limit the waiter competes with two tasks that release and take the lock again
+    // while it wakes up.
     for (lock, longest_ns) in [("mutex", 20_000_000), ("rwsem", 30_000_000)] {
         for version in ["6.12", "6.18", "7.3"] {
             let outcome = outcome(lock, true, version, "");
@@ -182,7 +184,7 @@ fn readers_are_let_in_together_where_they_wait() {
     let options = Options { check: true, ..Options::new(kernel, 1) };
     let outcome = run(&workload, &options, None, None).unwrap();
     let readers = &outcome.tasks["reader"];
-    // The writer's 5 ms and one's own: nobody waits for another reader.
+    // The writer's 5 ms and its own: no reader waits for another.
     assert!(readers.latency_ns.max <= 6_100_000, "{readers:?}");
     assert!(readers.latency_ns.max > 4_000_000, "{readers:?}");
 }

@@ -1,11 +1,11 @@
-//! A token is taken by whoever comes to it first, as from a pipe: who is woken for one may find it
-//! gone.
+//! A token goes to the first receiver that takes it, as from a pipe: a task woken for one may find
+//! it gone.
 
 use cpumax_machine::{Error, Options, kernel, run};
 use cpumax_outcome::Outcome;
 
-/// A frozen receiver in a group out of quota, one outside who is busy when the token comes, and one
-/// token every 100 ms.
+/// A frozen receiver in a group without quota, one outside that is busy when the token comes, and
+/// one token every 100 ms.
 fn outcome(version: &str, wanted: u32) -> Outcome {
     let text = format!(
         r#"
@@ -48,9 +48,9 @@ fn outcome(version: &str, wanted: u32) -> Outcome {
 
 #[test]
 fn who_comes_by_takes_the_token_of_one_who_is_frozen() {
-    // To 6.17 the one who waited first is woken at 350 ms and does not get to the pipe before its
-    // group has runtime again; the other comes by at 380 ms. From 6.18 on the first takes the token
-    // at once, and parks behind it.
+    // To 6.17 the first waiter is woken at 350 ms and does not reach the pipe before its group has
+    // runtime again; the other takes the token at 380 ms. From 6.18 on the first takes the token
+    // at once, and parks after it.
     for (version, after_ns) in [("6.17", 30_200_000), ("6.18", 100_000)] {
         let outcome = outcome(version, 1);
         let [frozen, late] = ["frozen", "late"].map(|name| &outcome.tasks[name]);
@@ -97,7 +97,7 @@ fn a_request_that_was_begun_lasts_until_it_is_done_whatever_comes_in_between() {
         let outcome = run(&workload, &options, None, None).unwrap();
         let [client, implicit] = ["client", "implicit"].map(|name| &outcome.tasks[name]);
         assert_eq!((client.completions, implicit.completions), (10, 10), "{version}");
-        // Every one of them, the first at the very start of the run, too.
+        // Each of them, including the first at the start of the run.
         assert!((6_000_000..6_100_000).contains(&client.latency_ns.p50), "{version}: {client:?}");
         assert!(client.latency_ns.max < 6_100_000, "{version}: {client:?}");
         assert!((1_000_000..1_100_000).contains(&implicit.latency_ns.max), "{implicit:?}");

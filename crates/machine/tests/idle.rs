@@ -1,5 +1,5 @@
-//! Tasks of class idle: whom they preempt under CFS (to 6.5), and what their group weighs when it
-//! has run empty (to 6.11).
+//! `SCHED_IDLE` tasks: which tasks they preempt under CFS (to 6.5), and the weight of their group
+//! when it has run empty (to 6.11).
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -25,7 +25,7 @@ fn a_group_that_ran_empty_starves_after_a_throttle_of_its_parent() {
     assert!(stall_ms("6.12") < 100, "{} ms", stall_ms("6.12"));
 }
 
-/// The one that wakes is in a group, which is not of class idle, but that does not count.
+/// The waking task is in a group that is not of class idle, which does not matter.
 #[test]
 fn an_idle_task_preempts_no_other() {
     let text = r#"

@@ -1,8 +1,8 @@
 //! Small machines, every order of events: two CPUs, a few groups and tasks, all combinations of
-//! what tasks do, and every way in which events that are due close together can overtake each
+//! what tasks do, and all orders in which events that are due close together can overtake each
 //! other.
 //!
-//! `CPUMAX_OVERTAKINGS=N` allows more overtakings in a run than every test run can afford, and
+//! `CPUMAX_OVERTAKINGS=N` allows more overtakings in a run than a normal test run, and
 //! `CPUMAX_KERNEL=NAME` tries one kernel only.
 
 use cpumax_machine::interleave::{Bounds, explore};
@@ -12,7 +12,7 @@ use cpumax_outcome::Outcome;
 use cpumax_workload::Workload;
 use std::fmt::Write as _;
 
-/// What a task does; each ends by itself.
+/// Programs of tasks; each ends by itself.
 const PROGRAMS: [&str; 4] = [
     // Uses up more than one period's quota.
     "{ user = \"3ms\" }",
@@ -21,12 +21,12 @@ const PROGRAMS: [&str; 4] = [
      { sleep = \"700us\" }] }] }",
     // In the kernel across the end of the quota and of the period.
     "{ user = \"300us\" }, { syscall = [{ kernel = \"4ms\" }] }, { user = \"500us\" }",
-    // Holds a lock in the kernel that others want.
+    // Holds a lock in the kernel for which others wait.
     "{ loop = 3, do = [{ user = \"500us\" }, { syscall = [{ lock = \"l\" }, \
      { kernel = \"300us\" }, { unlock = \"l\" }] }] }",
 ];
 
-/// Groups, and which of them the three tasks are in.
+/// Groups, and the groups of the three tasks.
 const TREES: [(&str, [&str; 3]); 4] = [
     ("[[group]]\npath = \"/a\"\nmax = \"2000 4000\"\n", ["/a", "/a", "/a"]),
     (
@@ -45,7 +45,7 @@ const TREES: [(&str, [&str; 3]); 4] = [
     ),
 ];
 
-/// What happens from outside.
+/// Interventions from outside.
 const INTERVENTIONS: [&str; 3] = [
     "",
     "[[at]]\ntime = \"5ms\"\ngroup = \"/a\"\nmax = \"1500 3000\"\n",

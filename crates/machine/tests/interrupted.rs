@@ -1,9 +1,9 @@
-//! A run stops soon after it is told to, however its events fall together.
+//! An interrupted run stops soon, even if many events coincide.
 
 use cpumax_machine::{Error, Options, kernel, run};
 use std::ops::ControlFlow;
 
-/// Two sources that always bring something at the same time.
+/// Two sources whose tokens always coincide.
 const TWINS: &str = r#"
 duration = "24h"
 [[channel]]

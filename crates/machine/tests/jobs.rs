@@ -1,4 +1,5 @@
-//! Requests as jobs: who does them and when, tiers, and the moment from which a request counts.
+//! Requests as jobs: which task executes them and when, tiers, and the time from which a request
+//! counts.
 
 use cpumax_machine::kernel::{Kernel, parse_kernels};
 use cpumax_machine::{Error, Options, run};
@@ -20,7 +21,7 @@ fn outcome(text: &str) -> Outcome {
     tried(text, "6.12").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// One thread that needs 25 ms for what comes every 10 ms.
+/// One thread that needs 25 ms for a request, with one every 10 ms.
 fn late(source: &str) -> Outcome {
     outcome(&format!(
         r#"
@@ -55,7 +56,7 @@ fn a_program_that_skips_is_late_only_by_its_own_work() {
     assert_eq!(queues.latency_ns.max, 600_000_000);
 }
 
-/// A request that comes at 10 ms goes through a tier of 1 ms and one of 2 ms.
+/// A request that arrives at 10 ms goes through a tier of 1 ms and one of 2 ms.
 fn tiers(front: &str, version: &str) -> Outcome {
     let text = format!(
         r#"
@@ -91,7 +92,7 @@ fn a_request_counts_from_its_first_beginning_through_all_tiers() {
     for version in ["4.19", "5.4", "6.12", "7.1"] {
         for (front, latency_ns) in [
             ("{ user = \"1ms\" }", 3_000_000),
-            // What it waits for in between is part of it.
+            // Sleep in between counts.
             ("{ user = \"1ms\" }, { sleep = \"5ms\" }", 8_000_000),
             ("{ user = \"1ms\" }, { begin = true }, { user = \"1ms\" }", 3_000_000),
         ] {
@@ -121,7 +122,7 @@ fn who_serves_goes_on_in_its_own_program() {
                    { serve = \"c\" }, { recv = \"c\" }, { user = \"100ms\" }";
     let outcome = outcome(&scene(jobs, program));
     let task = &outcome.tasks["t"];
-    // The fourth token is received, and so what it carries is not done.
+    // The fourth token is received, so its job is not executed.
     assert_eq!((task.exited, task.finished_ns), (1, 122_000_000));
     assert_eq!((task.completions, task.latency_ns.max), (2, 22_000_000));
 }
@@ -215,7 +216,7 @@ fn many_tasks_that_each_do_a_little_at_once_are_no_livelock() {
 
 #[test]
 fn the_livelock_of_a_job_is_told_with_its_name() {
-    // Each is no more than a million instructions, all together are.
+    // No loop has a million instructions, all together have.
     let jobs = "[[job]]\nname = \"busy\"\nprogram = [{ loop = 2000, do = [{ begin = true }] }]";
     let posts = "{ loop = 1000, do = [{ post = \"busy\", to = \"c\" }] }";
     let program = format!("{posts}, {{ forever = [{{ serve = \"c\" }}] }}");

@@ -1,15 +1,15 @@
-//! Where releases take time, one that comes to a CPU whose run queues another one has locked waits
-//! for it.
+//! Where unthrottling takes time, a distribution that comes to a CPU whose run queues are locked
+//! by another waits for it.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
 
-/// CPUs all of which each timer releases.
+/// CPUs that each timer unthrottles.
 const CPUS: u64 = 32;
-/// Groups below each limited one: what makes the release on a CPU long.
+/// Groups below each limited one: they make unthrottling a CPU long.
 const BELOW: u64 = 400;
-/// What it costs to tell a CPU, and to visit a group there, ns.
+/// Cost of sending to a CPU, and of visiting a group there, ns.
 const REMOTE_NS: u64 = 3_600;
 const VISIT_NS: u64 = 135;
 
@@ -126,7 +126,7 @@ fn nobody_is_switched_to_where_a_release_lasts() {
             if !matches!(edge.what, What::Period { .. }) {
                 continue;
             }
-            // Whoever is told last is told then.
+            // The last CPU is told then.
             let lasts_ns = (CPUS - 2) * REMOTE_NS;
             let meanwhile = edge.time_ns + 1..edge.time_ns + lasts_ns;
             let switched = trace.events.iter().filter(|event| {

@@ -1,5 +1,4 @@
-//! Where a real kernel's microseconds go, as runs under noise have it: what was measured in traces
-//! of emulated kernels.
+//! Microseconds of a real kernel in runs under noise, compared with traces of emulated kernels.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -8,10 +7,10 @@ use cpumax_outcome::{Conditions, Outcome};
 
 const US: u64 = 1000;
 
-/// What happened to whom, in order of time, ns: `wake`, `sleep` or `switch`.
+/// Events of each task in order of time, ns: `wake`, `sleep` or `switch`.
 type Events = Vec<(u64, &'static str, String)>;
 
-/// What comes of a whole scenario, and what happened in it.
+/// Outcome and events of a whole scenario.
 fn recorded(
     kernel: &str,
     noise: u64,
@@ -43,12 +42,12 @@ fn events(kernel: &str, noise: u64, observed: Option<&Conditions>, tasks: &str) 
     recorded.events.iter().filter_map(event).collect()
 }
 
-/// Where time is the host's, and tasks ask what they have used.
+/// Conditions where time is the host's, and tasks read their CPU time.
 fn asks() -> Conditions {
     Conditions { page_ns: Some([35_000, 8_000]), ..Conditions::default() }
 }
 
-/// A kind of task, `a`, that many groups deep.
+/// A kind of task, `a`, this many groups deep.
 fn in_groups(levels: usize, task: &str) -> String {
     let groups =
         (1..=levels).map(|depth| ["[[group]]\npath = \"", &"/g".repeat(depth), "\"\n"].concat());
@@ -64,8 +63,8 @@ fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
 
 #[test]
 fn a_call_gives_way_after_a_page() {
-    // It is woken in the middle of a page of the call that begins at once. Beside pages there are
-    // the way into the call and the interrupt of the wake-up.
+    // It is woken in the middle of a page of the call that begins at once. Entering the call and
+    // the interrupt of the wakeup add to the pages.
     for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
         let tasks = format!(
             "[[task]]\nname = \"a\"\n\
@@ -102,7 +101,7 @@ fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
         });
         waited.max().expect("are some") / US
     };
-    // Beside the page there are the interrupt and the switch.
+    // The interrupt and the switch add to the page.
     let page_us = longest_us(None, "");
     assert!((8..32).contains(&page_us), "{page_us} us");
     let page_ns = |page_ns| Conditions { page_ns: Some(page_ns), ..Conditions::default() };
@@ -156,7 +155,7 @@ fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
 
 #[test]
 fn who_asks_for_its_use_has_used_what_it_was_to_work() {
-    // What switches and interrupts take is made up for after each sleep.
+    // Time of switches and interrupts is made up for after each sleep.
     let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\n\
                 count = 2\n\
                 program = [{ loop = 100, do = [{ user = \"5ms\" }, { sleep = \"1ms\" }, \
@@ -235,9 +234,9 @@ fn what_arrives_comes_with_who_brings_it() {
 
 #[test]
 fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
-    // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool is
-    // filled again. The other way round the rest is lost, and the end of 11.5 ms is seen at 12 and
-    // not the end of 13 at 16.
+    // 5 of 6.5 ms are taken and used up by the tick at 8 ms, which takes the rest; then the pool
+    // is refilled. In the other order the rest is lost, and the end of 11.5 ms is noticed at 12 ms
+    // instead of the end of 13 ms at 16.
     let text = "name = \"s\"\nduration = \"26ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"6500 20000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
@@ -255,8 +254,8 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
 
 #[test]
 fn what_an_interrupt_lasts_beyond_its_charge_is_charged_to_the_next_slice() {
-    // The first slice of a new task is half a one, and whole. The later ones have begun where the
-    // timer charged. Each level of groups adds to that.
+    // The first slice of a new task is half a slice, and whole. Later ones began where the timer
+    // charged. Each level of groups adds to that.
     for (levels, over_ns) in [(0, 2_100..3_200), (4, 6_000..8_600)] {
         let tasks = in_groups(levels, "count = 5\nprogram = [{ user = \"1s\" }]\n");
         for kernel in ["7.1", "7.2", "7.3"] {
@@ -284,7 +283,8 @@ fn ticks_take_longer_in_deep_groups_and_so_does_work_in_the_kernel() {
 
 #[test]
 fn a_tick_charges_before_the_switch() {
-    // The group runs out in the first tick or the second, which says so; then its task parks.
+    // The group runs out of runtime in the first tick or the second, which requests parking; then
+    // its task parks.
     let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"3000 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
@@ -304,7 +304,7 @@ fn a_tick_charges_before_the_switch() {
 
 #[test]
 fn who_is_away_for_less_than_50_us_takes_that_for_work() {
-    // In a call as well, where what it has to do stays and the work after it is shorter.
+    // Also in a call: its work stays, and the work after it is shorter.
     for work in ["{ user = \"10ms\" }", "{ kernel = \"5ms\" }, { user = \"5ms\" }"] {
         for seed in 1..=20 {
             let done_us = |visit_us: u64| {
@@ -354,7 +354,7 @@ fn what_calls_take_counts_as_work_up_to_the_50_us_that_a_clock_does_not_tell() {
 #[test]
 fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
     // A tick in its second call asks each task to make way, which it does where that call ends: 5
-    // ms after it came, and what the switches take.
+    // ms after it came, plus the switches.
     let tasks =
         "[[task]]\nname = \"a\"\ncount = 2\nprogram = [{ forever = [{ kernel = \"2500us\" }] }]\n";
     for kernel in ["6.18", "7.0"] {
@@ -371,7 +371,7 @@ fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
 
 #[test]
 fn a_tick_finds_what_is_over_before_it_has_charged() {
-    // It charges some 6 to 11 us after 4 ms, up to which more is used than there is.
+    // It charges some 6 to 11 us after 4 ms; until then more is used than there is.
     let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"4003 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
@@ -387,7 +387,7 @@ fn a_tick_finds_what_is_over_before_it_has_charged() {
 
 #[test]
 fn nobody_pays_from_the_queue_s_end_of_a_park_to_the_switch() {
-    // So it is for the group that is left, and for those above that it is left in with it.
+    // The group that is left behaves alike, as do those above that it is left in.
     for (kernel, seed) in ["6.18", "7.3"].iter().flat_map(|k| (1..=6).map(move |s| (k, s))) {
         let text = "name = \"s\"\nduration = \"90ms\"\n[machine]\ncpus = 1\n\
                     [[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[group]]\npath = \"/g/h\"\n\
@@ -421,7 +421,7 @@ fn a_tick_is_in_the_length_of_work_in_the_kernel_whoever_has_the_cpu_then() {
 
 #[test]
 fn who_runs_out_before_it_leaves_its_autogroup_ends_in_the_next_period() {
-    // To 6.17; from 6.18 on whoever exits is not throttled.
+    // To 6.17; from 6.18 on an exiting task is not throttled.
     let text = "name = \"s\"\nduration = \"110ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"1000 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"996us\" }]\n";

@@ -1,4 +1,4 @@
-//! What becomes of a task that moves itself.
+//! Tasks that move themselves to another group.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -6,8 +6,8 @@ use cpumax_outcome::trace::{Recorded, What};
 
 #[test]
 fn who_moves_itself_is_protected_by_its_lag_on_6_19() {
-    // It comes late, as it weighs little, and so is owed something when it moves. Later kernels
-    // protect it up to where its turn ended in the old queue; earlier ones anew.
+    // It comes late, as it weighs little, and so has positive lag when it moves. Later kernels
+    // protect it up to the end of its turn in the old queue; earlier ones anew.
     let text = r#"
         duration = "60ms"
         [machine]

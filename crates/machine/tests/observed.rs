@@ -1,4 +1,4 @@
-//! Conditions observed on a real kernel go before what the workload and the rules say.
+//! Conditions observed on a real kernel take precedence over the workload and the rules.
 
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::parse_kernels;
@@ -11,7 +11,7 @@ use cpumax_workload::{Class, Signal, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a busy thread in a group of 6/100 does on 6.18 in this time.
+/// Outcome of a busy thread's group of 6/100 on 6.18 after this time.
 fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
     hog_on("6.18", duration_ms, observed)
 }
@@ -38,7 +38,7 @@ fn hog_with_burst(
     run(&workload, &options, None, None).expect("runs").groups.remove("/limited").expect("is there")
 }
 
-/// What happened in a run on that kernel.
+/// Outcome and events of a run on that kernel.
 fn traced(workload: &Workload, kernel: &str, observed: Option<&Conditions>) -> (Outcome, Recorded) {
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
     let options = Options { check: true, observed, ..Options::new(kernel, 1) };
@@ -50,7 +50,7 @@ fn traced(workload: &Workload, kernel: &str, observed: Option<&Conditions>) -> (
 #[test]
 fn the_limit_is_enforced_at_the_ticks_that_were_observed() {
     let edge = BTreeMap::from([("/limited".to_owned(), 80_000_000)]);
-    // The quota and the 1 ns that the write of the limit left, up to the next tick.
+    // The quota and the 1 ns that the limit write left, up to the next tick.
     for (hz, first_tick_ns, used_usec) in
         [(250, 0, 8_000), (250, 1_000_000, 9_000), (1000, 0, 7_000), (1000, 500_000, 6_500)]
     {
@@ -84,7 +84,7 @@ fn whoever_starts_the_tasks_takes_its_time() {
 
 #[test]
 fn counters_are_read_when_whoever_reads_them_comes_to_it() {
-    // 60 ms are up 40 us before the period ends; it is one more in counters that are read 90 us
+    // 60 ms are used up 40 us before the period ends; it counts in counters that are read 90 us
     // later.
     let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 60_040_000)]);
     let of = |outside_ns| Conditions {
@@ -100,9 +100,9 @@ fn counters_are_read_when_whoever_reads_them_comes_to_it() {
 
 #[test]
 fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
-    // The edge right after the start fills the pool anew. What was taken before goes on top of
-    // that, to 6.17; later a CPU begins with 1 ns, asks for nothing when the thread is queued, and
-    // has one quota in all.
+    // The edge right after the start refills the pool. Runtime taken before adds to that, to 6.17;
+    // later a CPU begins with 1 ns, takes nothing when the thread is queued, and has one quota in
+    // all.
     let first_edge_ns = BTreeMap::from([("/limited".to_owned(), 1_000)]);
     let observed = Conditions { hz: Some(1000), first_edge_ns, ..Conditions::default() };
     let used = |kernel| hog_on(kernel, 50, Some(&observed)).usage_usec;
@@ -128,7 +128,7 @@ fn noise_is_drawn_by_its_seed_alone() {
     }
 }
 
-/// How often the CPU of two busy threads is given to another within a second.
+/// How often the CPU switches between two busy threads within a second.
 fn switches(kernel: &str, nice: &str) -> usize {
     let workload = two_hogs(nice);
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
@@ -144,9 +144,9 @@ fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
     for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
         assert!(switches(kernel, "0") > 1_200, "{kernel}");
     }
-    // Of two that are not the heavier is often picked again. Its slice does not begin anew, so no
-    // timer is set for it: it runs up to the next tick, and slices that should be of 0.7 ms are of
-    // 4 ms.
+    // Of two unequal threads the heavier is often picked again. Its slice does not begin anew, so
+    // no timer is set for it: it runs up to the next tick, and slices that should be 0.7 ms are 4
+    // ms.
     for kernel in ["6.6", "6.12", "7.3"] {
         assert!((100..400).contains(&switches(kernel, "5")), "{kernel}");
     }
@@ -179,14 +179,14 @@ fn a_pool_with_a_burst_begins_with_what_was_found_in_it() {
             Conditions { hz: Some(1000), pool_ns, first_edge_ns, ..Conditions::default() };
         hog_with_burst("6.18", burst_ms * 1_000_000, 50, Some(&observed)).usage_usec
     };
-    // The quota and the 1 ns that the write of the limit left, up to the next tick.
+    // The quota and the 1 ns that the limit write left, up to the next tick.
     assert_eq!((used_usec(6, 3), used_usec(8, 3)), (7_000, 9_000));
     // No more than fits.
     assert_eq!(used_usec(20, 3), 10_000);
 }
 
-/// What a thread of this program in a group of 12/100 uses in 90 ms on 6.18, in us, with this done
-/// after 50 ms.
+/// CPU time that a thread with this step in a group of 12/100 uses in 90 ms on 6.18, us, with an
+/// intervention after 50 ms.
 fn used_with(step: cpumax_workload::step::Step, act: Act) -> u64 {
     let limit = Limit::new(Some(12_000_000), 100_000_000, 0).expect("is a limit");
     let workload = Workload::builder("changed")
@@ -212,7 +212,7 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
         let limit = Limit::new(Some(quota_ns), 100_000_000, burst_ns).expect("is a limit");
         used_with(user(Duration::from_secs(1)), Act::Limit("/limited".to_owned(), limit))
     };
-    // 12 ms and the rest of a tick; a debt is forgiven by a write.
+    // 12 ms and the rest of a tick; a write forgives a debt.
     assert_eq!(write(10_000_000, 0), 13_000 + 11_000);
     assert_eq!(
         write(12_000_000, 6_000_000),
@@ -226,7 +226,7 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
 fn who_is_killed_in_the_kernel_does_not_finish_its_work_there() {
     let kill = Act::Signal("task".to_owned(), Signal::Kill);
     assert_eq!(used_with(kernel(Duration::from_secs(1)), kill.clone()), 50_000);
-    // Nor does it go round in a system call that would never end.
+    // It leaves a loop in a system call, which would never end.
     let works = || kernel(Duration::from_millis(1));
     assert_eq!(used_with(syscall([forever([works()])]), kill.clone()), 50_000);
     assert_eq!(used_with(syscall([repeat(1_000_000_000, [works()])]), kill), 50_000);
@@ -250,9 +250,9 @@ fn a_kernel_thread_takes_no_signal() {
     }
 }
 
-/// A real thread is born with nice 0 and gets its own right after. As long as it is off its queue
-/// for that its group is too, and the queue above moves on to the first of those that are left
-/// there, so that the group comes later.
+/// A real thread is born with nice 0 and gets its own right after. While it is off its queue for
+/// that, its group is too. The queue above moves on to the first entity left there, so the group
+/// comes later.
 #[test]
 fn a_queue_moves_on_when_a_group_leaves_it_for_a_moment() {
     let text = r#"
@@ -320,7 +320,7 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
     let woken: Vec<_> = woken.filter(|(_, name)| name.starts_with(['a', 'b'])).collect();
     let births = [(10_100, "a/0"), (10_200, "a/1"), (10_300, "b/0"), (10_400, "b/1")];
     assert_eq!(woken[..4], births);
-    // Time counts from when a task was to start, and who intervenes comes after the births.
+    // Time counts from a task's planned start, and interventions come after the births.
     assert_eq!(woken[4..], [(30_000, "a/0"), (30_000, "a/1")]);
     assert_eq!(outcome.tasks["b"].exited, 2);
 }
@@ -397,7 +397,7 @@ fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
         let mut events = recorded.events.iter().filter(|event| event.time_ns >= 10_000_000);
         events.find(|event| event.what == to_late).map(|event| event.time_ns / 1000)
     };
-    // Whoever brings it is on CPU 0, takes 8 us to start a task, and sends an interrupt that takes
+    // The outside task is on CPU 0, takes 8 us to start a task, and sends an interrupt that takes
     // 2 us, or none where preemption is lazy.
     for (text, takes_us) in [(starts, 8), (receives, 0)] {
         assert_eq!(came_us(&text, "6.12", Some(&observed)), Some(10_002 + takes_us));
@@ -422,7 +422,7 @@ fn a_task_that_did_not_begin_on_the_machine_that_was_observed_waits_where_it_was
             |event: &&TraceEvent| matches!(event.what, What::Wake { task } if is_last(task));
         events.find(woken).map(|event| event.cpu)
     };
-    // Tasks are made on CPUs in turn; one that is born goes where there are fewer.
+    // Tasks are created on CPUs in turn; a forked one goes where there are fewer.
     assert_eq!((woken_on(&[None]), woken_on(&[])), (Some(1), Some(0)));
 }
 
@@ -442,11 +442,11 @@ fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
         ["first", "second"].map(|name| outcome.tasks[name].usage_usec)
     };
     let used = |first_cpus: &[(&str, &[Option<u32>])]| used_on(2, first_cpus);
-    // Up to the first tick nobody makes way, and nobody is moved.
+    // Up to the first tick no task makes way, and none is moved.
     let both = |second: [u32; 2]| used(&[("first", &[Some(1)]), ("second", &second.map(Some))]);
     assert_eq!(both([1, 1]), [3_000, 0]);
     assert_eq!(both([1, 0]), [3_000, 3_000]);
-    // What it cannot be is not believed.
+    // Impossible observations are ignored.
     assert_eq!(used(&[("first", &[Some(7)]), ("second", &[None])]), used(&[]));
     assert_eq!(used_on(1, &[("first", &[Some(0)])]), used_on(1, &[]));
 }

@@ -1,5 +1,5 @@
-//! What the pull rules promise about every period: a group uses no more of user mode than its
-//! quota, its burst and one slice for each CPU it can use, tried on random trees of limits with
+//! A promise of the pull rules about every period: user mode of a group uses no more than its
+//! quota, its burst and one slice for each CPU it can use. Tried on random trees of limits with
 //! tasks that compute and sleep.
 
 use cpumax_machine::kernel::parse_kernels;
@@ -7,7 +7,7 @@ use cpumax_machine::{Options, run};
 use cpumax_workload::Workload;
 use std::fmt::Write as _;
 
-/// A sequence of numbers that is the same in every run.
+/// A reproducible sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -60,8 +60,8 @@ fn workload(seed: u64) -> Workload {
     cpumax_workload::parse(&text, "overshoot").unwrap_or_else(|e| panic!("{text}\n{e}"))
 }
 
-/// Most that a group used in a period beyond quota and burst, in slices for each CPU; and whether
-/// any group was turned down at all.
+/// Most usage of a group in a period beyond quota and burst, in slices for each CPU; and whether
+/// any group was denied at all.
 fn overshoot(workload: &Workload, kernel: &str) -> (f64, bool) {
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
     let options = Options::new(kernel, 1);
@@ -95,8 +95,8 @@ fn no_period_uses_more_than_a_slice_for_each_cpu_beyond_the_quota() {
 
 #[test]
 fn kernels_do_use_more() {
-    // So that the test above is known to be able to fail: on 7.3 a CPU may run on to its next tick,
-    // slice or not.
+    // Proof that the test above can fail: on 7.3 a CPU may run on to its next tick, whatever its
+    // slice.
     let over = (0..60).filter(|&seed| overshoot(&workload(seed), "7.3").0 > 1.0).count();
     assert!(over > 0, "not one period of 7.3 overruns");
 }

@@ -1,5 +1,5 @@
-//! What the pull rules promise about every period, held against every shipped scenario: a group
-//! uses no more than its quota, its burst and one slice for each CPU that it ran on in that period.
+//! The same promise of the pull rules on every shipped scenario: a group uses no more than its
+//! quota, its burst and one slice for each CPU on which it ran in that period.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
@@ -8,8 +8,9 @@ use cpumax_workload::{Workload, parse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where a group has more: all that is beyond is time in the kernel, which no limit ends, and which
-/// the group owes; in `class-change` time as a real-time task, in `limit-write` a second quota.
+/// Scenarios in which a group uses more. The excess is time in the kernel, which no limit ends and
+/// which the group owes; in `class-change` time as a real-time task, in `limit-write` a second
+/// quota.
 const IN_THE_KERNEL: [&str; 11] = [
     "balance-throttled",
     "boundary-skip",
@@ -24,11 +25,11 @@ const IN_THE_KERNEL: [&str; 11] = [
     "partial-throttle",
 ];
 
-/// Where a write refills the pool each millisecond, or a thread leaves its group: what runs at the
-/// end is not under the limit it began with.
+/// Scenarios in which a write refills the pool each millisecond, or a thread leaves its group: at
+/// the end the initial limit no longer applies.
 const CHANGED: [&str; 3] = ["group-move", "limit-rewrite", "moved-away"];
 
-/// A group's use of one period, ns, and the CPUs it ran on.
+/// Usage of a group in one period, ns, and the CPUs it ran on.
 type Period = (u64, BTreeSet<u16>);
 
 fn scenarios() -> Vec<Workload> {
@@ -44,7 +45,7 @@ fn scenarios() -> Vec<Workload> {
     workloads.collect()
 }
 
-/// By group and number of the period: what its tasks and those below used.
+/// Usage of tasks in each group and below, by group and number of the period.
 fn periods(workload: &Workload, kernel: &str) -> BTreeMap<(usize, u64), Period> {
     let mut trace = Recorded::default();
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
@@ -74,7 +75,7 @@ fn periods(workload: &Workload, kernel: &str) -> BTreeMap<(usize, u64), Period> 
 /// A group that has a limit, and its period, ns.
 type Limited = (usize, u64);
 
-/// The groups with a limit that a task of this name is in, whether directly or not.
+/// Limited groups of a task with this name, direct and indirect.
 fn limits_of(workload: &Workload, name: &str) -> Vec<Limited> {
     let kind = name.rsplit_once('/').map_or(name, |(kind, _)| kind);
     let Some(spec) = workload.tasks.iter().find(|task| task.name == kind) else {
@@ -88,7 +89,7 @@ fn limits_of(workload: &Workload, name: &str) -> Vec<Limited> {
     limited.map(|(at, group)| (at, group.limit.period_ns())).collect()
 }
 
-/// A task ran that long, and so did all groups above it that have a limit.
+/// Adds a task's running time to all limited groups above it.
 fn count(
     limits: &[Limited],
     cpu: u16,
@@ -108,7 +109,7 @@ fn count(
     }
 }
 
-/// The most that a group used in a period beyond quota and burst, in slices for each CPU it ran on
+/// Most usage of a group in a period beyond quota and burst, in slices for each CPU it ran on
 /// then.
 fn overshoot(workload: &Workload, kernel: &str) -> f64 {
     let slice_ns = workload.machine.bandwidth_slice_ns;
@@ -124,7 +125,7 @@ fn overshoot(workload: &Workload, kernel: &str) -> f64 {
 fn no_period_of_a_scenario_uses_more_than_a_slice_for_each_cpu_used() {
     let (mut tried, mut wrong) = (0, Vec::new());
     for workload in scenarios() {
-        // So that periods begin where they are counted from.
+        // Makes periods begin where they are counted from.
         let mut parts = workload.into_parts();
         parts.machine.timer_phase_ns = Some(0);
         let workload = Workload::try_from(parts).unwrap();

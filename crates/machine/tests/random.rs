@@ -1,7 +1,7 @@
-//! Properties that hold for every workload, tried on random ones: no invariant breaks, the same
-//! seed gives the same result, and ticks that are no events change nothing.
+//! Properties of every workload, tried on random ones: no invariant breaks, the same seed gives
+//! the same result, and ticks that are not events change nothing.
 //!
-//! `CPUMAX_SEEDS=FROM..TO` tries those seeds instead of the few that every test run can afford, and
+//! `CPUMAX_SEEDS=FROM..TO` tries those seeds instead of the few of a normal test run, and
 //! `CPUMAX_KERNEL=NAME` one kernel instead of all.
 
 use cpumax_machine::kernel::{Kernel, RELEASES, UNRELEASED};
@@ -27,7 +27,7 @@ fn outcome(workload: &Workload, options: &Options) -> Outcome {
         .unwrap_or_else(|e| panic!("{} on {}: {e}", workload.name, options.kernel.version))
 }
 
-/// The seeds asked for, or these.
+/// The seeds from the environment, or `otherwise`.
 fn seeds(otherwise: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("CPUMAX_SEEDS") else { return otherwise };
     let ends =
@@ -81,7 +81,7 @@ fn a_tick_that_is_no_event_changes_nothing() {
     assert!(saved > 10_000, "only {saved} events were saved: nothing was compared");
 }
 
-/// Random machines are small. On larger ones whose ticks are spread, the first tick of the 17th CPU
+/// Random machines are small. On larger ones with spread ticks, the first tick of the 17th CPU
 /// refreshes shares.
 #[test]
 fn ticks_of_a_larger_machine_that_are_no_events_change_nothing() {
@@ -99,7 +99,7 @@ fn ticks_of_a_larger_machine_that_are_no_events_change_nothing() {
     }
 }
 
-/// Each of these broke something once, on the kernel named.
+/// Each of these once broke something on the kernel named.
 #[test]
 fn seeds_that_found_faults_stay_fixed() {
     for (seed, kernel) in [
@@ -107,22 +107,22 @@ fn seeds_that_found_faults_stay_fixed() {
         (969, "7.3"),
         // A period timer armed in the past, by a charge up to a tick that nohz_full had left out.
         (1_007_275, "4.18"),
-        // A relative deadline that kept its virtual length through every change of weight.
+        // A relative deadline that kept its virtual length at changes of weight.
         (1_024_042, "7.3"),
-        // A tick between a grant and its release.
+        // A tick between a grant and its unthrottle.
         (1813, "7.1"),
-        // A kernel thread that was killed, for whom work took no time any more.
+        // A killed kernel thread, whose work no longer took time.
         (600, "pull"),
-        // A release that waited for a CPU's run queues and then found nothing to release.
+        // Unthrottling that waited for a CPU's run queues and then found nothing to do.
         (936, "7.3"),
-        // Ticks before a clock that a reschedule goes by.
+        // Ticks before the clock that a reschedule goes by.
         (83, "7.1"),
         (583, "4.19"),
         // Ticks that became more frequent while a task ran on a nohz_full CPU.
         (5615, "6.18"),
-        // One that was due in the very instant in which ticks became rarer.
+        // A tick that was due exactly when ticks became rarer.
         (340, "pull"),
-        // A slice timer that was late by what an interrupt had taken that was over.
+        // A slice timer that was late by the length of an interrupt that was over.
         (1888, "7.3"),
     ] {
         let kernel = cpumax_machine::kernel::parse_kernels(kernel).expect("is a kernel")[0];

@@ -1,4 +1,4 @@
-//! Real-time kernels: who makes way for whom in a call, and the thread that wakes up who sleeps.
+//! Real-time kernels: preemption in system calls, and the thread that wakes sleeping tasks.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
@@ -13,8 +13,8 @@ fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded
     (outcome, recorded)
 }
 
-/// One task is in a call nearly all the time, another one, which comes before it, in the middle of
-/// that, 3 ms before a tick at the worst.
+/// One task is in a call nearly all the time; another, with precedence, wakes in the middle of it,
+/// 3 ms before a tick at the worst.
 fn visited(class: &str, preempt: &str) -> String {
     format!(
         r#"
@@ -43,8 +43,8 @@ fn visited(class: &str, preempt: &str) -> String {
 #[test]
 fn fair_tasks_make_way_for_each_other_at_ticks_where_a_real_time_kernel_is_lazy_too() {
     for version in ["6.12", "6.17"] {
-        // Who sleeps is woken by the timer thread, after which anybody is chosen anew: so it is a
-        // channel that wakes here.
+        // The timer thread wakes sleeping tasks, after which the CPU reschedules anyway: so a
+        // channel wakes here.
         let waited = |class: &str, preempt: &str| {
             let (outcome, _) = recorded(&visited(class, preempt), version, None);
             outcome.tasks["visit"].longest_stall_ns
@@ -52,7 +52,7 @@ fn fair_tasks_make_way_for_each_other_at_ticks_where_a_real_time_kernel_is_lazy_
         assert_eq!(waited("fair", "rt"), 0, "{version}");
         assert_eq!(waited("fair", "rt-lazy"), 3_000_000, "{version}");
         assert_eq!(waited("fair", "rt-lazy"), waited("fair", "lazy"), "{version}");
-        // Real-time tasks, as the timer thread is one, have the CPU at once on each.
+        // Real-time tasks, such as the timer thread, get the CPU at once on each.
         for preempt in ["rt", "rt-lazy", "lazy", "full"] {
             assert_eq!(waited("rt", preempt), 0, "{version} {preempt}");
         }
@@ -61,7 +61,7 @@ fn fair_tasks_make_way_for_each_other_at_ticks_where_a_real_time_kernel_is_lazy_
 
 #[test]
 fn under_noise_the_timer_thread_needs_its_time_for_each_it_wakes() {
-    // Two sleep until the same time; a third works in user mode.
+    // Two tasks sleep until the same time; a third works in user mode.
     let text = r#"
         duration = "40ms"
         [machine]

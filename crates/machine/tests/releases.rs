@@ -1,11 +1,11 @@
-//! What each call that releases does is told: in the outcome by length, in the trace one by one.
+//! Each call that unthrottles is reported: in the outcome by length, in the trace one by one.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Did, Outcome, Releaser};
 
-/// Four CPUs, all of which run out in each of two periods; a limited group with two below it and a
-/// thread for each CPU in one of these.
+/// Four CPUs that run out of runtime in each of two periods; a limited group with two below it,
+/// and a thread per CPU in one of these.
 fn traced(version: &str, costs: bool) -> (Outcome, Recorded) {
     let text = format!(
         r#"
@@ -34,7 +34,7 @@ fn traced(version: &str, costs: bool) -> (Outcome, Recorded) {
     (outcome, trace)
 }
 
-/// The calls of one function in a trace, in order.
+/// Calls of one function in a trace, in order.
 fn calls(trace: &Recorded, of: Releaser) -> Vec<(u64, Did)> {
     let calls = trace.events.iter().filter_map(|event| match event.what {
         What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } if by == of => {
@@ -90,7 +90,7 @@ fn the_outcome_has_the_calls_of_the_trace() {
         assert_eq!(release.spent_ns, distribute.ns + handler.ns);
         assert_eq!(release.tasks, distribute.did.tasks + handler.did.tasks);
         let longest_ns = distribute.longest.ns.max(handler.longest.ns);
-        // The distribution has three digits.
+        // The histogram has three digits.
         let off_ns = release.irqoff_ns.max.abs_diff(longest_ns);
         assert!(off_ns <= longest_ns / 1000 + 1, "{version}: {release:?}");
     }

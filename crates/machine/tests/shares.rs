@@ -1,11 +1,11 @@
-//! What groups get of CPUs that they share.
+//! Shares of CPUs among groups.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 
-/// What the pull rules promise about two limited groups that compete on many CPUs: alike threads
-/// get alike parts. A group with fewer tasks queued on a CPU than on others, as it got less of that
-/// CPU, weighs no less there.
+/// A promise of the pull rules about two limited groups that compete on many CPUs: equal threads
+/// get equal shares. A group with fewer tasks queued on a CPU, because it got less of that CPU,
+/// weighs no less there.
 #[test]
 fn groups_that_run_out_together_share_each_cpu() {
     let file = "../../scenarios/profile-small.toml";
@@ -18,14 +18,14 @@ fn groups_that_run_out_together_share_each_cpu() {
     let mean = used.clone().sum::<u64>() / outcome.tasks.len() as u64;
     let least = used.min().unwrap();
     assert!(least * 100 >= mean * 70, "{least} us of {mean} in the mean");
-    // Some rounds of the CPU that has most threads. With shares by what is queued it was 1.8 s, and
+    // Some rounds of the CPU with the most threads. With shares by queued tasks it was 1.8 s, and
     // 64 % of the mean.
     let longest_ns = outcome.tasks.values().map(|task| task.longest_stall_ns).max().unwrap();
     assert!(longest_ns <= 1_200_000_000, "{longest_ns} ns");
 }
 
-/// As on real kernels (docs/lab/findings.md). From 6.19 on, where lags may be larger, it is left with
-/// next to nothing where all comes at the same places in each period.
+/// As on real kernels (docs/lab/findings.md). From 6.19 on, where lags may be larger, it is left
+/// with almost nothing where all tasks wake at the same points of each period.
 #[test]
 fn a_group_whose_weight_changes_takes_more_than_its_part_to_7_0() {
     let file = "../../scenarios/found/twice-placed.toml";

@@ -1,5 +1,4 @@
-//! A run that is stopped and looked at again and again yields what one that is left alone yields,
-//! and tells what is.
+//! A run that is stopped and inspected repeatedly gives the same outcome as one that is not.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Doing, Error, Options, Simulation, run};
@@ -8,7 +7,7 @@ use std::ops::ControlFlow;
 
 const KERNELS: &str = "4.14,4.18,5.14,6.1,6.12,6.18,7.2,7.3,pull";
 
-/// Whether everything that is can be asked for, and fits together.
+/// Checks that all state can be read and is consistent.
 fn look(workload: &Workload, simulation: &Simulation<'_>) {
     let mut running = 0;
     for cpu in 0..workload.machine.cpus {
@@ -16,7 +15,7 @@ fn look(workload: &Workload, simulation: &Simulation<'_>) {
         let Some(name) = state.running else { continue };
         running += 1;
         if let Some(task) = simulation.task(&name) {
-            // Tasks that were forked share their names.
+            // Forked tasks share their names.
             let is_it = task.cpu == cpu && task.doing == Doing::Running;
             assert!(is_it || name.starts_with("child"), "{name} on CPU {cpu}: {task:?}");
         }

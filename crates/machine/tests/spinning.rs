@@ -1,4 +1,4 @@
-//! Who comes to a kernel's lock spins while its holder runs, and sleeps otherwise.
+//! A task that finds a kernel lock taken spins while the holder runs, and sleeps otherwise.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
@@ -13,8 +13,8 @@ fn recorded(text: &str, version: &str) -> (Outcome, Recorded) {
     (outcome, recorded)
 }
 
-/// One has the lock for the first millisecond on CPU 0, the other asks for it on CPU 1, 0.4 ms
-/// after the start; and a real-time task takes some CPU for 0.3 ms.
+/// One task has the lock for the first millisecond on CPU 0, another asks for it on CPU 1, 0.4 ms
+/// after the start; a real-time task takes some CPU for 0.3 ms.
 fn text(lock: &str, mode: &str, preempt: &str, disturbed: &str, more: &str) -> String {
     format!(
         r#"
@@ -47,7 +47,7 @@ fn text(lock: &str, mode: &str, preempt: &str, disturbed: &str, more: &str) -> S
     )
 }
 
-/// When a task had the lock first, ns, and whether it has waited for it asleep.
+/// When a task first had the lock, ns, and whether it slept for it.
 fn lock_of(recorded: &Recorded, task: &str) -> (Option<u64>, bool) {
     let is = |number: u32| recorded.names.tasks[number as usize] == task;
     let of = |is_it: fn(&What) -> Option<u32>| {
@@ -66,7 +66,7 @@ fn lock_of(recorded: &Recorded, task: &str) -> (Option<u64>, bool) {
 
 const WRITE: &str = ", mode = \"write\"";
 
-/// CPU time of who asked for the lock, us, and whether it has waited for it asleep.
+/// CPU time of the task that asked for the lock, us, and whether it slept for it.
 fn used(text: &str, version: &str) -> (u64, bool) {
     let (outcome, recorded) = recorded(text, version);
     (outcome.tasks["other"].usage_usec, lock_of(&recorded, "other").1)
@@ -102,7 +102,7 @@ fn who_comes_while_the_holder_runs_spins_until_the_release() {
 fn nobody_spins_for_who_does_not_run() {
     for version in VERSIONS {
         for (lock, mode) in [("mutex", ""), ("rwsem", WRITE)] {
-            // The holder has to go at 0.7 ms.
+            // The holder must leave its CPU at 0.7 ms.
             let (used_us, waits) = used(&text(lock, mode, "full", "0", ""), version);
             assert!((400..410).contains(&used_us) && waits, "{version} {lock}: {used_us}");
         }
@@ -112,7 +112,8 @@ fn nobody_spins_for_who_does_not_run() {
 #[test]
 fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
     for version in VERSIONS {
-        // At 0.7 ms, for 0.3 ms: the lock is free then. At a mutex it was only let go first.
+        // At 0.7 ms, for 0.3 ms: the lock is free then. At a mutex the spinner first lets others
+        // run.
         let (used_us, waits) = used(&text("rwsem", WRITE, "full", "1", ""), version);
         assert!((400..410).contains(&used_us) && waits, "{version}: {used_us}");
         let (used_us, waits) = used(&text("mutex", "", "full", "1", ""), version);
@@ -120,8 +121,8 @@ fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
     }
 }
 
-/// A third one has the lock again and again, and is off its CPU when the other asks for it, which
-/// has to wait asleep. Woken at a release, that one finds it taken again.
+/// A third task takes the lock again and again, and is off its CPU when the other asks for it,
+/// which then has to sleep. Woken at a release, it finds the lock taken again.
 fn contended(lock: &str, mode: &str, more: &str) -> String {
     let again = format!(
         r#"
@@ -161,8 +162,8 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
 
 #[test]
 fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
-    // It is woken too late, and so is the next to have it, and spins; before that it has to go for
-    // a real-time task.
+    // It is woken too late, becomes the next owner, and spins; before that it makes way for a
+    // real-time task.
     let second = r#"
         [[task]]
         name = "second"
@@ -183,7 +184,7 @@ fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
 
 #[test]
 fn who_comes_to_a_free_rwsem_that_is_kept_for_another_spins() {
-    // The other one is the next to have it, and a real-time task keeps it from its CPU for a
+    // The other task is the next owner, and a real-time task keeps it from its CPU for a
     // millisecond.
     let second = r#"
         [[task]]
@@ -199,7 +200,7 @@ fn who_comes_to_a_free_rwsem_that_is_kept_for_another_spins() {
             let text = contended("rwsem", WRITE, &second.replace("SHIFTED", &start))
                 .replace("duration = \"10ms\"", "duration = \"12ms\"");
             let (_, recorded) = recorded(&text, version);
-            // For most of that time nobody has it, and who comes again and again runs on.
+            // For most of that time the lock has no owner, and the repeating task continues.
             let taken = recorded.events.iter().filter_map(|event| match event.what {
                 What::LockTaken { .. } => Some(event.time_ns),
                 _ => None,

@@ -9,8 +9,8 @@ fn outcome(text: &str, version: &str) -> Outcome {
     run(&workload, &Options { check: true, ..Options::new(kernel, 1) }, None, None).unwrap()
 }
 
-/// The tick at 4 ms finds the forker's quota passed while it is inside, at 3.995 to 4.005 ms; its
-/// debt is paid after 400 ms.
+/// The tick at 4 ms finds the forker's quota exceeded while it holds the lock, at 3.995 to 4.005
+/// ms; its debt is paid after 400 ms.
 const STOPPED_INSIDE: &str = r#"
     duration = "1s"
     [machine]
@@ -87,7 +87,7 @@ fn where_nobody_moves_nobody_waits() {
     for version in ["5.4", "6.12"] {
         let tasks = outcome(STOPPED_INSIDE, version).tasks;
         assert_eq!(tasks["bystander"].latency_ns.max, 0, "{version}");
-        // It goes to sleep when it first runs, after the forker, who has its CPU for 4 ms.
+        // It goes to sleep when it first runs, after the forker, which has its CPU for 4 ms.
         assert!(tasks["ends"].finished_ns < 36_000_000, "{version}");
     }
 }

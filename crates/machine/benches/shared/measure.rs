@@ -1,11 +1,10 @@
-//! What the benchmarks measure of a process: its instructions, by callgrind, and its memory.
+//! Measurements of a process: its instructions, by callgrind, and its memory.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What this program prints with these arguments, and the instructions that takes; `None` without a
-/// valgrind.
+/// Output of this program with these arguments, and its instructions; `None` without valgrind.
 pub fn callgrind(args: &[&OsStr]) -> Option<(String, u64)> {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("callgrind.out");
     let output = Command::new("valgrind")
@@ -20,7 +19,7 @@ pub fn callgrind(args: &[&OsStr]) -> Option<(String, u64)> {
     Some((String::from_utf8(output.stdout).ok()?, summary.trim().parse().ok()?))
 }
 
-/// Largest resident size so far, KiB; 0 where the system does not tell.
+/// Largest resident size so far, KiB; 0 where the system does not report it.
 #[allow(dead_code, reason = "one of the benchmarks asks only for instructions")]
 pub fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

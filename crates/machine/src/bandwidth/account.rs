@@ -1,5 +1,5 @@
-//! Charging silos for what ran (kernel: `account_cfs_rq_runtime()`, `check_enqueue_throttle()`,
-//! `check_cfs_rq_runtime()`).
+//! Charging run queues for running time (kernel: `account_cfs_rq_runtime()`,
+//! `check_enqueue_throttle()`, `check_cfs_rq_runtime()`).
 
 use crate::bandwidth::rules::{Exhaustion, Unit};
 use crate::cpu::Resched;
@@ -20,8 +20,8 @@ impl Machine<'_> {
         false
     }
 
-    /// When the silo will have used up its runtime (or, to 5.3, when that expires) if what runs
-    /// goes on.
+    /// When the run queue's runtime will be used up (or, to 5.3, expire) if the current task keeps
+    /// running, ns.
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let silo = &rq.bandwidth;
@@ -29,12 +29,12 @@ impl Machine<'_> {
             return NEVER;
         }
         if self.rules.pull {
-            // A tick fills up what would not last until the next.
+            // A tick refills what would not last until the next.
             let ends_ns = self.runtime_ends_ns(q);
             let soon_ns = self.tick_ns.min(self.slice_ns() as u64);
             return if ends_ns == NEVER { NEVER } else { (ends_ns + 1).saturating_sub(soon_ns) };
         }
-        // Debt that grows is nobody's business, unless it grows between a grant and its release.
+        // Growing debt matters only between a grant and its unthrottle.
         if silo.throttled && !silo.csd_pending && !self.rules.throttled_may_take {
             return NEVER;
         }
@@ -43,8 +43,7 @@ impl Machine<'_> {
         if self.rules.has_deadlines() { due_ns.min(silo.expires_ns) } else { due_ns }
     }
 
-    /// A silo pays for `ns`. True if its hierarchy is throttled because of its own limit (7.2+
-    /// only).
+    /// Charges a run queue for `ns`. True if it is throttled by its own limit (7.2+ only).
     #[inline]
     pub(crate) fn pay(&mut self, q: CfsRqId, ns: u64) -> bool {
         self.cfs_rqs[q].bandwidth.enabled && self.pay_limited(q, ns)
@@ -78,7 +77,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A silo has got its first entity.
+    /// After the first entity of a run queue was queued.
     pub(crate) fn first_enqueued(&mut self, q: CfsRqId) {
         self.check_enqueue(q);
         if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
@@ -89,7 +88,7 @@ impl Machine<'_> {
 
     fn check_enqueue(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
-        // Where CPUs pull, runtime is taken when there is a use for it.
+        // Under the pull rules runtime is taken when it is used.
         let asks = !self.rules.pull && !self.has(Fault::FirstEnqueueUnasked);
         let takes = rq.bandwidth.enabled && asks;
         if !takes || rq.curr.is_some() || rq.bandwidth.throttled {
@@ -102,7 +101,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The last entity has left a silo.
+    /// After the last entity of a run queue was dequeued.
     pub(crate) fn last_dequeued(&mut self, q: CfsRqId) {
         if !self.has(Fault::NothingGivenBack) {
             self.give_back(q);
@@ -112,7 +111,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What ran is put back: a silo in debt is throttled (to 7.1).
+    /// Throttles a run queue without runtime when its task is put back (to 7.1).
     #[inline]
     pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;

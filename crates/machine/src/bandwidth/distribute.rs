@@ -1,4 +1,4 @@
-//! Handing the pool to throttled silos (kernel: `distribute_cfs_runtime()`,
+//! Distributing the pool to throttled run queues (kernel: `distribute_cfs_runtime()`,
 //! `__cfsb_csd_unthrottle()`).
 
 use crate::bandwidth::rules::{Exhaustion, Release};
@@ -12,47 +12,47 @@ use cpumax_outcome::Releaser;
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
 
-/// A distribution under way. Where releases take time it lasts, and what others do meanwhile comes
-/// in between.
+/// A distribution under way. Where unthrottling takes time, other events happen in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk {
-    /// In whose interrupt it is.
+    /// The CPU whose interrupt it is.
     pub cpu: CpuId,
     timer: Timer,
     list: Vec<CfsRqId>,
     at: usize,
-    /// Released last, by the walker itself.
+    /// The run queue of the distributing CPU, which is unthrottled last.
     local: CfsRqId,
     still_throttled: bool,
-    /// Before 5.8 the walker spends a copy: what is given back meanwhile is not for it.
+    /// Before 5.8 the distribution spends a copy of the pool, without what is given back
+    /// meanwhile.
     copy_ns: u64,
-    /// What this section came to so far, and all those of this call that came before it, ns.
+    /// Cost of this irq-off section, and of earlier sections of this call, ns.
     section: Section,
     spent_ns: u64,
     /// When the next step is due, ns.
     pub next_ns: u64,
 }
 
-/// Whose interrupt distributes.
+/// The timer that distributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
     Period,
     Slack,
 }
 
-/// What a step of a walk came to.
+/// Result of a step of a distribution.
 enum Step {
-    /// Something was released; this CPU's lock is held for as long as that takes.
+    /// A run queue was unthrottled; the lock of this CPU is held for as long as that takes.
     Released(CpuId),
-    /// Another section has the lock until then, ns.
+    /// Another section holds the lock until then, ns.
     Locked(u64),
     Done,
 }
 
 impl Machine<'_> {
-    /// Grants each throttled silo its debt and 1 ns, in order, while the pool lasts, and releases
-    /// those that come out positive. Whether some are still throttled; nothing where releases take
-    /// time, as then the walk goes on by itself.
+    /// Grants each throttled run queue its debt and 1 ns, in order, while the pool lasts, and
+    /// unthrottles those that become positive. Returns whether some stay throttled; `None` where
+    /// this takes time, as the distribution then continues by itself.
     pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
         let mut walk = self.begin_walk(group, timer, 0);
         if self.locks_cost() {
@@ -68,7 +68,7 @@ impl Machine<'_> {
         Some(self.end_walk(group, walk))
     }
 
-    /// Whether sections last, so that one can meet another at a CPU's lock.
+    /// Whether sections take time, so that one may have to wait for a CPU's lock.
     pub(crate) fn locks_cost(&self) -> bool {
         self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
     }
@@ -104,7 +104,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The walk goes on, in the interrupt that lasts since it began.
+    /// Continues a distribution, in the interrupt in which it began.
     pub(crate) fn walk_on(&mut self, group: GroupId) {
         let Some(walk) = self.groups[group].pool.walk.take() else { return };
         let cpu = walk.cpu;
@@ -134,7 +134,7 @@ impl Machine<'_> {
             }
             if !matches!(step, Step::Done) {
                 walk.next_ns = self.now + took_ns;
-                // What waits for the end comes after the next step.
+                // Other interrupts come after the next step.
                 self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
                 self.heap.push(walk.next_ns, Event::Walk { group });
                 self.groups[group].pool.walk = Some(walk);
@@ -156,7 +156,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Goes on in the list up to the next silo that is released.
+    /// Continues in the list up to the next run queue that is unthrottled.
     fn visit_next(&mut self, group: GroupId, walk: &mut Walk) -> Step {
         while let Some(&q) = walk.list.get(walk.at) {
             let pool = &self.groups[group].pool;
@@ -177,7 +177,7 @@ impl Machine<'_> {
             walk.at += 1;
             walk.copy_ns = left_ns - self.grant(group, q, left_ns);
             if self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 {
-                // What was there was not enough, so nothing is left, and the walk ends.
+                // The pool did not suffice, so it is empty, and the distribution ends.
                 walk.still_throttled = true;
                 continue;
             }
@@ -187,7 +187,7 @@ impl Machine<'_> {
         }
         walk.at = walk.list.len();
         let local = walk.local;
-        // A limit that is written while the walk lasts releases everybody.
+        // A limit written meanwhile unthrottles all.
         if local.is_none() || !self.cfs_rqs[local].bandwidth.throttled {
             walk.local = CfsRqId::NONE;
             return Step::Done;
@@ -201,18 +201,18 @@ impl Machine<'_> {
         Step::Released(cpu)
     }
 
-    /// Whether another section is at this CPU's run queues.
+    /// Whether another section holds this CPU's lock.
     fn is_locked(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
     }
 
-    /// Pays a silo's debt and 1 ns out of the pool, as far as it goes; says how much.
+    /// Grants a run queue its debt and 1 ns, as far as the pool allows; returns the grant, ns.
     fn grant(&mut self, group: GroupId, q: CfsRqId, left_ns: u64) -> u64 {
         if self.cfs_rqs[q].curr.is_some() {
             match self.rules.exhaustion {
                 Exhaustion::Throttle if self.has(Fault::GrantUncharged) => {}
                 Exhaustion::Throttle => self.charge(q),
-                // What is owed is what the last tick found, and that may not have been an event.
+                // The debt is that of the last tick, which may not have been an event.
                 Exhaustion::Resched => self.charge_to_last_tick(q),
             }
         }
@@ -223,7 +223,7 @@ impl Machine<'_> {
         let pool = &mut self.groups[group].pool;
         silo.expires_ns = pool.expires_ns;
         silo.expires_seq = pool.expires_seq;
-        // What others took meanwhile is spent twice (before 5.8).
+        // Runtime that others took meanwhile is spent twice (before 5.8).
         let there_ns = grant_ns.min(pool.runtime_ns);
         pool.runtime_ns -= there_ns;
         pool.refilled_ns += i128::from(grant_ns - there_ns);
@@ -231,7 +231,7 @@ impl Machine<'_> {
         grant_ns
     }
 
-    /// Releases a silo, now or by interrupt. False: it is left for the end.
+    /// Unthrottles a run queue, now or by interrupt. False: left for the end.
     fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) -> bool {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {
@@ -249,7 +249,7 @@ impl Machine<'_> {
                 self.release.remote(local);
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let delay_ns = match local {
-                    // Time passes only for what runs meanwhile, and here nothing does.
+                    // Time matters only to a running task, and none runs here.
                     true if self.cfs_rqs[q].curr.is_none() => 0,
                     true if self.has(Fault::FlushedAtOnce) => 0,
                     true => LOCAL_FLUSH_NS,
@@ -269,7 +269,8 @@ impl Machine<'_> {
         true
     }
 
-    /// On its CPU: everything that was sent for release is released, in one irq-off section.
+    /// On the CPU concerned: unthrottles all run queues sent to it, in one irq-off section
+    /// (kernel: `__cfsb_csd_unthrottle()`).
     pub(crate) fn csd_handler(&mut self, cpu: CpuId) {
         if self.rules.pull {
             self.mail_handler(cpu);
@@ -277,7 +278,7 @@ impl Machine<'_> {
         }
         let waits_ns = self.cpus[cpu].locked_until_ns.saturating_sub(self.now);
         if waits_ns > 0 && self.locks_cost() {
-            // A walker is at this CPU; interrupts are off until it has gone.
+            // A distribution holds this CPU's lock; interrupts stay off until it is done.
             let c = &mut self.cpus[cpu];
             c.csd_ns = c.locked_until_ns;
             c.csd_waited_ns += waits_ns;
@@ -294,7 +295,7 @@ impl Machine<'_> {
                 self.unthrottle(q);
             }
         }
-        // A section in which nothing was left to release costs nothing but its wait.
+        // A section without anything to unthrottle costs only its wait.
         let work_ns = self.end_section().saturating_sub(waited_ns);
         self.irq_section(cpu, work_ns);
         if self.locks_cost() {

@@ -1,5 +1,5 @@
-//! Tasks that have parked themselves (6.18+; kernel: `throttle_cfs_rq_work()`,
-//! `task_throttle_setup_work()`, `throttled_limbo_list`).
+//! Parked tasks (6.18+; kernel: `throttle_cfs_rq_work()`, `task_throttle_setup_work()`,
+//! `throttled_limbo_list`).
 
 use crate::bandwidth::rules::Unit;
 use crate::cpu::Resched;
@@ -11,19 +11,21 @@ use crate::noise::Kind;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Attaches the work of parking itself to a task, unless it never returns to user mode.
+    /// Gives a task the work of parking itself, unless it never returns to user mode (kernel:
+    /// `task_throttle_setup_work()`).
     pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
             t.throttle_work = true;
-            // One that runs in user mode on another CPU is made to enter the kernel.
+            // A task in user mode on another CPU is made to enter the kernel.
             if !self.has(Fault::NotKicked) {
                 self.kick(task);
             }
         }
     }
 
-    /// On its way to user mode, where it holds nothing, a task parks itself.
+    /// Parks a task on its way to user mode, where it holds no kernel lock (kernel:
+    /// `throttle_cfs_rq_work()`).
     pub(crate) fn throttle_work(&mut self, task: TaskId) {
         self.tasks[task].throttle_work = false;
         self.tasks[task].parking = false;
@@ -48,7 +50,7 @@ impl Machine<'_> {
         self.emit(cpu, What::Park { task: task.0 });
     }
 
-    /// Whether no limit keeps a task from user mode. Where CPUs pull, asking may take runtime.
+    /// Whether no limit keeps a task from user mode. Under the pull rules this may take runtime.
     pub(crate) fn may_run_here(&mut self, leaf: CfsRqId) -> bool {
         if self.rules.pull { self.admit_path(leaf) } else { !self.in_throttled_hierarchy(leaf) }
     }
@@ -71,7 +73,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.limbo.push(task);
     }
 
-    /// Takes one task out of limbo; it is on no queue then.
+    /// Takes one task out of limbo; it is then on no queue.
     pub(crate) fn out_of_limbo(&mut self, task: TaskId) {
         let q = self.ses[self.tasks[task].se].q;
         let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
@@ -84,7 +86,7 @@ impl Machine<'_> {
         self.tasks[task].parked = false;
     }
 
-    /// Puts the parked tasks of a silo back, the one parked last first.
+    /// Puts the parked tasks of a run queue back, the one parked last first.
     pub(crate) fn release_limbo(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].bandwidth.limbo.is_empty() {
             return;
@@ -107,7 +109,7 @@ impl Machine<'_> {
             self.leave_out_parked(task);
             self.enqueue_task(task, Enqueue::WakeUp);
         }
-        // Whatever parked meanwhile parked later.
+        // Tasks that parked meanwhile parked later.
         let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
         if !limbo.is_empty() {
             parked.append(limbo);
@@ -129,7 +131,7 @@ impl Machine<'_> {
 mod tests {
     use crate::{Options, kernel, run};
 
-    /// Tasks that the release puts back, where a limit that was written has left their CPU nothing.
+    /// Tasks that the release puts back, where a written limit has left their CPU nothing.
     fn put_back(abortable: &str) -> u64 {
         let text = include_str!("../../../../scenarios/limbo-write.toml");
         let workload = cpumax_workload::parse(text, "limbo-write").expect("it is shipped");
@@ -140,7 +142,7 @@ mod tests {
         run(&workload, &options, None, None).expect("it runs").release.tasks
     }
 
-    /// Every limit that is written leaves 1 ns from 6.18 on, so no kernel needs this any more.
+    /// From 6.18 on each limit write leaves 1 ns, so no kernel needs this any more.
     #[test]
     fn a_release_ends_where_its_first_task_throttles_the_group_again() {
         assert_eq!(put_back("true"), 1);

@@ -12,13 +12,13 @@ use crate::noise::Kind;
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Domain, Stream};
 
-/// Passes of one timer call after which its period is taken to be too short.
+/// Passes of one timer call after which its period is considered too short.
 const MAX_PASSES: u32 = 3;
 /// A period does not grow beyond this, ns.
 const MAX_PERIOD_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
-    /// Where in its period a new group's timer starts, ns.
+    /// Offset of a new group's period timer, ns.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
         let path = &self.workload.groups[group.ix()].path;
         if let Some(&edge_ns) = self.observed.and_then(|o| o.first_edge_ns.get(path)) {
@@ -33,9 +33,8 @@ impl Machine<'_> {
         Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
     }
 
-    /// Arms an inactive timer: at the first multiple of the period, in its phase, after now. On a
-    /// real kernel the tasks of the start are woken just before it, so that an edge on the start
-    /// comes after them.
+    /// Arms an inactive timer at its next multiple of the period after now. An observed edge at
+    /// time 0 is kept: a real kernel wakes the first tasks just before it.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
         let is_there = here.is_some() && self.cpus[here].online;
@@ -56,7 +55,7 @@ impl Machine<'_> {
         self.timers.set(slot, expiry_ns);
     }
 
-    /// An interrupt cannot be taken while its CPU has interrupts off. True: tried again later.
+    /// Postpones a timer while its CPU has interrupts off. True if postponed.
     pub(crate) fn defer_timer(&mut self, slot: usize, cpu: CpuId) -> bool {
         let until_ns = self.cpus[cpu].irqs_off_until_ns;
         if until_ns > self.now {
@@ -76,7 +75,7 @@ impl Machine<'_> {
             return;
         }
         if let Some(walk) = &self.groups[group].pool.walk {
-            // What the slack timer began comes first.
+            // The slack timer's distribution comes first.
             let after_ns = walk.next_ns + 1;
             self.timers.set(slot, after_ns);
             return;
@@ -122,7 +121,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A pass of the timer is over, or will be then, which spent that long on releases, ns.
+    /// Ends a pass of the timer at `over_ns`, of which releases took `spent_ns`; doubles a period
+    /// that is too short.
     pub(crate) fn pass_is_over(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
@@ -133,20 +133,19 @@ impl Machine<'_> {
             pool.passes = 0;
             self.scale_period(group);
         }
-        // A pass that took time is followed, in the same call, by a look whether the timer is due
-        // again.
+        // After a pass that took time the same call checks whether the timer is due again.
         let expiry_ns = self.groups[group].pool.expiry_ns;
         self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { over_ns });
     }
 
-    /// An interrupt that lasts is not left before it is over.
+    /// Keeps the interrupt open while a distribution is under way.
     pub(crate) fn walks_in(&mut self, cpu: CpuId, group: GroupId) {
         if self.groups[group].pool.walk.is_some() {
             self.cpus[cpu].entered = false;
         }
     }
 
-    /// One pass of the timer, for that many periods.
+    /// One pass of the timer, for that many periods (kernel: `do_sched_cfs_period_timer()`).
     fn one_period(&mut self, group: GroupId, periods: u64) -> Pass {
         if self.groups[group].pool.quota_ns.is_none() {
             return Pass::NotNeeded;
@@ -215,16 +214,16 @@ impl Machine<'_> {
     }
 }
 
-/// What becomes of a pass of a period's timer.
+/// Result of a timer pass.
 enum Pass {
     Over,
-    /// It goes on later in this interrupt.
+    /// It continues later in this interrupt.
     Lasts,
-    /// Nobody needs the timer any more.
+    /// The timer is not needed any more.
     NotNeeded,
 }
 
-/// Moves an expiry by whole periods past now; says how many (kernel: `hrtimer_forward_now()`).
+/// Moves an expiry by whole periods past now; returns how many (kernel: `hrtimer_forward_now()`).
 fn forward(expiry_ns: &mut u64, now: u64, period_ns: u64) -> u64 {
     if *expiry_ns > now {
         return 0;

@@ -1,5 +1,5 @@
-//! A group's pool: refilled each period, taken from by silos, given back to when they go idle
-//! (kernel: `__refill_cfs_bandwidth_runtime()`, `__assign_cfs_rq_runtime()`,
+//! A group's pool: refilled each period; run queues take runtime from it and give some back when
+//! they run empty (kernel: `__refill_cfs_bandwidth_runtime()`, `__assign_cfs_rq_runtime()`,
 //! `__return_cfs_rq_runtime()`, `tg_set_cfs_bandwidth()`).
 
 use crate::bandwidth::rules::Refill;
@@ -10,16 +10,16 @@ use cpumax_limit::Limit;
 use cpumax_outcome::trace::What;
 use cpumax_workload::GroupSpec;
 
-/// Runtime that stays in a silo that goes idle, ns (kernel: `min_cfs_rq_runtime`).
+/// Runtime that an idle run queue keeps, ns (kernel: `min_cfs_rq_runtime`).
 pub(crate) const KEEP_NS: i64 = 1_000_000;
 
 impl Machine<'_> {
-    /// What a silo asks for when it has run out, ns.
+    /// Runtime that a run queue takes at once, ns (kernel: `sched_cfs_bandwidth_slice()`).
     pub(crate) fn slice_ns(&self) -> i64 {
         self.workload.machine.bandwidth_slice_ns as i64
     }
 
-    /// The pool of a new group; its limit counts as written at the start.
+    /// Sets a new group's limit, as written at the start of the run.
     pub(crate) fn set_initial_limit(&mut self, group: GroupId, spec: &GroupSpec) {
         let pool = &mut self.groups[group].pool;
         pool.quota_ns = spec.limit.quota_ns();
@@ -32,7 +32,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A pool with a burst begins with what was found in it.
+    /// Sets the pool of a group with a burst to the observed runtime.
     fn set_observed_pool(&mut self, group: GroupId, path: &str) {
         let seen = self.observed.and_then(|observed| observed.pool_ns.get(path));
         let (Some(&seen_ns), Refill::AddCapped) = (seen, self.rules.refill) else { return };
@@ -79,13 +79,14 @@ impl Machine<'_> {
         self.tell_runtime(group);
     }
 
-    /// What is in the pool has changed.
+    /// Traces the runtime left in the pool.
     pub(crate) fn tell_runtime(&mut self, group: GroupId) {
         let left_ns = self.groups[group].pool.runtime_ns;
         self.emit(CpuId::NONE, What::Runtime { group: group.0, left_ns });
     }
 
-    /// A silo takes enough to have `target` left, or what there is. True if it then has any.
+    /// Takes runtime from the pool, up to `target_ns` in hand. True if the run queue then has any
+    /// (kernel: `__assign_cfs_rq_runtime()`).
     pub(crate) fn take(&mut self, q: CfsRqId, target_ns: i64) -> bool {
         let group = self.cfs_rqs[q].group;
         let want_ns = target_ns - self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
@@ -115,7 +116,8 @@ impl Machine<'_> {
         silo.runtime_remaining_ns > 0
     }
 
-    /// The last entity has left a silo: what is more than a little goes back to the pool.
+    /// Returns the runtime above `KEEP_NS` of an empty run queue to the pool (kernel:
+    /// `__return_cfs_rq_runtime()`).
     pub(crate) fn give_back(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
@@ -143,7 +145,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A silo's runtime is set, not earned: the books must know.
+    /// Sets the runtime of a run queue outside the accounting, and books the difference as
+    /// discarded.
     pub(crate) fn set_runtime(&mut self, q: CfsRqId, ns: i64) {
         let rq = &mut self.cfs_rqs[q];
         let change_ns = ns - rq.bandwidth.runtime_remaining_ns;
@@ -151,13 +154,13 @@ impl Machine<'_> {
         self.groups[rq.group].pool.discarded_ns -= i128::from(change_ns);
     }
 
-    /// Without a limit nothing is owed.
+    /// Cancels the debt of a group that has no limit any more.
     fn forgive(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
     }
 
-    /// A limit is written, with one write for each file that changes.
+    /// Writes a limit, one write for each file that changes.
     pub(crate) fn write_limit(&mut self, group: GroupId, limit: Limit) {
         let pool = &self.groups[group].pool;
         let old = Limit::new(pool.quota_ns, pool.period_ns, pool.burst_ns);
@@ -166,11 +169,11 @@ impl Machine<'_> {
         }
     }
 
-    /// A file of the limit is written (kernel: `tg_set_cfs_bandwidth()`).
+    /// Writes one file of the limit (kernel: `tg_set_cfs_bandwidth()`).
     fn take_limit(&mut self, group: GroupId, limit: Limit) {
         let silos: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
-        // What ran under the old limit is charged to it.
+        // Time until now is charged under the old limit.
         for &q in &silos {
             self.account_work(self.cfs_rqs[q].cpu);
             if !self.has(Fault::WriteUncharged) {

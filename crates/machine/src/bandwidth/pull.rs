@@ -1,11 +1,11 @@
-//! Bandwidth control in which CPUs pull: rules of our own, argued in docs/lab/proposal.md.
+//! Bandwidth control in which CPUs pull runtime: rules of our own, argued in docs/lab/proposal.md.
 //!
-//! A silo holds 0 to one slice of runtime and never owes; what runs without runtime is its group's
-//! debt. A silo that is turned down remembers the pool's epoch, so that asking again is one
-//! comparison; nothing else is marked, above or below it. Tasks that parked hang in a tree of their
-//! own, of which only what holds some is part. A refill mails shares to a few of the CPUs that
-//! wait, each of which does the same for a few more; and a CPU takes back, when it schedules, as
-//! many tasks as its runtime feeds.
+//! A run queue holds 0 to one slice of runtime and never owes; time run without runtime is its
+//! group's debt. A run queue that was denied runtime remembers the pool's epoch, so that asking
+//! again is one comparison; nothing above or below it is marked. Parked tasks are kept in a tree
+//! that contains only levels with some. A refill mails shares to a few of the waiting CPUs, each
+//! of which does that for a few more. When a CPU schedules, it takes back as many tasks as its
+//! runtime feeds.
 
 mod check;
 #[cfg(test)]
@@ -21,34 +21,34 @@ use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
 use smallvec::SmallVec;
 
-/// The least that a waiting CPU is sent, if the pool has it and slices are as long, ns: less would
-/// not pay for its interrupt.
+/// Smallest share for a waiting CPU, ns, if the pool and the slice allow it: less would not pay
+/// for its interrupt.
 const MIN_GRANT_NS: u64 = 100_000;
 /// CPUs that one interrupt handler tells.
 const FANOUT: u32 = 4;
-/// A group that owes more than that many quotas gets nothing until it owes less.
+/// A group that owes more than so many quotas gets nothing until it owes less.
 const DARK_QUOTAS: u64 = 4;
 
-/// What of a silo only these rules need: a cache line.
+/// Extra state of a run queue under these rules: one cache line.
 #[derive(Debug, Clone, Default)]
 #[repr(align(64))]
 pub(crate) struct Parked {
-    /// Silos of child groups that hold parked tasks which this level does not keep from coming
-    /// back, the next one first.
+    /// Run queues of child groups with parked tasks that this level does not hold back, the next
+    /// one first.
     children: SmallVec<[CfsRqId; 4]>,
-    /// It is among its parent's `children`.
+    /// It is one of its parent's `children`.
     linked: bool,
-    /// Its group's list of waiting CPUs has it.
+    /// It is in its group's list of waiting run queues.
     waiting: bool,
-    /// Where a group has both tasks and child groups parked, they come back in turn.
+    /// Where a level has both parked tasks and such children, they alternate.
     own_turn: bool,
-    /// When it last had its turn among its parent's `children`, ns: they are in the order of this.
+    /// Time of its last turn among its parent's `children`, ns; they are sorted by it.
     turn_ns: u64,
-    /// The pool's epoch when it was turned down.
+    /// The pool's epoch when it was denied.
     epoch: u64,
     /// Runtime it got that has not yet brought back a task, ns.
     feed_ns: i64,
-    /// Runtime sent to it and not opened yet, ns.
+    /// Runtime mailed to it and not opened yet, ns.
     mail_ns: u64,
 }
 
@@ -59,7 +59,7 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
     }
 
-    /// Turned down, and nothing came into the pool since.
+    /// Whether it was denied, and nothing came into the pool since.
     fn is_denied(&self, q: CfsRqId) -> bool {
         let rq = &self.cfs_rqs[q];
         let parked = &self.parked[q.ix()];
@@ -67,7 +67,7 @@ impl Machine<'_> {
         rq.bandwidth.throttled && parked.mail_ns == 0 && parked.epoch == pool.epoch
     }
 
-    /// Whether some level from this one up has been turned down. Asks nobody.
+    /// Whether this level or one above it is denied. Takes no runtime.
     pub(crate) fn path_is_denied(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.is_denied(q) {
@@ -78,8 +78,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether a task may run in user mode here, as far as this level goes. Takes runtime if it
-    /// must.
+    /// Whether this level lets a task run in user mode. Takes runtime if needed; denies the run
+    /// queue if there is none.
     pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
         let silo = &self.cfs_rqs[q].bandwidth;
         if !silo.enabled || silo.runtime_remaining_ns > 0 && !silo.throttled {
@@ -89,7 +89,7 @@ impl Machine<'_> {
             return false;
         }
         if self.cfs_rqs[q].curr.is_some() && self.cfs_rqs[q].exec_start_ns != self.now {
-            // What ran without runtime is owed, not taken off what comes now.
+            // Time run without runtime becomes debt, and is not taken off new runtime.
             self.charge(q);
             return self.admit(q);
         }
@@ -108,7 +108,8 @@ impl Machine<'_> {
         true
     }
 
-    /// The same of this level and all above it.
+    /// Whether this level and all above it let a task run in user mode; takes runtime as `admit()`
+    /// does.
     pub(crate) fn admit_path(&mut self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if !self.admit(q) {
@@ -122,7 +123,7 @@ impl Machine<'_> {
         true
     }
 
-    /// A silo pays for what ran. True if it is out of runtime.
+    /// Charges a run queue for `ns`. True if it is out of runtime.
     pub(crate) fn pay_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         if rq.bandwidth.throttled {
@@ -136,8 +137,8 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
     }
 
-    /// At a tick: what would run out before the next one is filled up, so that only the end of a
-    /// quota needs a timer of its own.
+    /// At a tick: refills what would run out before the next one, so that only the end of a quota
+    /// needs a timer.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;
         let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
@@ -146,7 +147,7 @@ impl Machine<'_> {
         }
     }
 
-    /// When the silo's runtime ends if what runs goes on.
+    /// When the run queue's runtime ends if its task keeps running, ns.
     pub(crate) fn runtime_ends_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         if !rq.bandwidth.enabled || rq.bandwidth.throttled || rq.curr.is_none() {
@@ -155,7 +156,7 @@ impl Machine<'_> {
         rq.exec_start_ns + rq.bandwidth.runtime_remaining_ns.max(0) as u64
     }
 
-    /// When a timer must stop what runs, because no tick comes before: or never.
+    /// When a timer must stop the current task because no tick comes before, ns, or [`NEVER`].
     pub(crate) fn exhaustion_ns(&self, cpu: CpuId) -> u64 {
         let curr = self.cpus[cpu].curr;
         if !self.rules.pull || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -164,7 +165,7 @@ impl Machine<'_> {
         let mut ends_ns = NEVER;
         let mut q = self.ses[self.tasks[curr].se].q;
         while q.is_some() {
-            // A level that holds none was not asked, as one below it has been turned down.
+            // A level without runtime was not asked, as a level below was denied.
             let silo = &self.cfs_rqs[q].bandwidth;
             if silo.enabled && silo.runtime_remaining_ns > 0 {
                 ends_ns = ends_ns.min(self.runtime_ends_ns(q));
@@ -175,7 +176,7 @@ impl Machine<'_> {
         if ends_ns < tick_ns { ends_ns.max(self.now) } else { NEVER }
     }
 
-    /// Takes what is missing to a slice.
+    /// Fills the runtime up to a slice.
     fn take_slice(&mut self, q: CfsRqId) {
         let before_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         self.take(q, self.slice_ns());
@@ -185,8 +186,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Runtime that brings back one task: a slice brings as many as it lets run for a whole slice
-    /// of theirs.
+    /// Runtime that brings back one task, ns: a slice brings back as many tasks as it lets run for
+    /// a whole slice of theirs.
     fn feeds_one_ns(&self) -> i64 {
         let (slice_ns, own_ns) = (self.slice_ns(), self.base_slice_ns as i64);
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
@@ -197,7 +198,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns += ns as i64;
     }
 
-    /// Parked tasks below a silo may come back for that much of its runtime.
+    /// Lets parked tasks below a run queue come back for `ns` of its runtime.
     fn feed(&mut self, q: CfsRqId, ns: i64) {
         self.parked[q.ix()].feed_ns += ns;
         let open = !self.cfs_rqs[q].bandwidth.throttled;
@@ -206,8 +207,8 @@ impl Machine<'_> {
         }
     }
 
-    /// There is nothing to take: what runs here parks on its way to user mode, what it uses until
-    /// then is owed by the group.
+    /// Denies a run queue runtime: its tasks park on their way to user mode, and the group owes
+    /// what they use until then.
     fn deny(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (group, cpu) = (rq.group, rq.cpu);
@@ -244,7 +245,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A silo has runtime again, or no limit.
+    /// Opens a run queue that has runtime again, or no limit.
     pub(crate) fn reopen(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
@@ -261,7 +262,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Sends shares of the pool to some of the CPUs that wait, first come, first served.
+    /// Mails shares of the pool to some of the waiting CPUs, first come, first served.
     pub(crate) fn tell_waiting(&mut self, group: GroupId) {
         let least_ns = MIN_GRANT_NS.min(self.slice_ns() as u64);
         let mut told = 0;
@@ -304,7 +305,7 @@ impl Machine<'_> {
             return;
         }
         let delay_ns = if local { 0 } else { self.workload.machine.ipi_ns };
-        // Where sections last, interrupts are sent one after the other.
+        // Where sections take time, interrupts are sent one after the other.
         let sent_ns = if self.locks_cost() { self.release.section_ns() } else { 0 };
         let c = &mut self.cpus[cpu];
         if c.csd.is_empty() {
@@ -314,7 +315,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// On its CPU: mail is opened, and others are told.
+    /// On the CPU concerned: opens mail, and mails shares to others.
     pub(crate) fn mail_handler(&mut self, cpu: CpuId) {
         self.cpus[cpu].csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
@@ -332,13 +333,13 @@ impl Machine<'_> {
         }
         let cost_ns = self.end_section();
         self.irq_section(cpu, cost_ns);
-        // One at a time: others can interrupt in between.
+        // One at a time, so that other interrupts can come between.
         if !self.cpus[cpu].csd.is_empty() {
             self.cpus[cpu].csd_ns = self.now + cost_ns;
         }
     }
 
-    /// In the timer's interrupt: shares of what came into the pool are sent out.
+    /// In the timer's interrupt: mails shares of the pool.
     pub(crate) fn hand_out(&mut self, group: GroupId) {
         let cpu = if self.here.is_some() { self.here } else { self.groups[group].pool.timer_cpu };
         self.begin_section(Releaser::Distribute, cpu);
@@ -349,8 +350,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Before a refill pays back: what runs without runtime owes up to its last tick, whether that
-    /// was an event or not.
+    /// Before a refill: charges what runs without runtime up to its last tick, whether that was an
+    /// event or not.
     pub(crate) fn count_debts(&mut self, group: GroupId) {
         for cpu in self.cpus.ids() {
             let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()) else { return };
@@ -361,8 +362,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A refill first pays back what the group owes: half of itself at most, all of it once that is
-    /// too much.
+    /// Pays back the group's debt out of a refill: at most half of the quota, or all of the refill
+    /// once the debt is too large.
     pub(crate) fn repay(&mut self, group: GroupId) {
         let slice_ns = self.slice_ns() as u64;
         let unseen = self.has(Fault::RefillUnseen);
@@ -380,7 +381,7 @@ impl Machine<'_> {
         pool.share_ns = (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
     }
 
-    /// What an idle silo gave back is for those who wait.
+    /// Tells waiting CPUs of runtime that an idle run queue gave back.
     pub(crate) fn gave_back(&mut self, group: GroupId, cpu: CpuId) {
         let slot = self.slack_slot(group);
         let unseen = self.has(Fault::GiveBackUnseen);
@@ -392,7 +393,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Mail for a CPU that goes off line goes back to the pool.
+    /// Returns the mail of a CPU that goes offline to the pool.
     pub(crate) fn return_mail(&mut self, q: CfsRqId) {
         if !self.rules.pull {
             return;
@@ -402,8 +403,8 @@ impl Machine<'_> {
         self.gave_back(group, cpu);
     }
 
-    /// A limit starts or ends to hold for a silo: what was sent to it is worth nothing any more,
-    /// and what is parked below gets another chance.
+    /// A limit begins or ends to apply to a run queue: discards its mail, and lets parked tasks
+    /// below it try again.
     pub(crate) fn limit_changed(&mut self, q: CfsRqId) {
         if !self.rules.pull {
             return;

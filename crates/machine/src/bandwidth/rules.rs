@@ -1,13 +1,14 @@
-//! What differs between generations of CPU bandwidth control, as data.
+//! Differences between generations of CPU bandwidth control, as data.
 //!
-//! One [`Rules`] literal for each generation and for each release inside one that changed something
-//! the model shows; the difference between two kernels is the difference between two literals. Each
-//! field is read at exactly one place, named in its comment. Sources: kernel/sched/fair.c of the
-//! versions named.
+//! One [`Rules`] literal for each generation, and for each release inside one that changed
+//! something the model shows: the difference between two kernels is the difference between two
+//! literals. Comments name the files that read a field; `unit`, `queue` and `pull` are read
+//! throughout. Sources: kernel/sched/fair.c of the versions named.
 
 use cpumax_workload::Preempt;
 
-/// How a refill treats what is left of the last period. Read in `bandwidth/pool.rs`.
+/// How a refill treats what is left of the last period. Read in `bandwidth/pool.rs` and
+/// `bandwidth/period.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refill {
     /// The pool is set to the quota (before 5.14).
@@ -16,12 +17,12 @@ pub enum Refill {
     AddCapped,
 }
 
-/// What becomes of a silo's runtime once the period that it was taken in is over. Read in
-/// `bandwidth/slack.rs`, and in `bandwidth/period.rs` for when the deadline is set.
+/// What becomes of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, and
+/// in `bandwidth/period.rs`, which sets the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays, as the deadline is put off where the pool has a newer one, which is the wrong way
-    /// round; it is lost where an idle group's timer has begun anew, as that leaves both deadlines
+    /// It stays: the deadline is put off where the pool has a newer one, although the reverse was
+    /// meant. It is lost where an idle group's timer was armed again, which leaves both deadlines
     /// as they were (3.16 to 4.17).
     PutOff,
     /// It is lost where the pool has a newer deadline (4.18 to 5.3).
@@ -30,16 +31,18 @@ pub enum Expiry {
     Never,
 }
 
-/// What running out does to a task that is running. Read in `bandwidth/account.rs`.
+/// What running out of runtime does to the running task. Read in `bandwidth/` (account,
+/// distribute, throttle), `schedule.rs` and `moves.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustion {
-    /// Ask for a reschedule; the throttle happens at pick or put (to 7.1).
+    /// A reschedule is requested; the throttle happens at the next pick or put (to 7.1).
     Resched,
     /// Throttle on the spot (7.2+).
     Throttle,
 }
 
-/// What a silo may still take when it is about to be throttled. Read in `bandwidth/throttle.rs`.
+/// What a `cfs_rq` may still take when it is about to be throttled. Read in
+/// `bandwidth/throttle.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecondChance {
     /// Nothing (before 5.8).
@@ -50,28 +53,29 @@ pub enum SecondChance {
     SliceIfRunning,
 }
 
-/// What is stopped. Read wherever a throttled hierarchy is met.
+/// What a throttle stops. Read wherever a throttled hierarchy matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// The group's entity leaves its parent's queue, tasks and all (to 6.17).
+    /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
     Entity,
     /// Each task parks itself on its way to user mode (6.18+).
     Task,
 }
 
-/// When a task that is switched to is looked at for throttling, where tasks are stopped. Read in
+/// Where tasks are stopped: which levels are checked for throttling when a task is picked. Read in
 /// `schedule.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkTest {
     /// At every pick, all levels (to 7.1).
     EveryPick,
-    /// At a switch, the levels up to the deepest one that both tasks share (7.2: the leak).
+    /// At a switch, the levels up to the deepest one that both tasks share (7.2; ancestors above
+    /// can leak quota).
     UpToCommon,
     /// At a switch, all levels (7.3).
     AllLevels,
 }
 
-/// Where a throttled silo goes in its group's list. Read in `bandwidth/throttle.rs`.
+/// Where a throttled `cfs_rq` goes in its group's list. Read in `bandwidth/throttle.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThrottledInsert {
     /// At the head while a distribution is in progress, else at the tail (4.19 to 5.7).
@@ -82,30 +86,31 @@ pub enum ThrottledInsert {
     Tail,
 }
 
-/// How released silos reach their CPUs. Read in `bandwidth/distribute.rs`.
+/// How unthrottling reaches a CPU. Read in `bandwidth/distribute.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Each one right there, inside the timer interrupt (to 6.2).
+    /// Each one at once, inside the timer interrupt (to 6.2).
     Sync,
-    /// By an interrupt to their CPU; the timer's own CPU last, directly (6.3 to 7.1).
+    /// By an interrupt to its CPU; the timer's own CPU last, directly (6.3 to 7.1).
     Csd,
-    /// As `Csd`, its own CPU through the same list (7.2+).
+    /// Like `Csd`, and the timer's own CPU through the same list (7.2+).
     CsdAll,
 }
 
-/// What must hold for a granted silo to be released. Read in `bandwidth/unthrottle.rs`.
+/// Condition for unthrottling a `cfs_rq` that got a grant. Read in `bandwidth/unthrottle.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precheck {
     /// Nothing.
     None,
     /// Runtime is positive (6.18 to 7.1).
     Positive,
-    /// Runtime is positive after what is running has been charged (7.2+: the boundary skip).
+    /// Runtime is positive after the running task has been charged (7.2+). A `cfs_rq` whose task
+    /// runs across the end of a period may then stay throttled for another period.
     ChargedPositive,
 }
 
-/// When a silo's own throttled time starts to count, and that of any limit, which `cpu.stat.local`
-/// has from 6.6 on. Read in `bandwidth/stat.rs`.
+/// When throttled time starts to count: that of a `cfs_rq`'s own limit, and that of any limit,
+/// which `cpu.stat.local` shows from 6.6 on. Read in `bandwidth/stat.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThrottleClock {
     /// At the throttle (to 6.5).
@@ -116,7 +121,7 @@ pub enum ThrottleClock {
     FirstPark,
 }
 
-/// When a silo's load stops to decay. Read in `fair/pelt.rs`.
+/// When a `cfs_rq`'s load stops decaying. Read in `fair/pelt.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeltFreeze {
     /// While its hierarchy is throttled (to 6.17).
@@ -125,12 +130,13 @@ pub enum PeltFreeze {
     ThrottledAndEmpty,
 }
 
-/// Which silos a load balancer looks at before it moves a task. Read in `fair/balance.rs`.
+/// Which run queues a load balancer checks before it moves a task. Read in
+/// `fair/balance/detach.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BalanceTest {
-    /// Neither may be in a throttled hierarchy (to 6.17).
+    /// Neither source nor destination may be in a throttled hierarchy (to 6.17).
     SourceOrDestination,
-    /// The destination may not (6.18+).
+    /// Only the destination may not (6.18+).
     Destination,
 }
 
@@ -145,16 +151,16 @@ pub enum PeriodScaling {
     Double,
 }
 
-/// Which silos a CPU going offline opens. Read in `hotplug.rs`.
+/// Whose limits a CPU going offline opens. Read in `signal.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offline {
-    /// Those of every CPU (to 6.13): a limit leaks during hotplug.
+    /// Those of every CPU (to 6.13): limits leak during hotplug.
     EveryCpu,
-    /// Those of the CPU that goes (6.14+).
+    /// Those of the CPU that goes offline (6.14+).
     DyingCpu,
 }
 
-/// The fair class's run queue. Read in `fair/`.
+/// The run queue of the fair class. Read throughout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
     /// One tree per group, smallest vruntime first (to 6.5).
@@ -165,29 +171,29 @@ pub enum Queue {
     EevdfFlat,
 }
 
-/// How a group's weight is shared out over CPUs. Read in `fair/weight.rs`.
+/// How a group's weight is distributed over CPUs. Read in `fair.rs` and `fair/weight.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupShare {
     /// By load: all shares together make up the group's weight.
     Smp,
-    /// The same fraction of weight times the CPUs the group can use, by the average of its runnable
-    /// tasks (7.3).
+    /// In proportion to load, out of the weight times the number of CPUs the group can use, by the
+    /// average of its runnable tasks (7.3).
     Concur,
-    /// As that, by the count of its tasks right now, parked ones too (pull).
+    /// Like `Concur`, by the current number of its tasks, parked ones included (pull).
     Queued,
 }
 
-/// How far from V an entity may be when it leaves its queue. Read in `fair/eevdf.rs`.
+/// Limit of an entity's lag when it leaves its queue. Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LagLimit {
     /// Two of its slices, or a tick if that is more (to 6.18).
     TwoSlicesOrTick,
-    /// The longest slice queued there, and a tick (6.19+).
+    /// The longest slice queued there, plus a tick (6.19+).
     LongestSliceAndTick,
 }
 
-/// What becomes of a running entity whose protected time is over, when it is charged beside others.
-/// Read in `fair/eevdf.rs` and `tick.rs`.
+/// What happens to a running entity whose protected time is over, when it is charged beside
+/// competitors. Read in `fair/eevdf.rs` and `tick.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
     /// It runs to its deadline (to 6.11).
@@ -198,31 +204,32 @@ pub enum Unprotected {
     Goes,
 }
 
-/// What a new weight does to the deadline and the protected time of who has it while queued or
-/// running (kernel: `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
+/// What a new weight does to the deadline and the protected time of a queued or running entity
+/// (kernel: `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reweight {
-    /// What is left to the deadline is scaled, and nothing protects any more (to 6.19; from 6.17 on
-    /// as the lag is stored where the end of the protected time was).
+    /// The time left to the deadline is scaled, and protection ends (to 6.19; from 6.17 on because
+    /// the lag is stored in the field that held the end of the protected time).
     Unprotects,
-    /// Both are scaled, from where the entity stands (7.0).
+    /// Both are scaled, from the entity's vruntime (7.0).
     FromEntity,
     /// Both are scaled, from V (7.1+).
     FromAverage,
 }
 
-/// Whom the test for preemption at a wake-up would pick. Read in `fair/eevdf.rs`.
+/// Which entity the wakeup-preemption test would pick. Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeupPick {
     /// The earliest eligible deadline (to 6.18).
     Deadline,
-    /// First the one that the next pick is to stay with (6.19).
+    /// First the one that the next pick is to keep (6.19).
     Next,
-    /// As a pick does: who is only delayed leaves for good, and it is tried again (7.0+).
+    /// As a pick does: a delayed entity is dequeued, and the pick is repeated (7.0+).
     Full,
 }
 
-/// The timer that ends slices when several tasks compete (kernel: `hrtick`).
+/// The timer that ends slices when several tasks compete (kernel: `hrtick`). Read in `tick.rs`,
+/// `machine.rs` and `schedule.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hrtick {
     /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).
@@ -231,125 +238,125 @@ pub enum Hrtick {
     Deadline,
 }
 
-/// Every knob in which two generations differ. See the module's head.
+/// Everything in which two generations differ. See the head of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What becomes of a silo's runtime after the period.
+    /// What becomes of a `cfs_rq`'s runtime after the period.
     pub expiry: Expiry,
     /// How a refill treats what is left.
     pub refill: Refill,
-    /// A silo's first enqueue takes a slice (true) or 1 ns (false, 7.2+). `bandwidth/account.rs`.
-    pub enqueue_takes_slice: bool,
-    /// A throttled silo that is charged may still take runtime (before 5.4).
+    /// The first enqueue on a `cfs_rq` takes a slice (true) or 1 ns (false, 7.2+).
     /// `bandwidth/account.rs`.
+    pub enqueue_takes_slice: bool,
+    /// A throttled `cfs_rq` that is charged may still take runtime (before 5.4).
+    /// `bandwidth/account.rs`, `tick.rs`.
     pub throttled_may_take: bool,
-    /// What running out does.
+    /// What running out of runtime does.
     pub exhaustion: Exhaustion,
     /// What may still be taken at a throttle.
     pub second_chance: SecondChance,
-    /// What is stopped.
+    /// What a throttle stops.
     pub unit: Unit,
-    /// When a task is looked at for parking.
+    /// Which levels are checked for parking when a task is picked.
     pub work_test: WorkTest,
     /// Order of the throttled list.
     pub throttled_insert: ThrottledInsert,
-    /// The walker spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
+    /// A distribution spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
     pub lump_distribution: bool,
-    /// How releases reach their CPUs.
+    /// How unthrottling reaches a CPU.
     pub release: Release,
-    /// What a release requires.
+    /// What unthrottling requires.
     pub precheck: Precheck,
-    /// A release stops putting tasks back once the hierarchy is throttled again (7.2+).
+    /// Unthrottling stops putting tasks back once the hierarchy is throttled again (7.2+).
     /// `bandwidth/limbo.rs`.
     pub limbo_abortable: bool,
     /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
-    /// When load stops to decay.
+    /// When load stops decaying.
     pub pelt_freeze: PeltFreeze,
-    /// What a load balancer looks at.
+    /// What a load balancer checks.
     pub balance_test: BalanceTest,
-    /// A CPU that runs only tasks of class idle is as good as an idle one for whoever wakes up
-    /// (5.4+). `fair/placement.rs`.
+    /// A CPU that runs only `SCHED_IDLE` tasks counts as idle for a task that wakes up (5.4+).
+    /// `fair/placement.rs`, `fair/balance.rs`.
     pub idle_class_is_free: bool,
-    /// Who wakes up looks for an idle CPU only as far as the load of the cache leaves hope (6.0+;
-    /// kernel: `SIS_UTIL`). `fair/placement.rs`.
+    /// The load of the cache domain limits the search for an idle CPU (6.0+; kernel: `SIS_UTIL`).
+    /// `fair/placement.rs`, `fair/balance.rs`.
     pub idle_search_by_load: bool,
-    /// A CPU about to go idle looks for something to run only as often as it found any before
-    /// (6.19+; what is maintained of 6.1, 6.6, 6.12 and 6.18 has it too; kernel: `NI_RANDOM`).
-    /// `fair/balance.rs`.
+    /// A CPU about to go idle looks for tasks only as often as it found any before (6.19+, and
+    /// maintained releases of 6.1, 6.6, 6.12 and 6.18; kernel: `NI_RANDOM`). `fair/balance.rs`.
     pub newidle_by_success: bool,
-    /// A balancer takes a task that is only delayed where it moves load, and not where it counts
-    /// tasks (6.14+). `fair/balance.rs`.
+    /// A balancer takes delayed tasks where it moves load, and not where it counts tasks (6.14+).
+    /// `fair/balance/detach.rs`.
     pub delayed_is_load_only: bool,
-    /// What becomes of a period that is too short.
+    /// What happens to a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
     pub random_phase: bool,
-    /// A further give-back does not push the slack timer out again (5.3+). `bandwidth/slack.rs`.
+    /// Giving runtime back again does not push the slack timer out (5.3+). `bandwidth/slack.rs`.
     pub slack_armed_once: bool,
-    /// Runtime a limit write leaves on each CPU, ns. `bandwidth/pool.rs`.
+    /// Runtime that a limit write leaves on each CPU, ns. `bandwidth/pool.rs`, `fair.rs`.
     pub limit_write_leaves_ns: i64,
-    /// What a CPU going offline opens.
+    /// Whose limits a CPU going offline opens.
     pub offline: Offline,
     /// The run queue.
     pub queue: Queue,
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
     /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
-    /// EEVDF base slice for one CPU, ns. `fair/eevdf.rs`.
+    /// EEVDF base slice for one CPU, ns. `machine.rs`.
     pub base_slice_ns: u64,
-    /// How far from V an entity may be when it leaves. `fair/eevdf.rs`.
+    /// Limit of an entity's lag when it leaves.
     pub lag_limit: LagLimit,
-    /// What becomes of a running entity that is no longer protected. `fair/eevdf.rs`, `tick.rs`.
+    /// What happens to a running entity that is no longer protected.
     pub unprotected: Unprotected,
-    /// See there.
+    /// What a new weight does to deadline and protected time.
     pub reweight: Reweight,
-    /// A running entity that gets another weight is placed as if it were not in V yet, so that its
-    /// lag grows each time (6.13 to 7.0; kernel: `place_entity()` as called by
+    /// A running entity that gets another weight is placed as if it did not yet count in V, so
+    /// that its lag grows each time (6.13 to 7.0; kernel: `place_entity()` as called by
     /// `reweight_entity()`). `fair/eevdf.rs`.
     pub reweight_counts_twice: bool,
-    /// Whom a test for preemption would pick. `fair/eevdf.rs`.
+    /// Which entity the wakeup-preemption test would pick.
     pub wakeup_pick: WakeupPick,
-    /// A sleeper of class idle is put before the others by an eighth of what other sleepers are
-    /// (5.15+). `fair/cfs.rs`.
+    /// A `SCHED_IDLE` sleeper gets an eighth of the bonus of other sleepers (5.15+).
+    /// `fair/cfs.rs`.
     pub idle_sleeper_gains_less: bool,
     /// A new task may preempt (to 6.18). `fair/placement.rs`.
     pub fork_preempts: bool,
-    /// A running task that is changed is protected anew (to 6.18). `moves.rs`.
+    /// Changing a running task protects it anew (to 6.18). `moves.rs`.
     pub change_protects: bool,
-    /// A delayed task that wakes up is placed by V of now (7.2+), or of the last time the running
-    /// one was charged. `fair/eevdf.rs`.
+    /// A delayed task that wakes up is placed by the current V (7.2+), else by V at the last
+    /// charge of the running task. `fair/eevdf.rs`.
     pub requeue_charges: bool,
-    /// A delayed entity owes no more than when it was delayed, and is never owed anything (7.1+).
-    /// `fair/eevdf.rs`.
+    /// The lag of a delayed entity never falls below its value when it was delayed, nor above zero
+    /// (7.1+). `fair/eevdf.rs`.
     pub delayed_keeps_lag: bool,
-    /// A shorter slice is tested without the one that the next pick is to stay with (7.1+).
-    /// `fair/eevdf.rs`.
+    /// A task with a shorter slice is tested without preference for the entity that the next pick
+    /// is to keep (7.1+). `fair/eevdf.rs`.
     pub short_slice_ignores_next: bool,
-    /// V is computed from weights to the last bit, and virtual time by dividing by them (7.1+).
-    /// `fair/eevdf.rs`.
+    /// V is computed from unscaled weights, and virtual time by division instead of a reciprocal
+    /// (7.1+). `fair/eevdf.rs`.
     pub full_weights: bool,
-    /// A deadline that waits to be placed is rescaled with the weight (6.13+). `fair/eevdf.rs`.
+    /// A relative deadline is rescaled with the weight (6.13+). `fair/eevdf.rs`.
     pub rescales_deadline: bool,
-    /// What the timer that ends slices is set by. `tick.rs`.
+    /// What the timer that ends slices goes by.
     pub hrtick: Hrtick,
-    /// The same timer is set for what is left of the slice of a task that is picked again (to
+    /// The slice timer is set again for the rest of the slice when a task is picked again (to
     /// 6.11). `schedule.rs`.
     pub hrtick_each_pick: bool,
-    /// A group that runs empty keeps its weight (6.12+); before, it weighs next to nothing once its
-    /// load has decayed. `fair/weight.rs`.
+    /// A group that runs empty keeps its weight (6.12+); before, its weight falls to almost
+    /// nothing once its load has decayed. `fair/weight.rs`.
     pub empty_keeps_weight: bool,
-    /// How a group's weight is shared out.
+    /// How a group's weight is distributed over CPUs.
     pub group_share: GroupShare,
-    /// The tick goes on on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
+    /// The tick continues on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,
     /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits
     /// for something else to come to its CPU, even if that is idle. `moves.rs`.
     pub move_tests_preemption: bool,
-    /// How the kernel is preempted unless told otherwise. `cpu.rs`.
+    /// Default preemption model. `machine.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups
-    /// owe, silos do not. `bandwidth/pull.rs`, docs/lab/proposal.md; no kernel does this.
+    /// owe and run queues do not. No kernel does this. `bandwidth/pull.rs`, docs/lab/proposal.md.
     pub pull: bool,
 }
 
@@ -360,7 +367,7 @@ impl Rules {
     }
 }
 
-/// G0, slices that were to expire and do not: 3.16, the earliest that is modelled.
+/// G0, slices that should expire but do not: 3.16, the oldest that is modelled.
 pub const G0: Rules = Rules {
     expiry: Expiry::PutOff,
     refill: Refill::Set,
@@ -413,7 +420,7 @@ pub const G0: Rules = Rules {
     pull: false,
 };
 
-/// G1, expiring slices: 4.18, which corrects the test for clocks that drift apart.
+/// G1, expiring slices: 4.18, which corrects the test for clock drift.
 pub const G1_4_18: Rules = Rules { expiry: Expiry::Lost, ..G0 };
 /// 4.19: throttled CPUs are served in order.
 pub const G1: Rules = Rules { throttled_insert: ThrottledInsert::HeadWhileDistributing, ..G1_4_18 };
@@ -440,8 +447,8 @@ pub const G2_5_8: Rules = Rules {
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
 pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
-/// 6.0: a search for an idle CPU goes by the load. (And 6.1 has `NI_RANDOM` by now, as 6.6, 6.12
-/// and 6.18 do; releases in between, which ended before, do not.)
+/// 6.0: the load limits the search for an idle CPU. Maintained releases of 6.1, 6.6, 6.12 and 6.18
+/// have `NI_RANDOM`; releases in between ended before.
 pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
 pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };
@@ -455,7 +462,7 @@ pub const G2A_6_6: Rules = Rules {
     limit_keeps_tick: true,
     ..G2A_6_4
 };
-/// 6.12: delayed dequeue; who is picked again is not set up anew.
+/// 6.12: delayed dequeue; a task that is picked again is not set up anew.
 pub const G2A_6_12: Rules = Rules {
     delayed_dequeue: true,
     base_slice_ns: 700_000,
@@ -464,14 +471,15 @@ pub const G2A_6_12: Rules = Rules {
     empty_keeps_weight: true,
     ..G2A_6_6
 };
-/// 6.13: a new weight rescales what is left to a deadline.
+/// 6.13: a new weight rescales the time left to a deadline.
 pub const G2A_6_13: Rules = Rules {
     newidle_by_success: false,
     rescales_deadline: true,
     reweight_counts_twice: true,
     ..G2A_6_12
 };
-/// 6.14: a CPU going offline opens only its own silos; a delayed task is nobody to an idle CPU.
+/// 6.14: a CPU going offline opens only its own limits; balancing that counts tasks skips delayed
+/// ones.
 pub const G2A_6_14: Rules =
     Rules { offline: Offline::DyingCpu, delayed_is_load_only: true, ..G2A_6_13 };
 /// 6.16: lazy preemption where distributions take the default.
@@ -533,9 +541,9 @@ pub const G4F: Rules = Rules {
     group_share: GroupShare::Concur,
     ..G4
 };
-/// Task-based throttle with the synchronous release of 6.2, as the back-port to 5.15 whose release
-/// was measured (docs/lab/calibration.md).
+/// Task-based throttle with the synchronous release of 6.2, like the back-port to 5.15 whose
+/// release was measured (docs/lab/calibration.md).
 pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
-/// Rules of our own, on the flat run queue of 7.3: see `bandwidth/pull.rs` and docs/lab/proposal.md.
+/// Rules of our own, on the flat run queue of 7.3: `bandwidth/pull.rs`, docs/lab/proposal.md.
 pub const PULL: Rules =
     Rules { pull: true, hrtick_each_pick: true, group_share: GroupShare::Queued, ..G4F };

@@ -1,8 +1,7 @@
-//! Runtime that was given back late in a period, and runtime that expires.
-//!
-//! The slack timer hands what silos gave back to those that are throttled, without waiting for the
-//! next period (kernel: `start_cfs_slack_bandwidth()`, `do_sched_cfs_slack_timer()`). Until 5.3 a
-//! silo's runtime had a deadline (`expire_cfs_rq_runtime()`).
+//! The slack timer, and expiry of runtime. The timer hands runtime that idle run queues gave back
+//! to throttled ones, before the next period (kernel: `start_cfs_slack_bandwidth()`,
+//! `do_sched_cfs_slack_timer()`). Until 5.3 the runtime of a run queue had a deadline
+//! (`expire_cfs_rq_runtime()`).
 
 use crate::bandwidth::distribute::Timer;
 use crate::bandwidth::rules::Expiry;
@@ -14,7 +13,7 @@ use crate::noise::Kind;
 
 /// From a give-back to the distribution, ns (kernel: `cfs_bandwidth_slack_period`).
 const SLACK_DELAY_NS: u64 = 5_000_000;
-/// No distribution if the period ends sooner than that, ns (kernel: `min_bandwidth_expiration`).
+/// No distribution if the period ends within this time, ns (kernel: `min_bandwidth_expiration`).
 const MIN_LEFT_NS: u64 = 2_000_000;
 
 impl Machine<'_> {
@@ -75,8 +74,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Until 5.3: runtime is lost at its deadline, unless the silo's clock merely ran ahead: which
-    /// equal deadlines tell, or, to 4.17, different ones.
+    /// Until 5.3: discards runtime at its deadline, or postpones the deadline by a tick where the
+    /// CPU's clock is taken to run ahead. Equal refill numbers mean that, to 4.17 different ones.
     pub(crate) fn expire(&mut self, q: CfsRqId) {
         let ahead_if_equal = match self.rules.expiry {
             Expiry::PutOff => false,

@@ -8,7 +8,7 @@ use crate::ids::CfsRqId;
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// The silo was throttled by its own limit.
+    /// Starts a run queue's own clock at its throttle, where the generation does so.
     pub(crate) fn clock_throttled(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -22,7 +22,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The silo was throttled by any limit.
+    /// Starts the clock of throttling by any limit, where the generation does so.
     pub(crate) fn clock_throttled_self(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -31,15 +31,14 @@ impl Machine<'_> {
         }
     }
 
-    /// A silo got its first entity while throttled.
+    /// Starts the clocks of a throttled run queue when its first entity is queued (6.6 to 6.17).
     pub(crate) fn clock_first_enqueued(&mut self, q: CfsRqId) {
         if self.rules.throttle_clock == ThrottleClock::Queued {
             self.start_clocks(q);
         }
     }
 
-    /// A task parked in this silo: time counts from the first one on, at every level that is
-    /// throttled.
+    /// Starts the clocks of every throttled level when its first task parks (6.18+).
     pub(crate) fn clock_parked(&mut self, leaf: CfsRqId) {
         if self.rules.pull {
             self.clock_parked_pulling(leaf);
@@ -55,7 +54,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Every level from the task's own to the highest that was turned down.
+    /// Starts the clocks of every level from the task's own to the highest denied one.
     fn clock_parked_pulling(&mut self, leaf: CfsRqId) {
         let now = self.now;
         let mut from = leaf;
@@ -74,7 +73,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The silo keeps tasks parked by its own limit.
+    /// Starts the own clock of a run queue whose limit keeps tasks parked.
     pub(crate) fn clock_denied(&mut self, q: CfsRqId) {
         let silo = &mut self.cfs_rqs[q].bandwidth;
         silo.throttled_clock_ns = silo.throttled_clock_ns.min(self.now);
@@ -91,7 +90,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The silo's own throttle ends.
+    /// Ends a run queue's own throttled time.
     pub(crate) fn clock_unthrottled(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -101,7 +100,7 @@ impl Machine<'_> {
         }
     }
 
-    /// No limit throttles the silo any more.
+    /// Ends the time in which some limit throttles a run queue.
     pub(crate) fn clock_unthrottled_self(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];

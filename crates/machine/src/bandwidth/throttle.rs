@@ -1,4 +1,4 @@
-//! Marking a silo as throttled (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
+//! Throttling a run queue (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
 
 use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use crate::fair::Dequeue;
@@ -8,8 +8,8 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Throttles a silo that has run out, unless the pool has something left after all. True if it
-    /// is throttled.
+    /// Throttles a run queue without runtime, unless the pool has some left. True if it is
+    /// throttled.
     pub(crate) fn throttle(&mut self, q: CfsRqId) -> bool {
         let runs = {
             let curr = self.cfs_rqs[q].curr;
@@ -65,8 +65,8 @@ impl Machine<'_> {
         }
     }
 
-    /// To 6.17: the group's entity leaves its parent's queue, and so on upwards as queues run
-    /// empty; its tasks stay inside and are no longer counted above.
+    /// To 6.17: takes the group's entity off its parent's queue, and so on upwards as queues run
+    /// empty; its tasks stay inside and no longer count above.
     fn take_entity_off(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         let cpu = self.cfs_rqs[q].cpu;
@@ -100,7 +100,7 @@ impl Machine<'_> {
         self.add_running(cpu, -(runnable as i32));
     }
 
-    /// The task that runs on a CPU is to park itself when it returns to user mode.
+    /// Makes the current task of a CPU park itself when it returns to user mode.
     pub(crate) fn give_work_to_running(&mut self, cpu: CpuId) {
         let curr = self.cpus[cpu].curr;
         if curr.is_none() {

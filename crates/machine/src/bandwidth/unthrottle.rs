@@ -1,4 +1,4 @@
-//! Releasing a silo (kernel: `unthrottle_cfs_rq()`, `tg_unthrottle_up()`).
+//! Unthrottling a run queue (kernel: `unthrottle_cfs_rq()`, `tg_unthrottle_up()`).
 
 use crate::bandwidth::rules::{Precheck, Unit};
 use crate::cpu::Resched;
@@ -9,8 +9,8 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Releases a throttled silo, unless the generation refuses because it has no runtime (8.4:
-    /// since 7.2 what runs is charged first, and the 1 ns granted is gone).
+    /// Unthrottles a run queue, unless the generation refuses because it has no runtime. From 7.2
+    /// on the running task is charged first, which uses up the 1 ns granted.
     pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
         if self.rules.pull {
             self.reopen(q);
@@ -62,8 +62,8 @@ impl Machine<'_> {
         self.release_limbo(q);
     }
 
-    /// To 6.17: the group's entity goes back on its parent's queue, and so on upwards until one is
-    /// queued already or is itself throttled; its tasks are counted again above.
+    /// To 6.17: queues the group's entity again, and its ancestors up to one that is queued
+    /// already or throttled; its tasks count again above.
     fn put_entity_on(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {
@@ -99,7 +99,7 @@ impl Machine<'_> {
         self.add_running(cpu, runnable as i32);
     }
 
-    /// The first CPU that is on line.
+    /// The first CPU that is online.
     pub(crate) fn first_online(&self) -> CpuId {
         self.cpus.ids().find(|&cpu| self.cpus[cpu].online).unwrap_or(CpuId(0))
     }

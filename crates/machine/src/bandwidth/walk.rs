@@ -1,24 +1,24 @@
-//! Going through a silo and all that are below it on its CPU (kernel: `walk_tg_tree_from()`). Only
-//! those that exist are visited; those that do not are counted by whoever counts.
+//! Walks over a run queue and all below it on its CPU (kernel: `walk_tg_tree_from()`). Only those
+//! that exist are visited; costs count the others too.
 
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, Id};
 use crate::machine::Machine;
 use std::rc::Rc;
 
-/// So many silos are read ahead at a time.
+/// Run queues prefetched at a time.
 const AHEAD: usize = 64;
 
-/// A silo and all below it, children before parents.
+/// A run queue and all below it, children before parents.
 #[derive(Debug)]
 pub(crate) struct Subtree {
     silos: Rc<[CfsRqId]>,
-    /// Run queues that the CPU had when this was true.
+    /// Run queues that the CPU had when this was computed.
     of_made: u32,
 }
 
 impl Machine<'_> {
-    /// Children before parents.
+    /// Visits children before parents.
     pub(crate) fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let silos = self.subtree(top);
         for silos in silos.chunks(AHEAD) {
@@ -29,8 +29,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Parents before children, siblings in the opposite order of the kernel's, which a throttle
-    /// does not depend on.
+    /// Visits parents before children. Siblings come in reverse of the kernel's order, which does
+    /// not matter for a throttle.
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let silos = self.subtree(top);
         for silos in silos.rchunks(AHEAD) {
@@ -88,7 +88,7 @@ impl Machine<'_> {
         q
     }
 
-    /// Run queues of groups that a CPU has.
+    /// Number of group run queues on a CPU.
     fn made_on(&self, cpu: CpuId) -> u32 {
         self.vacant[cpu.ix()].made
     }

@@ -1,10 +1,10 @@
-//! Moving ready tasks between CPUs (kernel: `sched_balance_newidle()`, `sched_balance_domains()`;
-//! abstract, see docs/reference/model.md).
+//! Load balancing: moving runnable tasks between CPUs (kernel: `sched_balance_newidle()`,
+//! `sched_balance_domains()`; simplified, see docs/reference/model.md).
 //!
 //! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has
-//! tasks waiting, CPUs look at ticks, in a rhythm of their own (`rhythm.rs`): idle ones pull half
-//! of what the busiest one has; busy ones that share a cache have their loads evened out, as
-//! averaged; of two caches the numbers of their tasks are.
+//! waiting tasks, CPUs balance at ticks, at intervals of their own (`balance/interval.rs`). Idle
+//! CPUs pull half of what the busiest has. Busy CPUs that share a cache even out their average
+//! loads; two caches even out their numbers of tasks.
 
 mod detach;
 
@@ -19,31 +19,30 @@ use std::ops::Range;
 
 /// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
-/// A tick's balancing comes before the switch that the tick asks for, ns: whoever is to be next is
-/// one that waits.
+/// Balancing comes this long before the switch that the same tick requests, ns, so that the next
+/// task is one of the waiting.
 const BEFORE_NS: u64 = 1;
-/// A CPU has more load than another if it is so many hundredths of that (kernel: `imbalance_pct` of
-/// a cache domain).
+/// A CPU counts as more loaded than another from this percentage on (kernel: `imbalance_pct` of a
+/// cache domain).
 pub(crate) const IMBALANCE_PCT: u64 = 117;
-/// Balancing that has found nothing to take more often than that in a row takes also who is cached
-/// where it is (kernel: `cache_nice_tries`).
+/// After more failed attempts in a row than this, balancing also takes cache-hot tasks (kernel:
+/// `cache_nice_tries`).
 const NICE_TRIES: u32 = 1;
-/// More often than that in a row, and an idle CPU takes who runs there (kernel:
+/// After more failed attempts in a row than this, an idle CPU takes the running task (kernel:
 /// `imbalanced_active_balance()`).
 const PATIENT_TRIES: u32 = NICE_TRIES + 2;
-/// Under noise, at one of so many ticks a CPU is there before whoever counts them for all (kernel:
-/// `jiffies`), and is balanced a tick later: in ten seconds of three tasks on two CPUs of a real
-/// 6.12 seven of 72 were moved so late.
+/// Under noise: at one of so many ticks a CPU comes before the one that counts the ticks (kernel:
+/// `jiffies`), and balances a tick later. In ten seconds of three tasks on two CPUs of a real
+/// 6.12, seven of 72 moves were so late.
 const LATE: u64 = 10;
-/// Most that a CPU leaves it at that, for each CPU of the machine but one, ns: reckoned when the
-/// last one came, before it counted (kernel: `update_max_interval()`; read as 25, 75 and 175 ticks
-/// of 4 ms with 2, 4 and 8 CPUs on 6.18 and 7.3).
+/// Longest balancing interval per CPU of the machine but one, ns. The kernel computes it when a
+/// CPU comes online, before counting that CPU (`update_max_interval()`; read as 25, 75 and 175
+/// ticks of 4 ms with 2, 4 and 8 CPUs on 6.18 and 7.3).
 const MOST_BETWEEN_NS: u64 = 100_000_000;
-/// Most CPUs looked at in one go, where the tasks of the busiest ones may not come. (Kernels look
-/// at all.)
+/// Most CPUs tried at once where the tasks of the busiest ones may not move. (Kernels try all.)
 const MAX_TRIED: usize = 4;
 
-/// Lists of a balancer at work, kept for the next time.
+/// Reused lists of a balancer.
 #[derive(Debug, Default)]
 pub(crate) struct Balancing {
     pending: Vec<SeId>,
@@ -51,7 +50,7 @@ pub(crate) struct Balancing {
 }
 
 impl Machine<'_> {
-    /// Some CPU has more than it can run: balancing may have something to do from the next tick on.
+    /// Starts rounds of balancing when some CPU has more than it can run.
     pub(crate) fn arm_balance(&mut self) {
         if !self.is_balancing() && self.cpus.len() > 1 {
             for cpu in self.cpus.ids() {
@@ -61,7 +60,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The next round is at that tick, or before.
+    /// Schedules the next round at this tick, unless it is earlier anyway.
     fn balance_by(&mut self, tick_ns: u64) {
         if tick_ns < self.balance_due_ns {
             self.balance_due_ns = tick_ns;
@@ -69,17 +68,17 @@ impl Machine<'_> {
         }
     }
 
-    /// The tick whose balancing it is time for, ns.
+    /// The tick that is being balanced, ns.
     fn balance_tick_ns(&self) -> u64 {
         (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
     }
 
-    /// A balancing round: of the CPUs whose time has come, idle ones first. Arms the next while
-    /// there is anything to balance.
+    /// A round of balancing: CPUs whose interval is over balance, idle ones first. Schedules the
+    /// next round while any CPU has waiting tasks.
     pub(crate) fn balance(&mut self) {
         let this_tick_ns = self.balance_tick_ns();
         if this_tick_ns != self.balance_due_ns {
-            // It was put forward since this one was armed.
+            // An earlier round was scheduled after this one.
             return;
         }
         let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
@@ -90,7 +89,7 @@ impl Machine<'_> {
             }
             return;
         }
-        // What moves meanwhile does not arm another one.
+        // Moves during the round do not schedule another.
         for idle in [true, false] {
             for cpu in self.cpus.ids() {
                 let is_idle = self.cpus[cpu].is_idle() && self.cpus[cpu].nr_running == 0;
@@ -105,7 +104,7 @@ impl Machine<'_> {
         self.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
     }
 
-    /// Balances one CPU if it is time.
+    /// Balances one CPU if its interval is over.
     fn balance_in_time(&mut self, cpu: CpuId, idle: bool, this_tick_ns: u64) {
         let at_ns = self.balance_at_ns(cpu);
         if at_ns > this_tick_ns {
@@ -127,12 +126,12 @@ impl Machine<'_> {
         rhythm.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
     }
 
-    /// Whether there are rounds of balancing: some CPU has more than it can run.
+    /// Whether rounds of balancing run: some CPU has more than it can run.
     pub(crate) fn is_balancing(&self) -> bool {
         self.balance_due_ns != NEVER
     }
 
-    /// A CPU begins to run something, or stops.
+    /// Notes that a CPU starts or stops being idle.
     pub(crate) fn changes_idle(&mut self, cpu: CpuId) {
         if self.cpus.len() == 1 {
             return;
@@ -146,9 +145,9 @@ impl Machine<'_> {
         }
     }
 
-    /// While nobody waits anywhere, CPUs are balanced all the same, and find nothing: busy ones at
-    /// the ticks at which it is time, idle ones at the first tick for which it is, as they have no
-    /// other. Brings that up to now.
+    /// Replays balancing while no task waited anywhere, when no rounds run here: it finds nothing,
+    /// at busy CPUs at the end of each interval, at idle ones at their first tick after it, as
+    /// they have no further ticks. Updates to now.
     fn balanced_in_vain(&mut self, cpu: CpuId) {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let domain = self.llc(cpu).len() as u32;
@@ -171,13 +170,13 @@ impl Machine<'_> {
             rhythm.note(Found::Balanced, domain);
             rhythm.last_ns = at_ns as i64;
             if rhythm.interval_ms(domain) == doubled {
-                // From here on it is always as long.
+                // The interval no longer changes.
                 rhythm.last_ns += ((last_ns - at_ns) / interval_ns * interval_ns) as i64;
             }
         }
     }
 
-    /// The tick at which a CPU is balanced next.
+    /// The tick at which a CPU balances next, ns.
     fn balance_at_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let gives_way = self.rules.idle_class_is_free && self.runs_idle_class(cpu);
@@ -185,9 +184,9 @@ impl Machine<'_> {
         interval_ns.saturating_add_signed(c.balancing.last_ns)
     }
 
-    /// Under noise: when CPUs were last balanced before the run began, and what they throw their
-    /// dice for, which nobody can tell. Nobody waited, and of nine CPUs of emulated kernels of
-    /// which it was read seven had been idle for so long that their first tick was their time.
+    /// Under noise: draws when CPUs last balanced before the run, and their random streams, which
+    /// are unknown. No task waited; of nine CPUs read in emulated kernels seven had been idle so
+    /// long that they balanced at their first tick.
     pub(crate) fn draw_balancing(&mut self) {
         if self.cpus.len() < 2 || self.noise.is_none() {
             return;
@@ -204,9 +203,8 @@ impl Machine<'_> {
         }
     }
 
-    /// How long a CPU leaves it at that: a busy one, unless it is busy with tasks of class idle
-    /// alone, sixteen times as long as an idle one, less a tick (kernel:
-    /// `get_sd_balance_interval()`).
+    /// A CPU's balancing interval, ns: sixteen times as long for a busy one, less a tick, unless
+    /// it runs only `SCHED_IDLE` tasks (kernel: `get_sd_balance_interval()`).
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
         let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
@@ -225,16 +223,15 @@ impl Machine<'_> {
         if is_all { found } else { self.pull(cpu, all, far, true).or(found) }
     }
 
-    /// A busy CPU takes from others that have more: of those it shares a cache with by load, of all
-    /// by number.
+    /// Balances a busy CPU: by load within its cache domain, by number of tasks on the machine.
     fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
         let found = self.in_turn(|machine, tried| machine.even_out_load(to, own.clone(), tried));
         if own == all { found } else { self.even_out(to, all).or(found) }
     }
 
-    /// Takes from one CPU after the other until there is one whose tasks may come (kernel: `redo`
-    /// in `sched_balance_rq()`). `take` is told which CPUs have been tried.
+    /// Tries one CPU after the other until one has tasks that may move (kernel: `redo` in
+    /// `sched_balance_rq()`). `take` gets the CPUs tried so far.
     fn in_turn(&mut self, take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>) -> Found {
         let mut tried = [CpuId::NONE; MAX_TRIED];
         let mut found = Found::Balanced;
@@ -249,9 +246,9 @@ impl Machine<'_> {
         found
     }
 
-    /// A CPU with tasks takes from the one that has the most load of those it shares a cache with,
-    /// up to what both are short of the average (kernel: `sched_balance_find_src_group()`,
-    /// `calculate_imbalance()`, of groups of one CPU each).
+    /// Pulls load from the most loaded CPU of a cache domain to a busy one, up to what both lack
+    /// to the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, for
+    /// groups of one CPU each).
     fn even_out_load(
         &mut self,
         to: CpuId,
@@ -277,15 +274,15 @@ impl Machine<'_> {
             local < most && local < average && !is_near && !self.has_spare(to)
         });
         let (from, most) = more?;
-        // One with more load may have nobody who waits.
+        // A CPU with more load may have no waiting task.
         let short = average - local;
         let imbalance = most.checked_sub(average).map_or(short, |over| over.min(short));
-        // Interrupts leave a CPU a little less than its whole capacity: half a task is more than
-        // what two CPUs with one and two of them are short of.
+        // Interrupts leave a CPU slightly less than its whole capacity, so two CPUs with one and
+        // two tasks lack less than half a task.
         Some((from, self.pull_load(to, from, imbalance - imbalance / 256)))
     }
 
-    /// Load of a CPU as averaged (kernel: `cpu_load()`).
+    /// Average load of a CPU (kernel: `cpu_load()`).
     pub(crate) fn cpu_load(&mut self, cpu: CpuId) -> u64 {
         let root = self.root(cpu);
         self.pelt_update(root);
@@ -295,8 +292,8 @@ impl Machine<'_> {
         (load + self.group_load_at(q, fresh)).saturating_sub(now)
     }
 
-    /// Whose group, of those below the root, runs alone: ticks find that its weight is no matter,
-    /// and leave it as it is.
+    /// The top-level group that runs alone on a CPU: ticks leave its weight as it is, as it does
+    /// not matter.
     fn lone_group(&self, cpu: CpuId) -> Option<CfsRqId> {
         let (root, curr) = (self.root(cpu), self.cpus[cpu].curr);
         if self.cpus[cpu].nr_running != 1 || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -314,37 +311,36 @@ impl Machine<'_> {
         None
     }
 
-    /// Tasks on a CPU, with those that are only delayed (kernel: `rq->nr_running`).
+    /// Tasks on a CPU, delayed ones included (kernel: `rq->nr_running`).
     fn queued(&self, cpu: CpuId) -> u32 {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Somebody waits, and it was hardly idle in the last time, or others waited (kernel:
-    /// `group_is_overloaded()`).
+    /// Whether tasks wait and the CPU was hardly idle recently (kernel: `group_is_overloaded()`).
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
-    /// It was idle for some of the last time, and nobody waited (kernel: `group_has_capacity()`).
+    /// Whether the CPU was idle for part of recent time and no task waited (kernel:
+    /// `group_has_capacity()`).
     fn has_spare(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
-    /// It was used for more of the last time than leaves room for an imbalance (kernel:
-    /// `cpu_util_cfs()`).
+    /// Whether its utilisation leaves no room for an imbalance (kernel: `cpu_util_cfs()`).
     fn was_busy(&mut self, cpu: CpuId) -> bool {
         self.cpu_use(cpu) * IMBALANCE_PCT >= 100 * WHOLE
     }
 
-    /// It had more to run in the last time than one, and an imbalance, can (kernel:
+    /// Whether it had more runnable tasks recently than one, with an imbalance (kernel:
     /// `runnable_avg`).
     fn has_waited(&self, cpu: CpuId) -> bool {
         let runnable = self.cfs_rqs[self.root(cpu)].pelt.runnable_avg;
         u64::from(runnable) * 100 > IMBALANCE_PCT << RUNNABLE_SHIFT
     }
 
-    /// Moves tasks that are together about as heavy as that; the more often none was light enough,
-    /// the heavier it may be (kernel: `detach_tasks()`).
+    /// Pulls tasks with about this load in total; each failed attempt doubles how heavy one may be
+    /// (kernel: `detach_tasks()`).
     fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
@@ -362,7 +358,7 @@ impl Machine<'_> {
         found
     }
 
-    /// What a task is of the load of its CPU (kernel: `task_h_load()`).
+    /// A task's part of the load of its CPU (kernel: `task_h_load()`).
     pub(crate) fn task_h_load(&mut self, task: TaskId) -> u64 {
         let mut load = self.task_load(task);
         let mut q = self.ses[self.tasks[task].se].q;
@@ -374,29 +370,29 @@ impl Machine<'_> {
         load.max(1)
     }
 
-    /// A CPU with tasks takes from the one that has most, until both have as many.
+    /// Pulls tasks from the CPU with the most, until both have equally many.
     fn even_out(&mut self, to: CpuId, domain: Range<u32>) -> Found {
         let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
-        // Half the difference evens out; less than two is none, and a sixth of many is within
-        // tolerance.
+        // Half the difference evens out. A difference below two, or below a sixth of many, is
+        // tolerated.
         if difference < 2 || u64::from(difference) * 6 <= u64::from(most) {
             return Found::Balanced;
         }
         self.pull(to, domain, (difference / 2).min(MAX_MOVED), true)
     }
 
-    /// A CPU has nothing to run: takes something from one that has too much. True if it got any.
+    /// Pulls a task to a CPU that is about to go idle. True if it got any.
     pub(crate) fn balance_newidle(&mut self, cpu: CpuId) -> bool {
         if !self.is_balancing() || !self.cpus[cpu].online {
-            // Armed whenever some CPU has two ready tasks.
+            // Armed whenever some CPU has two runnable tasks.
             return false;
         }
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
         let moved =
             self.pull_newidle(cpu, 0, own.clone()) || own != all && self.pull_newidle(cpu, 1, all);
         if !moved {
-            // An idle one does not wait for as long as a busy one.
+            // An idle CPU has a shorter interval.
             let next_ns = self.balance_tick_ns() + self.tick_ns;
             self.balance_by(self.balance_at_ns(cpu).max(next_ns));
         }
@@ -418,8 +414,8 @@ impl Machine<'_> {
         moved
     }
 
-    /// Moves up to `want` tasks to a CPU from the busiest of a range that has any to give; an idle
-    /// one at last who runs there. Only looks at ticks count where there was nothing to take.
+    /// Pulls up to `want` tasks from the busiest CPU of a range that has any to give; an idle CPU
+    /// takes a running task in the end. Attempts without result count only at ticks.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
         let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
         self.in_turn(|machine, tried| {
@@ -432,7 +428,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Takes who runs on a CPU that others wait for and may not leave (kernel:
+    /// Pulls the running task of a CPU whose waiting tasks may not leave (kernel:
     /// `active_load_balance_cpu_stop()`, a thread of that CPU, which preempts it).
     fn pull_running(&mut self, to: CpuId, from: CpuId) -> bool {
         let curr = self.cpus[from].curr;
@@ -446,8 +442,8 @@ impl Machine<'_> {
         may
     }
 
-    /// The CPU of a range with the most ready tasks, if that are at least two more than another
-    /// has; of equally busy ones the first after that other one.
+    /// The CPU of a range with the most runnable tasks, if it has at least two more than `to`; of
+    /// equals the first after `to`.
     fn busiest(&self, to: CpuId, domain: &Range<u32>, tried: &[CpuId]) -> Option<CpuId> {
         let is_left = |cpu: &CpuId| !tried.contains(cpu);
         let most = if tried.is_empty() {
@@ -475,7 +471,7 @@ impl Machine<'_> {
         found
     }
 
-    /// Ready tasks of the CPU of a range that has most.
+    /// Runnable tasks of the CPU of a range that has the most.
     fn most_running(&self, domain: &Range<u32>) -> u32 {
         let range = domain.start as usize..domain.end as usize;
         self.nr_running[range].iter().copied().max().unwrap_or(0)

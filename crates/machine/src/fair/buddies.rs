@@ -1,25 +1,25 @@
-//! Who is to be picked next, or is not to be (kernel: `set_next_buddy()`, `set_last_buddy()`,
+//! Preferences of the next pick (kernel: `set_next_buddy()`, `set_last_buddy()`,
 //! `set_skip_buddy()`, `clear_buddies()`).
 //!
-//! Each queue has one of each kind. They are forgotten where the entity they name is chosen anew or
-//! leaves the queue, on its own level and on those above that name its group; a level that stays as
-//! it was keeps its own.
+//! Each queue has one of each kind. They are cleared where the entity they name is picked or
+//! leaves the queue, on its own level and on those above that name its group; other levels keep
+//! theirs.
 
 use crate::bandwidth::rules::Queue;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
 
-/// What only CFS has (to 6.5); the one it shares with EEVDF is the queue's `next`.
+/// Buddies that only CFS has (to 6.5); the one shared with EEVDF is the queue's `next`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buddies {
-    /// Was preempted by who woke up, on a crowded queue: is to go on.
+    /// Preempted by a wakeup on a crowded queue: to be picked again.
     pub last: SeId,
-    /// Has yielded: somebody else is to run if that is not too unfair.
+    /// Has yielded: another is to run if that is not too unfair.
     pub skip: SeId,
 }
 
 impl Machine<'_> {
-    /// Makes room for the buddies of all run queues there are.
+    /// Adds the buddies of new run queues.
     pub(crate) fn grow_buddies(&mut self) {
         if self.rules.queue == Queue::Cfs {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
@@ -27,7 +27,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The next pick is to take this entity, and its groups above.
+    /// Makes the next pick prefer this entity, and its groups above (kernel: `set_next_buddy()`).
     pub(crate) fn prefer(&mut self, mut se: SeId) {
         if self.rules.queue == Queue::EevdfFlat {
             return;
@@ -39,7 +39,7 @@ impl Machine<'_> {
         }
     }
 
-    /// CFS: who is preempted now is to go on afterwards.
+    /// CFS: makes a preempted entity the one to continue afterwards (kernel: `set_last_buddy()`).
     pub(crate) fn remember_preempted(&mut self, mut se: SeId) {
         while se.is_some() && self.ses[se].on_rq {
             let q = self.ses[se].q;
@@ -48,7 +48,7 @@ impl Machine<'_> {
         }
     }
 
-    /// CFS: others are to run first.
+    /// CFS: lets others run before this entity (kernel: `set_skip_buddy()`).
     pub(crate) fn skip(&mut self, mut se: SeId) {
         while se.is_some() {
             let q = self.ses[se].q;
@@ -57,7 +57,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Nobody is to stay with this entity any more, nor to pass it over.
+    /// Clears every preference for or against this entity.
     pub(crate) fn clear_buddies(&mut self, q: CfsRqId, se: SeId) {
         if self.cfs_rqs[q].next == se {
             self.clear_upwards(q, se, |machine, q| &mut machine.cfs_rqs[q].next);

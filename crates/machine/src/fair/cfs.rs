@@ -36,22 +36,22 @@ impl Machine<'_> {
         rq.base_vruntime = rq.base_vruntime.max(least);
     }
 
-    /// A new queue, where a real one has been in use: for so long that groups queued there have
-    /// slept for longer than counts.
+    /// Sets the minimum vruntime of a new queue in comparisons with a real kernel, where it has
+    /// been in use long enough for groups to get the full sleeper's bonus.
     pub(crate) fn age(&mut self, q: CfsRqId) {
         if self.rules.queue == Queue::Cfs && self.observed.is_some() {
             self.cfs_rqs[q].base_vruntime = self.sleepers_bonus(false);
         }
     }
 
-    /// What who slept for long is put before the others, virtual ns.
+    /// Bonus of an entity that slept for long, virtual ns.
     fn sleepers_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
         (whole_ns * self.scaling / 2) as i64
     }
 
-    /// Whether it is a task of class idle (kernel: `se_is_idle()`).
+    /// Whether it is a `SCHED_IDLE` task (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
         self.tasks[task].class == Class::Idle
@@ -76,7 +76,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Virtual runtimes of two queues cannot be compared: one that leaves takes its distance along.
+    /// Makes a vruntime relative to its queue's minimum: those of two queues cannot be compared.
     pub(crate) fn make_relative(&mut self, q: CfsRqId, se: SeId) {
         let min = self.cfs_rqs[q].base_vruntime;
         let entity = &mut self.ses[se];
@@ -86,16 +86,16 @@ impl Machine<'_> {
         }
     }
 
-    /// An entity, off its queue by now, belongs to another one from here on.
+    /// Detaches a dequeued entity from its queue, when it moves to another.
     pub(crate) fn leave_for_good(&mut self, q: CfsRqId, se: SeId) {
-        // The queue's minimum is what the last tick there made it.
+        // The queue's minimum is that of the last tick there.
         self.charge_to_last_tick(q);
         self.make_relative(q, se);
         self.move_on(q);
     }
 
-    /// A queue that an entity has left moves on, as do those above it that its group left because
-    /// it runs empty.
+    /// Updates the minimum vruntime of a queue that an entity has left, and of ancestors that its
+    /// group left because it ran empty.
     pub(crate) fn move_on(&mut self, mut q: CfsRqId) {
         loop {
             self.update_min_vruntime(q);
@@ -107,8 +107,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The one furthest behind; rather another, if that is not unfair, where one is passed over or
-    /// preferred.
+    /// Picks the entity furthest behind, or a preferred one if that is not unfair.
     pub(crate) fn pick_cfs(&self, q: CfsRqId) -> SeId {
         let nodes = self.cfs_rqs[q].timeline.nodes();
         let Some(first) = nodes.first() else { return SeId::NONE };
@@ -130,7 +129,7 @@ impl Machine<'_> {
         vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling, false)
     }
 
-    /// Its share of the latency target along its path, ns.
+    /// An entity's share of the latency target along its path, ns.
     pub(crate) fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
         let min_granularity_ns = MIN_GRANULARITY_NS * self.scaling;
         let root = self.root(self.cfs_rqs[q].cpu);
@@ -138,7 +137,7 @@ impl Machine<'_> {
         let period_ns =
             if nr > NR_LATENCY { nr * min_granularity_ns } else { LATENCY_NS * self.scaling };
         let mut slice_ns = period_ns;
-        // One that is being placed weighs already.
+        // An entity that is being placed counts already.
         let placed = (!self.ses[se].on_rq).then_some(se);
         let (mut q, mut se) = (q, se);
         loop {
@@ -155,8 +154,8 @@ impl Machine<'_> {
         slice_ns.max(min_granularity_ns)
     }
 
-    /// CPU time after which the running child of this queue is to be preempted at a tick, counted
-    /// from its last charge, ns; `None`: never.
+    /// CPU time after which a tick preempts the running child of this queue, counted from its last
+    /// charge, ns; `None`: never.
     pub(crate) fn cfs_preemption_due_ns(&self, q: CfsRqId) -> Option<u64> {
         let rq = &self.cfs_rqs[q];
         if rq.nr <= 1 || rq.curr.is_none() {
@@ -172,7 +171,7 @@ impl Machine<'_> {
         Some(by_slice_ns.min(by_lead_ns))
     }
 
-    /// At a tick, after the charge.
+    /// Tests for preemption at a tick, after the charge (kernel: `check_preempt_tick()`).
     pub(crate) fn check_preempt_tick(&mut self, q: CfsRqId) {
         if self.cfs_preemption_due_ns(q) != Some(0) {
             return;
@@ -185,8 +184,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a task that just became ready is far enough behind to preempt. It is picked then;
-    /// whoever it preempts on a crowded queue, that of the task that runs, is after it.
+    /// Whether a waking task is far enough behind to preempt. It is then picked next; a task
+    /// preempted on a crowded queue is picked after it.
     pub(crate) fn preempts_cfs(&mut self, se: SeId, running: SeId, makes_way: bool) -> bool {
         if !makes_way {
             if !self.is_behind(se, self.ses[running].vruntime) {
@@ -196,7 +195,7 @@ impl Machine<'_> {
         }
         let q = self.ses[running].q;
         let is_task = matches!(self.ses[running].owner(), Owner::Task(_));
-        // An idle one, that makes way, is not to go on.
+        // A `SCHED_IDLE` task that makes way is not to continue.
         if is_task && !makes_way && u64::from(self.cfs_rqs[q].nr) >= NR_LATENCY {
             self.remember_preempted(running);
         }
@@ -254,7 +253,7 @@ mod tests {
         assert_eq!(picked(1_001, SeId::NONE, Buddies { skip: a, ..none }), a);
     }
 
-    /// Each new task is placed by the share it will have, which is the less the more there are; so
+    /// Each new task is placed by the share it will have, which is smaller the more there are; so
     /// the last one is first.
     #[test]
     fn of_tasks_that_start_together_the_last_one_runs_first() {

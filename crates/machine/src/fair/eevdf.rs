@@ -2,8 +2,8 @@
 //! `update_entity_lag()`).
 //!
 //! V is the weighted mean of the virtual runtimes on a queue, the running one included. An entity
-//! is eligible when it is not ahead of V. Left out: the shorter slice a group entity inherits from
-//! a short-slice task below it.
+//! is eligible when it is not ahead of V. Not modelled: the shorter slice that a group entity
+//! inherits from a short-slice task below it.
 
 use crate::bandwidth::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::cpu::Resched;
@@ -13,22 +13,20 @@ use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
 use crate::se::{Owner, rescale};
 
-/// Sums are re-based when V has moved that far from their zero, so that most fit 64 bits.
+/// Sums are re-based when V has moved this far from their zero, so that most fit 64 bits.
 const REBASE_BEYOND: i64 = 1 << 32;
-/// What a kernel's virtual times of a group's queue are behind those here, which begin with 0 in a
-/// run, ns.
+/// How far a real kernel's group queue lags behind the virtual times here, which begin at 0, ns.
 const AGE_OF_QUEUE: i64 = 1_000_000;
 
 impl Machine<'_> {
-    /// A weight as it stands in sums: to 7.0 scaled down so that products fit 64 bits (kernel:
-    /// `scale_load_down()`, `avg_vruntime_weight()`, which gives up bits only where they do not
-    /// fit).
+    /// A weight as used in sums: to 7.0 scaled down so that products fit 64 bits (kernel:
+    /// `scale_load_down()`, `avg_vruntime_weight()`, which drops bits only where they do not fit).
     pub(crate) fn in_sums(&self, weight: u64) -> i64 {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
-    /// Total weight on a queue as it stands in sums, and the sum of weight times (vruntime - base),
-    /// running included.
+    /// Total weight on a queue as used in sums, and the sum of weight times (vruntime - base),
+    /// running entity included.
     fn sums(&self, q: CfsRqId) -> (i64, i128) {
         let rq = &self.cfs_rqs[q];
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
@@ -41,11 +39,11 @@ impl Machine<'_> {
         (weight, sum)
     }
 
-    /// V of a queue; where it last was when nothing is queued.
+    /// V of a queue; its last value when nothing is queued.
     pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() { Some(&self.ses[rq.curr]) } else { None };
-        // The mean of one is that one.
+        // The mean of one value is that value.
         match (rq.timeline.nodes(), curr) {
             ([], None) => return rq.base_vruntime,
             ([], Some(curr)) => return if curr.on_rq { curr.vruntime } else { rq.base_vruntime },
@@ -60,7 +58,7 @@ impl Machine<'_> {
             }
     }
 
-    /// Moves the zero of the sums to V. Changes nothing that can be observed.
+    /// Moves the zero of the sums to V; no result depends on it.
     fn rebase(&mut self, q: CfsRqId, average: i64) {
         let rq = &mut self.cfs_rqs[q];
         let shift = average - rq.base_vruntime;
@@ -96,7 +94,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives a newly queued entity its place: as far from V as when it left.
+    /// Places a newly queued entity as far from V as when it left, with a new deadline unless it
+    /// moves (kernel: `place_entity()`).
     pub(crate) fn place_eevdf(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         let rq = &self.cfs_rqs[q];
         let (mut average, mut lag) = (rq.base_vruntime, 0);
@@ -125,7 +124,8 @@ impl Machine<'_> {
         entity.deadline = entity.vruntime + slice;
     }
 
-    /// How far from V an entity is put that is to have this lag: queueing it moves V towards it.
+    /// How far from V an entity must be put to end up with this lag: queueing it moves V towards
+    /// it.
     fn lag_to_place(&self, q: CfsRqId, se: SeId, vlag: i64) -> i64 {
         let (weight, _) = self.sums(q);
         let own = self.in_sums(self.ses[se].weight);
@@ -135,17 +135,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Remembers how far from V an entity was when it left.
+    /// Stores an entity's lag when it leaves.
     pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId) {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
         if entity.delayed && entity.vlag > 0 {
-            // It stayed to serve negative lag, not to earn any.
+            // It stayed queued to serve negative lag, not to earn positive lag.
             entity.vlag = 0;
         }
     }
 
-    /// Notes how far from V an entity is. True: that is not where it stands.
+    /// Updates an entity's lag (kernel: `update_entity_lag()`). True if limits changed it, so that
+    /// the entity's place no longer matches.
     fn update_lag(&mut self, q: CfsRqId, se: SeId) -> bool {
         let average = self.average_vruntime(q);
         let mut lag = self.lag(q, se, average);
@@ -161,15 +162,15 @@ impl Machine<'_> {
         moves
     }
 
-    /// Until when an entity is protected whose lag has been stored where the end of its protection
-    /// was (6.17 to 6.19). Virtual times of a group's queue begin at -2^20 in a kernel, and have
-    /// gone on by some 50 us when a run begins; those of a root queue are as old as the machine.
+    /// End of protection of an entity whose lag was stored in the same field (6.17 to 6.19).
+    /// Virtual times of a group's queue begin at -2^20 in a kernel, and have advanced by some 50
+    /// us when a run begins; those of a root queue are as old as the machine.
     fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
-    /// How far from V an entity is, within the limits of what is remembered.
+    /// Lag of an entity, within the generation's limits.
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
@@ -186,7 +187,7 @@ impl Machine<'_> {
         lag.clamp(-limit, limit)
     }
 
-    /// Slices of what is queued, where they are not all the same.
+    /// Slices of the queued entities; empty where all tasks have the same.
     fn slices(&self, q: CfsRqId) -> impl Iterator<Item = u64> {
         let rq = &self.cfs_rqs[q];
         let nodes = if self.slices_differ { rq.timeline.nodes() } else { &[] };
@@ -203,8 +204,8 @@ impl Machine<'_> {
         !self.eligible(q, self.ses[se].vruntime)
     }
 
-    /// Whether a group that has run empty stays queued until its lag is served; if so it is delayed
-    /// from now on.
+    /// Whether a group that has run empty stays queued until its lag is served; marks it as
+    /// delayed if so.
     pub(crate) fn delays_group(&mut self, q: CfsRqId, se: SeId) -> bool {
         if !self.rules.delayed_dequeue || self.is_flat() {
             return false;
@@ -217,7 +218,7 @@ impl Machine<'_> {
         delays
     }
 
-    /// Leaves an entity queued that would go to sleep.
+    /// Marks an entity as delayed: it stays queued although it sleeps.
     pub(crate) fn delay(&mut self, q: CfsRqId, se: SeId) {
         self.clear_buddies(q, se);
         if self.rules.delayed_keeps_lag {
@@ -226,7 +227,7 @@ impl Machine<'_> {
         self.ses[se].delayed = true;
     }
 
-    /// A task that was only asleep in name wakes up on the queue it never left.
+    /// Wakes a delayed task on the queue that it never left.
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         if self.rules.requeue_charges {
@@ -259,13 +260,13 @@ impl Machine<'_> {
         sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
     }
 
-    /// Of the eligible entities the one with the earliest deadline. The running one is on no
-    /// timeline.
+    /// Picks the eligible entity with the earliest deadline; the running one takes part (kernel:
+    /// `pick_eevdf()`).
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
         self.pick_eevdf_of(q, true)
     }
 
-    /// The same; `stays`: with the one that the last pick was to stay with.
+    /// `stays`: prefers the entity that the next pick is to keep (`next`).
     fn pick_eevdf_of(&self, q: CfsRqId, stays: bool) -> SeId {
         let rq = &self.cfs_rqs[q];
         if rq.curr.is_none()
@@ -297,15 +298,15 @@ impl Machine<'_> {
                 if stays { curr } else { node.se }
             }
             None if curr.is_some() => curr,
-            // Rounding can leave nobody eligible by a hair: the one furthest behind is.
+            // Rounding can leave no entity eligible: the one furthest behind is picked.
             None => {
                 rq.timeline.nodes().iter().min_by_key(|n| n.vruntime).map_or(SeId::NONE, |n| n.se)
             }
         }
     }
 
-    /// What is picked is left alone until its deadline; where somebody's slice is shorter than its
-    /// own, only as long as that (6.17+, kernel: `set_protect_slice()`).
+    /// Protects a picked entity from preemption until its deadline; if another slice is shorter
+    /// than its own, only for that slice (6.17+, kernel: `set_protect_slice()`).
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
         let own = self.ses[se].slice_ns();
         let shortest = if self.rules.unprotected == Unprotected::Goes {
@@ -321,8 +322,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges virtual time and renews the deadline at each tick that finds it passed, whether that
-    /// tick was worth an event or not. With competitors such a tick is one, and asks for a
+    /// Charges virtual time, and renews the deadline at each tick that finds it passed, whether
+    /// that tick was an event or not. With competitors such a tick is an event, and requests a
     /// reschedule.
     pub(crate) fn advance_eevdf(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         let cpu = self.cfs_rqs[q].cpu;
@@ -350,12 +351,12 @@ impl Machine<'_> {
         }
         if self.competitors(q) > 1 && (over || self.goes_unprotected(q, se)) {
             self.clear_buddies(q, se);
-            // The end of a slice is lazy where the kernel knows laziness.
+            // The end of a slice is a lazy reschedule where the kernel has those.
             self.resched(cpu, Resched::Lazy);
         }
     }
 
-    /// Whether a running entity is rescheduled because nothing protects it any more.
+    /// Whether a running entity is rescheduled because its protection is over.
     fn goes_unprotected(&self, q: CfsRqId, se: SeId) -> bool {
         let entity = &self.ses[se];
         entity.vruntime >= entity.protected_until
@@ -372,8 +373,8 @@ impl Machine<'_> {
             entity.vruntime + entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
     }
 
-    /// Whether a task that just became ready is to run before the one that runs; `se` and `running`
-    /// are their entities on the level they share. `makes_way`: whoever runs does in any case.
+    /// Whether a waking task preempts the running one; `se` and `running` are their entities on
+    /// the level they share. `makes_way`: the running one gives way in any case (`SCHED_IDLE`).
     pub(crate) fn preempts_eevdf(
         &mut self,
         q: CfsRqId,
@@ -383,8 +384,8 @@ impl Machine<'_> {
     ) -> bool {
         let is_shorter = self.ses[se].slice_ns() < self.ses[running].slice_ns();
         if makes_way || is_shorter && self.rules.delayed_dequeue {
-            // Not "never again": the end is where it stands. One that then gets another weight may
-            // stand before it (7.0+).
+            // Protection ends at the current vruntime, not for good: an entity that then gets
+            // another weight may stand before it (7.0+).
             let entity = &mut self.ses[running];
             entity.protected_until = entity.protected_until.min(entity.vruntime);
         }
@@ -403,7 +404,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task lets others go first.
+    /// The running task yields: it forfeits the rest of its slice if eligible.
     pub(crate) fn yield_eevdf(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         self.clear_buddies(q, se);
@@ -415,9 +416,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives a queued or running entity another weight; its lag and deadline keep their meaning in
-    /// time. To 6.5 its parent's queue is charged if it runs there, even where the weight stays the
-    /// same.
+    /// Gives an entity another weight; the lag and deadline of a queued or running one keep their
+    /// meaning in time. To 6.5 its parent's queue is charged if it runs there, even where the
+    /// weight stays the same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
         if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {
@@ -447,7 +448,7 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         let tq = self.timeline_of(q);
-        // When whoever runs there is to be preempted depends on all weights.
+        // When the running task is preempted depends on all weights.
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
         if self.rules.queue != Queue::Cfs {
@@ -472,8 +473,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What competes on a queue has another weight: its lag, and what is left of its slice, are as
-    /// much time as before (kernel: `reweight_eevdf()`, `rescale_entity()`).
+    /// Sets the weight of a competing entity; its lag and the rest of its slice keep their length
+    /// in time (kernel: `reweight_eevdf()`, `rescale_entity()`).
     fn place_by_weight(&mut self, tq: CfsRqId, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         let queued = self.cfs_rqs[tq].curr != se;
@@ -524,8 +525,8 @@ mod tests {
     use crate::ids::CpuId;
     use crate::{Options, kernel};
 
-    /// One that has to make way, and then gets a weight with which its lag puts it further back: is
-    /// it picked again?
+    /// Whether a task is picked again that had to make way and then got a weight with which its
+    /// lag puts it further back.
     fn is_picked_again(version: &str) -> bool {
         let text = "duration = \"20ms\"\n[machine]\ncpus = 1\n[[task]]\nname = \"t\"\ncount = 3\n\
                     program = [{ user = \"1s\" }]\n";

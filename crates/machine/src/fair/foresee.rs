@@ -1,6 +1,5 @@
-//! Reading ahead. A large machine does not fit into a cache, and what is released or parked next,
-//! and which CPU's turn comes after this one's, is known some steps before: it is asked for then,
-//! so that it is there when it is needed. Changes nothing but time.
+//! Prefetching. A large machine does not fit into the caches, and what will be unthrottled or
+//! parked next, and which CPU comes next, is known some steps before. Affects only speed.
 
 use crate::bandwidth::rules::Unit;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
@@ -9,12 +8,12 @@ use crate::se::Owner;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Machines smaller than that fit the caches.
+/// Smaller machines fit the caches.
 const LARGE_CPUS: usize = 128;
-/// So many tasks that are to be parked are read ahead.
+/// Tasks prefetched before they park.
 const PARKS: usize = 16;
 
-/// Asks for the first lines of something and does not wait for them.
+/// Prefetches the first cache lines of something.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "one instruction for each line")]
 fn ask<T, const LINES: usize>(place: &T) {
@@ -33,11 +32,11 @@ fn ask<T, const LINES: usize>(place: &T) {
 }
 
 impl Machine<'_> {
-    /// These silos are about to be released.
+    /// Prefetches run queues that are about to be unthrottled.
     pub(crate) fn foresee_release(&self, silos: &[CfsRqId]) {
         self.foresee_silos(silos);
         if self.rules.unit == Unit::Entity {
-            // Nothing is put back but the group itself.
+            // Only the group's entity is put back.
             return;
         }
         for &q in silos {
@@ -59,7 +58,7 @@ impl Machine<'_> {
         }
     }
 
-    /// These silos are about to be throttled, and what is queued there to be parked.
+    /// Prefetches run queues that are about to be throttled, with their tasks.
     pub(crate) fn foresee_throttle(&self, silos: &[CfsRqId]) {
         self.foresee_silos(silos);
         if self.rules.unit == Unit::Entity {
@@ -85,8 +84,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What competes on a flat queue is about to be parked, one after the other: the next few are
-    /// asked for, and one more after each (`goes_on`).
+    /// Prefetches tasks of a flat queue that are about to park one after the other: the next few,
+    /// and then one more after each (`goes_on`).
     pub(crate) fn foresee_parks(&self, root: CfsRqId, goes_on: bool) {
         if !goes_on {
             self.foresee_entities(root, 2 * PARKS);
@@ -124,7 +123,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Something competes on this queue, or will: on a flat one nothing ever does.
+    /// Prefetches the timeline of a queue; on a flat queue only the root has one.
     #[inline]
     fn foresee_timeline(&self, q: CfsRqId) {
         if !self.is_flat() && q.is_some() {
@@ -148,14 +147,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Something parked below this silo comes back.
+    /// Prefetches a run queue whose parked tasks come back.
     pub(crate) fn foresee_come_back(&self, q: CfsRqId) {
         ask::<_, 1>(&self.parked[q.ix()]);
         ask::<_, 3>(&self.cfs_rqs[q]);
     }
 
-    /// Something happens on this CPU; where the same happens on all of them, those after it are
-    /// next.
+    /// Prefetches the next CPUs, where the same event is due on all.
     #[inline]
     pub(crate) fn foresee_cpus(&self, cpu: CpuId) {
         if self.cpus.len() >= LARGE_CPUS && cpu.ix() + 5 < self.cpus.len() {

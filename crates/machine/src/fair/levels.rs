@@ -1,14 +1,13 @@
-//! Which groups a switch puts back and sets on a flat queue (kernel: `put_prev_task_fair()`,
+//! Levels that a switch puts back and sets on a flat queue (kernel: `put_prev_task_fair()`,
 //! `set_next_task_fair()` of 7.3).
 
 use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// On a flat queue a switch does not touch the levels above the deepest one that both tasks
-    /// share: they are charged neither as one is put back nor as the other is set, only by the next
-    /// tick, timer or event. This is the last level that it touches, the root aside; none: it
-    /// touches all.
+    /// The last level that a switch touches, the root aside; none: all. On a flat queue a switch
+    /// does not touch levels above the deepest one that both tasks share: only the next tick,
+    /// timer or event charges them.
     pub(crate) fn last_put(&self, cpu: CpuId, prev: TaskId, next: TaskId) -> CfsRqId {
         let fair = |task: TaskId| task.is_some() && self.tasks[task].is_fair();
         if !self.puts_levels_late() || !fair(prev) || !fair(next) {
@@ -24,14 +23,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the groups above the one that a task is in are put back when it is known who comes
-    /// next.
+    /// Whether levels above a task's own group are put back only once the next task is known.
     pub(crate) fn puts_levels_late(&self) -> bool {
         self.is_flat() && !self.rules.pull
     }
 
-    /// What of that is left when it is known who comes next: what is not touched is charged for the
-    /// time that was left out of this charge as well.
+    /// Puts back the remaining levels once the next task is known. Levels that are not touched
+    /// also get back the time that was left out of this charge.
     pub(crate) fn put_levels(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, left_out_ns: u64) {
         if !self.puts_levels_late() || prev.is_none() || !self.tasks[prev].is_fair() {
             return;
@@ -60,8 +58,8 @@ mod tests {
     use crate::Simulation;
     use crate::{Options, kernel};
 
-    /// How often in 30 ms a group has been charged less than one in it, the tasks of which take
-    /// turns as calls end.
+    /// How often in 30 ms a group has been charged less than its child, whose tasks take turns as
+    /// calls end.
     fn times_behind(version: &str) -> usize {
         let kernel = kernel::parse_kernels(version).unwrap()[0];
         let behind = |ms: &u64| {

@@ -1,8 +1,6 @@
-//! Load tracking, as far as group shares, balancing and wake-ups need it (kernel:
-//! kernel/sched/pelt.c).
-//!
-//! The load of a group on a CPU is averaged with the kernel's half-life of 32 periods of about a
-//! millisecond. How busy CPUs are is in `util.rs`.
+//! Load tracking, as far as group shares, balancing and wakeups need it (kernel:
+//! kernel/sched/pelt.c). Loads are averaged with the kernel's half-life of 32 periods of about a
+//! millisecond. Utilisation is in `util.rs`.
 
 use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::{CfsRq, Pelt};
@@ -49,18 +47,18 @@ const DECAY: [u64; 32] = [
     0x85aa_c368,
     0x82cd_8699,
 ];
-/// A contribution is published when it differs by more than a 64th. (At most once a millisecond on
-/// a real kernel, which is how often it changes here.)
+/// A contribution is published when it differs by more than a 64th. (A real kernel publishes at
+/// most once a millisecond, which is how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
-/// Of a whole weight, as weights are scaled.
+/// Bits of a whole weight, as weights are scaled.
 pub(crate) const WEIGHT_SHIFT: u32 = 10;
-/// One runnable task, as averaged; as published it is 2^10.
+/// Bits of one runnable task in averages; published averages use 10.
 pub(crate) const RUNNABLE_SHIFT: u32 = 16;
-/// No more are counted on one CPU.
+/// Most runnable tasks counted on one CPU.
 const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
 
-/// `value` after that many periods.
+/// `value` after decaying for this many periods.
 pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     let halvings = periods / 32;
     if halvings >= 63 {
@@ -71,7 +69,7 @@ pub(crate) fn decay(value: u64, periods: u64) -> u64 {
 }
 
 impl CfsRq {
-    /// Brings the load average up to now. Called before the load changes.
+    /// Updates the load average to now. To be called before the load changes.
     #[inline]
     pub fn pelt_update(&mut self, now: u64) {
         let periods = (now - self.pelt.updated_ns) >> PERIOD_SHIFT;
@@ -92,7 +90,7 @@ impl CfsRq {
         pelt.runnable_avg = avg as u32;
     }
 
-    /// Lets the group know of this CPU's load and tasks (kernel: `update_tg_load_avg()`).
+    /// Publishes this CPU's load and tasks to the group (kernel: `update_tg_load_avg()`).
     #[inline]
     pub fn publish_load(&mut self, now: u64, group: &mut Group) {
         self.pelt_update(now);
@@ -114,32 +112,32 @@ impl CfsRq {
 }
 
 impl Pelt {
-    /// What the group's total holds of this CPU's load.
+    /// The part of the group's total that is this CPU's load.
     pub fn published_load(&self) -> u64 {
         u64::from(self.published) << WEIGHT_SHIFT
     }
 }
 
-/// How much of the last time an entity was queued.
+/// Fraction of recent time in which an entity was queued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
     /// [`ALL`] for all of it.
     avg: u32,
-    /// Up to when that is true: periods of its queue.
+    /// Up to when `avg` is valid: periods of its queue.
     periods: u32,
-    /// Of a task: its queue has its load.
+    /// Of a task: its load is part of its queue's load.
     attached: bool,
 }
 
-/// All of the time of an entity, as averaged: fine enough that what is rounded is no load.
+/// All of an entity's time in averages: fine enough that rounding is no load.
 const ALL: u64 = 1 << 24;
 
-/// All of a task's time, as averaged.
+/// All of a task's time in averages.
 pub(crate) const WHOLE: u64 = 1 << 16;
 
 impl Task {
-    /// Brings up to now how much of its time it wanted to run. Called before it falls asleep, and
-    /// before it wakes up.
+    /// Updates the fraction of time in which the task wanted to run. To be called before it sleeps
+    /// and before it wakes up.
     pub fn average_wanted(&mut self, now: u64) {
         let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
@@ -149,15 +147,15 @@ impl Task {
 }
 
 impl Group {
-    /// How many tasks count where the group competes: whole ones only, so of those that always run
-    /// one less than there are, as their average stays a little below (kernel: `tg_tasks()`, 7.3).
+    /// Number of tasks counted where the group competes: whole ones only. Tasks that always run
+    /// count one less, as their average stays slightly below (kernel: `tg_tasks()`, 7.3).
     pub fn runnable_tasks(&self) -> u64 {
         u64::from(self.runnable_avg >> TASK_SHIFT).max(1)
     }
 }
 
 impl Machine<'_> {
-    /// Brings a queue's load average up to now. Called before its load changes.
+    /// Updates a queue's load average to now. To be called before its load changes.
     #[inline]
     pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
         if self.cpus.len() > 1 || self.loses_weight() {
@@ -166,8 +164,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets the group know of the load of all its queues, as their ticks do on a real kernel: here
-    /// it is done when a share is asked for, once in the time of a tick.
+    /// Publishes the load of all a group's queues, which ticks do on a real kernel. Here it
+    /// happens when a share is computed, at most once a tick.
     #[inline]
     pub(crate) fn gather_load(&mut self, group: GroupId) {
         let now = self.now;
@@ -182,9 +180,9 @@ impl Machine<'_> {
         }
     }
 
-    /// On one CPU: who is new on a queue brings load along, a new task all of it (kernel:
-    /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only what matters is kept:
-    /// how long it is more than nothing, where a group without any loses its weight.
+    /// On one CPU: adds the load of a newly queued task; a new task adds all of it (kernel:
+    /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only a rough load is kept:
+    /// it matters how long it is above zero, where a group without load loses its weight.
     pub(crate) fn bring_load(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
         if !self.loses_weight() {
             return;
@@ -206,18 +204,19 @@ impl Machine<'_> {
         scale(self.nominal_weight(task), u64::from(queued), ALL)
     }
 
-    /// What the entity of a group's queue is of its parent's load.
+    /// The load of a group's entity on its parent's queue.
     pub(crate) fn group_load(&mut self, q: CfsRqId) -> u64 {
         self.group_load_at(q, self.ses[self.cfs_rqs[q].se].weight)
     }
 
-    /// The same, would it weigh that.
+    /// The load that a group's entity would have with this weight.
     pub(crate) fn group_load_at(&mut self, q: CfsRqId, weight: u64) -> u64 {
         let queued = self.average_queued(self.cfs_rqs[q].se);
         scale(weight, u64::from(queued), ALL)
     }
 
-    /// A new entity: a task counts as if it had always been queued, a group as its tasks come.
+    /// Adds an entity: a task counts as if it had always been queued, a group as its tasks are
+    /// queued.
     pub(crate) fn add_queued(&mut self, owner: Owner) {
         if self.cpus.len() > 1 {
             let avg = if matches!(owner, Owner::Task(_)) { ALL as u32 } else { 0 };
@@ -225,15 +224,15 @@ impl Machine<'_> {
         }
     }
 
-    /// A new task has the entity of one that has ended.
+    /// Resets the entity of an exited task for a new one.
     pub(crate) fn renew_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
         }
     }
 
-    /// How much of the last time an entity was queued, or parked where that weighs, by its queue's
-    /// clock, up to now. Called before that changes.
+    /// Updates and returns the fraction of recent time in which an entity was queued (or parked,
+    /// where that counts), by its queue's clock. To be called before that changes.
     fn average_queued(&mut self, se: SeId) -> u32 {
         let q = self.ses[se].q;
         if q.is_some() {
@@ -256,7 +255,7 @@ impl Machine<'_> {
         self.queued[se.ix()].avg
     }
 
-    /// The same, where there are several CPUs.
+    /// Updates that fraction on machines with several CPUs.
     #[inline]
     pub(crate) fn note_queued(&mut self, se: SeId) {
         if self.cpus.len() > 1 {
@@ -264,14 +263,14 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that has slept for long is about to wake up.
+    /// Resets the load of a task that has slept for long and is about to wake up.
     pub(crate) fn forget_load(&mut self, task: TaskId) {
         self.tasks[task].wanted = 0;
         self.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
-    /// A task that comes to another queue than it was on, to its first one, or back from another
-    /// class, takes its load along (kernel: `attach_entity_load_avg()`).
+    /// Moves the load of a task that comes to another queue, to its first one, or back from
+    /// another class (kernel: `attach_entity_load_avg()`).
     pub(crate) fn move_load(&mut self, task: TaskId, from: CfsRqId, to: CfsRqId) {
         if self.cpus.len() == 1 {
             return;
@@ -288,11 +287,11 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that is about to leave its queue for another one, or has left it, leaves nothing of
-    /// its load there, on any level (kernel: `detach_entity_load_avg()`,
-    /// `propagate_entity_cfs_rq()`): what is left of a group's is as much of its entity's weight as
-    /// those that are queued were so on average (kernel: `update_tg_cfs_load()`). Where nobody is,
-    /// it is as much as the others are of a task of nice 0, instead of as much as they ran.
+    /// Removes a task's load from its queue, at every level, when it leaves for another one
+    /// (kernel: `detach_entity_load_avg()`, `propagate_entity_cfs_rq()`). The remaining load of a
+    /// group is its entity's weight times the average fraction for which the remaining tasks were
+    /// queued (kernel: `update_tg_cfs_load()`). Where no task is queued, the remainder is taken
+    /// relative to nice 0, not to running time.
     pub(crate) fn detach_load(&mut self, task: TaskId) {
         let mut se = self.tasks[task].se;
         if self.cpus.len() == 1 || !std::mem::take(&mut self.queued[se.ix()].attached) {
@@ -357,7 +356,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The load of an entity is what it was at another weight (kernel: `reweight_entity()`).
+    /// Rescales the load of a group's entity to another weight (kernel: `reweight_entity()`).
     pub(crate) fn rescale_group_load(&mut self, se: SeId, old: u64, new: u64) {
         let q = self.ses[se].q;
         if self.cpus.len() == 1 || q.is_none() {
@@ -369,7 +368,7 @@ impl Machine<'_> {
         pelt.load_avg = (pelt.load_avg + of(new)).saturating_sub(of(old));
     }
 
-    /// The load of a task is what it was at another weight (kernel: `reweight_entity()`).
+    /// Rescales the load of a task to another weight (kernel: `reweight_entity()`).
     pub(crate) fn rescale_load(&mut self, task: TaskId, q: CfsRqId, old: u64, new: u64) {
         self.pelt_update(q);
         if self.loses_weight() {
@@ -383,7 +382,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The load of a CPU is no more than what all weigh that are on its root queue, or were last.
+    /// Checks that a CPU's load does not exceed the weights that are, or were last, on its root
+    /// queue.
     pub(crate) fn check_load(&self, cpu: CpuId) -> Result<(), String> {
         if self.cpus.len() == 1 {
             return Ok(());
@@ -402,14 +402,15 @@ impl Machine<'_> {
             child = rq.next_sibling;
         }
         let load = self.cfs_rqs[root].pelt.load_avg;
-        // A whole weight for what is rounded.
+        // One whole weight for rounding.
         if load > sum + (sum >> 16) + (1 << WEIGHT_SHIFT) {
             return Err(format!("cpu {} has a load of {load}, of at most {sum}", cpu.0));
         }
         Ok(())
     }
 
-    /// The hierarchy of this queue was throttled, or its last entity left while it was.
+    /// Freezes the load clock of a queue whose hierarchy is throttled, where the generation does
+    /// so.
     #[inline]
     pub(crate) fn pelt_freeze(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
@@ -423,7 +424,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Time goes on for its load, from now.
+    /// Lets the load clock of a queue continue, from now.
     #[inline]
     pub(crate) fn pelt_unfreeze(&mut self, q: CfsRqId) {
         let now = self.now;
@@ -491,7 +492,7 @@ mod tests {
             }
         }
     }
-    /// A task of /g that begins on the first CPU, and what is done then.
+    /// A task of /g that begins on the first CPU, and an intervention.
     fn hog_until(until: &str, limit: &str, what: &str) -> String {
         format!(
             "duration = \"{until}\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n{limit}\n\

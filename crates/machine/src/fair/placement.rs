@@ -1,6 +1,6 @@
-//! Where a task that becomes ready goes (kernel: `select_task_rq_fair()`, `wake_affine()`,
-//! `select_idle_sibling()`; abstract, see docs/reference/model.md). Throttling is no input, in any
-//! generation.
+//! Placement of tasks that become runnable (kernel: `select_task_rq_fair()`, `wake_affine()`,
+//! `select_idle_sibling()`; simplified, see docs/reference/model.md). Throttling plays no part, in
+//! any generation.
 
 use crate::bandwidth::rules::{Queue, Unit};
 use crate::cpu::Resched;
@@ -14,18 +14,18 @@ use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
-/// Whom a task woke last, and how often that was another one than before: by half less each second
-/// (kernel: `last_wakee`, `wakee_flips`).
+/// The task that a waker woke last, and how often that changed, halved each second (kernel:
+/// `last_wakee`, `wakee_flips`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wakees {
-    /// Its number.
+    /// Number of the last wakee.
     last: Option<u32>,
     flips: u32,
     since_ns: u64,
 }
 
 impl Wakees {
-    /// It wakes this one (kernel: `record_wakee()`).
+    /// Records a wakeup (kernel: `record_wakee()`).
     fn record(&mut self, number: u32, now: u64) {
         const DECAY_NS: u64 = 1_000_000_000;
         if now > self.since_ns + DECAY_NS {
@@ -38,21 +38,21 @@ impl Wakees {
         }
     }
 
-    /// Whether one of two wakes so many, and the other so many fewer, that they are better spread
-    /// (kernel: `wake_wide()`).
+    /// Whether waker and wakee are better spread, by how many different tasks each wakes (kernel:
+    /// `wake_wide()`).
     fn is_wide(self, other: Wakees, cpus: u32) -> bool {
         let (most, least) = (self.flips.max(other.flips), self.flips.min(other.flips));
         least >= cpus && most >= least * cpus
     }
 }
 
-/// Where a task goes that comes for the first time.
+/// Placement of a new task.
 enum First {
-    /// Where it began on the machine that was observed.
+    /// On the CPU where it began on the observed machine.
     On(CpuId),
-    /// Where a task goes that wakes up there.
+    /// Like a waking task.
     WhereItIs,
-    /// Where a task goes that is born.
+    /// Like a forked task.
     Anywhere,
 }
 
@@ -72,13 +72,13 @@ impl Machine<'_> {
         self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
     }
 
-    /// Idle, with nothing on its way to it either.
+    /// Whether a CPU is idle, with no task queued either.
     fn is_free(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
     }
 
-    /// Only one of class idle runs there, and nobody waits (kernel: `sched_idle_cpu()`).
+    /// Whether a single `SCHED_IDLE` task runs there and none waits (kernel: `sched_idle_cpu()`).
     pub(crate) fn runs_idle_class(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         c.nr_running == 1
@@ -106,7 +106,7 @@ impl Machine<'_> {
         free_of(from.0..range.end).or_else(|| free_of(range.start..from.0))
     }
 
-    /// The CPU with the fewest ready tasks; of equal ones the first after `from`.
+    /// The CPU with the fewest runnable tasks; of equal ones the first after `from`.
     pub(crate) fn least_loaded(&self, task: TaskId, from: CpuId) -> CpuId {
         let all = self.cpus.len() as u32;
         let order = (from.0..all).chain(0..from.0).map(CpuId);
@@ -116,7 +116,7 @@ impl Machine<'_> {
         };
         let (mut best, mut least) = (CpuId::NONE, u64::MAX);
         for cpu in order.clone() {
-            // No less busy than that.
+            // A lower bound of its load.
             if u64::from(self.nr_running[cpu.ix()]) < least && self.may_use(task, cpu) {
                 let busy = busy(&cpu);
                 if busy < least {
@@ -180,8 +180,8 @@ impl Machine<'_> {
         self.search_idle(task, target, near).unwrap_or(target)
     }
 
-    /// Whether a task and who wakes it are to be spread; whom that one wakes is noted (kernel:
-    /// `select_task_rq_fair()`, which is not asked where there is no choice).
+    /// Records a wakeup by this CPU, and returns whether waker and wakee are to be spread (kernel:
+    /// `select_task_rq_fair()`, which skips this where the task has no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
         let Task { mask, wakees: own, number, .. } = self.tasks[task];
         if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
@@ -196,8 +196,7 @@ impl Machine<'_> {
         wakers.is_wide(own, self.llc(here).len() as u32)
     }
 
-    /// Whether a task had better wake up near who wakes it than where it was (kernel:
-    /// `wake_affine()`).
+    /// Whether a task wakes up near its waker instead of where it was (kernel: `wake_affine()`).
     fn goes_to_waker(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
         let is_near = self.llc(here).contains(&prev.0);
         if is_near && self.is_free(here) {
@@ -223,8 +222,8 @@ impl Machine<'_> {
         100 * (load_here + load) < (100 + (IMBALANCE_PCT - 100) / 2) * there + u64::from(in_sync)
     }
 
-    /// An idle CPU near the target; from 6.0 on only so many are looked at as the load leaves hope
-    /// for (kernel: `select_idle_cpu()`).
+    /// An idle CPU near the target; from 6.0 on the load limits how many are searched (kernel:
+    /// `select_idle_cpu()`).
     fn search_idle(
         &mut self,
         task: TaskId,
@@ -240,15 +239,16 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache are worth a look, as was found when one of them was balanced last;
-    /// where nobody waits, and so nothing is balanced here, as often as a busy one would be.
+    /// How many CPUs of a cache domain to search, as computed when one of them was last balanced;
+    /// where no rounds of balancing run, as often as a busy CPU would be balanced.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
         if stands { most } else { self.update_idle_search(near) }
     }
 
-    /// The busier they all are, the fewer are worth it (kernel: `update_idle_cpu_scan()`).
+    /// Updates how many CPUs to search: fewer, the busier the domain (kernel:
+    /// `update_idle_cpu_scan()`).
     pub(crate) fn update_idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let mut sum = 0;
         for cpu in near.clone().map(CpuId) {
@@ -264,9 +264,9 @@ impl Machine<'_> {
         most
     }
 
-    /// Where a task that comes for the first time goes. On a machine that was observed those that
-    /// are started from outside were made long before, on CPUs in turn: one that did not begin
-    /// there is woken where it was, unless another CPU is free.
+    /// How a new task is placed. On an observed machine, tasks started from outside were created
+    /// long before, on CPUs in turn: one that did not begin there wakes where it was, unless
+    /// another CPU is free.
     fn first_place(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
@@ -282,7 +282,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A new task comes onto a queue for the first time.
+    /// Queues a new task for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
         if self.cpus.len() > 1 && !matches!(self.first_place(task), First::Anywhere) {
             self.forget_load(task);
@@ -294,13 +294,13 @@ impl Machine<'_> {
         self.become_ready(task, Enqueue::Fork, false);
     }
 
-    /// What a sleeping task waited for has come (kernel: `try_to_wake_up()`).
+    /// Wakes a sleeping task (kernel: `try_to_wake_up()`).
     pub(crate) fn wake(&mut self, task: TaskId) {
         self.wake_up(task, false);
     }
 
-    /// The same, by who is expected to sleep soon: at the other end of a pipe, or as a child that
-    /// exits (kernel: `WF_SYNC`).
+    /// Wakes a task by a waker that is expected to sleep soon: at the other end of a pipe, or an
+    /// exiting child (kernel: `WF_SYNC`).
     pub(crate) fn wake_in_sync(&mut self, task: TaskId) {
         self.wake_up(task, true);
     }
@@ -339,7 +339,7 @@ impl Machine<'_> {
             self.count_runnable(leaf, 1);
             self.expect_use(task);
             self.emit(cpu, What::Wake { task: task.0 });
-            // It may still be on its CPU: it was about to go, and now stays.
+            // It may still be on its CPU: it was about to leave, and now stays.
             if self.cpus[cpu].curr != task {
                 self.check_preempt(task);
             }
@@ -355,7 +355,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The task, on no queue, belongs to this CPU from now on.
+    /// Assigns a task that is on no queue to this CPU.
     pub(crate) fn set_cpu(&mut self, task: TaskId, cpu: CpuId) {
         let (old, se) = (self.tasks[task].cpu, self.tasks[task].se);
         if old == cpu {
@@ -369,7 +369,8 @@ impl Machine<'_> {
         debug_assert!(cpu.ix() < self.cpus.len());
     }
 
-    /// Whether a task that just came onto a queue is to run at once (kernel: `wakeup_preempt()`).
+    /// Tests whether a newly queued task preempts (kernel: `wakeup_preempt()`), and requests the
+    /// reschedule.
     pub(crate) fn check_preempt(&mut self, task: TaskId) {
         self.test_preemption(task);
         self.keep_clock(self.tasks[task].cpu);
@@ -379,7 +380,7 @@ impl Machine<'_> {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;
         if curr.is_none() {
-            // An idle CPU has to be told even if what woke turns out to be throttled.
+            // An idle CPU must be told even if the woken task is throttled.
             if self.cpus[cpu].nr_running > 0 {
                 self.resched(cpu, Resched::Now);
             }
@@ -420,11 +421,11 @@ impl Machine<'_> {
         };
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
-            // Idle tasks preempt nobody, also where their groups compete (kernel:
+            // `SCHED_IDLE` tasks preempt none, also where their groups compete (kernel:
             // `normal_policy()`).
             return;
         }
-        // One of class idle makes way as it is.
+        // A `SCHED_IDLE` task makes way without being charged.
         if !makes_way {
             if self.is_flat() {
                 self.charge_path(self.ses[self.tasks[curr].se].q);
@@ -441,11 +442,11 @@ impl Machine<'_> {
         }
     }
 
-    /// The ancestors of two entities that compete with each other, and where (kernel:
+    /// The ancestors of two entities that compete with each other, and their queue (kernel:
     /// `find_matching_se()`).
     pub(crate) fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
         let (mut up_a, mut up_b) = (a, b);
-        // Going up from both at once they meet if they are equally deep, as most are.
+        // Climbing from both at once, they meet if they are equally deep, as most are.
         while up_a.is_some() && up_b.is_some() {
             let (qa, qb) = (self.ses[up_a].q, self.ses[up_b].q);
             if qa == qb {
@@ -454,7 +455,7 @@ impl Machine<'_> {
             (up_a, up_b) = (self.cfs_rqs[qa].se, self.cfs_rqs[qb].se);
         }
         let up = |se: SeId| self.cfs_rqs[self.ses[se].q].se;
-        // The one from which there is still a way is deeper by the rest of it.
+        // The path with steps left is deeper by that number.
         let (mut a, mut b) = (a, b);
         while up_a.is_some() {
             (up_a, a) = (up(up_a), up(a));
@@ -468,7 +469,7 @@ impl Machine<'_> {
         (self.ses[a].q, a, b)
     }
 
-    /// The level at which two tasks' paths meet, for the switch from one to the other.
+    /// The queue at which two tasks' paths meet.
     pub(crate) fn common_cfs_rq(&self, a: TaskId, b: TaskId) -> CfsRqId {
         self.matching_entities(self.tasks[a].se, self.tasks[b].se).0
     }
@@ -496,8 +497,8 @@ mod tests {
         assert!(many.is_wide(few, 2));
     }
 
-    /// It is charged where it goes: a group whose quota is over by then is throttled there, not
-    /// where the other one wakes up.
+    /// A task of class idle is charged where it leaves: a group whose quota is used up by then is
+    /// throttled there, not where the other task wakes up.
     #[test]
     fn one_of_class_idle_makes_way_without_being_charged() {
         let text = r#"

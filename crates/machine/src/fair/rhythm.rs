@@ -1,57 +1,57 @@
-//! How often a CPU is balanced, by what came of it: at ticks (kernel: `sd->balance_interval`), and
-//! when it is about to go idle (kernel: `NI_RANDOM`).
+//! Intervals of balancing, which depend on its results: at ticks (kernel: `sd->balance_interval`),
+//! and at CPUs about to go idle (kernel: `NI_RANDOM`).
 
 use cpumax_workload::Stream;
 
-/// What a balancer found.
+/// Result of a balancing attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// None has more than it should.
+    /// No CPU has more than it should.
     Balanced,
-    /// One has, but of its tasks none may come here: of other CPUs, or throttled, which counts as
-    /// that (kernel: `LBF_ALL_PINNED`).
+    /// A CPU has, but its tasks may not come here: pinned elsewhere, or throttled, which counts
+    /// alike (kernel: `LBF_ALL_PINNED`).
     Pinned,
-    /// One has, but runs it, or it is cached there, or too heavy.
+    /// A CPU has, but its tasks run, are cache-hot, or too heavy.
     Nothing,
-    /// What it took.
+    /// Tasks were moved.
     Moved,
 }
 
 impl Found {
-    /// Of two domains.
+    /// The result over two domains.
     pub fn or(self, other: Found) -> Found {
         if self == Found::Moved { self } else { other }
     }
 }
 
-/// How often a CPU is balanced, and what has come of it.
+/// Balancing state of a CPU at ticks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rhythm {
-    /// The tick at which it was last, ns; before the run: negative.
+    /// The tick at which it last balanced, ns; negative before the run.
     pub last_ns: i64,
     /// How often the interval has been doubled.
     doubled: u32,
-    /// How often in a row there was nothing to take where there was too much.
+    /// Failed attempts in a row: another CPU had too much, and nothing could be taken.
     pub failed: u32,
-    /// It was time at the last tick, which it missed.
+    /// Its interval was over at the last tick, which it missed.
     pub is_late: bool,
-    /// Up to when it is known when it was last, ns.
+    /// Up to when `last_ns` is valid, ns.
     pub seen_ns: u64,
-    /// When it last had nothing to run, ns.
+    /// When it last became or was idle, ns.
     pub idle_ns: u64,
 }
 
 impl Rhythm {
-    /// Most that an interval is doubled to where all are pinned, ms.
+    /// Longest interval that doubling reaches where all tasks are pinned, ms.
     const MOST_PINNED_MS: u32 = 512;
 
-    /// As long as its domain has CPUs, doubled, ms.
+    /// Interval: the number of CPUs in its domain, doubled, ms.
     pub fn interval_ms(&self, domain: u32) -> u32 {
         domain.saturating_mul(1 << self.doubled)
     }
 
-    /// It is found balanced: it takes up to twice as long to the next time; where all are pinned,
-    /// up to half a second.
+    /// Updates the interval by a result: a balanced domain doubles it once, pinned tasks up to
+    /// half a second.
     pub fn note(&mut self, found: Found, domain: u32) {
         let may_double = match found {
             Found::Balanced => self.doubled == 0,
@@ -66,7 +66,7 @@ impl Rhythm {
         self.doubled += u32::from(may_double);
     }
 
-    /// The same of a CPU about to go idle, which does not wait for longer for it.
+    /// Updates the counts by a result of newidle balancing, which does not lengthen the interval.
     pub fn note_newidle(&mut self, found: Found) {
         if found != Found::Nothing {
             self.failed = 0;
@@ -77,27 +77,25 @@ impl Rhythm {
     }
 }
 
-/// How often a CPU about to go idle found something to run in a domain (kernel:
-/// `update_newidle_stats()`).
+/// How often newidle balancing found something in a domain (kernel: `update_newidle_stats()`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newidle {
     calls: u32,
     successes: u32,
-    /// It looks so many times in [`Newidle::SIDES`], and once more.
+    /// It tries so many times in [`Newidle::SIDES`], and once more.
     ratio: u32,
 }
 
 impl Newidle {
-    /// Sides of the die that is thrown; calls after which it is looked at how many of them were
-    /// successes.
+    /// Range of the random draw; also the number of calls after which the ratio is updated.
     const SIDES: u32 = 1024;
 
-    /// As if half of the calls so far had been drawn, and every second of these been a success.
+    /// Starts as if half of the range had been tried, with every second attempt a success.
     pub fn new() -> Newidle {
         Newidle { calls: Self::SIDES / 2, successes: Self::SIDES / 4, ratio: Self::SIDES / 2 }
     }
 
-    /// Whether to look this time, and if so for how many calls a success counts.
+    /// Draws whether to try this time, and how many calls a success counts for.
     pub fn draw(&self, random: &mut Stream) -> Option<u32> {
         let weight = 1 + self.ratio;
         let thrown = random.below(Self::SIDES.into());
@@ -150,7 +148,7 @@ mod tests {
             }
             looks
         };
-        // The first 512 calls go by what is assumed.
+        // The first 512 calls use the initial ratio.
         assert!((200..310).contains(&looks_of(false, 512)));
         looks_of(false, 8 * 512);
         assert!(looks_of(false, 1024) < 40);
@@ -158,8 +156,8 @@ mod tests {
         assert!(looks_of(true, 1024) > 900);
     }
 
-    /// How often the interval of CPU 1 has doubled after a second in which three hogs may use these
-    /// CPUs.
+    /// How often the interval of CPU 1 has doubled after a second in which three hogs may use
+    /// these CPUs.
     fn doubled(cpus: &str) -> u32 {
         let text = format!(
             "duration = \"1s\"\n[machine]\ncpus = 2\n\

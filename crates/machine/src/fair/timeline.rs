@@ -1,9 +1,9 @@
-//! The order of the entities waiting on a run queue (kernel: `tasks_timeline`).
+//! Entities waiting on a run queue, in order (kernel: `tasks_timeline`).
 //!
 //! A vector sorted by key: virtual deadline under EEVDF, virtual runtime under CFS. Queues are
-//! short and the entity that is wanted is near the front, so this touches less memory than a tree.
-//! Of a long queue thousands leave at the front, one after the other: that leaves a gap there, into
-//! which others come early, and the rest stays where it is.
+//! short and the wanted entity is near the front, so this touches less memory than a tree. Where
+//! thousands leave a long queue at the front, a gap remains there for later insertions, and the
+//! rest stays where it is.
 
 use crate::ids::SeId;
 use smallvec::SmallVec;
@@ -15,10 +15,10 @@ pub(crate) struct Node {
     pub se: SeId,
 }
 
-/// Of so many, closing the gap costs less than having one.
+/// Up to this length, closing the gap costs less than having one.
 const MANY: usize = 64;
 
-/// Entities in order of key; of equal keys the one inserted first is first.
+/// Entities in order of key; of equal keys the one inserted first comes first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
     /// The gap, then the entities.
@@ -48,7 +48,7 @@ impl Timeline {
             self.insert_beside_gap(node);
             return;
         }
-        // Most arrivals are late ones: look from the back first.
+        // Most arrivals are late ones: search from the back first.
         match self.nodes.last() {
             Some(last) if last.key > node.key => {
                 let at = self.nodes.partition_point(|n| n.key <= node.key);
@@ -75,13 +75,13 @@ impl Timeline {
         }
     }
 
-    /// Takes out the entity, which was inserted with this key.
+    /// Removes the entity, which was inserted with this key.
     pub fn remove(&mut self, key: i64, se: SeId) {
         if self.nodes.len() > MANY || self.gap > 0 {
             self.remove_of_many(key, se);
             return;
         }
-        // Most that leave are alone.
+        // Most entities that leave are alone.
         if let [only] = self.nodes[..]
             && only.se == se
         {
@@ -110,7 +110,7 @@ impl Timeline {
     }
 
     fn find(nodes: &[Node], key: i64, se: SeId) -> usize {
-        // Many that leave are the first.
+        // Many entities that leave are the first.
         if nodes.first().is_some_and(|first| first.se == se) {
             return 0;
         }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(order(&timeline), [1, 3, 2]);
     }
 
-    /// Comings and goings at both ends and in the middle, of few and of many, beside a sorted
+    /// Insertions and removals at both ends and in the middle, of few and of many, beside a sorted
     /// vector.
     #[test]
     fn gap_changes_no_order() {

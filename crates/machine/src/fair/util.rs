@@ -1,39 +1,38 @@
-//! Utilisation: how much of the last time CPUs ran tasks of the fair class, and how much tasks ran
-//! (kernel: `util_avg`, `util_est`).
+//! Utilisation of CPUs and tasks by the fair class (kernel: `util_avg`, `util_est`).
 //!
-//! What a task had used when it last went to sleep, or parked, is what it is expected to use when
-//! it comes back. A CPU is as busy as it was, or as those that can run there are expected to make
-//! it, whichever is more.
+//! A task's utilisation when it last went to sleep or parked is what it is expected to have when
+//! it comes back. A CPU's utilisation is its average, or the sum of its tasks' expectations if
+//! that is more.
 
 use crate::fair::Dequeue;
 use crate::fair::pelt::{PERIOD_SHIFT, WHOLE, decay};
 use crate::ids::{CpuId, Id, TaskId};
 use crate::machine::Machine;
 
-/// Less than that is no change of what a task uses (kernel: `UTIL_EST_MARGIN`).
+/// A smaller difference does not change the expectation (kernel: `UTIL_EST_MARGIN`).
 const MARGIN: u32 = (WHOLE / 100) as u32;
 
-/// How much of the last time something ran.
+/// Average fraction of time in which something ran.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
-    /// Of whole periods, 2^16 for all; of a CPU to which tasks came it may be more for a while.
+    /// Over whole periods, 2^16 for all; more for a while on a CPU to which tasks came.
     pub avg: u32,
-    /// Of the period under way, ns, up to that time.
+    /// Running time in the current period up to `updated_ns`, ns.
     part_ns: u32,
     updated_ns: u64,
 }
 
-/// What a task uses.
+/// Utilisation of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Use {
     used: Busy,
     expected: u32,
-    /// Its CPU counts on it.
+    /// Its expectation is part of its CPU's sum.
     counted: bool,
 }
 
 impl Busy {
-    /// Brings it up to now. Called before it begins to run, or stops.
+    /// Updates the average to now. To be called before it starts or stops running.
     pub fn update(&mut self, now: u64, is_busy: bool) {
         const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
         let boundary_ns = (self.updated_ns | (PERIOD_NS - 1)) + 1;
@@ -55,8 +54,8 @@ impl Busy {
 }
 
 impl Use {
-    /// It goes to sleep, or parks: more than it was expected to use is expected at once, less of it
-    /// by a quarter of the difference, unless it would have used more had it been let (kernel:
+    /// Updates the expectation when a task sleeps or parks: at once to a higher value, by a
+    /// quarter of the difference to a lower one, unless the task wanted to run more (kernel:
     /// `util_est_update()`).
     fn learn(&mut self, wanted: u64) {
         let (used, expected) = (self.used.avg, self.expected);
@@ -69,21 +68,21 @@ impl Use {
 }
 
 impl Machine<'_> {
-    /// A new task, whose use matters where there are several CPUs.
+    /// Adds a task, on machines with several CPUs.
     pub(crate) fn add_use(&mut self) {
         if self.cpus.len() > 1 {
             self.uses.push(Use::default());
         }
     }
 
-    /// A new task is in the place of one that has ended.
+    /// Resets the utilisation of an exited task for a new one.
     pub(crate) fn renew_use(&mut self, task: TaskId) {
         if let Some(of) = self.uses.get_mut(task.ix()) {
             *of = Use::default();
         }
     }
 
-    /// What a CPU runs is about to change.
+    /// Updates utilisation before a CPU switches away from its current task.
     pub(crate) fn leaves(&mut self, cpu: CpuId) {
         self.average_busy(cpu);
         let curr = self.cpus[cpu].curr;
@@ -93,7 +92,7 @@ impl Machine<'_> {
         }
     }
 
-    /// How busy a CPU is, up to now.
+    /// Updates a CPU's average utilisation to now.
     pub(crate) fn average_busy(&mut self, cpu: CpuId) {
         if self.cpus.len() > 1 {
             let curr = self.cpus[cpu].curr;
@@ -103,13 +102,13 @@ impl Machine<'_> {
         }
     }
 
-    /// How busy a CPU is, or is expected to be; [`WHOLE`] is always (kernel: `cpu_util_cfs()`).
+    /// Updates and returns the utilisation of a CPU; [`WHOLE`] is all (kernel: `cpu_util_cfs()`).
     pub(crate) fn cpu_use(&mut self, cpu: CpuId) -> u64 {
         self.average_busy(cpu);
         u64::from(self.cpus[cpu].busy.avg).max(self.cpus[cpu].expected).min(WHOLE)
     }
 
-    /// How much a task ran, up to now; until now it did, or did not.
+    /// Updates a task's utilisation to now; `runs`: whether it ran since the last update.
     pub(crate) fn average_use(&mut self, task: TaskId, runs: bool) {
         let now = self.now;
         if let Some(of) = self.uses.get_mut(task.ix()) {
@@ -117,9 +116,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task that leaves a CPU for another one, or for another class, takes along how busy it made
-    /// it, as far as that has not been forgotten (kernel: `detach_entity_load_avg()`, of
-    /// `util_avg`).
+    /// Removes the utilisation of a task that leaves for another CPU or class from its CPU, as far
+    /// as it has not decayed (kernel: `detach_entity_load_avg()`, of `util_avg`).
     pub(crate) fn take_use(&mut self, task: TaskId, from: CpuId) {
         self.average_busy(from);
         let runs = self.cpus[from].curr == task;
@@ -129,8 +127,7 @@ impl Machine<'_> {
         busy.avg = busy.avg.saturating_sub(used.avg);
     }
 
-    /// A CPU to which a task comes is as much busier as that one ran elsewhere (kernel:
-    /// `attach_entity_load_avg()`).
+    /// Adds the utilisation of a task that comes to a CPU (kernel: `attach_entity_load_avg()`).
     pub(crate) fn bring_use(&mut self, task: TaskId, to: CpuId) {
         self.average_busy(to);
         let runs = self.cpus[to].curr == task;
@@ -139,7 +136,7 @@ impl Machine<'_> {
         self.cpus[to].busy.avg += used;
     }
 
-    /// A parked task comes back: its group's clock stood still.
+    /// Leaves parked time out of a task's utilisation: its group's clock stood still.
     pub(crate) fn leave_out_parked(&mut self, task: TaskId) {
         let now = self.now;
         if let Some(of) = self.uses.get_mut(task.ix()) {
@@ -147,7 +144,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task can run from now on.
+    /// Adds a task that can now run to its CPU's expected utilisation.
     pub(crate) fn expect_use(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let Some(of) = self.uses.get_mut(task.ix()) else { return };
@@ -157,7 +154,7 @@ impl Machine<'_> {
         }
     }
 
-    /// It no longer can, or not there.
+    /// Removes a task that can no longer run there from its CPU's expected utilisation.
     pub(crate) fn expect_no_use(&mut self, task: TaskId, why: Dequeue) {
         let cpu = self.tasks[task].cpu;
         let runs = self.cpus[cpu].curr == task;
@@ -173,7 +170,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What a CPU expects is the sum of what those that count there are expected to use.
+    /// Checks that a CPU's expected utilisation is the sum of its tasks'.
     pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
         let counted = self.tasks.ids().zip(&self.uses).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);

@@ -1,5 +1,5 @@
-//! Weights: of tasks by nice and class, of groups by the share of their load that is on a CPU
-//! (kernel: `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
+//! Weights: of tasks by nice and class, of groups by the fraction of their load on a CPU (kernel:
+//! `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
 
 use crate::bandwidth::rules::{GroupShare, Unit};
 use crate::fair::pelt::WEIGHT_SHIFT;
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use cpumax_workload::Class;
 
-/// Weight of nice -20 to 19; each step is a tenth more or less CPU time, a factor of 1.25.
+/// Weights of nice -20 to 19; each step is a factor of 1.25.
 const NICE_WEIGHT: [u64; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
@@ -18,9 +18,9 @@ const NICE_WEIGHT: [u64; 40] = [
 const IDLE_WEIGHT: u64 = 3;
 /// A whole weight, as weights are scaled.
 const SCALE: u64 = 1 << WEIGHT_SHIFT;
-/// The least a group's entity weighs: unscaled, as the least share of one CPU of many is.
+/// Smallest weight of a group's entity, unscaled, like the smallest share of one CPU of many.
 const MIN_SHARE: u64 = 2;
-/// By what time is charged to one that weighs the least there is (kernel: `__update_inv_weight()`).
+/// Weight by which an entity of the smallest weight is charged (kernel: `__update_inv_weight()`).
 const NOTHING: u64 = 2 << 10;
 
 /// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it
@@ -30,14 +30,14 @@ pub(crate) fn of_group(weight: u32) -> u64 {
     ((u64::from(weight.max(1)) * nice_0 + 50) / 100) << 10
 }
 
-/// The weight of a group, as its file has it, that weighs this.
+/// The cgroup v2 weight of a group with this weight.
 pub(crate) fn to_group(weight: u64) -> u32 {
     let nice_0 = NICE_0_WEIGHT >> 10;
     (((weight >> 10) * 100 + nice_0 / 2) / nice_0) as u32
 }
 
 impl Machine<'_> {
-    /// What a task weighs by its class and nice alone.
+    /// Weight of a task by its class and nice value.
     pub(crate) fn nominal_weight(&self, task: TaskId) -> u64 {
         let task = &self.tasks[task];
         if task.class == Class::Idle {
@@ -53,8 +53,8 @@ impl Machine<'_> {
         self.ses[se].set_weight_off_queue(weight);
     }
 
-    /// Brings the weight of a queue's entity up to date after its load changed: the group's share
-    /// of the machine's competition on this CPU.
+    /// Updates the weight of a queue's entity after its load changed: the group's share on this
+    /// CPU.
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
         let loses_weight = self.loses_weight();
         let rq = &mut self.cfs_rqs[q];
@@ -87,7 +87,8 @@ impl Machine<'_> {
         };
         let total = group.weight * tasks;
         if cpus == 1 {
-            // The average is kept in whole weights: one that has decayed below that is nothing.
+            // The average is kept in whole weights: one that has decayed below that counts as
+            // nothing.
             let is_nothing = rq.load + rq.load_parked == 0 && rq.pelt.load_avg < SCALE;
             return if is_nothing { NOTHING } else { total.max(MIN_SHARE) };
         }
@@ -98,14 +99,14 @@ impl Machine<'_> {
         share.clamp(MIN_SHARE.min(total), total)
     }
 
-    /// Whether a group without load loses its weight. With several CPUs none does: it keeps what it
-    /// had last.
+    /// Whether a group without load loses its weight. With several CPUs none does: it keeps its
+    /// last one.
     pub(crate) fn loses_weight(&self) -> bool {
         self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }
 
-    /// On a flat queue: what a task weighs among all tasks of its CPU, the product of the fractions
-    /// of its ancestors.
+    /// On a flat queue: the weight of a task among all tasks of its CPU, the product of its
+    /// ancestors' fractions.
     pub(crate) fn flat_weight(&self, se: SeId) -> u64 {
         let Owner::Task(task) = self.ses[se].owner() else { return self.ses[se].weight };
         let mut weight = self.nominal_weight(task);
@@ -118,8 +119,8 @@ impl Machine<'_> {
         weight.max(2)
     }
 
-    /// On a flat queue: the running task gets the weight that it has by now from a tick, that of
-    /// its slice included; the others keep that of their last event (kernel: `task_tick_fair()`).
+    /// On a flat queue: updates the running task's weight, as ticks and slice timers do; the
+    /// others keep that of their last event (kernel: `task_tick_fair()`).
     pub(crate) fn reweight_flat_curr(&mut self, cpu: CpuId) {
         if !self.is_flat() {
             return;
@@ -131,7 +132,7 @@ impl Machine<'_> {
         }
     }
 
-    /// `cpu.weight` is written.
+    /// Writes `cpu.weight`.
     pub(crate) fn write_weight(&mut self, group: GroupId, weight: u32) {
         self.groups[group].weight = of_group(weight);
         for cpu in self.cpus.ids() {
@@ -149,7 +150,7 @@ mod tests {
     use crate::Simulation;
     use crate::{Options, kernel};
 
-    /// What `first` weighs when the run ends: its group's 1024, of which one of class idle that
+    /// Weight of `first` when the run ends: its group's 1024, of which a task of class idle that
     /// comes at 10 ms gets a part.
     fn weight_at(until_us: u64) -> u64 {
         let text = format!(
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_running_task_on_a_flat_queue_gets_another_weight_at_a_tick() {
-        // One of class idle takes 3 of 1027 parts. The next tick after it comes is at 12 ms.
+        // A task of class idle takes 3 of 1027 parts. The next tick after it comes is at 12 ms.
         assert_eq!([9_900, 11_900, 12_100].map(weight_at), [1024, 1024, 1021]);
     }
 }

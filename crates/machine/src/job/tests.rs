@@ -1,5 +1,4 @@
-//! Closed and open loops against what queueing theory says of them, and the tokens that are to
-//! come.
+//! Closed and open loops compared with queueing theory, and scheduled tokens.
 
 use super::*;
 use crate::Options;
@@ -7,7 +6,7 @@ use crate::Simulation;
 use crate::kernel::parse_kernels;
 use cpumax_workload::parse;
 
-/// Completions a second and the mean response time, ms.
+/// Completions per second and mean response time, ms.
 fn rates(text: &str) -> (f64, f64) {
     let workload = parse(text, "queue.toml").unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
@@ -51,7 +50,8 @@ fn closed(clients: u32, threads: u32, cpus: u32, seconds: u32) -> (f64, f64) {
     ))
 }
 
-/// Mean value analysis of one server of 5 ms and a delay of 20 ms: what `clients` get.
+/// Mean value analysis of one server of 5 ms and a delay of 20 ms: completions per second and
+/// response time, ms.
 fn mean_values(clients: u32) -> (f64, f64) {
     let (mut queue, mut rate, mut response) = (0.0, 0.0, 0.0);
     for n in 1..=clients {
@@ -73,7 +73,7 @@ fn a_closed_loop_keeps_the_interactive_response_time_law() {
 
 #[test]
 fn a_closed_loop_on_one_cpu_is_as_fast_as_mean_value_analysis_says() {
-    // Work is exponential, so it is all the same how many threads share the CPU.
+    // Work is exponential, so the number of threads on the CPU does not matter.
     for (clients, threads) in [(2, 1), (5, 1), (5, 3), (12, 4)] {
         let (rate, response) = closed(clients, threads, 1, 200);
         let (expected_rate, expected) = mean_values(clients);
@@ -104,12 +104,12 @@ const OPEN: &str = r#"
 fn an_open_loop_of_equal_work_waits_as_in_an_m_d_1_queue() {
     let (rate, response) = rates(OPEN);
     assert!(near(rate, 100.0, 2.0), "{rate} requests a second");
-    // Pollaczek and Khinchine: rho * work / (2 * (1 - rho)) of waiting, and then the work.
+    // Pollaczek and Khinchine: a wait of rho * work / (2 * (1 - rho)), and then the work.
     let expected = 7.0 + 0.7 * 7.0 / (2.0 * 0.3);
     assert!(near(response, expected, 4.0), "{response} ms instead of {expected}");
 }
 
-/// Requests of 5 ms on average come to two threads on two CPUs, which are half busy.
+/// Requests of 5 ms on average, for two threads on two CPUs that are half busy.
 fn two_threads(shared: bool) -> f64 {
     let text = format!(
         r#"
@@ -157,8 +157,8 @@ fn places_are_given_out_again_and_are_not_more_than_so_many() {
     assert_eq!(due.put(coming(0)), Some(7));
 }
 
-/// Requests of two parts come twice as fast as they are served; of `order`'s channel: how many were
-/// answered, and the longest that one took, ms.
+/// Requests of two parts come twice as fast as they are served: how many were answered with this
+/// `order` of the channel, and the longest latency, ms.
 fn in_two_parts(order: &str) -> (u64, u64) {
     let workload = parse(
         &format!(
@@ -197,9 +197,9 @@ fn in_two_parts(order: &str) -> (u64, u64) {
 #[test]
 fn the_oldest_request_is_ended_before_others_begin() {
     let (answered, longest_ms) = in_two_parts("oldest_first = true");
-    // One every 2 ms, and the last to be answered came when half of the time was over.
+    // One every 2 ms, and the last answered one came when half of the time was over.
     assert!((48..=50).contains(&answered), "{answered}");
     assert!((48..=50).contains(&longest_ms), "{longest_ms}");
-    // In the order in which tokens came, second parts stand behind all that came meanwhile.
+    // In order of arrival, second parts stand behind all tokens that came meanwhile.
     assert!(in_two_parts("").0 < 45, "{:?}", in_two_parts(""));
 }

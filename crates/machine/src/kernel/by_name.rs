@@ -1,5 +1,5 @@
-//! A kernel's rules by their names, and a kernel with one of them changed: to see what a single
-//! rule does. The values of a rule are those that kernels have, written as `rules.rs` writes them.
+//! Rules of a kernel by name, and kernels with a single rule changed, to see its effect. Values
+//! are those that kernels have, written as in `rules.rs`.
 
 use super::{Kernel, RELEASES, UNRELEASED};
 use crate::bandwidth::rules::Rules;
@@ -36,7 +36,7 @@ rules! {
     pull
 }
 
-/// Why there is no kernel with such a rule.
+/// Error of changing a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
@@ -46,11 +46,11 @@ pub enum RuleError {
     /// No kernel has this value of the rule.
     #[error("rule {rule} has no value '{}': give one of {}", one_line(.value), .values.join(", "))]
     NoValue {
-        /// Its name.
+        /// Name of the rule.
         rule: &'static str,
-        /// What was asked for.
+        /// The value asked for.
         value: String,
-        /// The values that it has.
+        /// The values that exist.
         values: Vec<String>,
     },
 }
@@ -96,7 +96,7 @@ pub fn rules() -> Vec<(&'static str, Vec<String>)> {
 }
 
 impl Kernel {
-    /// What this kernel has of a rule.
+    /// This kernel's value of a rule.
     ///
     /// # Errors
     /// There is no such rule.
@@ -104,8 +104,8 @@ impl Kernel {
         Ok((find(name)?.show)(&self.rules))
     }
 
-    /// This kernel with another value of one rule. No such kernel may ever have been, and not every
-    /// rule matters beside the others.
+    /// This kernel with another value of one rule. The result may be a kernel that never existed,
+    /// and not every rule has an effect beside the others.
     ///
     /// ```
     /// use cpumax_machine::kernel::parse_kernels;

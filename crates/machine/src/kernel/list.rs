@@ -16,11 +16,11 @@ fn one(text: &str) -> Result<Kernel, KernelError> {
     }
 }
 
-/// The kernels a list such as `4.19,6.12..7.3,G2a` names, in its order, each once. A range stands
+/// Parses a list of kernels such as `4.19,6.12..7.3,G2a`: in its order, each once. A range stands
 /// for its two ends and every entry of [`RELEASES`] between them.
 ///
 /// # Errors
-/// When a part of it cannot be read, or names a kernel that is not modelled.
+/// A part of it cannot be read, or names a kernel that is not modelled.
 pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut add = |kernel: Kernel| {
@@ -38,7 +38,7 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
             "" => Kernel::of(RELEASES[RELEASES.len() - 1].from)?,
             high => one(high)?,
         };
-        // What was never released is no end of the history.
+        // Unreleased kernels cannot end a range.
         if low.version > high.version || high.version >= UNKNOWN_FROM {
             return Err(KernelError::EmptyRange(part.to_owned()));
         }
@@ -53,11 +53,11 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
     Ok(kernels)
 }
 
-/// Whether a list as for [`parse_kernels`] covers this kernel: as a version, within a range, or by
-/// its generation. An empty list covers all.
+/// Whether a list (as for [`parse_kernels`]) covers this kernel: by version, within a range, or by
+/// generation. An empty list covers all.
 ///
 /// # Errors
-/// When the list cannot be read.
+/// The list cannot be read.
 pub fn covers(list: &str, kernel: &Kernel) -> Result<bool, KernelError> {
     if list.trim().is_empty() {
         return Ok(true);

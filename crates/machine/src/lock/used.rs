@@ -1,8 +1,8 @@
-//! How a workload uses a lock, and what follows from that.
+//! How a workload uses a lock, and its properties that follow.
 
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 
-/// Whether that lock is one of the kernel's: it is taken in system calls.
+/// Whether the lock belongs to the kernel: it is taken in system calls.
 pub(crate) fn is_in_kernel(workload: &Workload, lock: LockIx) -> bool {
     (workload.tasks.iter())
         .map(|kind| (&kind.program, kind.class == Class::Kthread))
@@ -10,20 +10,20 @@ pub(crate) fn is_in_kernel(workload: &Workload, lock: LockIx) -> bool {
         .any(|(program, is_kthread)| takes_in_kernel(program, is_kthread, lock))
 }
 
-/// Whether one of the kernel's of that kind may be taken by others before who was woken for it.
+/// Whether a running task may take such a kernel lock before a task that was woken for it.
 pub(crate) fn is_barging(kind: LockKind, preempt: Preempt) -> bool {
     matches!(kind, LockKind::Mutex | LockKind::Rwsem) && !preempt.is_rt()
 }
 
-/// Whether work under that lock is one with taking it, beside a real kernel: a write to a file,
-/// where it has one reader at most, or a call that goes through the memory map.
+/// Whether the guest performs the work under this lock together with taking it: a write to a file
+/// with at most one reader, or a call that goes through the memory map.
 pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
     if workload.is_memory_map(lock) {
         return true;
     }
     let asks = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Read } if l == lock);
     let reads = |kind: &&TaskSpec| kind.program.iter().any(asks);
-    // Of a kind that is forked there may be several, and several may do a job.
+    // A forked kind may have several instances, and several tasks may do one job.
     let count = |kind: &TaskSpec| if kind.count == 0 { 2 } else { u64::from(kind.count) };
     workload.tasks.iter().filter(reads).map(count).sum::<u64>() <= 1
         && !workload.jobs.iter().any(|job| job.program.iter().any(asks))

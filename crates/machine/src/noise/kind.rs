@@ -1,76 +1,72 @@
-//! What takes some microseconds on a real kernel, and how many: the least and the most of each.
-//!
-//! The ranges are read from emulated kernels (`bench/microseconds.py`), and none depends on what a
-//! workload is. What a run draws from them is told by `noise.rs`.
+//! Lengths of what takes microseconds on a real kernel: the least and the most of each kind. The
+//! ranges are read from emulated kernels (`bench/microseconds.py`), and do not depend on the
+//! workload. `noise.rs` draws from them.
 
-/// What takes some microseconds.
+/// What takes microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// From a tick's time to what it charges.
+    /// From a tick's due time to its charge.
     Tick,
-    /// From the end of a slice, by its timer, to what is charged then.
+    /// From the end of a slice, by its timer, to the charge.
     Slice,
-    /// From a sleep's end until the woken is chosen.
+    /// From a sleep's end to the pick of the woken task.
     Wake,
-    /// The same of another one that ends in the same interrupt, or in the timer thread's same
-    /// visit.
+    /// A further wakeup in the same interrupt, or in the same visit of the timer thread.
     WakeToo,
-    /// The same of a period's end.
+    /// From a period's end to the pick.
     Period,
-    /// From when whoever starts tasks and intervenes is to come to when it does; from when it has
-    /// told that it is done to its sleep. The same of the timer thread of real-time kernels.
+    /// The outside task: from its due time to its arrival, and from its report to its sleep. Also
+    /// the timer thread of real-time kernels.
     Come,
     Go,
-    /// To a task: from none, from one that goes to sleep, from one that has to go.
+    /// Switch to a task: from idle, from a task that goes to sleep, from one that is preempted.
     SwitchFromIdle,
     SwitchFromSleeper,
     SwitchFromReady,
-    /// In the kernel, where that is preempted only where it says so: to the next such point, if
-    /// that is not known.
+    /// From a request to reschedule in a system call to the next preemption point (voluntary
+    /// preemption), where that is not known.
     Point,
-    /// The same in a write under a lock, where there is one after each page.
+    /// The same in a write under a lock, which has such a point after each page.
     WritePoint,
-    /// There is one after each page that is read: what a page takes, in a call for one buffer and
-    /// for several, and what comes before the first one.
+    /// Reading a page, after which there is such a point: in a call for one buffer, in one for
+    /// several, and the time before the first page.
     Page,
     LaterPage,
     Read,
-    /// On the way back to user mode, off the queue because the group is throttled (6.18+), beside
-    /// what its levels add; and from there to the switch.
+    /// Parking: from the return to user mode until off the queue (6.18+), without the part of
+    /// levels; and from there to the switch.
     Park,
     Parked,
-    /// Back to the queue, in an interrupt.
+    /// Putting a parked task back, in an interrupt.
     Unpark,
-    /// The call that goes to sleep.
+    /// A call that sleeps.
     Sleep,
-    /// A call that sends something, and one that yields the CPU.
+    /// A call that sends, and one that yields.
     Send,
     Yield,
-    /// A call that moves who makes it to another group: up to its lock, to the move, from there
-    /// until the CPU is to choose anew beside what its levels add, and to its end.
+    /// A task moving itself to another group: up to its lock, up to the move, from there to the
+    /// reschedule (without the part of levels), and up to its end.
     MoveEnter,
     Move,
     Moved,
     MoveOver,
-    /// A call that changes how important who makes it is, up to the change, and from there until
-    /// the CPU is to choose anew.
+    /// A task changing its own priority: up to the change, and from there to the reschedule.
     Change,
     Changed,
-    /// Beyond, or short of, the length that work should have.
+    /// Deviation of work from its length, offset by `MOST_WRONG_NS`.
     Work,
-    /// The end of a task: until it leaves its autogroup, and from there on.
+    /// Exit of a task: until it leaves its autogroup, and from there on.
     ExitMove,
     Exit,
-    /// From user mode to where a call does what it is for, and asks for its locks. As long as that
-    /// it takes to have one and let go of it where work under it is one request of a list.
+    /// From user mode to the point where a call asks for its locks. Also to take and release a
+    /// lock for one request of a list.
     Enter,
-    /// From the end of a call, where somebody else is to have the CPU, to the switch.
+    /// From the end of a call with a pending reschedule to the switch.
     Return,
-    /// From the charge of a tick, or at the end of a slice by its timer, to the switch, where the
-    /// task is in no group.
+    /// From the charge of a tick, or of a slice timer, to the switch, for a task in no group.
     TickOver,
     SliceOver,
-    /// So much more for each level of groups, and so to park.
+    /// Additional part of that per level of groups.
     Level,
 }
 
@@ -113,8 +109,8 @@ pub(super) const KINDS: [Kind; 35] = [
 ];
 
 impl Kind {
-    /// The least and the most that are seen in emulated kernels, ns: in no group they switch 13 to
-    /// 15 us after a tick is due.
+    /// Least and most seen in emulated kernels, ns. In no group they switch 13 to 15 us after a
+    /// tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick | Kind::Moved => (6_000, 11_000),
@@ -153,9 +149,9 @@ impl Kind {
     }
 }
 
-/// The longest that a page takes that is read, and one that is written under a lock, where
+/// Longest time for a page that is read, and for one that is written under a lock, where
 /// instructions are counted, ns.
 pub(super) const READ_PAGE_NS: u64 = 205_000;
 pub(super) const WRITE_PAGE_NS: u64 = 12_000;
-/// By how much work is longer or shorter than it should be, ns.
+/// Largest deviation of work from its length, ns.
 pub(super) const MOST_WRONG_NS: u64 = 5_000;

@@ -1,5 +1,5 @@
-//! What always holds under the pull rules, for `--check` and the property tests. The reasons are in
-//! docs/lab/proposal.md.
+//! Invariants of the pull rules, for `--check` and the property tests. docs/lab/proposal.md has
+//! the reasons.
 
 use super::MIN_GRANT_NS;
 use crate::cpu::{Resched, SoftirqWork};
@@ -10,7 +10,7 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
-    /// The invariants of one silo; see docs/lab/proposal.md.
+    /// Checks the invariants of one run queue.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
         let silo = &rq.bandwidth;
@@ -40,8 +40,8 @@ impl Machine<'_> {
         if !self.holds_parked(q) || parked.linked {
             return Ok(());
         }
-        // What is parked here is not on its way to the root: there must be somebody who takes it
-        // up.
+        // Tasks parked here are not linked to the root, so something must be due to bring them
+        // back.
         let comes = if parent.is_none() {
             self.cpus[rq.cpu].resched != Resched::No
         } else if silo.throttled {
@@ -52,7 +52,7 @@ impl Machine<'_> {
         if comes { Ok(()) } else { Err(format!("parked tasks are forgotten: {parked:?}")) }
     }
 
-    /// What is parked weighs at every level what it would weigh queued.
+    /// Checks that parked tasks weigh at every level what they would weigh queued.
     fn check_parked_load(&self, q: CfsRqId) -> Result<(), String> {
         let mut load = 0;
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
@@ -73,8 +73,8 @@ impl Machine<'_> {
         if load == counted { Ok(()) } else { Err(format!("{load} is parked, counted {counted}")) }
     }
 
-    /// The same of a group: whoever waits is served while there is something to serve, or a timer
-    /// will be.
+    /// Checks that the waiting run queues of a group are served while the pool has runtime, or a
+    /// timer will do so.
     pub(crate) fn check_waiting(&self, group: GroupId) -> Result<(), String> {
         let pool = &self.groups[group].pool;
         if pool.throttled.is_empty() {
@@ -97,7 +97,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What runs in user mode has been asked for on all levels: it knows where it was turned down.
+    /// Checks that a task in user mode has been admitted on all levels.
     pub(crate) fn check_admitted(&self, curr: TaskId) -> Result<(), String> {
         let task = &self.tasks[curr];
         let told = task.throttle_work || task.mode == Mode::Kernel || !task.is_fair();
@@ -107,7 +107,7 @@ impl Machine<'_> {
         Err(format!("{} runs where a level above has been turned down", self.task_name(curr)))
     }
 
-    /// Runtime that is neither in the pool nor in a silo: mail under way, less what is owed.
+    /// Runtime that is neither in the pool nor in a run queue, ns: mail under way, less debt.
     pub(crate) fn elsewhere_ns(&self, group: GroupId) -> i128 {
         if !self.rules.pull {
             return 0;

@@ -1,5 +1,5 @@
-//! What verifies the pull rules notices each fault that is put into them: the invariants, the
-//! outcomes of small workloads, and the search through all orders of events.
+//! Verification finds each fault that is injected into the pull rules: by invariants, by the
+//! outcomes of small workloads, and by a search through orders of events.
 
 use crate::faults::Fault;
 use crate::interleave::{Bounds, explore};
@@ -8,7 +8,7 @@ use cpumax_outcome::Outcome;
 use cpumax_workload::{Workload, random};
 use std::fmt::Write as _;
 
-/// Random workloads that are tried besides.
+/// Random workloads tried besides.
 const RANDOM: u64 = 400;
 
 /// A machine, its limited groups, and the longest that a task may wait.
@@ -20,22 +20,22 @@ struct Case {
 }
 
 const CASES: [Case; 8] = [
-    // More of them than a share feeds: they take turns.
+    // More tasks than a share feeds: they take turns.
     Case {
         cpus: 1,
         groups: "/a 1000 4000",
         tasks: &[(6, "/a", "{ user = \"3ms\" }")],
         wait_ns: 30_000_000,
     },
-    // One CPU and its fair share of a quota for three.
+    // One CPU with its fair share of a quota for three.
     Case {
         cpus: 1,
         groups: "/a 2000 4000",
         tasks: &[(3, "/a", "{ user = \"12ms\" }")],
         wait_ns: 20_000_000,
     },
-    // Two groups side by side: some come back and find the runtime gone when it is their turn
-    // to run.
+    // Two groups side by side: some tasks come back and find the runtime gone when they are
+    // switched to.
     Case {
         cpus: 1,
         groups: "/a 7500 15000,/b 7500 15000",
@@ -56,7 +56,7 @@ const CASES: [Case; 8] = [
         tasks: &[(2, "/a/b", "{ user = \"4ms\" }")],
         wait_ns: 20_000_000,
     },
-    // In the kernel across the end of the quota; one that goes to sleep gives back.
+    // A system call across the end of the quota; a task that sleeps gives runtime back.
     Case {
         cpus: 2,
         groups: "/a 3000 8000",
@@ -72,7 +72,7 @@ const CASES: [Case; 8] = [
         ],
         wait_ns: 20_000_000,
     },
-    // Goes to sleep without runtime, wakes up after the refill: and has not to wait.
+    // Sleeps without runtime, and wakes after the refill without waiting.
     Case {
         cpus: 1,
         groups: "/a 2000 8000",
@@ -113,8 +113,8 @@ fn workload(case: &Case) -> Workload {
     cpumax_workload::parse(&text, "small").unwrap_or_else(|e| panic!("{text}\n{e}"))
 }
 
-/// What a run of these must show: all done, nobody passed over, nothing beyond a slice for each
-/// CPU and what ran in the kernel.
+/// Checks an outcome: all tasks done, no long wait, and no use beyond the quota by more than a
+/// slice per CPU and work in the kernel.
 fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), String> {
     for (name, task) in &outcome.tasks {
         if task.exited < task.count {
@@ -136,7 +136,7 @@ fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), Str
     Ok(())
 }
 
-/// Who notices, if anybody does.
+/// The check that finds a fault, if any does.
 fn found(fault: Option<Fault>) -> Option<String> {
     let kernel = kernel::parse_kernels("pull").unwrap()[0];
     let kernel = fault.map_or(kernel, |fault| kernel.with_fault(fault));
@@ -147,7 +147,7 @@ fn found(fault: Option<Fault>) -> Option<String> {
         let verify = |outcome: &Outcome| verify(case, &workload, outcome);
         explore(&workload, &options, bounds, verify).err().map(|e| e.to_string())
     });
-    // What needs more to come together than the cases have.
+    // For faults that need more to come together.
     let in_random = || {
         (0..RANDOM).find_map(|seed| {
             let workload = random::workload(seed);

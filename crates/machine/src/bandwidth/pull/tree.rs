@@ -1,9 +1,9 @@
-//! The tree of what is parked, and how tasks come back from it.
+//! The tree of parked tasks, and how they come back.
 //!
-//! Per CPU, a silo that holds parked tasks hangs below its parent's, up to the first that may give
-//! nothing: one that is throttled, which then waits in its group's list, or one whose runtime has
-//! brought back its due. What hangs below the root may come back, the children of each level in
-//! turn.
+//! Per CPU, a run queue with parked tasks is linked below its parent, up to the first level that
+//! holds them back: one that is throttled and waits in its group's list, or one whose runtime has
+//! brought back its share. Tasks linked to the root may come back; the children of each level take
+//! turns.
 
 use super::Parked;
 use crate::cfs_rq::Limbo;
@@ -19,20 +19,20 @@ use cpumax_outcome::trace::What;
 const FEED_MOST: u32 = 16;
 
 impl Machine<'_> {
-    /// Every run queue has its counterpart in the tree.
+    /// Adds the tree's state for new run queues.
     pub(crate) fn grow_parked(&mut self) {
         if self.rules.pull {
             self.parked.resize(self.cfs_rqs.len(), Parked::default());
         }
     }
 
-    /// Hangs a silo that holds parked tasks below its parent, and so on up, until a level is met at
-    /// which they have to wait: for a grant, or for those who came back before them.
+    /// Links a run queue with parked tasks below its parent, and so on up, to the level at which
+    /// they have to wait: for a grant, or for tasks that came back before them.
     pub(super) fn link(&mut self, mut q: CfsRqId) {
         loop {
             let silo = &self.cfs_rqs[q].bandwidth;
             if silo.throttled {
-                // Reopened, it has been linked.
+                // `reopen()` has linked it.
                 if !self.admit(q) {
                     self.wait_for_runtime(q);
                 }
@@ -61,7 +61,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Among its siblings comes first who had the last turn longest ago.
+    /// Inserts a child among its siblings; the one whose last turn is longest ago comes first.
     fn hang_below(&mut self, parent: CfsRqId, q: CfsRqId) {
         let turn_ns = self.parked[q.ix()].turn_ns;
         let siblings = &self.parked[parent.ix()].children;
@@ -71,7 +71,7 @@ impl Machine<'_> {
         self.parked[q.ix()].linked = true;
     }
 
-    /// What came back and has not run had no turn: its levels stand where they stood, or before.
+    /// Restores the turns of a path for a task that came back and parked again without running.
     fn return_turn(&mut self, mut q: CfsRqId, since_ns: u64) {
         while self.parked[q.ix()].turn_ns > since_ns {
             self.parked[q.ix()].turn_ns = since_ns;
@@ -87,7 +87,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Before something is parked at a level: the first may come back if the level has any runtime.
+    /// Before a task parks at a level: the first may come back if the level has any runtime.
     fn first_parked(&mut self, q: CfsRqId) {
         let silo = &self.cfs_rqs[q].bandwidth;
         if silo.enabled && !self.holds_parked(q) {
@@ -102,7 +102,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Everybody who was parked on a CPU has been moved away.
+    /// Unlinks the run queues of a CPU from which all parked tasks have moved away.
     pub(crate) fn forget_parked(&mut self, cpu: CpuId) {
         if self.rules.pull {
             for group in self.groups.ids() {
@@ -113,8 +113,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task joins the parked ones of its silo, those first that have waited longest; so one that
-    /// came back and found the runtime gone when it was switched to has its old place.
+    /// Adds a task to the parked ones of its run queue, those first that have waited longest. A
+    /// task that came back and found the runtime gone regains its old place.
     pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.first_parked(q);
         let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
@@ -132,7 +132,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A task stopped to be queued: where others are parked one of them may take its place.
+    /// After a task was dequeued: a parked one may take its place.
     pub(crate) fn left_queue(&mut self, q: CfsRqId) {
         if self.holds_parked(q) && !self.cfs_rqs[q].bandwidth.throttled {
             self.feed(q, self.feeds_one_ns());
@@ -144,7 +144,7 @@ impl Machine<'_> {
         self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
     }
 
-    /// The scheduler takes parked tasks back, as many as there is runtime to feed.
+    /// Brings parked tasks back when the CPU schedules, as many as its runtime feeds.
     pub(crate) fn take_back(&mut self, cpu: CpuId) {
         self.begin_section(Releaser::Handler, cpu);
         for _ in 0..FEED_MOST {
@@ -157,8 +157,8 @@ impl Machine<'_> {
         self.irq_section(cpu, cost_ns);
     }
 
-    /// One task comes back, from the child whose turn it is at every level; or a child that has
-    /// none to give is forgotten.
+    /// Brings back one task, from the child whose turn it is at every level; or drops a child that
+    /// has none to give.
     fn take_one_back(&mut self, cpu: CpuId) {
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
@@ -202,8 +202,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The first child of a silo that has parked tasks and runtime to feed one; it is taken off the
-    /// list.
+    /// Unlinks and returns the first child that has parked tasks and runtime to feed one.
     fn next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
             self.foresee_come_back(child);

@@ -1,8 +1,6 @@
-//! What is parked weighs: a group's share of a CPU is that of all that wants to run there, parked
-//! or queued.
-//!
-//! Counted were only what is queued, a group that gets less of a CPU than another would bring back
-//! fewer tasks there, weigh less for it, and get still less.
+//! Weight of parked tasks: a group's share of a CPU is that of all its tasks that want to run
+//! there, parked or queued. If only queued tasks counted, a group with a small share would bring
+//! back fewer tasks, weigh less for it, and get still less.
 
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
@@ -10,7 +8,7 @@ use crate::machine::Machine;
 use crate::se::Owner;
 
 impl Machine<'_> {
-    /// A task is parked here from now on, or about to leave the queue for that.
+    /// Adds the weight of a task that is parked, or about to leave the queue for that.
     pub(crate) fn weigh_parked(&mut self, task: TaskId, q: CfsRqId) {
         if self.has(Fault::ParkedWeightless) {
             return;
@@ -19,7 +17,7 @@ impl Machine<'_> {
         self.gain_parked(q, self.nominal_weight(task));
     }
 
-    /// It is about to be parked no more, and not queued yet.
+    /// Removes the weight of a task that is about to leave limbo, before it is queued.
     pub(crate) fn weigh_parked_no_more(&mut self, task: TaskId, q: CfsRqId) {
         self.note_queued(self.tasks[task].se);
         if self.has(Fault::ParkedWeightless) {
@@ -29,7 +27,7 @@ impl Machine<'_> {
         self.lose_parked(q, self.nominal_weight(task));
     }
 
-    /// The last of a group has left this queue; whatever is parked below still weighs.
+    /// The last entity of a group has left its queue; parked tasks below still count.
     #[inline]
     pub(crate) fn weigh_off_queue(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].load_parked > 0 {
@@ -37,7 +35,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The group of this queue is about to be queued.
+    /// The group of this queue is about to be queued: its parked weight no longer counts at its
+    /// parent.
     #[inline]
     pub(crate) fn weigh_on_queue(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].bandwidth.weighs_parked {
@@ -48,7 +47,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The entity of this queue, which is not queued, gets another weight.
+    /// Adjusts the parked load of the parent when the weight of an unqueued entity changes.
     pub(crate) fn reweigh_parked(&mut self, owner: Owner, old: u64, new: u64) {
         let Owner::Group(q) = owner else { return };
         if q.is_some() && self.cfs_rqs[q].bandwidth.weighs_parked {
@@ -68,7 +67,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What is parked below a queue weighs at its parent's as the group does.
+    /// Counts the group of a queue in its parent's parked load, with the group's weight.
     fn count_entity(&mut self, q: CfsRqId) {
         self.note_queued(self.cfs_rqs[q].se);
         let rq = &mut self.cfs_rqs[q];

@@ -1,7 +1,5 @@
 //! Which tasks a balancer may take from a CPU, and taking one (kernel: `can_migrate_task()`,
-//! `detach_task()`).
-//!
-//! How many are wanted, and from which CPU, is told by `balance.rs`.
+//! `detach_task()`). `balance.rs` decides how many are wanted and from which CPU.
 
 use super::{Balancing, NICE_TRIES};
 use crate::bandwidth::rules::{BalanceTest, Unit};
@@ -12,15 +10,15 @@ use crate::machine::Machine;
 use crate::se::Owner;
 use cpumax_workload::Class;
 
-/// Who ran within that time is cached where it ran, ns, and not taken from there (kernel:
+/// A task that ran within this time is cache-hot and not taken, ns (kernel:
 /// `sysctl_sched_migration_cost`).
 const HOT_NS: u64 = 500_000;
-/// Most queued entities looked at in one go.
+/// Most queued entities examined at once.
 const MAX_SCANNED: usize = 64;
 
 impl Machine<'_> {
-    /// Up to `want` queued tasks of one CPU that may go to another, those that wait longest last;
-    /// says whether there is anybody there, be it who runs, who may go (kernel:
+    /// Collects up to `want` queued tasks of one CPU that may move to another, those that wait
+    /// longest last. Returns whether any task there, running ones included, may move (kernel:
     /// `can_migrate_task()`).
     pub(super) fn find_movable(
         &self,
@@ -61,8 +59,7 @@ impl Machine<'_> {
         found
     }
 
-    /// Whether it is cached where it is, and the other CPU need not have it yet (kernel:
-    /// `task_hot()`).
+    /// Whether a task is cache-hot and need not move yet (kernel: `task_hot()`).
     fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
         let t = &self.tasks[task];
         t.class != Class::Idle
@@ -71,10 +68,10 @@ impl Machine<'_> {
             && self.cpus[to].balancing.failed <= NICE_TRIES
     }
 
-    /// Whether all that is queued on a CPU is in groups that are throttled, as a whole, on the
-    /// other: then no task has to be looked at.
+    /// Whether everything queued on a CPU is in groups that are throttled on the other: a shortcut
+    /// that avoids examining each task.
     fn nothing_may_move(&self, from: CpuId, to: CpuId) -> bool {
-        /// Groups looked at, lest this costs more than it saves.
+        /// Groups examined, so that this costs less than it saves.
         const MOST_GROUPS: usize = 8;
         let root = &self.cfs_rqs[self.root(from)];
         let mut left = root.h_nr;
@@ -93,7 +90,8 @@ impl Machine<'_> {
         left == 0
     }
 
-    /// What waits on a queue, and the group of what runs: others of that group may wait.
+    /// Collects what waits on a queue, and the group of the running task: others of that group may
+    /// wait.
     fn entities(&self, q: CfsRqId, found: &mut Vec<SeId>) {
         let rq = &self.cfs_rqs[q];
         found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
@@ -128,7 +126,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes a queued task to another CPU; one that is only delayed stays so.
+    /// Moves a queued task to another CPU; a delayed one stays delayed.
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
         debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
