@@ -1,5 +1,6 @@
-//! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
-//! changed and what was lost. It stands in the file as JSON; docs/guide/record.md describes it.
+//! The description that `cpumax record` puts into a recording: the machine, the limits in force,
+//! what changed and what was lost. It stands in the file as JSON; docs/guide/record.md describes
+//! it.
 
 use cpumax_limit::{Limit, Rules};
 use schemars::JsonSchema;
@@ -13,7 +14,7 @@ pub mod functions;
 #[serde(default)]
 #[non_exhaustive]
 pub struct About {
-    /// What made it, e.g. `cpumax 0.1.0`.
+    /// The tool that made it, e.g. `cpumax 0.1.0`.
     pub tool: String,
     /// The command that made it.
     pub command: String,
@@ -42,30 +43,30 @@ pub struct About {
     pub slices: BTreeMap<String, String>,
     /// When it began, ns since 1970.
     pub unix_ns: u64,
-    /// The same on the clock of the events, ns since the machine was started.
+    /// Beginning on the clock of the events, ns since the machine was started.
     pub boot_ns: u64,
     /// Whether the hierarchy of groups is of version 1.
     pub is_version_1: bool,
     /// The group that is recorded and those it is in, innermost first.
     pub groups: Vec<GroupFiles>,
-    /// What waited for a processor, memory and devices (`/proc/pressure`).
+    /// Pressure stall information (`/proc/pressure`), by resource.
     pub pressure: BTreeMap<String, String>,
     /// What it costs a thread that its entry into a system call, or its exit, is recorded: measured
     /// before it began, ns; 0: not known.
     pub call_cost_ns: u64,
-    /// The same of any other event.
+    /// Cost of any other event, measured alike, ns; 0: not known.
     pub event_cost_ns: u64,
 }
 
 impl About {
-    /// Whether it tells what recording an event costs.
+    /// Whether the recorder measured what recording an event costs.
     pub fn is_cost_measured(&self) -> bool {
         self.call_cost_ns > 0 || self.event_cost_ns > 0
     }
 }
 
 impl GroupFiles {
-    /// The limit that they hold.
+    /// The limit in the group's files of either hierarchy version; `None` if they hold none.
     pub fn limit(&self) -> Option<Limit> {
         let file = |name: &str| self.files.get(name).map(|text| text.trim());
         let version_1 = || {
@@ -99,9 +100,9 @@ pub struct Ended {
     pub forgotten_sockets: u64,
     /// CPU time of the recorder itself, ns.
     pub recorder_ns: u64,
-    /// What it took a recorded thread to hand over an event, on average, ns; 0: not known.
+    /// CPU time that handing over an event took a recorded thread, on average, ns; 0: not known.
     pub event_ns: u64,
-    /// The same groups as when it began.
+    /// Files of the recorded groups at the end.
     pub groups: Vec<GroupFiles>,
     /// Files of them that were given other values meanwhile, in order.
     pub changes: Vec<Change>,
@@ -110,7 +111,7 @@ pub struct Ended {
     pub made_again: Vec<u64>,
     /// The recorded group was not there any more, or another one that was not recorded.
     pub is_gone: bool,
-    /// As when it began.
+    /// Pressure stall information at the end.
     pub pressure: BTreeMap<String, String>,
 }
 
@@ -136,7 +137,7 @@ pub struct Cache {
 pub struct GroupFiles {
     /// Its path from the root of its hierarchy.
     pub path: String,
-    /// What stands in them, by their names: `cpu.max`, `cpu.weight`, `cpu.stat` and others.
+    /// Contents by file name: `cpu.max`, `cpu.weight`, `cpu.stat` and others.
     pub files: BTreeMap<String, String>,
 }
 
@@ -151,6 +152,6 @@ pub struct Change {
     pub path: String,
     /// The file.
     pub file: String,
-    /// What stands there now.
+    /// The new value.
     pub value: String,
 }

@@ -1,4 +1,5 @@
-//! Workloads out of recordings: groups, one task for each thread, and what passes between them.
+//! Builds a workload from a recording: groups, one task for each thread, and the channels between
+//! them.
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
@@ -29,10 +30,10 @@ mod sections;
 use affinity::Allowed;
 use program::How;
 
-/// Of the name of a thread, as much as leaves room for what stands beside it.
+/// Bytes kept of a thread's name, so that its id and number fit beside it.
 const MOST_COMM_BYTES: usize = 200;
 
-/// So many ancestors of a thread are looked at.
+/// Most ancestors of a thread that are looked up.
 const ANCESTORS_MOST: usize = 256;
 
 /// Whether a group is this one or below it.
@@ -40,30 +41,30 @@ fn is_in(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Which threads go where, and what is known better than the recording tells.
+/// The placement of threads into groups, and knowledge that overrides the recording.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Threads that match one of these go into `group`; of the others those that were recorded
-    /// below the group above it stay, and the rest go into the root group. With none, every thread
-    /// is in the control group it was recorded in.
+    /// Threads that match one of these go into `group`. Other threads recorded below its parent
+    /// group stay there; the rest goes into the root group. If empty, every thread is in its
+    /// recorded control group.
     pub limited: Vec<Selector>,
-    /// Path of the group for the chosen ones, e.g. `/limited` (which is what an empty one means).
+    /// Path of the group for the chosen threads; an empty one means `/limited`.
     pub group: String,
-    /// Threads whose timers are known to follow a clock or to be lengths of time. The first match
+    /// Threads whose timers are known to follow a clock, or to be lengths of time. The first match
     /// counts.
     pub clocks: Vec<(Selector, Clock)>,
-    /// Threads that leave out what they are late for, where they follow a clock.
+    /// Threads that follow a clock and leave out the work for which they are late.
     pub skip_late: Vec<Selector>,
-    /// Chosen threads that wake up in the rhythm of a clock do so too, whether or not they match.
+    /// Whether chosen threads that wake up at multiples of a period also leave out late work.
     pub skip_periodic: bool,
-    /// When the load of the chosen threads was over, ns since the recording began: what they wait
-    /// for until after that they do not wait for any more. `None`: with the recording.
+    /// End of the load of the chosen threads, ns since the recording began. They end at a wait that
+    /// lasts beyond it. `None`: the end of the recording.
     pub until_ns: Option<u64>,
     /// How clients are known to ask; `None`: as the recording shows.
     pub clients: Option<Clients>,
-    /// The CPUs that the chosen threads may use; `None`: as the recording shows.
+    /// CPUs that the chosen threads may use; `None`: as the recording shows.
     pub pin: Option<CpuSet>,
-    /// Ticks in a second of the machine, 100, 250, 300 or 1000; `None`: as the recording tells.
+    /// Ticks a second of the machine, 100, 250, 300 or 1000; `None`: as the recording tells.
     pub hz: Option<u32>,
     /// CPUs of the machine; `None`: as the recording tells.
     pub cpus: Option<u16>,
@@ -72,35 +73,35 @@ pub struct Selection {
 /// How a thread waits for time to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// At points of time, whatever happened before: an open loop.
+    /// Until points of time, whatever happened before: an open loop.
     Absolute,
-    /// For a length of time from when it begins to wait: a closed loop.
+    /// For a length of time from the beginning of the wait: a closed loop.
     Relative,
 }
 
-/// Where things of the workload are, by index of the thread.
+/// Parts of the workload, by index of the thread.
 struct Places {
     /// `None`: the thread is not in the workload.
     tasks: Vec<Option<TaskIx>>,
     groups: Vec<GroupIx>,
-    /// Filled by the threads that wake this one.
+    /// Channel filled by the threads that wake this one.
     messages: Vec<Option<ChannelIx>>,
-    /// Filled by a clock.
+    /// Channel filled by a clock.
     arrivals: Vec<Option<ChannelIx>>,
-    /// Who starts the thread, if one of the tasks does.
+    /// The thread (index) that starts this one, if it is in the workload.
     parents: Vec<Option<u32>>,
-    /// Filled by requests, of threads that serve them.
+    /// Channel filled by requests, for threads that serve them.
     inboxes: Vec<Option<ChannelIx>>,
     /// Whether the thread serves one connection only.
     serves_one: Vec<bool>,
     /// Whether the thread accepts connections for others to serve.
     accepts: Vec<bool>,
-    /// Threads whose bursts are no requests, as the group's requests are known.
+    /// Threads whose bursts are no requests, because the group's requests are known.
     silent: Vec<bool>,
 }
 
 impl Places {
-    /// Nothing is anywhere yet.
+    /// An empty workload; only parents are known.
     fn of(recording: &Recording) -> Places {
         let threads = recording.threads.len();
         Places {
@@ -118,20 +119,22 @@ impl Places {
 }
 
 impl Recording {
-    /// The recorded threads as tasks. No group has a limit yet.
+    /// Builds a workload of the recorded threads. No group has a limit yet.
     ///
-    /// A task exits where the recording ends; a selector that matches nothing leaves its group
+    /// A task exits where the recording ends. A selector that matches nothing leaves its group
     /// empty.
     ///
     /// # Errors
+    ///
     /// The recording is larger or longer than a workload may be, or has groups that none may have.
     pub fn workload(&self, selection: &Selection) -> Result<Workload, cpumax_workload::Error> {
         self.parts(selection).0.try_into()
     }
 
-    /// The same, and what is known of the requests that the limited group answered.
+    /// Builds the workload, with the requests that the limited group answered, if any are known.
     ///
     /// # Errors
+    ///
     /// As [`Recording::workload`].
     pub fn import(
         &self,
@@ -190,8 +193,8 @@ impl Recording {
             };
             let costs_ns = sections::costs_ns(&sections, &served);
             let service = Service::of(&known, &served, &asking, told);
-            // Where interrupts are not told from threads, and of clients on other machines, it is
-            // a guess that they ask.
+            // Clients are a guess if they are on other machines, or if the recording does not tell
+            // interrupts from threads.
             let is_guess = match &known {
                 Known::Recorded(_) => false,
                 Known::Guessed(guess) => !self.has_context || guess.is_remote(),
@@ -222,7 +225,7 @@ impl Recording {
         (workload, service)
     }
 
-    /// How clients ask, if the caller said so of threads that ask the group or serve in it.
+    /// How clients ask, as the selection says for a thread that asks the group or serves in it.
     fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Clients> {
         if selection.clocks.is_empty() {
             return None;
@@ -237,10 +240,10 @@ impl Recording {
         })
     }
 
-    /// What is known of the requests of the group, if anything.
+    /// The requests of the group, recorded or guessed; `None` if there are none.
     fn known(&self, inside: &[bool]) -> Option<Known> {
         let exchange = Exchange::of(self, inside);
-        // A few may be of a health check, beside clients whose transfers are not known.
+        // A few recorded requests may be health checks, beside clients whose transfers are unknown.
         let guess = || Guess::of(self, inside).map(Known::Guessed);
         match exchange.requests_known() {
             0 => guess(),
@@ -249,7 +252,7 @@ impl Recording {
         }
     }
 
-    /// Which threads are in the group that is to be limited.
+    /// Tells for each thread whether it is in the group to be limited.
     pub(crate) fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
         let group = match (&selection.group[..], selection.limited.is_empty()) {
             ("", true) => return vec![false; self.threads.len()],
@@ -268,7 +271,7 @@ impl Recording {
         ns.is_some_and(|ns| at_ns > ns)
     }
 
-    /// Whether the thread leaves out what its clock tells it to do while it is late.
+    /// Whether the thread leaves out work for which its clock finds it late.
     fn skips(
         &self,
         ix: usize,
@@ -281,7 +284,7 @@ impl Recording {
             || selection.skip_periodic && chosen && periodic()
     }
 
-    /// How many of the chosen threads' waits are known.
+    /// Number of waits of the chosen threads, and of unknown ones among them.
     pub fn waits(&self, selection: &Selection) -> Waits {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| *inside);
@@ -293,7 +296,7 @@ impl Recording {
         guess::clients(self, &self.inside(&self.names(), selection)).contains(&true)
     }
 
-    /// Whether some of the chosen threads wake up in the rhythm of a clock.
+    /// Whether some of the chosen threads wake up at multiples of a period.
     pub fn has_periodic(&self, selection: &Selection) -> bool {
         let names = self.names();
         let inside = self.inside(&names, selection);
@@ -305,8 +308,8 @@ impl Recording {
         })
     }
 
-    /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another
-    /// program, leaves forks without a child and children without a fork.
+    /// The parent of each thread, where parent and child agree. A damaged file, or a `perf` that
+    /// became another program, leaves forks without a child and children without a fork.
     fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.threads.len()];
         for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {
@@ -322,14 +325,14 @@ impl Recording {
         parents
     }
 
-    /// Whether the thread is part of the workload: it ran, and it is not the recording tool's.
+    /// Whether the thread is part of the workload: it ran, and is not of the recording tool.
     pub(crate) fn is_included(&self, ix: usize) -> bool {
         let thread = &self.threads[ix];
         thread.runtime_ns > 0 && !thread.is_perf()
     }
 
     /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have
-    /// at most 15 bytes, those in a text may be anything.
+    /// at most 15 bytes; names in a text may be longer.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let name = |thread: &Thread| {
@@ -364,7 +367,7 @@ impl Recording {
         }
     }
 
-    /// The path of the group the thread goes into; `None`: the root.
+    /// Path of the group into which the thread goes; `None`: the root.
     fn place(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
         let thread = &self.threads[ix];
         if selection.limited.is_empty() {
@@ -374,13 +377,13 @@ impl Recording {
         if self.matches(ix, names, selection.limited.iter()).is_some() {
             return Some(group.to_owned());
         }
-        // They share what the group above may use.
+        // These threads share the limit of the parent group.
         let (above, _) = group.rsplit_once('/')?;
         let own = self.group_path(thread)?;
         (!above.is_empty() && is_in(own, above)).then(|| own.to_owned())
     }
 
-    /// The first of the selectors that matches the thread.
+    /// Index of the first selector that matches the thread.
     fn matches<'s>(
         &self,
         ix: usize,
@@ -403,7 +406,7 @@ impl Recording {
         })
     }
 
-    /// Ids of the thread, its process and the ancestors that are known.
+    /// Ids of the thread, its process and its known ancestors.
     fn pids(&self, ix: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut next = Some(ix);
@@ -412,7 +415,7 @@ impl Recording {
             pids.push(thread.tid);
             pids.extend(thread.pid);
             next = match thread.birth {
-                // Parents come before their children, so this ends.
+                // Parents have lower indices than their children, so this ends.
                 _ if thread.was.is_some_and(|was| (was as usize) < ix) => {
                     thread.was.map(|was| was as usize)
                 }
@@ -426,10 +429,10 @@ impl Recording {
         pids
     }
 
-    /// Those that perf tells of processes that were there before the recording.
+    /// Adds the ancestors of processes that existed before the recording, as perf tells.
     fn told_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
-        // Only of the first thread of a process it is told who started it.
+        // perf tells the parent only of the first thread of a process.
         let mut next = thread.parent_pid.or_else(|| told(thread.pid?));
         let further = |pid: &i32, pids: &[i32]| pids.len() < ANCESTORS_MOST && !pids.contains(pid);
         while let Some(pid) = next.filter(|pid| further(pid, pids)) {
@@ -454,7 +457,7 @@ impl Recording {
         })
     }
 
-    /// The channels a thread waits on, and the source that fills the one of arrivals.
+    /// Adds the channels on which a thread waits, and the source that fills its arrivals.
     fn add_channels(
         &self,
         ix: usize,
@@ -471,7 +474,7 @@ impl Recording {
             });
             workload.channels.len() as ChannelIx - 1
         };
-        // Who serves is told what to do by requests only.
+        // A serving thread is driven by requests only.
         if places.inboxes[ix].is_some() {
             return;
         }
@@ -546,7 +549,7 @@ impl Recording {
         }
     }
 
-    /// Whether a wakeup is one the workload has to make.
+    /// The channel to which a wakeup must send in the workload; `None` if it needs no message.
     fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
         if !edge.is_used() {
@@ -556,7 +559,7 @@ impl Recording {
     }
 }
 
-/// Makes groups as they are asked for, parents first.
+/// Creates groups on demand, parents first.
 struct Groups<'a> {
     workload: &'a mut Parts,
     by_path: BTreeMap<String, GroupIx>,
@@ -571,7 +574,7 @@ impl<'a> Groups<'a> {
     fn of(&mut self, path: &str) -> GroupIx {
         let groups = &mut self.workload.groups;
         if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {
-            // No workload may have it: what is above it is not needed to be refused.
+            // No workload may have such a group: it is refused even without the groups above.
             return *self.by_path.entry(path.to_owned()).or_insert_with(|| {
                 groups.push(group(path.to_owned(), Some(0)));
                 groups.len() as GroupIx - 1

@@ -1,18 +1,18 @@
-//! What a wait becomes in the workload: a message from another task, an arrival at a fixed time, or
-//! a sleep of a fixed length. This decides whether a thread slows down when others do (closed loop)
-//! or not (open loop).
+//! Decides what a wait becomes in the workload: a message from another task, an arrival at a fixed
+//! time, or a sleep of a fixed length. A thread slows down with others (closed loop) or does not
+//! (open loop) by this decision.
 //!
-//! A thread that woke it is certain. For timers the system call tells, where it was recorded; but
-//! programs compute relative sleeps from an absolute plan, and libraries do the reverse. So where a
-//! thread has enough such waits, their regularity decides: if the lengths of the waits vary less
-//! than the times between wakeups, it sleeps for a length of time; in the opposite case it follows
-//! a clock.
+//! A wait that another thread ended is certain. For timers the system call tells, where it was
+//! recorded. Programs, however, compute relative sleeps from an absolute plan, and libraries do the
+//! reverse. A thread with enough timer waits is therefore judged by regularity: if the lengths of
+//! the waits vary less than the times between wakeups, it sleeps for a length of time; in the
+//! opposite case it follows a clock.
 //!
-//! Random times need another test. One who sends at random times, whatever the answers do, sleeps
-//! the shorter the longer he was busy; one who thinks for a random time after the answer does not.
-//! So if the lengths of the waits fall with the time between them, it is a clock; if they do not,
-//! and the thread waits for answers in between, it is a client that thinks. If it waits for no
-//! answers, the system call decides.
+//! Random times need another test. A client that sends at random times sleeps the shorter the
+//! longer it was busy before. A client that thinks for a random time after each answer does not. If
+//! the lengths of the waits fall with the busy times before them, the thread follows a clock. If
+//! they do not, and the thread waits for answers in between, it is a client that thinks. A thread
+//! that waits for no answers is judged by its system call.
 
 use crate::build::Clock;
 use crate::event::Left;
@@ -20,12 +20,12 @@ use crate::syscalls::Hint;
 use crate::thread::{Cause, Interrupt, Thread, Wait};
 use cpumax_outcome::median;
 
-/// What becomes of a wait.
+/// The wait in the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Until the other thread says so.
+    /// Until the other thread sends a message.
     Message,
-    /// Until a point of time, whatever the others do.
+    /// Until a point of time, whatever other tasks do.
     Arrival,
     /// For a length of time.
     Sleep,
@@ -38,24 +38,24 @@ enum Guess {
     Timer(Plan),
 }
 
-/// `TIMER_SOFTIRQ`, `NET_RX_SOFTIRQ`, `BLOCK_SOFTIRQ`, `HRTIMER_SOFTIRQ`.
+/// `TIMER_SOFTIRQ`, `BLOCK_SOFTIRQ`, `HRTIMER_SOFTIRQ`.
 const TIMER_SOFTIRQ: u32 = 1;
 const BLOCK_SOFTIRQ: u32 = 4;
 const HRTIMER_SOFTIRQ: u32 = 8;
-/// With fewer waits nothing can be said of their regularity.
+/// Fewer waits tell nothing of their regularity.
 const TIMER_WAITS_MIN: usize = 8;
-/// One kind of variation must be so many times the other.
+/// Factor by which one variation must exceed the other.
 const CLEARLY: u64 = 2;
-/// A wakeup is in a rhythm if it is off by no more than this part of the period.
+/// A wakeup is on the grid of a clock if it is off by at most the period divided by this.
 const ON_GRID: u64 = 20;
-/// So many of a hundred have to be.
+/// Percentage of wakeups that must be on the grid.
 const ON_GRID_PERCENT: usize = 80;
-/// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time:
-/// a poll that lasted its timeout and this is taken to have timed out.
+/// Timers of ordinary threads may be late by `timer_slack_ns`, and a wakeup takes time. A poll that
+/// lasted its timeout, less this slack, is taken to have timed out.
 const TIMEOUT_SLACK_NS: u64 = 1_500_000;
 
-/// One plan for each wait of a thread. `is_included` tells whether a waking thread is part of the
-/// workload.
+/// One plan for each wait of a thread. `is_included` tells whether a wakeup (index into the edges)
+/// comes from a thread of the workload.
 pub(crate) fn plans(
     thread: &Thread,
     kernel: bool,
@@ -119,7 +119,7 @@ fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> Guess {
     }
 }
 
-/// Whether the waits follow a clock or have a length, if that is clear.
+/// Whether the waits follow a clock or have a length; `None` if neither is clear.
 fn regularity(timers: &[&Wait]) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return None;
@@ -137,8 +137,8 @@ fn regularity(timers: &[&Wait]) -> Option<Plan> {
     }
 }
 
-/// Whether the thread wakes up in the rhythm of a clock: its arrivals, as far as no other thread is
-/// behind them, lie on a grid.
+/// Whether the thread wakes up at multiples of a period: its arrivals that no other thread caused
+/// lie on a grid.
 pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
     let by_thread = |wait: &Wait| matches!(wait.cause, Cause::Thread { .. });
     let arrivals = thread.waits.iter().zip(plans).filter(|(_, plan)| **plan == Plan::Arrival);
@@ -157,7 +157,7 @@ pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
     on_grid * 100 >= between.len() * ON_GRID_PERCENT
 }
 
-/// Whether most of its sleeps come directly after it waited for another thread.
+/// Whether most of its timer waits come directly after a wait for another thread.
 fn asks_between(guesses: &[Guess]) -> bool {
     let is_timer = |guess: &Guess| matches!(guess, Guess::Timer(_));
     let timers = guesses.iter().filter(|guess| is_timer(guess)).count();
@@ -166,8 +166,8 @@ fn asks_between(guesses: &[Guess]) -> bool {
     guesses.windows(2).filter(after_answer).count() * 2 > timers
 }
 
-/// Whether waits are the shorter the longer the thread was busy before (rank correlation, certain
-/// to about one in a hundred), if there is enough to tell.
+/// Whether waits are the shorter the longer the thread was busy before, by rank correlation at a
+/// significance of one in a hundred. `None` if that cannot be decided.
 fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return asks_between.then_some(Plan::Sleep);
@@ -179,8 +179,8 @@ fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     let n = busy.len() as u128;
     let distances: u128 =
         busy.iter().zip(&waited).map(|(a, b)| u128::from(a.abs_diff(*b)).pow(2)).sum();
-    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)); it is below -2.33 / sqrt(n - 1) by
-    // chance once in a hundred times. All multiplied by 100 to stay in whole numbers.
+    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)). It is below -2.33 / sqrt(n - 1) by
+    // chance once in a hundred times. All terms are multiplied by 100 to stay in whole numbers.
     let whole = n * (n * n - 1);
     let by_chance = 100 + (2330 * 2330 / 100 / (n - 1)).isqrt();
     if 600 * distances > whole * by_chance {
@@ -190,7 +190,7 @@ fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     }
 }
 
-/// The place of each value in the order of all.
+/// The rank of each value.
 fn ranks(values: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by_key(|at| values[*at]);
@@ -201,7 +201,7 @@ fn ranks(values: &[u64]) -> Vec<u64> {
     ranks
 }
 
-/// Median distance from the median; with `multiples`, from the nearest multiple of the median,
+/// Median distance from the median. With `multiples`: from the nearest multiple of the median,
 /// because a clock whose tick was missed goes on with a later one.
 fn variation_ns(values: &[u64], multiples: bool) -> u64 {
     let middle = median(&mut values.to_vec()).max(1);
@@ -281,13 +281,13 @@ mod tests {
         assert_eq!(first(&few(None), None), Plan::Arrival);
     }
 
-    /// Numbers that look random: the same each time.
+    /// Pseudo-random numbers.
     fn noise(i: u64) -> u64 {
         (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
     }
 
-    /// A client: timer, answer, timer, answer … `think`: the time to the next question counts from
-    /// the answer, else from the last question.
+    /// A client whose waits are: timer, answer, timer, answer, and so on. `think`: the time to the
+    /// next request counts from the answer, else from the last request.
     fn client(think: bool) -> Thread {
         let mut thread = thread([], None);
         let mut now = 0;

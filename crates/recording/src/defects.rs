@@ -1,10 +1,10 @@
-//! The lesser faults of a recording: each is repaired in a stated way, and counted.
+//! Lesser faults of a recording. Each is repaired in a stated way, and counted.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How often each kind of fault was met, and what was done about it.
+/// How often each kind of fault occurred. The comment of each field says how it is repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Defects {
@@ -47,12 +47,12 @@ pub struct Defects {
     pub unreadable_lines: u64,
     /// The file ends in the middle of a record or line: that one is left out.
     pub cut_at_the_end: u64,
-    /// Sums of the two ways to count lost events; the larger is the number.
+    /// Sums of the two ways to count lost events; the larger one is `lost_events`.
     #[serde(skip)]
     lost: [u64; 2],
 }
 
-/// A fault a reader meets.
+/// A fault that a reader finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     UnreadableRecord,
@@ -81,7 +81,7 @@ impl Defects {
     }
 }
 
-/// One line for each kind of fault that was met; nothing when there was none.
+/// One line for each kind of fault that occurred; empty when there was none.
 impl fmt::Display for Defects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = [

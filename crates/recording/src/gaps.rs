@@ -1,6 +1,6 @@
-//! What a recording does not hold, and which of it is so much that its numbers are not to be relied
-//! on. Every command that answers from a recording tells the same sentences; docs/reference/recordings.md has
-//! the thresholds.
+//! Things that a recording lacks, and whether its numbers can still be relied on. Every command
+//! that answers from a recording prints these sentences. docs/reference/recordings.md has the
+//! thresholds.
 
 use crate::build::Selection;
 use crate::recording::Recording;
@@ -10,19 +10,19 @@ use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Something that is not in a recording.
+/// Something that a recording lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Gap {
-    /// Of which kind.
+    /// Its kind.
     pub kind: GapKind,
     /// Whether so much is missing that numbers are not to be relied on, and no limit is named.
     pub doubtful: bool,
-    /// What is missing, in sentences.
+    /// Description for users, in sentences.
     pub told: String,
 }
 
-/// Kinds of things that are not in a recording.
+/// Kinds of things that a recording may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -33,7 +33,7 @@ pub enum GapKind {
     Runs,
     /// Events of some threads only were recorded.
     Threads,
-    /// Stretches in which no CPU has an event.
+    /// Intervals in which no CPU has an event.
     Silence,
     /// Events were lost, or cannot be read.
     Lost,
@@ -45,13 +45,13 @@ pub enum GapKind {
     Cut,
     /// When waits ended.
     Waits,
-    /// What CPU time the kernel charged.
+    /// CPU time as the kernel charged it.
     Charges,
     /// Charges of CPU time that cannot be.
     ImpossibleCharges,
     /// Time taken by interrupts and by the host.
     Stolen,
-    /// What recording an event cost.
+    /// Measured cost of recording an event.
     EventCost,
     /// Whether threads or interrupts woke threads.
     Context,
@@ -62,7 +62,7 @@ pub enum GapKind {
 }
 
 impl GapKind {
-    /// What to record instead, behind the word "record".
+    /// Advice for a better recording, to stand behind the word "record".
     pub fn instead(self) -> &'static str {
         match self {
             GapKind::Cpus | GapKind::Runs => "all CPUs (`-a`, without `-C` or a mask of CPUs)",
@@ -90,34 +90,36 @@ impl GapKind {
     }
 }
 
-/// Beyond so many lost events of a hundred, or so much of the CPUs' time without them.
+/// Doubtful percentage of lost events, and of CPU time without them.
 const LOST_PERCENT: u64 = 3;
-/// The same of switches that are missing, and of wakeups of threads that ran unseen.
+/// Doubtful percentages of missing switches, and of wakeups of threads that ran unseen.
 const SWITCHES_PERCENT: u64 = 3;
 const RUNS_PERCENT: u64 = 1;
-/// So few of these say nothing.
+/// Up to this number neither is doubtful.
 const RUNS_FEW: u64 = 2;
 const SWITCHES_FEW: u64 = 5;
-/// So much of a hundred of the recording without events makes its load unknown, where it cannot be
-/// left out.
+/// Percentage of the recording without events that makes its load unknown, where it cannot be cut
+/// out.
 const SILENCE_PERCENT: u64 = 20;
-/// So much more CPU time of a hundred charged than there was, and so much at least, ns.
+/// Percentage and least amount, ns, of CPU time charged beyond the time on a CPU.
 const CHARGES_PERCENT: u64 = 3;
 const CHARGES_LEAST_NS: u64 = 5_000_000;
-/// From so much of a hundred on it is told what interrupts and the host took.
+/// Percentage of CPU time taken by interrupts and the host from which a note is given.
 const STOLEN_PERCENT: u64 = 10;
-/// Recording's guessed part of the CPU time of a hundred: told, and doubtful.
+/// Estimated cost of recording as a percentage of CPU time: from which a note is given, and from
+/// which it is doubtful.
 const COST_TOLD_PERCENT: u64 = 5;
 const COST_PERCENT: u64 = 20;
-/// Real-time threads of a hundred of the CPU time: told, and nothing else.
+/// Real-time threads as a percentage of CPU time: from which a note is given, and from which it is
+/// doubtful.
 const REAL_TIME_PERCENT: u64 = 1;
 const NOTHING_ELSE_PERCENT: u64 = 95;
-/// Of the waits of a hundred, those that data from the network ends.
+/// Percentage of waits ended by data from the network from which a note is given.
 const NETWORK_PERCENT: u64 = 20;
-/// Threads that are named.
+/// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
-/// Whether `part` is more than `percent` of a hundred of `all`.
+/// Whether `part` is more than `percent` of `all`.
 fn beyond(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
@@ -135,7 +137,7 @@ fn sum(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }
 
-/// Puts them together.
+/// Collects gaps.
 #[derive(Default)]
 struct Gaps(Vec<Gap>);
 
@@ -146,14 +148,14 @@ impl Gaps {
 }
 
 impl Recording {
-    /// What is not in it.
+    /// The gaps of the whole recording.
     pub fn gaps(&self) -> Vec<Gap> {
         let all = vec![true; self.threads.len()];
         self.gaps_among(&all, None)
     }
 
-    /// What is not in it, as far as that matters to the chosen threads of a selection, of which so
-    /// much is known.
+    /// The gaps that matter to the selection's chosen threads. `service`: what is known of their
+    /// requests, if anything.
     pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
         let inside = self.inside(&self.names(), selection);
         let mut gaps = Gaps(self.gaps_among(&inside, service));
@@ -181,7 +183,7 @@ impl Recording {
         gaps.0
     }
 
-    /// CPUs without events, and threads that must have run there.
+    /// Adds CPUs without events, and threads that must have run there.
     fn missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
@@ -215,7 +217,7 @@ impl Recording {
         }
     }
 
-    /// Events that were filtered by thread.
+    /// Adds events that were filtered by thread.
     fn missing_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.recorded_with(&FILTERS);
@@ -232,7 +234,8 @@ impl Recording {
         gaps.tell(GapKind::Threads, true, told);
     }
 
-    /// The words of perf's own command, not of the one it runs, that begin with one of these.
+    /// The first option of perf's own command among `options`, with its value; options of the
+    /// recorded command do not count.
     fn recorded_with(&self, options: &[&str]) -> Option<String> {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
@@ -255,7 +258,7 @@ impl Recording {
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
     }
 
-    /// Stretches without events, and an end that was not meant to be one.
+    /// Adds intervals without events, and an end that was cut off.
     fn missing_time(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         if signs.silences > 0 {
@@ -283,7 +286,7 @@ impl Recording {
         }
     }
 
-    /// Lost, overwritten and unreadable events.
+    /// Adds lost, overwritten and unreadable events.
     fn missing_events(&self, gaps: &mut Gaps) {
         let defects = &self.defects;
         let ended = self.machine.ended.as_deref();
@@ -320,7 +323,8 @@ impl Recording {
         }
     }
 
-    /// What the kernel charged, and whether that can be.
+    /// Adds missing and impossible charges of CPU time, and CPU time taken by interrupts or the
+    /// host.
     fn wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
             let told = "No CPU time was recorded as the kernel charged it (sched_stat_runtime): \
@@ -351,7 +355,7 @@ impl Recording {
         }
     }
 
-    /// What recording took, where it is guessed.
+    /// Adds the estimated cost of recording.
     fn guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
@@ -377,7 +381,7 @@ impl Recording {
         gaps.tell(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Threads that cpu.max does not hold.
+    /// Adds threads that cpu.max does not hold.
     fn real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
@@ -401,7 +405,7 @@ impl Recording {
         gaps.tell(GapKind::RealTime, nothing_else, told);
     }
 
-    /// Requests that come from other machines, of which only the wakeups are seen.
+    /// Adds clients on other machines, of which only the wakeups are seen.
     fn network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {

@@ -1,13 +1,14 @@
 //! Scheduler recordings of real machines, read into workloads.
 //!
-//! A recording is a file of perf, trace-cmd or Perfetto with scheduler tracepoints, or the text
-//! that is printed of one. It is read in three steps: a reader turns the file into events
-//! ([`Recording::read`] finds out which reader), the timeline assembles from them what each thread
-//! executed and what it waited for, and [`Recording::workload`] turns threads into programs. Time
-//! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
-//! threads wanted to do. docs/reference/recordings.md tells the whole story.
+//! A recording is a file of perf, trace-cmd, Perfetto or wprof with scheduler tracepoints, or text
+//! printed from one. Three steps read it. A reader turns the file into events ([`Recording::read`]
+//! chooses it). The timeline assembles what each thread executed and what it waited for.
+//! [`Recording::workload`] turns threads into programs. Time spent waiting for a CPU is left out,
+//! whatever the reason: the workload is what the threads wanted to do. docs/reference/recordings.md
+//! describes each step.
 //!
-//! Memory grows with threads and what they did, not with the size of the file, and is bounded.
+//! Memory grows with the number of threads and their steps, not with the size of the file, and is
+//! bounded.
 
 pub mod about;
 mod build;
@@ -52,7 +53,7 @@ pub use thread::unnumbered;
 
 use defects::Defect;
 
-/// What a reader says when the sink has had enough.
+/// The error of a reader whose sink takes no further events.
 fn refused(name: &str, enough: event::Enough) -> Error {
     let name = name.to_owned();
     match enough {

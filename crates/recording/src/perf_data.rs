@@ -1,8 +1,8 @@
-//! perf.data files, through the `linux-perf-data` crate: it finds the records and sorts them by
-//! time; what is in a sample of a tracepoint is read here, by the descriptions of its fields in the
-//! file itself.
+//! perf.data files.
 //!
-//! The crate believes what the file says of its own sizes, so `guard` looks through it first.
+//! The `linux-perf-data` crate finds the records and sorts them by time. This module reads the
+//! samples of tracepoints, by the field descriptions in the file. The crate trusts the sizes in the
+//! file, so `guard` checks them first.
 
 use crate::error::Error;
 use crate::event::{Machine, Note, Sink};
@@ -20,12 +20,12 @@ mod spliced;
 
 pub(crate) use guard::is_perf_data;
 
-/// Reads this much of the file at once, bytes.
+/// Read buffer.
 const BUFFER_SIZE: usize = 1 << 18;
-/// In `misc` of a `LOST_SAMPLES` record: dropped on purpose, by a filter.
+/// Flag in `misc` of a `LOST_SAMPLES` record: dropped by a filter.
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
-/// Reads all of it into `sink`, be it a file or what was written to a pipe. `name` is for messages.
+/// Reads a file, or what was written to a pipe, into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -119,9 +119,9 @@ fn machine(perf_file: &PerfFile) -> Machine {
     }
 }
 
-/// The descriptions of those tracepoints that were recorded.
+/// The descriptions of the recorded tracepoints.
 fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
-    // Of a group (`{...}:S`) only the first is recorded, the others are counted.
+    // In a group (`{...}:S`) only the first event is recorded; the others are counted.
     let is_recorded = |attribute: &&AttributeDescription| {
         !matches!(attribute.attributes().sampling_policy, SamplingPolicy::NoSampling)
     };
@@ -162,17 +162,17 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
     })
 }
 
-/// Whether reads of counters tell lost events, which perf asks for all events or for none.
+/// Whether read counters include lost events, which perf asks for all events or for none.
 fn counts_lost(perf_file: &PerfFile) -> bool {
     const FORMAT_LOST: u64 = 1 << 4;
-    /// Behind the number and size of the descriptions, in the first of them.
+    /// Offset within the first description, behind the number and size of descriptions.
     const READ_FORMAT_AT: usize = 8 + 32;
     let names = perf_file.feature_section_data(Feature::EVENT_DESC).unwrap_or_default();
     let format = Bytes::new(names, perf_file.endian()).u64(READ_FORMAT_AT);
     format.is_some_and(|format| format & FORMAT_LOST != 0)
 }
 
-/// Every switch must be there, not a sample of them.
+/// Refuses a sample of the thread switches: each one is needed.
 fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<(), Error> {
     let sampled = |attribute: &AttributeDescription| {
         let id = tracepoint_id(attribute).and_then(|id| u16::try_from(id).ok());
@@ -194,7 +194,7 @@ fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
     }
 }
 
-/// Records that are not samples. False: one that should be understood and is not.
+/// Passes on a record that is not a sample. False: it should be understood and is not.
 fn note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);

@@ -1,8 +1,8 @@
 //! The text that `perf script` prints: one event a line, in order of time.
 //!
-//! Columns that other choices of `-F` add or leave out are coped with as long as thread, CPU, time,
-//! event and its content are there. The text of `trace-cmd report` and of the kernel's own `trace`
-//! file is close enough to be read too, and its column of flags tells the context.
+//! Columns that other choices of `-F` add or leave out do not matter, as long as thread, CPU, time,
+//! event and its content are there. The text of `trace-cmd report` and of the kernel's `trace` file
+//! is similar and is read as well; its column of flags tells the context.
 
 use crate::error::Error;
 use crate::event::Note;
@@ -20,16 +20,16 @@ mod line;
 
 use line::{Line, Lines};
 
-/// A file whose first lines are none of them events is no recording.
+/// A file without an event in so many lines is no recording.
 const LINES_WITHOUT_EVENT_MAX: u64 = 10_000;
-/// Beyond so many unreadable lines, one of so many may be unreadable.
+/// Bounds on unreadable lines: so many, or else one in so many.
 const UNREADABLE_FEW: u64 = 20;
 const LINES_PER_UNREADABLE: u64 = 20;
-/// What a line is made of.
+/// The columns that a line needs.
 const NEEDED: &str = "each event needs thread with its id, CPU, time, event and content, as `perf \
     script -F comm,pid,tid,cpu,time,event,trace` prints them";
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut machine = Some(Machine::default());
@@ -101,7 +101,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     check_unreadable(name, bad, events + read + bad, first_bad)
 }
 
-/// Where too many lines cannot be read, nothing can be said.
+/// Refuses a file with too many unreadable lines.
 fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) -> Result<(), Error> {
     if let Some(first) = first_bad
         && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
@@ -140,7 +140,7 @@ impl First {
         First { number, text: start_of(text), fault: columns::fault(text) }
     }
 
-    /// An event that lacks something.
+    /// Whether it is an event that lacks a column.
     fn is_event(&self) -> bool {
         self.fault.contains("without its")
     }

@@ -1,12 +1,12 @@
-//! Perfetto traces, as `traced_probes` and scxtop write them: packets one after the other,
-//! of which bundles of ftrace events, the process tree and what is said of the machine and of
-//! losses are read.
+//! Perfetto traces, as `traced_probes` and scxtop write them. Read are bundles of ftrace events,
+//! the process tree, and packets about the machine and losses.
 //!
-//! Bundles are of one CPU each and come as they were read, so events of the whole machine are not
-//! in order. The file is gone through twice: first to see how early the events of each stretch
-//! begin, then to hand on events as soon as no later stretch can have an earlier one. What is held
-//! is what lies between. Times are all of one clock (`ftrace_clock`, by default that of boot), so
-//! none is converted. Left out: everything but the scheduler, and machines other than the first.
+//! Each bundle is of one CPU, and bundles come in the order in which they were read, so the events
+//! of the machine are out of order. The file is read twice. The first pass notes the earliest event
+//! of each section of the file. The second passes on an event once no later section can have an
+//! earlier one, and holds the events in between. All times are of one clock (`ftrace_clock`, by
+//! default that of boot), so none is converted. Left out: everything but the scheduler, and
+//! machines other than the first.
 
 use crate::error::Error;
 use crate::event::{Event, Kind, Machine, Named, Note, Sink};
@@ -29,17 +29,17 @@ use packets::End;
 pub(crate) use packets::is_perfetto;
 use wire::fields;
 
-/// Stretches of the file whose earliest event is noted.
+/// Size of the sections of the file whose earliest event is noted.
 const STRETCH_BYTES: usize = 1 << 16;
-/// What may be held to put events in order.
+/// Bound on the bytes held to put events in order.
 const HELD_MAX_BYTES: u64 = 256 << 20;
-/// Writers of packets that are remembered.
+/// Most writers of packets that are remembered.
 const SEQUENCES_MAX: usize = 1 << 12;
-/// Threads whose groups are remembered.
+/// Most threads whose groups are remembered.
 const GROUPS_MAX: usize = 1 << 18;
-/// So many wakeups show whether events name who ran.
+/// Number of wakeups that show whether events name the running thread.
 const WAKINGS_LOOKED_AT: u32 = 1000;
-/// No machine has CPUs of higher numbers.
+/// Larger numbers of CPUs are taken for damage.
 const CPUS_MAX: usize = 4096;
 
 const RECORD_WITH: &str = "record with the data source linux.ftrace and the events \
@@ -57,7 +57,7 @@ const SYSTEM_INFO: u32 = 45;
 const CPU_INFO: u32 = 67;
 const MACHINE_ID: u32 = 98;
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole trace into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     source: &mut Source<F>,
@@ -84,7 +84,7 @@ pub(crate) fn read<F: Read + Seek>(
     order.emit_before(u64::MAX)
 }
 
-/// Which stretch a packet is in.
+/// The section of the file in which a packet is.
 #[derive(Debug, Default)]
 struct Stretch {
     index: usize,
@@ -92,7 +92,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// True: the stretch ends with this packet.
+    /// Counts a packet; true if the section ends with it.
     fn pass(&mut self, packet: &[u8]) -> bool {
         self.bytes += packet.len();
         if self.bytes < STRETCH_BYTES {
@@ -103,22 +103,22 @@ impl Stretch {
     }
 }
 
-/// Packets of this machine, not of its guests.
+/// Whether the packet is of a guest, not of this machine.
 fn is_of_another_machine(packet: &[u8]) -> bool {
     fields(packet).any(|(number, value)| number == MACHINE_ID && value.number() != 0)
 }
 
-/// What is seen the first time.
+/// The result of the first pass.
 #[derive(Debug, Default)]
 struct Look {
     stretch: Stretch,
-    /// The time of the earliest event of each stretch, of this one and all later ones when done.
+    /// Earliest event of each section; once all are read, of this section and all later ones.
     earliest_ns: Vec<u64>,
     machine: Machine,
     described: Described,
     has_switch: bool,
     has_waking: bool,
-    /// Wakeups that were looked at, and how many of them name who is woken as who ran.
+    /// Wakeups that were examined, and those of them that name the woken thread as the running one.
     wakings: u32,
     of_wakee: u32,
     sequences: BTreeSet<u64>,
@@ -163,7 +163,7 @@ impl Look {
         self.stretch.pass(packet);
     }
 
-    /// When its first event is.
+    /// Examines a bundle, and returns the time of its first event.
     fn bundle(&mut self, bytes: &[u8]) -> u64 {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
@@ -207,7 +207,7 @@ impl Look {
     }
 }
 
-/// The thread that is on a CPU, as far as the trace tells.
+/// The current thread of a CPU, as far as the trace tells.
 #[derive(Debug, Clone)]
 struct Current {
     tid: i32,
@@ -221,13 +221,13 @@ impl Current {
     }
 }
 
-/// Hands on events in order of time.
+/// The second pass: passes on events in order of time.
 struct Order<'a, S> {
     name: &'a str,
     sink: &'a mut S,
     described: Described,
     has_waking: bool,
-    /// Whether events name who ran. scxtop has something else there, as the thread that is woken.
+    /// Whether events name the running thread. scxtop writes another one, such as the woken thread.
     names_who_runs: bool,
     stretch: Stretch,
     earliest_ns: Vec<u64>,
@@ -235,7 +235,7 @@ struct Order<'a, S> {
     pending: BinaryHeap<Bundle>,
     pending_bytes: u64,
     cpus: Vec<Current>,
-    /// Groups of threads, by their ids.
+    /// Groups of threads, by thread id.
     groups: HashMap<i32, u64>,
 }
 
@@ -297,7 +297,7 @@ impl<'a, S: Sink> Order<'a, S> {
         Ok(())
     }
 
-    /// Hands on what is before that time, or all.
+    /// Passes on the events before that time; all if it is `u64::MAX`.
     fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
         while let Some(mut bundle) = self.pending.peek_mut() {
             let Some(now_ns) = bundle.next_ns() else {
@@ -338,7 +338,7 @@ fn note_group(groups: &mut HashMap<i32, u64>, tid: i32, group: Option<u64>) {
     }
 }
 
-/// Hands on one event of a CPU.
+/// Passes on one event of a CPU, and updates the current thread.
 fn emit(
     item: &Item<'_>,
     time_ns: u64,
@@ -371,7 +371,7 @@ fn emit(
         }
         Item::Switch { left, next, charged_ns, group } => {
             if let Some(ns) = charged_ns {
-                // Of the thread, though none of its own events: it came with the switch.
+                // The charge came with the switch: it is the thread's, but no event of its own.
                 let kind = Kind::Runtime { tid: current.tid, ns };
                 sink.event(&Event { kind, ..event })?;
             }

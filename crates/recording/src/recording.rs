@@ -1,4 +1,4 @@
-//! Has a file read as what it is, and keeps the result.
+//! Reads a file by the reader of its form, and keeps the result.
 
 use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
@@ -13,54 +13,55 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
-/// So much of a file tells what it is, bytes.
+/// The start of a file, in bytes, that tells its form.
 const START_SIZE: usize = 4096;
 const READ_SIZE: usize = 1 << 18;
 
 /// How a recording is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What the recording itself cost; taken off the CPU time of the threads. `None`: what the
-    /// times between its events tell, where it is a file.
+    /// CPU time that recording an event took, subtracted from the threads. `None`: estimated from
+    /// the times between events of a file; nothing of a pipe.
     pub event_cost: Option<EventCost>,
 }
 
-/// What happened on a machine, by thread.
+/// The threads of a recorded machine, with their steps, waits and transfers.
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub(crate) name: String,
     pub(crate) form: Form,
     pub(crate) threads: Vec<Thread>,
     pub(crate) edges: Vec<Edge>,
-    /// The process that started a process, where perf tells.
+    /// Parent process of each process, where perf tells.
     pub(crate) parent_pids: BTreeMap<i32, i32>,
     pub(crate) ios: Vec<Io>,
     /// In order of time.
     pub(crate) ready: Vec<Ready>,
-    /// Paths of control groups by perf's ids.
+    /// Paths of control groups, by perf's ids.
     pub(crate) groups: BTreeMap<u64, String>,
     pub(crate) machine: Machine,
     pub(crate) defects: Defects,
     pub(crate) events: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Numbers of the CPUs that have events, in order.
+    /// Numbers of the CPUs that have events, ascending.
     pub(crate) cpus_seen: Vec<u16>,
     pub(crate) has_syscalls: bool,
     pub(crate) has_runtime: bool,
     pub(crate) has_context: bool,
     pub(crate) cost: EventCost,
-    /// Nobody measured or said what an event cost.
+    /// Whether `cost` is an estimate, neither measured by the recorder nor given by the caller.
     pub(crate) is_cost_guessed: bool,
     pub(crate) signs: Signs,
 }
 
 impl Recording {
-    /// Reads a file of any form that is known, or a directory of `perf record`.
+    /// Reads a file of any known form, or a directory of `perf record`.
     ///
     /// # Errors
-    /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at
-    /// all.
+    ///
+    /// The file cannot be read, is no recording, contradicts itself, or lacks its end where that is
+    /// needed.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
         let name = cpumax_limit::shown(path);
         let metadata = fs::metadata(path).map_err(|e| io_error(&name, e))?;
@@ -74,7 +75,7 @@ impl Recording {
         Recording::read_pipe(&name, BufReader::with_capacity(READ_SIZE, file), options)
     }
 
-    /// What `perf record --kcore` and `--threads` leave behind.
+    /// Reads a directory of `perf record --kcore` or `--threads`.
     fn read_directory(name: &str, path: &Path, options: Options) -> Result<Recording, Error> {
         let open = |file: &str| File::open(path.join(file));
         let Ok(first) = open("data") else {
@@ -92,17 +93,19 @@ impl Recording {
         read_through(name, &mut Threads(files), options)
     }
 
-    /// Reads what is in memory. `name` is for messages.
+    /// Reads a recording in memory. `name` is for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_bytes(name: &str, data: &[u8], options: Options) -> Result<Recording, Error> {
         Recording::read_seekable(name, Cursor::new(data), options)
     }
 
-    /// Reads a file that is already open. `name` is for messages.
+    /// Reads an open file. `name` is for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_seekable(
         name: &str,
@@ -117,10 +120,11 @@ impl Recording {
         read_through(name, &mut Open { form, source, held_bytes: 0 }, options)
     }
 
-    /// Reads what comes through a pipe: text as it comes, all else when it is complete. `name` is
+    /// Reads from a pipe. Text is read as it comes, other forms when they are complete. `name` is
     /// for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
         let mut file = input::from_pipe(file).map_err(|e| io_error(name, e))?;
@@ -133,18 +137,18 @@ impl Recording {
         assemble(name, Form::Text, (cost, false), |sink| perf_script::read(name, file, sink))
     }
 
-    /// Length of the recording, first event to last, ns.
+    /// Time from the first event to the last, ns.
     pub fn span_ns(&self) -> u64 {
         self.last_ns - self.first_ns
     }
 
-    /// CPUs of the recorded machine: as the file says, else as many as have events.
+    /// CPUs of the recorded machine, 1 to 4096: as the file says, but at least those with events.
     pub fn cpus(&self) -> u16 {
         let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus_seen.len() as u32);
         cpus.clamp(1, 4096) as u16
     }
 
-    /// The CPU of this number, where those that there are are numbered from 0 without gaps.
+    /// Index from 0, without gaps, of the CPU with this number.
     pub(crate) fn cpu_ix(&self, number: u16) -> Option<u16> {
         if self.cpus_seen.last().is_none_or(|last| *last < self.cpus()) {
             return Some(number).filter(|number| *number < self.cpus());
@@ -152,17 +156,17 @@ impl Recording {
         self.cpus_seen.binary_search(&number).ok().map(|ix| ix as u16)
     }
 
-    /// What was found wrong and repaired.
+    /// Faults that were found and repaired.
     pub fn defects(&self) -> &Defects {
         &self.defects
     }
 }
 
-/// What can be read more than once.
+/// A source that can be read more than once.
 trait Readable {
     fn form(&self) -> Form;
 
-    /// What of it is in memory.
+    /// Bytes of it that are in memory.
     fn held_bytes(&self) -> u64 {
         0
     }
@@ -173,7 +177,7 @@ trait Readable {
 struct Open<F> {
     form: Form,
     source: Source<F>,
-    /// What of it is in memory.
+    /// Bytes of it that are in memory.
     held_bytes: u64,
 }
 
@@ -216,7 +220,7 @@ impl Readable for Threads {
     }
 }
 
-/// Reads what is in memory for no other reason than to be read.
+/// Reads a file that is in memory only for being read: its bytes count as held.
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
     let source = Source::new(Cursor::new(held)).map_err(|e| io_error(name, e))?;
@@ -235,7 +239,7 @@ fn read_through(
     })
 }
 
-/// What recording an event cost. Whatever is wrong with the file is told when it is read.
+/// Estimates the cost of recording an event. The second reading reports the faults of the file.
 fn probe(name: &str, file: &mut impl Readable) -> EventCost {
     let mut probe = Probe::new();
     let _ = file.read(name, &mut probe);

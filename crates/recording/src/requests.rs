@@ -1,11 +1,11 @@
-//! Requests: what comes in on a connection, is worked on and is answered.
+//! Requests: read on a connection, worked on, and answered.
 //!
-//! Only what crosses the border of the limited group counts: a connection whose one end is a thread
-//! of the group that reads before it writes, and whose other end is elsewhere, on this machine or
-//! not. A request is what is read there until something is written, and its answer what is written
-//! until something is read. It arrives when the client began to write it; where that was not
-//! recorded, when it woke who reads it, or, if it found him busy, between the two times at which he
-//! asked what there was.
+//! Only connections across the border of the limited group count. One end is a thread of the group
+//! that reads before it writes; the other end is outside, on this machine or another one. A request
+//! is everything read there until something is written; its answer is everything written until
+//! something is read. It arrives when the client began to write it. Where that was not recorded, it
+//! arrives when it woke its reader, or, if the reader was busy, half way between the two times at
+//! which the reader polled.
 
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
@@ -36,7 +36,7 @@ use tags::Tag;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// Number of its connection.
+    /// Index of its connection.
     pub connection: u32,
     /// When it was sent, ns from the first event.
     pub arrived_ns: u64,
@@ -45,32 +45,31 @@ pub struct Request {
 }
 
 impl Request {
-    /// From when it was sent to its answer, ns.
+    /// Time from its arrival to its answer, ns.
     pub fn took_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.arrived_ns)
     }
 }
 
-/// What is known of the requests that a group answers.
+/// The requests that a group answers, and how its clients ask.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Service {
     /// In order of connections, then of time.
     pub requests: Vec<Request>,
-    /// How many connections they came on.
+    /// Number of connections on which they came.
     pub connections: u32,
-    /// There may be more of them, which nothing tells.
+    /// Whether there may be more connections, which the recording does not show.
     pub or_more: bool,
-    /// How clients ask, as it is replayed.
+    /// How clients ask in the replay.
     pub clients: Loop,
-    /// What the recording shows of that.
+    /// The evidence for `clients` in the recording.
     pub evidence: Evidence,
-    /// Whether that is beyond doubt, or said by the caller.
+    /// Whether `clients` is certain, or given by the caller.
     pub sure: bool,
-    /// Whether requests were recorded; else they are inferred from who woke whom.
+    /// Whether requests were recorded; else they are inferred from wakeups.
     pub recorded: bool,
-    /// CPU time that went into each request, in the order in which they came, ns; empty where it
-    /// was not looked at.
+    /// CPU time of each request, in order of arrival, ns; empty where it was not computed.
     pub costs_ns: Vec<u64>,
 }
 
@@ -97,8 +96,8 @@ impl Service {
 }
 
 impl Recording {
-    /// Who serves requests, by the name of its threads without what numbers them, as far as
-    /// recorded system calls and messages of sockets tell; most requests first.
+    /// The services of a recording by the name of their threads, without its number, as far as
+    /// recorded system calls and messages of sockets show them. Most requests first.
     pub fn services(&self) -> Vec<(String, Service)> {
         let name = |ix: usize| self.threads[ix].unnumbered();
         let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
@@ -130,16 +129,16 @@ impl Recording {
     }
 }
 
-/// So many names are looked at, those that read most often.
+/// Most names of threads that are examined, those that read most often.
 const SERVICES_MOST: usize = 16;
-/// What came on a connection that was accepted longer before has nothing to do with that, ns.
+/// An accept this long before the first request was not made for that request, ns.
 const ACCEPTED_BEFORE_NS: u64 = 1_000_000;
-/// So many connections with one request each were made for it.
+/// Least number of connections with a single request from which they are taken to be new.
 const ONCE_MIN: usize = 50;
-/// With fewer requests it is no service.
+/// With fewer requests a group is no service.
 pub(crate) const REQUESTS_MIN: usize = 10;
 
-/// Where the requests of a group are known from.
+/// The requests of a group, recorded or guessed.
 pub(crate) enum Known {
     Recorded(Exchange),
     Guessed(Guess),
@@ -170,12 +169,12 @@ impl Known {
     }
 }
 
-/// The requests of each connection, and whether it is known that they came on one.
+/// The requests of each connection, and whether it is certain that they came on one.
 fn lines(served: &[Vec<Request>], sure: impl Fn(usize) -> bool) -> Vec<(&[Request], bool)> {
     served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
 }
 
-/// What is known of the connections of a group.
+/// The recorded connections of a group.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub ends: Rc<Ends>,
@@ -185,31 +184,31 @@ pub(crate) struct Exchange {
     pub inner: Vec<Inner>,
 }
 
-/// A connection on which a thread of the group asks another one.
+/// A connection on which one thread of the group asks another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inner {
     pub client: EndIx,
     pub server: EndIx,
 }
 
-/// A client's connection, and what was asked on it; or several, one after the other, for which the
-/// client used the same descriptor.
+/// A client's connection and its requests; or several connections, one after the other, for which
+/// the client used the same descriptor.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// At the group's side.
+    /// The ends at the group's side.
     pub ends: Vec<EndIx>,
-    /// How many requests came on each of them.
+    /// Number of requests at each of `ends`.
     counts: Vec<usize>,
-    /// How many of them were seen to be accepted.
+    /// Number of `ends` whose accept was recorded.
     accepted: usize,
     pub requests: Vec<Asked>,
 }
 
 impl Connection {
-    /// Whether the client connected anew for most requests: then nothing tells which of them comes
-    /// after the answer to which.
+    /// Whether the client connected anew for most requests. Nothing then tells which request
+    /// follows which answer.
     fn is_anew(&self) -> bool {
-        // One request on a connection that was there before is not the only one that came on it.
+        // An older connection may have had requests before the recording began.
         let least = if self.accepted == self.ends.len() { 1 } else { 2 };
         2 * self.ends.len() > self.requests.len().max(least)
     }
@@ -236,11 +235,11 @@ impl Connection {
     }
 }
 
-/// A request, and by which transfers.
+/// A recorded request, with its transfers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub arrived_ns: u64,
-    /// The first read.
+    /// The first read (index into the transfers).
     pub read: u32,
     /// The last write.
     pub answer: u32,
@@ -258,12 +257,12 @@ impl Asked {
 }
 
 impl Exchange {
-    /// `inside` tells which threads are in the group.
+    /// Finds the connections of the group's threads (`inside`).
     pub fn of(recording: &Recording, inside: &[bool]) -> Exchange {
         Exchange::at(recording, inside, Rc::new(Ends::of(recording)), &When::of(recording))
     }
 
-    /// The same where the ends, and when threads asked, are known already.
+    /// Builds the connections from ends and times of polls that are known already.
     fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
         let mut exchange = Exchange { connections: Vec::new(), inner: Vec::new(), ends };
         let listeners = exchange.listeners(recording, inside);
@@ -291,8 +290,8 @@ impl Exchange {
         exchange
     }
 
-    /// Not every socket tells that it was accepted. Where most requests are each the only one on
-    /// theirs, and they are many, it was.
+    /// Marks connections with a single request as accepted if they are many and have most requests:
+    /// some sockets do not show their accept.
     fn are_new(&mut self) {
         let all = self.requests_known();
         let once = |one: &&mut Connection| one.requests.len() == 1 && one.accepted == 0;
@@ -327,10 +326,10 @@ impl Exchange {
         2 * anew > all
     }
 
-    /// Where closed clients connect anew for each request, each request is that of the one that
-    /// waits for nothing for longest, of as many as likely ask. Descriptors do not tell: the lowest
-    /// that is free is used, whoever asks. `asking` is what the clients' sleep says, and `told`
-    /// what the caller does.
+    /// Regroups the requests of closed clients that connect anew for each one. Each request goes to
+    /// the client that has been idle longest, of the given (`told`) or the likeliest number.
+    /// Descriptors do not tell clients apart, because the kernel gives out the lowest free one.
+    /// `asking`: evidence from the clients' sleep.
     pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Clients>) {
         let says = || self.evidence(&self.served(recording), asking).says().0;
         if !self.is_anew() || told.map_or_else(says, |told| told.ask) == Loop::Open {
@@ -369,7 +368,8 @@ impl Exchange {
         self.connections.iter().enumerate().map(requests).collect()
     }
 
-    /// Connections that were accepted for the sake of a request: the transfer, and the request.
+    /// Connections that were accepted for a request: the accept (index into the transfers), and the
+    /// request.
     pub fn accepted_for(&self, recording: &Recording) -> Vec<(u32, Tag)> {
         let mut all = Vec::new();
         for (line, one) in self.connections.iter().enumerate() {
@@ -390,7 +390,8 @@ impl Exchange {
         all
     }
 
-    /// Threads that accept the connections that they serve, where these are made anew for requests.
+    /// Threads that accept the connections that they serve, where connections are made anew for
+    /// requests.
     pub fn accept_for_themselves<'a>(
         &'a self,
         recording: &'a Recording,
@@ -425,8 +426,8 @@ impl Exchange {
         self.ends.first(recording, end).is_some_and(|io| !inside[io.thread as usize])
     }
 
-    /// Of each place at which connections are accepted, how many more come from threads of the
-    /// group than from elsewhere. Not of each connection it is known who asks on it.
+    /// For each accepting descriptor: connections from the group's threads minus those from
+    /// outside. It decides for connections whose client is not known.
     fn listeners(&self, recording: &Recording, inside: &[bool]) -> BTreeMap<Listener, i64> {
         let mut listeners = BTreeMap::new();
         for (end, one) in self.ends.all.iter().enumerate() {
@@ -439,7 +440,7 @@ impl Exchange {
         listeners
     }
 
-    /// A connection that both ends of which are in the group: who connected asks.
+    /// The connection of which both ends are in the group, if `server` is its serving end.
     fn inner(&self, recording: &Recording, inside: &[bool], server: EndIx) -> Option<Inner> {
         let client = self.ends.all[server as usize].peer?;
         let first = self.ends.first(recording, client)?;
@@ -452,12 +453,12 @@ impl Exchange {
             .then_some(Inner { client, server })
     }
 
-    /// Whether a thread of the group reads what it is asked there.
+    /// Whether a thread of the group reads requests at this end.
     fn serves(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
         let one = &self.ends.all[end as usize];
         let Some(first) = self.ends.first(recording, end) else { return false };
         let serves = self.ends.is_served(recording, end);
-        // An eventfd moves eight bytes at a time, a pipe to oneself one.
+        // An eventfd moves eight bytes at a time, a pipe that wakes its own thread one.
         let counts = !one.place.is_socket()
             && matches!(first.result, 1 | 8)
             && one.moves.iter().all(|at| recording.ios[*at as usize].result == first.result);
@@ -496,7 +497,8 @@ impl Exchange {
         requests
     }
 
-    /// When data came in, or else when the other end began to write, if it is known.
+    /// Times at which data came in, or else at which the other end began to write; empty if
+    /// unknown.
     fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
         let one = &self.ends.all[end as usize];
         if !one.ready_ns.is_empty() {
@@ -509,9 +511,9 @@ impl Exchange {
     }
 }
 
-/// When a thread that reads learned that there was something to read.
+/// Bounds of when a reading thread learned that there was something to read.
 struct When {
-    /// By index of the transfer: from when on, and at what time at the latest, ns.
+    /// Earliest and latest time, by index of the transfer, ns.
     of: Vec<(u64, u64)>,
 }
 
@@ -520,7 +522,7 @@ impl When {
         let mut of = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
-            // It has learned nothing before it was there.
+            // A thread learned nothing before it was born.
             let born_ns = match thread.birth {
                 Birth::Forked { at_ns, .. } => recording.first_ns.saturating_add(at_ns),
                 Birth::Present { .. } => u64::MAX,
@@ -533,7 +535,7 @@ impl When {
                     }
                     Step::Io(at) => {
                         let io = &recording.ios[at as usize];
-                        // If it had to wait, it was told when it was woken.
+                        // A thread that had to wait learned it when it was woken.
                         if io.kind == Transfer::Poll && asked_ns.1 < io.entered_ns {
                             let before_ns = match asked_ns.1 {
                                 0 => born_ns.min(io.entered_ns),

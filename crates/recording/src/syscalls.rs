@@ -1,17 +1,17 @@
-//! What the number and arguments of a system call tell of the wait that may happen in it.
+//! The meaning of the numbers and arguments of system calls, for waits and transfers.
 
-/// Whose numbering of system calls is in force.
+/// The table of system call numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Abi {
     #[default]
     X86_64,
     /// The table shared by the newer architectures (arm64, RISC-V, and others).
     Generic,
-    /// Numbers mean nothing here.
+    /// No call can be understood.
     Unknown,
 }
 
-/// How long such a call means to wait.
+/// How long a call means to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// For a length of time.
@@ -20,20 +20,20 @@ pub(crate) enum Hint {
     Absolute,
     /// For an event, or at most so many ms.
     TimeoutMs(i32),
-    /// For an event, or until some time.
+    /// For an event, or until a time that is not known.
     TimeoutUnknown,
-    /// For an event, however long it takes.
+    /// For an event, without a timeout.
     Event,
-    /// Nothing is known of it.
+    /// Unknown.
     Other,
 }
 
-/// What such a call does with a descriptor.
+/// The operation of a call on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
     Read,
     Write,
-    /// The result is the new descriptor.
+    /// Returns the new descriptor.
     Accept,
     Connect,
     Close,
@@ -48,15 +48,15 @@ const TIMER_ABSTIME: u64 = 1;
 enum Call {
     Nanosleep,
     ClockNanosleep,
-    /// Which argument is the timeout in ms.
+    /// Index of the argument with the timeout in ms.
     Millis(usize),
-    /// Which argument points to the timeout.
+    /// Index of the argument that points to the timeout.
     Pointer(usize),
     Read,
 }
 
 impl Abi {
-    /// By the name `uname -m` gives; where the file does not tell, x86-64 is taken for granted.
+    /// The table of an architecture by its name in `uname -m`; x86-64 if the file does not tell.
     pub fn of(arch: Option<&str>) -> Self {
         match arch {
             None | Some("x86_64") => Abi::X86_64,
@@ -87,7 +87,7 @@ impl Abi {
 }
 
 impl Abi {
-    /// What the call does with which descriptor.
+    /// The operation and the descriptor of a call; `None` for calls without a descriptor.
     pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(Transfer, i32)> {
         let (kind, at) = match self {
             Abi::X86_64 => x86_64_transfer(number),
@@ -98,7 +98,7 @@ impl Abi {
     }
 }
 
-/// And which argument is the descriptor.
+/// The operation, and the index of the argument with the descriptor.
 fn x86_64_transfer(number: i64) -> Option<(Transfer, usize)> {
     Some(match number {
         0 | 19 | 45 | 47 | 299 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg

@@ -1,11 +1,9 @@
-//! Threads out of events: what each thread executed, what it waited for, and who ended the wait.
+//! Assembles threads from events: what each executed, what it waited for, and who ended the wait.
 //!
-//! Follows `sched_switch` on every CPU. A thread that is preempted, throttled or queued is simply
-//! not running: that time vanishes here. CPU time is what `sched_stat_runtime` says was charged
-//! (interrupts and stolen time are not), spread over the wall time between two such events; where
-//! none came while a thread was on a CPU, it is the wall time. Whether a wakeup was the work of the
-//! running thread or of an interrupt that hit it is decided in `waker`, from what the file knows of
-//! the context.
+//! Follows `sched_switch` on every CPU. Time in which a thread is preempted, throttled or queued is
+//! dropped. CPU time is what `sched_stat_runtime` charged, without interrupts and stolen time,
+//! spread over the wall time between two such events. A stay on a CPU without a charge counts its
+//! wall time. `waker` decides whether the running thread or an interrupt woke a thread.
 
 use crate::Defect;
 use crate::cost::EventCost;
@@ -33,14 +31,14 @@ use on_cpu::OnCpu;
 pub(crate) use signs::Signs;
 use waker::Cpu;
 
-/// CPUs beyond this are taken for damage, not for hardware.
+/// Larger numbers of CPUs are taken for damage.
 pub(crate) const CPUS_MAX: u32 = 4096;
-/// Most threads that do something. A replay takes up to 6 kB for each.
+/// Most threads that may do something. A replay takes up to 6 kB for each.
 const THREADS_MAX: usize = 1 << 16;
-/// By so much single events in a row may cost more than was measured, which is what they cost on
-/// average.
+/// The measured cost of an event is an average. Single events in a row may owe up to this much
+/// more, ns.
 const OWED_MOST_NS: u64 = 10_000;
-/// So many steps backwards are forgiven, and one in so many events.
+/// Steps backwards in time that are accepted: this many, or one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
 
@@ -49,14 +47,14 @@ const BACKWARDS_ONE_IN: u64 = 100;
 pub(crate) struct Timeline {
     pub threads: Vec<Thread>,
     pub edges: Vec<Edge>,
-    /// What threads did with descriptors.
+    /// Operations of threads on descriptors.
     pub ios: Vec<Io>,
     /// Numbers of sockets by their addresses.
     pub sockets: BTreeMap<u64, u32>,
-    /// When data came in at sockets.
+    /// Times at which data came in at sockets.
     pub ready: Vec<Ready>,
-    /// Accepts of a process whose sockets are not known yet (index into the transfers), by what
-    /// descriptor came of them.
+    /// Accepts (index into the transfers) whose sockets are not known yet, by process and new
+    /// descriptor.
     accepts: BTreeMap<(i32, Place), Vec<u32>>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
@@ -72,34 +70,34 @@ pub(crate) struct Timeline {
     wakeups: u64,
     /// Switches of threads that go to sleep.
     sleeps: u64,
-    /// The process that started a process, where perf tells.
+    /// Parent process of each process, where perf tells.
     pub parent_pids: BTreeMap<i32, i32>,
-    /// Threads of which perf told and that have not done anything yet.
+    /// Threads that perf announced and that have not done anything yet.
     told: HashMap<i32, Told>,
     live: HashMap<i32, Live>,
     cpus: Vec<Cpu>,
     abi: Abi,
     cost: EventCost,
-    /// How much of it may be taken off later.
+    /// Most cost of recording that a thread may owe, ns.
     owed_most_ns: u64,
     backwards_ns: u64,
     switches: u64,
-    /// What the reader holds to put events in order, bytes.
+    /// Bytes that the reader holds to put events in order.
     reader_bytes: u64,
-    /// What of the file is in memory.
+    /// Bytes of the file that are in memory.
     pub file_bytes: u64,
-    /// Of the paths of all groups, and of how many parts they are.
+    /// Sums over all groups: bytes of their paths, and levels.
     path_bytes: usize,
     group_levels: u64,
     /// Switches that name another thread than the one in whose context they happened.
     other_ids: u64,
     is_overwritten: bool,
     pub signs: Signs,
-    /// Why the recording cannot be used, if that was found on the way.
+    /// Why the recording cannot be used, if that was found while reading.
     refused: Option<String>,
 }
 
-/// What is known of a thread at the moment, beside what is already settled in its [`Thread`].
+/// The present state of a thread; what is settled stands in its [`Thread`].
 #[derive(Debug)]
 pub(crate) struct Live {
     /// Index into `threads`.
@@ -109,26 +107,26 @@ pub(crate) struct Live {
     early_wake: Option<Wake>,
     /// CPU time charged to it before it was seen to run, ns.
     early_charge_ns: u64,
-    /// The system call it is in, if it is in one and that is known.
+    /// The system call it is in, if that was recorded.
     call: Option<Hint>,
-    /// The transfer it is in: what it will have moved is known at the end of the call.
+    /// The unfinished transfer of that call; its result comes with the end of the call.
     transfer: Option<Io>,
-    /// The one it writes in (index into `ios`).
+    /// The unfinished write of that call (index into `ios`).
     sending: Option<u32>,
-    /// Its control group, as it told last.
+    /// Its control group, as its last event told.
     group: Option<u64>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has been seen of it yet.
+    /// No event of it was seen yet.
     Unknown,
-    /// Has just been forked, or was preempted, or woken.
+    /// Preempted, woken, or just forked.
     Ready {
         since_ns: u64,
     },
     Running(OnCpu),
-    /// Has left this CPU some time after, why is not known.
+    /// Left this CPU at some time after, for an unknown reason.
     Gone {
         after_ns: u64,
         cpu: u32,
@@ -140,10 +138,10 @@ enum State {
 /// How a thread got on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// By a switch that was recorded.
+    /// By a recorded switch.
     Seen { from_idle: bool },
-    /// The CPU was idle and recorded nothing since `earliest_ns`: the first charge of CPU time
-    /// tells when it began.
+    /// The CPU was idle and recorded nothing since `earliest_ns`. The first charge of CPU time
+    /// tells when the stay began.
     FromIdle { earliest_ns: u64 },
     /// The switch was lost; the CPU was last seen at `since_ns`.
     Before { since_ns: u64 },
@@ -175,8 +173,11 @@ impl Timeline {
         Timeline { cost, ..Timeline::default() }
     }
 
-    /// Ends what is still running and gives up what was needed only on the way. The error says what
-    /// cannot be true of any recording of a machine.
+    /// Ends the stays under way, settles all waits, and drops the state needed only while reading.
+    ///
+    /// # Errors
+    ///
+    /// A text that says what cannot be true of any machine.
     pub fn finish(&mut self) -> Result<(), String> {
         let end_ns = self.last_ns;
         self.see_the_end();
@@ -204,13 +205,13 @@ impl Timeline {
         self.refusal().map_or(Ok(()), Err)
     }
 
-    /// Numbers of the CPUs that have events, in order.
+    /// Numbers of the CPUs that have events, ascending.
     pub fn cpus_seen(&self) -> Vec<u16> {
         let cpus = self.cpus.iter().zip(0..);
         cpus.filter(|(cpu, _)| cpu.last_ns.is_some()).map(|(_, number)| number).collect()
     }
 
-    /// The live thread of this id, made up if it is new.
+    /// The live thread of this id; creates it if it is new.
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
@@ -235,7 +236,7 @@ impl Timeline {
         &mut self.threads[ix]
     }
 
-    /// Something happened in the context of `tid` on this CPU: it must be the one that runs there.
+    /// An event happened in the context of `tid` on this CPU: makes it the current thread there.
     fn current_is(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
@@ -273,14 +274,14 @@ impl Timeline {
             self.cpus[cpu].idle_ns = Some(since_ns);
             return;
         }
-        // It cannot have run before it was born or could.
+        // A thread cannot have run before it was born or could run.
         if let State::Ready { since_ns: ready_ns } = self.live(tid).state {
             since_ns = since_ns.max(ready_ns.min(now_ns));
             earliest_ns = earliest_ns.map(|ns| ns.max(ready_ns));
         }
         let settled = self.settle_wait(tid, since_ns, Some((cpu, entry)));
         if let State::Running(on) = &self.live(tid).state {
-            // It cannot run on two CPUs: the end of its other stay was lost.
+            // A thread cannot run on two CPUs: the end of its other stay was lost.
             let other = on.cpu as usize;
             self.defects.mismatched_switches += 1;
             let mut end_ns = since_ns;
@@ -318,7 +319,8 @@ impl Timeline {
         self.live(tid).state = State::Running(on);
     }
 
-    /// Whether this CPU, which a thread waits for, was busy since then, and another one idle.
+    /// Whether this CPU, for which a thread waits, was busy since `from_ns` while another one was
+    /// idle.
     fn is_kept(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
         let idle = |other: &Cpu| {
             other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
@@ -327,7 +329,7 @@ impl Timeline {
         entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
-    /// A thread gets off its CPU; `left` says why, `None` that it is not known.
+    /// A thread gets off its CPU; `left` says why, `None` if that is unknown.
     fn leave(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<Left>) {
         if tid <= 0 {
             return;
@@ -410,7 +412,7 @@ impl Timeline {
         }
     }
 
-    /// Notes that `waker` wakes `wakee` here.
+    /// Adds a wakeup of `wakee` by `waker`.
     fn edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;
@@ -420,7 +422,7 @@ impl Timeline {
         Cause::Thread { edge }
     }
 
-    /// Something a running thread does at this point of its work.
+    /// Adds a step at this point of a thread's work.
     fn point(&mut self, tid: i32, now_ns: u64, step: Step) {
         let live = self.live(tid);
         if let State::Running(on) = &mut live.state {
@@ -446,7 +448,7 @@ impl Timeline {
                     began.woken(was_idle, &mut self.threads[ix]);
                 }
             }
-            // Another CPU may charge it before it does anything that is recorded.
+            // Another CPU may charge a thread before it does anything that is recorded.
             State::Ready { .. } | State::Gone { .. } | State::Asleep(_) if possible => {
                 live.early_charge_ns = live.early_charge_ns.saturating_add(ns);
             }
@@ -454,7 +456,8 @@ impl Timeline {
         }
     }
 
-    /// Puts the event in order and finds its CPU; `None` if it must be left out.
+    /// Counts the event and returns its time, not before that of the last one; `None` if it must be
+    /// left out.
     fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Enough> {
         self.events += 1;
         if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
@@ -491,7 +494,7 @@ impl Timeline {
     }
 }
 
-/// It is woken, so it slept.
+/// A sleeping thread of which only the wakeup was seen.
 fn asleep(since_ns: u64, cpu: u32, wake: Wake) -> State {
     State::Asleep(Asleep { since_ns, left: Left::Sleeping, cpu, wake: Some(wake) })
 }

@@ -1,10 +1,9 @@
 //! Files of trace-cmd (trace.dat, versions 6 and 7), as trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5)
-//! describe them: a head with the kernel's descriptions of events, then for each CPU the pages of
-//! its ring buffer as the kernel filled them, in version 7 perhaps compressed in chunks.
+//! describe them. A head has the kernel's descriptions of events. For each CPU follow the pages of
+//! its ring buffer as the kernel filled them; version 7 may compress them in chunks.
 //!
-//! The pages of all CPUs are gone through side by side, so what is held is a piece of each. Left
-//! out: symbols, buffers of instances beside the first that holds events, offsets and times of
-//! guests.
+//! The pages of all CPUs are read side by side, so a piece of each is held. Left out: symbols,
+//! buffers of instances beside the first that holds events, offsets and times of guests.
 
 use crate::error::Error;
 use crate::event::{Event, Note, Sink};
@@ -25,15 +24,15 @@ mod pages;
 use head::Head;
 use pages::Lane;
 
-/// True if the file begins as a trace.dat file does.
+/// Whether the file begins as a trace.dat file does.
 pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
     start.starts_with(b"\x17\x08\x44")
 }
 
-/// What may be held of the CPUs' buffers.
+/// Bound on the pieces of buffers held, of all CPUs together.
 const HELD_MAX_BYTES: u64 = 64 << 20;
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -54,7 +53,7 @@ pub(crate) fn read<F: Read + Seek>(
     merge(name, &mut file, &head, sink)
 }
 
-/// Goes through the buffers of all CPUs in order of time.
+/// Passes on the events of all CPUs in order of time.
 fn merge<F: Read + Seek>(
     name: &str,
     file: &mut F,
@@ -96,11 +95,11 @@ fn merge<F: Read + Seek>(
     Err(Error::Unsupported { name: name.to_owned(), what })
 }
 
-/// The descriptions, and which events there have been.
+/// The descriptions, and which events have come so far.
 struct Seen<'a> {
     formats: &'a Formats,
     has_switch: bool,
-    /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
+    /// `sched_waking` comes before `sched_wakeup`, which is not needed then.
     has_waking: bool,
 }
 
@@ -114,7 +113,7 @@ impl Seen<'_> {
     ) -> Result<(), crate::event::Enough> {
         let format = raw.u16(TYPE_AT).and_then(|id| self.formats.of(id));
         let (Some(tid), Some(format)) = (raw.i32(PID_AT), format) else {
-            // Descriptions of events that tell nothing here are not kept.
+            // Descriptions of events of no use here are not kept.
             if raw.len() <= PID_AT {
                 sink.defect(crate::Defect::UnreadableRecord);
             }

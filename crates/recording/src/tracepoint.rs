@@ -1,8 +1,8 @@
-//! Which tracepoints are understood, by name, and what their states and names mean.
+//! The tracepoints that are understood, and the meaning of `prev_state`.
 
 use crate::event::Left;
 
-/// The tracepoints that tell something here.
+/// The tracepoints that are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracepoint {
     Switch,
@@ -26,20 +26,20 @@ pub(crate) enum Tracepoint {
     Other,
 }
 
-/// What to say when a file has no `sched_switch`.
+/// Message where a file has no `sched_switch`.
 pub(crate) const RECORD_WITH: &str =
     "`perf sched record -a --all-cgroups -- sleep 10` records all that is needed";
 
-/// What to say when only some switches are there.
+/// Message where a file holds only some switches.
 pub(crate) const SWITCHES_SAMPLED: &str = "it holds a sample of the thread switches (`-F`, or `-c` \
     above 1), not each; `perf sched record -a --all-cgroups -- sleep 10` records all";
 
-/// What to say where thread switches are records of perf's own.
+/// Message where thread switches are records of perf's own.
 pub(crate) const SWITCH_RECORDS: &str = "it holds switches as records of perf (`--switch-events`), \
     which do not tell why threads leave a CPU and who wakes them";
 
 impl Tracepoint {
-    /// By system and name: a probe in a system of its own may be called as a tracepoint is.
+    /// By system and name: a probe in another system may have the name of a tracepoint.
     pub fn of(system: &str, name: &str) -> Self {
         let tracepoint = Tracepoint::named(name);
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
@@ -93,8 +93,8 @@ impl Tracepoint {
     }
 }
 
-/// What the letters of `prev_state` mean; the kernel joins several by `|` and marks preemption by
-/// `+`.
+/// Why a thread left the CPU, by the letters of `prev_state`. The kernel joins several by `|` and
+/// marks preemption by `+`.
 pub(crate) fn left(letters: &str) -> Left {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {
@@ -112,8 +112,8 @@ pub(crate) fn left(letters: &str) -> Left {
     }
 }
 
-/// What the number of `prev_state` means, as current kernels count, where the file prints no
-/// letters and describes no fields.
+/// Why a thread left the CPU, by the number of `prev_state` in current kernels. For files that
+/// print no letters and describe no fields.
 pub(crate) fn left_by_number(state: u64) -> Left {
     let bits = [(0x30, "X"), (0x80, "I"), (0x2, "D"), (0xc, "T"), (0x41, "S")];
     let letters = bits.iter().find(|(bit, _)| state & bit != 0).map_or("R", |(_, letter)| letter);

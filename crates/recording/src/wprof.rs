@@ -1,9 +1,8 @@
-//! What `wprof -J` writes: a line of JSON for each event, after one that tells of the session and
-//! those with call stacks. Its own `--json-schema` describes them; versions 3 are read.
+//! The JSON that `wprof -J` writes: a line about the session, lines of call stacks, then a line for
+//! each event. Its `--json-schema` describes them; versions 3 are read.
 //!
-//! Switches, wakeups, forks and names are taken. A wakeup by the idle task is one by an interrupt:
-//! that is how wprof tells them. Priorities stand with switches only, so a thread that is woken has
-//! the one it had last.
+//! Switches, wakeups, forks and names are used. A wakeup in the name of the idle task came from an
+//! interrupt. Priorities stand with switches only, so a woken thread keeps its last one.
 
 use crate::error::Error;
 use crate::event::{Context, Event, Kind, Left, Machine, Named, Note, Sink};
@@ -15,15 +14,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-/// Beyond so many unreadable lines, one of so many may be unreadable.
+/// Bounds on unreadable lines: so many, or else one in so many.
 const UNREADABLE_FEW: u64 = 20;
 const LINES_PER_UNREADABLE: u64 = 20;
-/// nice 0
+/// The priority of nice 0.
 const PRIO_DEFAULT: i32 = 120;
-/// Times are seconds since the session began; none lasts for years.
+/// Largest time of an event, in seconds since the session began.
 const SECONDS_MAX: f64 = 1e8;
 
-/// True if the file begins with wprof's line about the session.
+/// Whether the file begins with wprof's line about the session.
 pub(crate) fn is_wprof(start: &[u8]) -> bool {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let has = |word: &[u8]| line.windows(word.len()).any(|part| part == word);
@@ -38,7 +37,7 @@ struct Session<'a> {
     stack_cnt: u64,
 }
 
-/// An event, with what is of use of it.
+/// The fields of an event that are used.
 #[derive(Debug, Deserialize)]
 struct Line<'a> {
     ts: f64,
@@ -76,7 +75,7 @@ struct Task<'a> {
     comm: Cow<'a, str>,
 }
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut next = |buffer: &mut Vec<u8>| {
@@ -133,7 +132,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     }
 }
 
-/// Hands on one event; false: it is not what it should be.
+/// Passes on one event; false if the line is malformed.
 fn hand_on(
     line: &Line<'_>,
     prios: &mut BTreeMap<i32, i32>,
@@ -169,10 +168,10 @@ fn hand_on(
             event.kind = Kind::Fork { child: child.tid, child_comm: &child.comm };
         }
         ("switch" | "waking" | "wakeup_new", ..) => return Ok(false),
-        // Interrupts are told when they end, in the name of whoever they interrupted.
+        // An interrupt is recorded when it ends, in the name of the interrupted thread.
         ("hardirq" | "softirq" | "ipi", ..) => of = None,
         ("task_rename" | "exec" | "timer", ..) => {}
-        // Others may be told later, and elsewhere.
+        // Events of other types may be out of order, or of other CPUs.
         _ => return Ok(true),
     }
     if let Some(of) = of {
@@ -196,7 +195,7 @@ impl Task<'_> {
     }
 }
 
-/// What wprof's words for states mean.
+/// Why a thread left the CPU, by wprof's words.
 fn left(state: &str) -> Left {
     match state {
         "interruptible_sleep" | "parked" | "freezable" => Left::Sleeping,

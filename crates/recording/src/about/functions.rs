@@ -1,19 +1,19 @@
-//! Which of its functions a kernel has, where they tell generations of bandwidth control apart.
+//! Kernel functions whose presence tells generations of bandwidth control apart.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
-/// Only a kernel that throttles by task has the first (6.18+), only one that releases CPUs by
-/// interrupts the second (6.3+).
+/// Only kernels that throttle by task have the first (6.18+); only kernels that release CPUs by
+/// interrupts have the second (6.3+).
 const TOLD: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
-/// Every kernel with limits has it.
+/// Every kernel with limits has this function.
 const PERIOD_TIMER: &str = "sched_cfs_period_timer";
-/// No list of symbols is larger, bytes.
+/// Bound on the list of symbols, bytes.
 const MOST: u64 = 1 << 26;
 
-/// Those of the kernel that runs here, by the names that it tells everybody; none where it tells no
-/// names.
+/// Reads which of these functions the running kernel has, from `/proc/kallsyms`. Empty if that file
+/// cannot be read or lists no scheduler function.
 pub fn here() -> BTreeMap<String, bool> {
     let Ok(file) = File::open("/proc/kallsyms") else { return BTreeMap::new() };
     among(BufReader::new(file.take(MOST)))
@@ -25,7 +25,7 @@ fn among(symbols: impl BufRead) -> BTreeMap<String, bool> {
     let mut is_told = false;
     for line in symbols.lines().map_while(Result::ok) {
         let Some(symbol) = line.split_ascii_whitespace().nth(2) else { continue };
-        // A compiler's own copy of a function has a point and more behind the name.
+        // The compiler names its copies of a function with a dot and a suffix (`.cold`).
         let name = symbol.split('.').next().unwrap_or(symbol);
         is_told |= name == PERIOD_TIMER;
         if let Some(has) = found.get_mut(name) {

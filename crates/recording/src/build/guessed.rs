@@ -1,12 +1,12 @@
 //! Sections of threads whose requests were guessed from the scheduler's events.
 //!
-//! Connections are not in such a recording. A thread that serves one request at a time has one;
-//! others have as many as the clients' sleep tells; or else as there were clients that came before
-//! the first answer, or requests under way at once, whichever is more. Of those the one that was
-//! idle for longest asks next.
+//! Such a recording has no connections. A thread that serves one request at a time has one. Others
+//! have as many as the clients' sleep tells; else the larger of two numbers: the clients that came
+//! before the first answer, and the requests under way at once. The connection that was idle
+//! longest asks next.
 //!
-//! Where several threads work for a request, each section but the first begins because the thread
-//! before it forked or woke this one: that part is what the other did at that time.
+//! Several threads may work for a request. Each section but the first then begins because another
+//! thread forked or woke this one, and that thread's section at that time is the part before.
 
 use super::Places;
 use super::program::Builder;
@@ -26,17 +26,17 @@ mod parts;
 struct Loose {
     /// The first part first.
     sections: Vec<usize>,
-    /// Who does the first part.
+    /// The thread of the first part.
     thread: usize,
     arrived_ns: u64,
     answered_ns: u64,
-    /// It woke the thread when it came.
+    /// Whether it woke the thread when it came.
     woke: bool,
 }
 
 impl Recording {
-    /// The sections of all threads that answer, and the requests by connection. `closed`: how many
-    /// closed clients there are, where that is known, and whether somebody told it.
+    /// The sections of all answering threads, and the requests by connection. `closed`: the number
+    /// of closed clients, if known, and whether the caller gave it.
     pub(super) fn guessed(
         &self,
         guess: &mut Guess,
@@ -85,7 +85,8 @@ impl Recording {
         (by_thread.into_values().flat_map(carry).collect(), served)
     }
 
-    /// The requests by connection, which their sections are told.
+    /// Gives each request a connection, notes it in the sections, and returns the requests by
+    /// connection.
     fn connect(
         &self,
         guess: &mut Guess,
@@ -102,8 +103,8 @@ impl Recording {
             .filter(|(thread, server)| server.role.is_asked() && !places.serves_one[**thread])
             .map(|(thread, _)| places.inboxes[*thread].unwrap_or_default())
             .collect();
-        // The sleep of clients that may ask any of several pools does not tell how many ask one;
-        // those that somebody counted are spread evenly.
+        // The clients' sleep does not tell how many clients ask each of several pools. A given
+        // number is spread evenly.
         let told = closed.filter(|(_, is_told)| *is_told);
         let told = told.map(|(number, _)| number.div_ceil(pools.len().max(1)));
         let asleep = closed.map(|(number, _)| number).filter(|_| pools.len() == 1);
@@ -145,7 +146,7 @@ impl Recording {
     }
 }
 
-/// Cuts what one thread did into sections, one for each request and one for what is left over.
+/// Cuts the work of one thread into sections, one for each request and one for other work.
 struct Cutter<'a> {
     recording: &'a Recording,
     places: &'a Places,
@@ -153,21 +154,21 @@ struct Cutter<'a> {
     server: &'a Server,
     thread: usize,
     builder: Builder,
-    /// The burst under way, and the requests of it that are still to end.
+    /// The burst under way, and its requests that are still to end.
     burst: usize,
     left: VecDeque<Served>,
-    /// Work done in it, ns.
+    /// Work done in the burst, ns.
     worked_ns: u64,
-    /// Where the section begins.
+    /// When the section begins.
     start_ns: u64,
-    /// Where in its instructions the answer has been sent.
+    /// Index into the section's instructions behind the answer.
     answer_at: Option<usize>,
     /// When a request came that has not been answered yet.
     asked_ns: Option<u64>,
-    /// It begins where the burst does.
+    /// Whether the section begins with the burst.
     begins: bool,
     sections: Vec<Section>,
-    /// What is known of each section.
+    /// Information on each section.
     pieces: Vec<Piece>,
 }
 
@@ -235,7 +236,7 @@ impl Cutter<'_> {
             self.asked_ns.get_or_insert(self.start_ns);
         }
         let next = self.server.bursts.get(self.burst + 1).map(|burst| burst.woken);
-        // Asked, not answered, and not asked again: it waits for something else.
+        // Asked, not answered, and not asked again: the thread waits for something else.
         if served.is_none() && self.asked_ns.is_some() && next == Some(Woken::Otherwise) {
             self.burst += 1;
             self.sleep(&wait);
@@ -251,13 +252,13 @@ impl Cutter<'_> {
         self.builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
     }
 
-    /// Whether it waits for another thread that serves: for a lock, or for the CPU.
+    /// Whether it waits for another serving thread: for a lock, or for the CPU.
     fn is_for_server(&self, wait: &Wait) -> bool {
         let Cause::Thread { edge } = wait.cause else { return false };
         self.guess.servers.contains_key(&(self.recording.edges[edge as usize].waker as usize))
     }
 
-    /// Ends a section; the next begins at `next_ns`.
+    /// Ends a section; the next one begins at `next_ns`.
     fn close(&mut self, end_ns: u64, next_ns: u64, served: Option<Served>) {
         let (ops, work_ns) = self.builder.cut();
         let burst = self.server.bursts.get(self.burst);
@@ -288,7 +289,7 @@ impl Cutter<'_> {
     }
 }
 
-/// Has each part of a request but the first begin when the one before is done.
+/// Makes each part of a request but the first begin when the one before is done.
 fn call(loose: &[Loose], sections: &mut [Section]) {
     for request in loose {
         for pair in request.sections.windows(2) {
@@ -300,7 +301,7 @@ fn call(loose: &[Loose], sections: &mut [Section]) {
     }
 }
 
-/// How many times somebody from outside woke a thread of each pool before any was answered there.
+/// Wakeups of each pool's threads by clients before the first answer there.
 fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
     let bursts = || {
         let asked = guess.servers.iter().filter(|(_, server)| server.role.is_asked());

@@ -1,12 +1,11 @@
-//! Requests as jobs: each section of a thread that serves is work that a token carries, and whoever
-//! of the threads that serve its connection is free takes the token.
+//! Requests as jobs. Each section of a serving thread is a job that a token carries; any idle
+//! thread that serves the connection takes the token.
 //!
 //! Threads that read from the same connections are one pool with one queue. A closed client sends
-//! the next request so long after the answer to the last one as was recorded; an open one sends
-//! each at its time, whatever came of those before. Open clients with one plan for all of their
-//! connections send what is late on whichever becomes free: all threads of a name take from one
-//! queue then. So do threads of a name that accept connections for themselves, where clients
-//! connect anew for each request.
+//! the next request as long after the last answer as was recorded; an open one sends each at its
+//! time. Open clients with one plan for all of their connections send late requests on whichever
+//! becomes idle: all threads of a name then take from one queue. The same holds for threads of a
+//! name that accept connections for themselves, if clients connect anew for each request.
 
 use super::Places;
 use super::sections::Section;
@@ -18,7 +17,7 @@ use crate::requests::{Exchange, Request};
 use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
 use std::collections::BTreeMap;
 
-/// Threads that serve, by pool.
+/// Serving threads, by pool.
 pub(crate) struct Pools {
     /// By index of the thread; `None`: it does not serve.
     pub of: Vec<Option<u32>>,
@@ -30,7 +29,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Adds their channels.
+    /// Adds a channel for each pool, and notes it for the pool's threads.
     pub(super) fn add(&self, places: &mut Places, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
@@ -73,7 +72,7 @@ impl Pools {
                 join(&mut root, thread, *first.entry(end).or_insert(thread));
             }
         }
-        // Whoever is free of those that accept for themselves takes the next connection.
+        // Any idle one of the threads that accept for themselves takes the next connection.
         let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
         for thread in exchange.accept_for_themselves(recording) {
             let name = recording.threads[thread].unnumbered();
@@ -95,9 +94,9 @@ impl Pools {
 }
 
 impl Pools {
-    /// Threads that clients wake directly serve their own, unless others are woken with them in
-    /// vain; others share the work of their process, those behind a front that of all called the
-    /// same, and processes that are forked for connections that of their parent.
+    /// Pools of guessed requests. Threads that clients wake directly have a pool each, unless they
+    /// share connections. Other threads that clients ask share the pool of their process, threads
+    /// behind a front that of their name, and forked processes that of their parent.
     pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
         let mut of = vec![None; recording.threads.len()];
         let mut alone = vec![false; recording.threads.len()];
@@ -138,7 +137,7 @@ fn find(root: &mut [usize], mut at: usize) -> usize {
     at
 }
 
-/// Makes the jobs of one group.
+/// Builds the jobs of one group.
 struct Assembly<'a> {
     first_ns: u64,
     /// The requests of each connection.
@@ -148,13 +147,13 @@ struct Assembly<'a> {
     sections: Vec<Section>,
     /// Sections of each request, in order of time.
     of: BTreeMap<Tag, Vec<usize>>,
-    /// Tokens from outside: channel, time, job.
+    /// Tokens from outside by channel: time, ns, and job.
     arrivals: BTreeMap<ChannelIx, Vec<(u64, JobIx)>>,
 }
 
 impl Recording {
-    /// Has all threads of a name, but for what numbers them, take from one queue; not those that
-    /// only accept connections.
+    /// Makes all threads of a name take from one queue, and those that only accept connections from
+    /// another one.
     pub(super) fn share_inboxes(&self, places: &mut Places) {
         let mut first: BTreeMap<(&str, bool), ChannelIx> = BTreeMap::new();
         let accepts = &places.accepts;
@@ -167,7 +166,7 @@ impl Recording {
         }
     }
 
-    /// Adds the jobs and what brings the first of them.
+    /// Adds the jobs, and the sources that bring the first job of each request.
     pub(super) fn add_jobs(
         &self,
         served: &[Vec<Request>],
@@ -200,15 +199,15 @@ impl Assembly<'_> {
         self.arrivals.entry(inbox).or_default().push((at_ns, section as JobIx));
     }
 
-    /// Has each section bring the next.
+    /// Makes each section bring the next one.
     fn link(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
         for (tag, sections) in std::mem::take(&mut self.of) {
             // The last section of each thread so far.
             let mut of_thread: BTreeMap<usize, usize> = BTreeMap::new();
             for pair in sections.windows(2) {
-                // A thread that asks several has each begin; a section without a caller follows
-                // the one before it.
+                // The caller of several sections begins each of them. A section without a caller
+                // follows the one before it.
                 let (before, next) = (pair[0], pair[1]);
                 of_thread.insert(self.sections[before].thread, before);
                 let caller = self.sections[next].by.and_then(|thread| of_thread.get(&thread));
@@ -247,7 +246,7 @@ impl Assembly<'_> {
         }
     }
 
-    /// Puts an instruction where the answer has been sent, behind those that are there already.
+    /// Inserts an instruction behind the answer, after those that are there already.
     fn at_answer(&mut self, section: usize, op: Op) {
         let section = &mut self.sections[section];
         let at = section.answer_at.unwrap_or(section.ops.len());

@@ -1,6 +1,6 @@
-//! Kernel threads by their names, for files that do not tell them apart from others.
+//! Recognizes kernel threads by their names, for files that do not mark them.
 
-/// Names, or what they begin with.
+/// Names, or their beginnings.
 const NAMES: [&str; 29] = [
     "kthreadd",
     "rcu_",
@@ -33,7 +33,7 @@ const NAMES: [&str; 29] = [
     "writeback",
 ];
 
-/// Threads of one CPU: the number follows.
+/// Threads of one CPU, whose number follows.
 const PER_CPU: [&str; 7] =
     ["migration/", "cpuhp/", "ksoftirqd/", "ktimers/", "rcuc/", "idle_inject/", "watchdog/"];
 
@@ -42,8 +42,8 @@ pub(super) fn is_name(comm: &str) -> bool {
     NAMES.iter().any(|name| comm.starts_with(name))
 }
 
-/// The CPU such a thread belongs to. Workers are bound by number, `kworker/2:1`; those of
-/// `kworker/u…` are not.
+/// The CPU to which a kernel thread belongs. Bound workers have its number (`kworker/2:1`);
+/// `kworker/u…` are not bound.
 pub(super) fn cpu(comm: &str) -> Option<u16> {
     if let Some(worker) = comm.strip_prefix("kworker/") {
         return worker.split_once(':')?.0.parse().ok();

@@ -1,48 +1,48 @@
 //! The steps of one thread as instructions.
 //!
-//! System calls in which nothing but time passes are one instruction; those in which the thread
-//! waits, wakes or forks are entered and left. Each time from a wakeup to the next wait is a
-//! request, so that its latency is recorded.
+//! A system call in which only time passes is one instruction. One in which the thread waits, wakes
+//! or forks is entered and left. Each time from a wakeup to the next wait is a request, so that its
+//! latency is recorded.
 
 use super::{Places, Recording};
 use crate::classify::Plan;
 use crate::thread::{Birth, Step, Wait};
 use cpumax_workload::{Op, Span, Target};
 
-/// Turns what a thread did into instructions.
+/// Turns the steps of a thread into instructions.
 pub(super) struct Builder {
     ops: Vec<Op>,
-    /// A kernel thread: all it does is in the kernel.
+    /// Whether it is a kernel thread, always in the kernel.
     kernel: bool,
-    /// In a system call, as recorded.
+    /// Whether it is in a system call, as recorded.
     inside: bool,
-    /// In a system call, as the instructions have it.
+    /// Whether it is in a system call, as the instructions have it.
     entered: bool,
     /// Time run since the last instruction, ns.
     run_ns: u64,
     /// Time run in all, ns.
     work_ns: u64,
-    /// Requests are marked.
+    /// Whether requests are marked.
     marks: bool,
-    /// A request has begun.
+    /// Whether a request has begun.
     in_request: bool,
 }
 
-/// How a thread is to be understood.
+/// Properties of a thread that its program depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// All it does is in the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// It is in another group than the one that forks it.
+    /// Whether it is in another group than the thread that forks it.
     pub moved: bool,
-    /// Each time from a wakeup to the next wait is a request.
+    /// Whether each time from a wakeup to the next wait is a request.
     pub marks: bool,
-    /// Where it waits for what comes later than that, ns since the recording began, it ends.
+    /// The thread ends at a wait that lasts beyond this time, ns since the recording began.
     pub until_ns: Option<u64>,
 }
 
 impl Recording {
-    /// What a thread does.
+    /// The program of a thread.
     pub(super) fn program(&self, ix: usize, how: How, plans: &[Plan], places: &Places) -> Vec<Op> {
         let How { kernel, moved, marks, until_ns } = how;
         let thread = &self.threads[ix];
@@ -94,7 +94,7 @@ impl Recording {
 }
 
 impl Builder {
-    /// `inside`: it is in a system call.
+    /// `inside`: the thread begins in a system call.
     pub fn new(kernel: bool, inside: bool, marks: bool) -> Builder {
         Builder {
             ops: Vec::new(),
@@ -120,13 +120,13 @@ impl Builder {
         }
     }
 
-    /// How many instructions there are so far.
+    /// Flushes the time run, and returns the number of instructions so far.
     pub fn here(&mut self) -> usize {
         self.flush();
         self.ops.len()
     }
 
-    /// The instructions so far, whole for themselves, and how long they run, ns.
+    /// Takes the instructions so far, with their kernel part closed, and the time they run, ns.
     pub fn cut(&mut self) -> (Vec<Op>, u64) {
         self.flush();
         if std::mem::take(&mut self.entered) {
@@ -135,7 +135,7 @@ impl Builder {
         (std::mem::take(&mut self.ops), std::mem::take(&mut self.work_ns))
     }
 
-    /// Writes down the time run so far.
+    /// Adds the time run so far as an instruction.
     fn flush(&mut self) {
         let span = Span::Fixed(std::mem::take(&mut self.run_ns));
         match span {
@@ -163,7 +163,7 @@ impl Builder {
         }
     }
 
-    /// Does something that is not just passing time.
+    /// Adds an instruction other than running.
     pub fn act(&mut self, op: Op) {
         if self.inside && !self.entered {
             self.ops.push(Op::EnterKernel);
@@ -181,8 +181,8 @@ impl Builder {
         self.in_request = self.marks;
     }
 
-    /// The end of the recording cuts a request short; that of a thread completes it, and so does a
-    /// sleep until then.
+    /// Ends the program. A thread that ended or slept (`is_done`) completed its request; the end of
+    /// the recording cuts it short.
     fn end(&mut self, is_done: bool) {
         self.flush();
         if is_done && self.in_request {
@@ -194,7 +194,7 @@ impl Builder {
     }
 }
 
-/// The instruction that waits so.
+/// The instruction for a wait.
 fn wait_op(ix: usize, wait: &Wait, plan: Plan, places: &Places) -> Op {
     let channel = match plan {
         Plan::Sleep => None,

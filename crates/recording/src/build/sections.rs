@@ -1,10 +1,9 @@
-//! What a thread that serves requests does, cut into sections, each of which belongs to one
-//! request.
+//! Cuts the work of a serving thread into sections, each of which belongs to one request.
 //!
-//! A section begins where the thread is woken or where it has read the next request, and ends where
-//! it waits for something new or has read another request. A wait in the middle of a request, with
-//! nothing else served meanwhile, is part of the section. Work that belongs to no request is added
-//! to the next section of the thread.
+//! A section begins where the thread is woken, or has read the next request. It ends where the
+//! thread waits for something new, or has read another request. A wait in the middle of a request,
+//! with nothing else served meanwhile, is part of the section. Work that belongs to no request is
+//! added to the thread's next section.
 
 use super::Places;
 use super::program::Builder;
@@ -21,27 +20,29 @@ use cpumax_workload::{Op, Span};
 pub(super) struct Section {
     /// Index of the thread.
     pub thread: usize,
-    /// `None`: no request's.
+    /// `None`: it belongs to no request.
     pub request: Option<Tag>,
     pub ops: Vec<Op>,
     pub work_ns: u64,
     /// On the clock of the recording.
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Where in `ops` the answer has been sent.
+    /// Index into `ops` behind the answer.
     pub answer_at: Option<usize>,
-    /// It is there because another thread of the group asked, or answered: as soon as that has.
+    /// Whether another thread of the group asked for it, or answered: it begins as soon as that one
+    /// has.
     pub called: bool,
-    /// Which thread that is, where it is known: the last one.
+    /// The last such thread, if it is known.
     pub by: Option<usize>,
 }
 
-/// What is to be done at the end of the system call.
+/// The action at the end of a system call.
 enum AtExit {
     Nothing,
-    /// A request has been read, from whom if that is a thread of the group.
+    /// A request was read: its tag, the time, and the thread of the group that wrote it, if one
+    /// did.
     Begin(Tag, u64, Option<u32>),
-    /// An answer has been sent.
+    /// An answer was sent.
     Answer,
 }
 
@@ -61,7 +62,7 @@ struct Cutter<'a> {
 }
 
 impl Recording {
-    /// The sections of all threads that serve, by recorded requests.
+    /// The sections of all serving threads, by recorded requests.
     pub(super) fn recorded_sections(
         &self,
         exchange: &Exchange,
@@ -103,8 +104,8 @@ impl Recording {
 }
 
 impl Cutter<'_> {
-    /// Of each step: the request that the thread deals with next, and whether it asks before which
-    /// descriptors are ready, or waits for another thread of the group to answer.
+    /// For each step: the thread's next request, and whether it polls before that, or waits for
+    /// another thread of the group to answer.
     fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
         let thread = &self.recording.threads[self.ix];
         let (mut tag, mut polls, mut told) = (None, false, false);
@@ -138,7 +139,7 @@ impl Cutter<'_> {
                     self.builder.act(Op::Send { channel, n: 1 });
                 }
             }
-            // Whoever is started serves from the beginning.
+            // A forked thread serves from the beginning.
             Step::Fork(_) => {}
             Step::Io(io) => {
                 self.io(io);
@@ -164,7 +165,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// At the end of a transfer.
+    /// Does what the end of a transfer causes.
     fn has_moved(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
@@ -198,8 +199,8 @@ impl Cutter<'_> {
         }
     }
 
-    /// How it waits in the middle of a request: as long as was recorded. Who waits for somebody who
-    /// serves, too, waits for a lock or for the CPU: neither is as long under a limit.
+    /// The wait in the middle of a request, as long as recorded. `None` for a wait for another
+    /// serving thread: that is for a lock or the CPU, whose length a limit changes.
     fn wait_op(&self, wait: &Wait) -> Option<Op> {
         if let Cause::Thread { edge } = wait.cause
             && self.places.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
@@ -230,7 +231,7 @@ impl Cutter<'_> {
     }
 }
 
-/// CPU time that went into each request, in the order in which they came, ns.
+/// CPU time of each request, in order of arrival, ns.
 pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64> {
     let mut costs: Vec<Vec<(u64, u64)>> = served
         .iter()
@@ -247,7 +248,8 @@ pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64
     costs.into_iter().map(|(_, ns)| ns).collect()
 }
 
-/// Adds what belongs to no request to the section behind it, unless it is much longer than those.
+/// Adds sections without a request to the section after them, unless they are much longer than the
+/// others.
 pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
     let (count, work_ns) =

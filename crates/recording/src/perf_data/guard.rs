@@ -1,5 +1,5 @@
-//! Looks through a perf.data file before it is read, so that no size in it can make the reader
-//! allocate more than the file is worth, and so that a cut file is called cut.
+//! Checks a perf.data file before it is read, so that no size in it makes the reader allocate more
+//! memory than the file justifies, and so that a cut file is recognized.
 
 use crate::error::Error;
 use crate::raw::Bytes;
@@ -12,30 +12,30 @@ const MAGIC_LITTLE: &[u8] = b"PERFILE2";
 const MAGIC_BIG: &[u8] = b"2ELIFREP";
 /// Size of the head of a file.
 pub(super) const HEADER_SIZE: usize = 104;
-/// The smallest description of an event, and the largest that is believed.
+/// Size of the description of an event: the smallest, and the largest that is accepted.
 const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
-/// Bits of the sections wanted here.
+/// Bits of the sections that are read here.
 const FEATURE_TRACING_DATA: u64 = 1 << 1;
 const FEATURE_CMDLINE: u64 = 1 << 11;
 const FEATURE_EVENT_DESC: u64 = 1 << 12;
-/// Records that carry more than they say in their own size.
+/// Record types; the first two carry more data than their own size says.
 const RECORD_AUXTRACE: u32 = 71;
 pub(super) const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_FINISHED_ROUND: u32 = 68;
 pub(super) const RECORD_COMPRESSED: u32 = 81;
 pub(super) const RECORD_COMPRESSED2: u32 = 83;
-/// The reader holds two rounds in memory, and for each record so much beside its content. What they
-/// may take together: this, or in larger files the size of the file.
+/// The reader holds two rounds in memory, and so much for each record beside its content. Together
+/// they may take this, or in larger files the size of the file.
 const RECORD_COST_BYTES: u64 = 160;
 const HELD_MAX_BYTES: u64 = 400 << 20;
-/// The sections behind the data are held as well: kernel symbols are most of them.
+/// Bound on the sections behind the data, which are held as well; most of them are kernel symbols.
 pub(super) const SECTIONS_MAX_BYTES: u64 = 64 << 20;
-/// Names of events, and their numbers on each CPU.
+/// Bound on the names of events, with their numbers on each CPU.
 const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
-/// perf compresses no more than its buffer at once, by default 512 KiB.
+/// Bound on an unpacked record. perf compresses at most its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
-/// True if the file begins as a perf.data file does.
+/// Whether the file begins as a perf.data file does.
 pub(crate) fn is_perf_data(start: &[u8]) -> bool {
     start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
 }
@@ -45,7 +45,7 @@ struct Records {
     endian: Endianness,
     count: u64,
     head: [u8; 8],
-    /// How much of the head is there, and how much of the record is to come.
+    /// Bytes of the head that are there, and bytes of the record that are to come.
     have: usize,
     left: usize,
 }
@@ -96,7 +96,7 @@ impl Section {
     }
 }
 
-/// Checks the head, the sections and the chain of records; returns how many bytes the reader will
+/// Checks the head, the sections and the chain of records. Returns the bytes that the reader will
 /// hold of them.
 pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
     let io = |source| Error::Io { name: name.to_owned(), source };
@@ -104,12 +104,12 @@ pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Resul
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
     let (data, sections_bytes) = guard.head()?;
-    // As they are, and as what is read out of them.
+    // Sections are held as bytes, and again parsed.
     guard.records(data, 2 * sections_bytes)
 }
 
 impl<F: BufRead + Seek> Guard<'_, F> {
-    /// Where the data are, and the size of all further sections.
+    /// Checks the head; returns the section of the data, and the size of all further sections.
     fn head(&mut self) -> Result<(Section, u64), Error> {
         let head =
             self.take(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
@@ -154,7 +154,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok((data, self.features(data, number(72))?))
     }
 
-    /// The table of further sections follows the data; returns the size of all.
+    /// Checks the table of further sections, which follows the data; returns their size in all.
     fn features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
         let words = self.take(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
@@ -228,7 +228,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(false)
     }
 
-    /// Each word of the command takes four bytes at least, for its length.
+    /// Checks the command line: each word takes at least four bytes, for its length.
     fn command_line(&mut self, section: Section) -> Result<(), Error> {
         if section.size < 4 {
             return Ok(());
@@ -242,7 +242,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Err(self.malformed(section.offset, what))
     }
 
-    /// Counts in the section must fit its size.
+    /// Checks that the counts in the section fit its size.
     fn event_desc(&mut self, section: Section) -> Result<(), Error> {
         let place = section.offset;
         if section.size > EVENT_DESC_MAX_BYTES {
@@ -273,8 +273,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         })
     }
 
-    /// Every record must lie within the data and be of a kind that is safe to read. Returns how
-    /// much is held at a time, with what is held in any case.
+    /// Checks that every record lies within the data and can be read safely. Returns the most bytes
+    /// held at a time, with `always_bytes`.
     fn records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
@@ -329,7 +329,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(held_bytes)
     }
 
-    /// The newer kind of compressed record says how much of it is data.
+    /// The data of the newer kind of compressed record, without its padding.
     fn padded<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
         let len = Bytes::new(body, self.endian).u64(0);
         let len = len.and_then(|len| usize::try_from(len).ok());
@@ -337,7 +337,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         data.ok_or_else(|| self.malformed(at, "a compressed record larger than itself".to_owned()))
     }
 
-    /// What a compressed record takes in memory: its content, and the records in it.
+    /// Memory that a compressed record takes: its content, and the records in it.
     fn expand(
         &self,
         context: &mut DCtx<'_>,

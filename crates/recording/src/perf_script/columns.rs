@@ -1,9 +1,9 @@
-//! Why a line is no event: the column it lacks, or the form of text it is of.
+//! Why a line is no event: the column it lacks, or the kind of text it is.
 
 use super::line::time;
 use crate::input::has_json;
 
-/// What to say of the first line that cannot be read.
+/// The fault of a line that cannot be read, for a message.
 pub(super) fn fault(line: &str) -> String {
     let text = line.trim_end();
     if let Some(form) = form(text) {
@@ -19,7 +19,7 @@ pub(super) fn fault(line: &str) -> String {
     format!("is an event without {}", missing.join(" and "))
 }
 
-/// Texts of other tools, or of the same in another form.
+/// Recognizes texts of other tools, or of the same tools in another format.
 fn form(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
     if words.len() >= 4 && words[words.len() - 2] == "type:" {
@@ -57,7 +57,7 @@ fn has_cpu(text: &str) -> bool {
     })
 }
 
-/// The columns a line lacks that looks like an event otherwise.
+/// The columns that a line lacks which otherwise looks like an event; empty if it does not.
 fn missing(text: &str) -> Vec<&'static str> {
     const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
@@ -82,10 +82,10 @@ fn missing(text: &str) -> Vec<&'static str> {
     checks.iter().filter(|(there, _)| !there).map(|(_, what)| *what).collect()
 }
 
-/// How the names of events begin.
+/// Beginnings of event names.
 const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
 
-/// `sched:sched_switch:` or, in the kernel's own text, `sched_switch:`.
+/// Whether the word is such a name: `sched:sched_switch:`, or `sched_switch:` in the kernel's text.
 fn is_name(word: &str, begins: &str) -> bool {
     let name = word.strip_suffix(':').and_then(|name| name.rsplit(':').next());
     name.is_some_and(|name| name.starts_with(begins))

@@ -1,10 +1,10 @@
-//! What follows the name of an event.
+//! The content of an event, behind its name.
 
 use crate::event::{Irq, Kind, MSG_PEEK, Named, Note};
 use crate::tracepoint::{self, Tracepoint};
 
-/// The content of a tracepoint, as the kernel's own format prints it or as perf's plug-ins do.
-/// `None` if it cannot be read.
+/// Reads the content of a tracepoint, in the kernel's own format or that of perf's plug-ins. `None`
+/// if it cannot be read.
 pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
         Tracepoint::Switch => switch(text)?,
@@ -23,7 +23,7 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
         }
         Tracepoint::SoftirqExit => Kind::SoftirqExit,
         Tracepoint::SocketSent | Tracepoint::SocketReceived => socket(tracepoint, text)?,
-        // Where the fields are not printed raw, which socket it is is not among them.
+        // Only raw fields tell the socket.
         Tracepoint::DataReady => match raw_field(text, "skaddr") {
             Some(socket) => Kind::DataReady { socket: socket as u64 },
             None => Kind::Other,
@@ -40,7 +40,7 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number a text begins with: `120`, or `0x78` where fields are printed raw.
+/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw.
 fn number<T: TryFrom<i64>>(text: &str) -> Option<T> {
     let number = if let Some(hex) = text.strip_prefix("0x") {
         let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -55,8 +55,7 @@ fn number<T: TryFrom<i64>>(text: &str) -> Option<T> {
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
 /// `a:1 [120] S ==> b:2 [120]`.
 ///
-/// Where the fields are printed raw (`trace-cmd report -R`, ftrace's `fields`), the state is a
-/// number and no arrow is there.
+/// Raw fields (`trace-cmd report -R`, ftrace's `fields`) have a number as state, and no arrow.
 fn switch(text: &str) -> Option<Kind<'_>> {
     let Some((prev, next)) = text.split_once(" ==> ") else {
         return raw_switch(text);
@@ -97,7 +96,7 @@ fn raw_switch(text: &str) -> Option<Kind<'_>> {
 }
 
 /// `sk address = 000000009ce0a5a5, family = AF_INET protocol = IPPROTO_TCP, length = 5, error = 0,
-/// flags = 0x0`, or the fields raw: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
+/// flags = 0x0`, or the raw fields: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
 fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     let named = |name: &str| text.split_once(name).map(|(_, rest)| rest);
     let hex = |text: &str| {
@@ -121,7 +120,7 @@ fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number of a field that is printed raw: `name=120` or `name=0x78`.
+/// The number of a raw field: `name=120` or `name=0x78`.
 fn raw_field(text: &str, name: &str) -> Option<i64> {
     let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
     let word = text.split_whitespace().find(is_it)?;
@@ -147,7 +146,7 @@ fn plugin_named(text: &str) -> Option<(Named<'_>, &str)> {
     Some((named, rest))
 }
 
-/// `comm=a pid=1 child_comm=b child_pid=2`, or `comm a pid 1 …` of old plug-ins (not read).
+/// `comm=a pid=1 child_comm=b child_pid=2`; `comm a pid 1 …` of old plug-ins is not read.
 fn fork(text: &str) -> Option<Kind<'_>> {
     let (_, child) = text.split_once(" child_comm=")?;
     let (child_comm, pid) = child.split_once(" child_pid=")?;
@@ -161,7 +160,7 @@ fn runtime(text: &str) -> Option<Kind<'_>> {
     Some(Kind::Runtime { tid: number(pid)?, ns: number(ns)? })
 }
 
-/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)`, the arguments hexadecimal; or the fields raw.
+/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)` with hexadecimal arguments, or the raw fields.
 fn sys_enter(text: &str) -> Option<Kind<'_>> {
     let Some(text) = text.strip_prefix("NR ") else {
         return Some(Kind::SysEnter { number: raw_field(text, "id")?, args: raw_args(text)? });
@@ -176,8 +175,8 @@ fn sys_enter(text: &str) -> Option<Kind<'_>> {
     Some(Kind::SysEnter { number: number(text)?, args })
 }
 
-/// `args=ARRAY[01, 00, …]`, byte by byte as they lie in the memory of a little-endian machine; 0
-/// where they are not printed (`args=<INVALID-SIZE>`).
+/// `args=ARRAY[01, 00, …]`, the bytes in the memory of a little-endian machine; 0 where they are
+/// not printed (`args=<INVALID-SIZE>`).
 fn raw_args(text: &str) -> Option<[u64; 6]> {
     let mut args = [0; 6];
     if let Some((_, list)) = text.split_once("args=ARRAY[") {
@@ -188,7 +187,7 @@ fn raw_args(text: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 where it is printed otherwise.
+/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
 fn sys_exit(text: &str) -> i64 {
     match text.split_once(" = ") {
         Some((_, result)) => number(result),
@@ -197,7 +196,7 @@ fn sys_exit(text: &str) -> i64 {
     .unwrap_or(0)
 }
 
-/// What follows `PERF_RECORD_`; `None` for records of no interest.
+/// Reads what follows `PERF_RECORD_`; `None` for records of no use.
 pub(super) fn note(text: &str) -> Option<Note<'_>> {
     if let Some(comm) = text.strip_prefix("COMM") {
         let (_, thread) = comm.split_once(": ")?;

@@ -1,11 +1,11 @@
-//! Lines of ftrace's latency form, as `trace-cmd report -l` and the option `latency-format` print
-//! them, and as the kernel prints them into its log where it dumps its buffers (`ftrace_dump`,
-//! `ftrace_dump_on_oops`): `comm-tid 0d..2. 1000000us : event: ...`.
+//! Lines of ftrace's latency format: `comm-tid 0d..2. 1000000us : event: ...`. `trace-cmd report
+//! -l` and the option `latency-format` print them, and the kernel does in its log when it dumps its
+//! buffers (`ftrace_dump`, `ftrace_dump_on_oops`).
 
 use super::line::{Head, context, thread, time};
 
-/// A line of the kernel's log without what the log puts before it: `[   12.000010]`, perhaps with
-/// `[    T1]` behind it, and with time, host and `kernel:` before it.
+/// Strips what the kernel's log puts before a line: `[   12.000010]`, perhaps `[    T1]` behind it,
+/// and date, host and `kernel:` before it. `None` without a time stamp.
 pub(super) fn logged(text: &str) -> Option<&str> {
     let text = text.split_once(" kernel: ").map_or(text, |(_, behind)| behind);
     let stamped =
@@ -20,7 +20,7 @@ pub(super) fn logged(text: &str) -> Option<&str> {
     Some(caller.map_or(rest, |(_, behind)| behind))
 }
 
-/// Thread, CPU, context and time, and what follows.
+/// Reads thread, CPU, context and time; returns the rest of the line, too.
 pub(super) fn head(text: &str) -> Option<(Head<'_>, &str)> {
     let mut end = 0;
     for word in text.split_whitespace() {
@@ -34,7 +34,7 @@ pub(super) fn head(text: &str) -> Option<(Head<'_>, &str)> {
     None
 }
 
-/// CPU and flags in one: `1d..2.`, `12d.h3`.
+/// CPU and flags in one word: `1d..2.`, `12d.h3`.
 fn cpu_and_flags(word: &str) -> Option<(u32, &str)> {
     let flags = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_flags = (4..=8).contains(&flags.len())

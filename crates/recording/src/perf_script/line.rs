@@ -4,13 +4,13 @@ use super::{content, latency};
 use crate::event::{Context, Event, Kind, Note};
 use crate::tracepoint::Tracepoint;
 
-/// What a line is.
+/// The kinds of lines.
 pub(super) enum Line<'a> {
     /// `# key : value` before the events.
     Header(&'a str, &'a str),
     Event(Event<'a>),
     Note(Note<'a>),
-    /// The kernel's own head: events that were overwritten, and CPUs on line.
+    /// The kernel's own head: events that were overwritten, and CPUs online.
     Ring {
         overwritten: u64,
         cpus: Option<u32>,
@@ -20,15 +20,15 @@ pub(super) enum Line<'a> {
     Unreadable,
 }
 
-/// What has been seen of the file so far.
+/// State kept from line to line.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub has_switch: bool,
-    /// Whether perf tells switches by records of its own.
+    /// Whether perf recorded switches as records of its own.
     pub has_switch_records: bool,
     /// Whether a switch stands for several.
     pub is_sampled: bool,
-    /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
+    /// `sched_waking` comes before `sched_wakeup`, which is not needed then.
     has_waking: bool,
 }
 
@@ -70,7 +70,7 @@ impl Lines {
         }
         match self.event(trimmed) {
             Some(event) => Line::Event(event),
-            // The kernel's log has much else.
+            // The kernel's log has other lines.
             None if logged.is_some() && !trimmed.contains("us : ") => Line::Empty,
             None => Line::Unreadable,
         }
@@ -87,7 +87,7 @@ impl Lines {
         let kind = match content::kind(tracepoint, content.trim()) {
             Some(_) if tracepoint == Tracepoint::Wakeup && self.has_waking => Kind::Other,
             Some(kind) => kind,
-            // A probe that is called as the tracepoint is: its place stands first.
+            // A probe with the name of the tracepoint: its content begins with its place.
             None if content.trim_start().starts_with('(') => {
                 tracepoint = Tracepoint::Other;
                 Kind::Other
@@ -112,7 +112,7 @@ impl Lines {
 }
 
 /// ` entries-in-buffer/entries-written: 197/402   #P:2`, or `#### CPU 1 buffer started ####`, which
-/// is there only where something was overwritten.
+/// the kernel prints only where something was overwritten.
 fn ring(header: &str) -> Option<Line<'static>> {
     if header.ends_with(" buffer started ####") {
         return Some(Line::Ring { overwritten: 0, cpus: None });
@@ -137,7 +137,7 @@ fn lost_on(text: &str) -> Option<Note<'static>> {
     Some(Note::LostOn { cpu: cpu.parse().ok()?, events: events.unwrap_or(1) })
 }
 
-/// What `trace-cmd report`, `atrace` and `traceconv systrace` say before the events.
+/// Lines that `trace-cmd report`, `atrace` and `traceconv systrace` print before the events.
 fn is_of_a_tool(text: &str) -> bool {
     text.starts_with("version = ")
         || (text.starts_with("CPU ") && text.ends_with(" is empty"))
@@ -154,8 +154,8 @@ fn is_frame(text: &str) -> bool {
     address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
 }
 
-/// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first
-/// `[cpu]` that has a thread before and a time behind it counts.
+/// `comm pid/tid [cpu] time:` and the rest. A name may hold spaces and brackets, so the first
+/// `[cpu]` counts that has a thread before it and a time behind it.
 fn head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
@@ -167,8 +167,8 @@ fn head(text: &str) -> Option<(Head<'_>, &str)> {
     })
 }
 
-/// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it, with or without its column of
-/// processes: `comm-tid (  pid)`.
+/// `comm tid`, `comm pid/tid`, or the kernel's `comm-tid`, with or without its column of processes:
+/// `comm-tid (  pid)`.
 pub(super) fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
         && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
@@ -193,12 +193,12 @@ fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, tid) = text.rsplit_once('-')?;
     let tid = tid.parse().ok()?;
     let comm = comm.trim();
-    // The kernel names the idle task so.
+    // The kernel's name of the idle task.
     Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
 }
 
-/// `d.h2. 12.345678:` or only the time; instead of the flags, perf's column `misc` says with
-/// capital letters whose code it was.
+/// `d.h2. 12.345678:`, or only the time. In the place of the flags perf may print its column
+/// `misc`, whose capital letters tell user from kernel code.
 fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
@@ -219,7 +219,7 @@ pub(super) fn context(flags: &str) -> Option<Context> {
     Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
-/// Seconds with up to nine decimals, and a colon.
+/// Seconds with up to nine decimals, and a colon; returns ns.
 pub(super) fn time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -231,7 +231,7 @@ pub(super) fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the
+/// `sched:sched_switch: content`. A number before it is the period, `(+12)` the time since the
 /// event before. No name: an event that is not a tracepoint.
 fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
@@ -247,14 +247,14 @@ fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     }
     let (name, content) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     let name = name.strip_suffix(':')?;
-    // `cycles:`, `cpu-clock:ppp:` and the like have no content of interest.
+    // `cycles:`, `cpu-clock:ppp:` and others have no content of use.
     let (system, name) =
         name.rsplit_once(':').map_or((None, name), |(system, name)| (Some(system), name));
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     Some((period, Some((system, name)).filter(|_| plain), content))
 }
 
-/// Of an event, with its system where that is told.
+/// Name of an event, with its system if that is printed.
 type Name<'a> = (Option<&'a str>, &'a str);
 
 #[cfg(test)]

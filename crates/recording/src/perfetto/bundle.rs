@@ -1,6 +1,5 @@
-//! The events of one CPU that were read at once (`FtraceEventBundle`), in order of time: those that
-//! have a message of their own, and beside them switches and wakeups as columns of numbers
-//! (`CompactSched`).
+//! The events of one CPU that were read at once (`FtraceEventBundle`), in order of time. Some have
+//! a message of their own; switches and wakeups may be columns of numbers (`CompactSched`).
 
 use super::event::{Described, FtraceEvent, context, event, time_ns};
 use super::ours::{self, AtSocket, Beat, Ours};
@@ -9,19 +8,19 @@ use crate::event::{Context, Left};
 use crate::tracepoint::left_by_number;
 use std::cmp::Ordering;
 
-/// Names in the table of a bundle; those beyond are unknown.
+/// Bound on the names of a bundle; further ones are unknown.
 const NAMES_MAX: usize = 1 << 16;
 
-/// A bundle and how far it has been read.
+/// A bundle, and how far it has been read.
 #[derive(Debug)]
 pub(super) struct Bundle {
     bytes: Vec<u8>,
     pub cpu: u32,
-    /// So many events of this CPU were lost before these, or 1 where it is not known how many.
+    /// Number of lost events of this CPU before these; 1 if the number is unknown.
     pub lost: u64,
-    /// Bundles of the same time are taken in the order of the file.
+    /// Bundles of equal time are taken in the order of the file.
     order: u64,
-    /// Where the next event of its own is looked for.
+    /// Offset from which the next event with a message is searched.
     at: usize,
     compact: Compact,
     ours: Ours,
@@ -32,7 +31,7 @@ pub(super) struct Bundle {
     switch: Option<Switch>,
 }
 
-/// An event with a message of its own: when, and where it is.
+/// Time and place of an event with a message of its own.
 #[derive(Debug, Clone, Copy)]
 struct Plain {
     time_ns: u64,
@@ -55,7 +54,7 @@ struct Waking {
     common_flags: Option<u64>,
 }
 
-/// A thread as a row of the columns has it.
+/// A thread, as a row of the columns has it.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     tid: i32,
@@ -63,7 +62,7 @@ struct Row {
     name: Part,
 }
 
-/// A part of the bundle's bytes.
+/// A range of the bundle's bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     pub begin: usize,
@@ -91,13 +90,13 @@ pub(super) struct Thread<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Item<'a> {
     Event(FtraceEvent<'a>),
-    /// Whom it takes the CPU from is not told.
+    /// A switch that does not name the thread that leaves.
     Switch {
         left: Left,
         next: Thread<'a>,
-        /// CPU time charged to whoever leaves.
+        /// CPU time charged to the thread that leaves, ns.
         charged_ns: Option<u64>,
-        /// The group of who comes.
+        /// The group of the next thread.
         group: Option<u64>,
     },
     Beat(Beat),
@@ -109,7 +108,7 @@ pub(super) enum Item<'a> {
 }
 
 impl Bundle {
-    /// `None`: it holds no event.
+    /// `None` if it holds no event.
     pub fn new(bytes: Vec<u8>, order: u64) -> Result<Option<Self>, Broken> {
         let mut bundle = Bundle {
             bytes,
@@ -148,13 +147,13 @@ impl Bundle {
         Ok(bundle.next_ns().is_some().then_some(bundle))
     }
 
-    /// What it takes in memory.
+    /// Bytes of memory that it takes.
     pub fn bytes(&self) -> u64 {
         let names = self.compact.names.len() * size_of::<Part>();
         (self.bytes.len() + names + size_of::<Bundle>()) as u64
     }
 
-    /// When the next event is; `None` after the last.
+    /// The time of the next event; `None` after the last.
     pub fn next_ns(&self) -> Option<u64> {
         let waking = self.waking.map(|waking| waking.time_ns);
         let plain = self.plain.map(|plain| plain.time_ns);
@@ -191,7 +190,7 @@ impl Bundle {
         })
     }
 
-    /// Goes on to the one after it.
+    /// Goes on to the event after it.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
         if self.beat.map(|beat| beat.time_ns) == now_ns {
@@ -258,7 +257,7 @@ impl Bundle {
 }
 
 impl Compact {
-    /// It lies between the two places of the bundle.
+    /// Finds the columns between two offsets of the bundle.
     fn new(bytes: &[u8], begin: usize, end: usize) -> Result<Self, Broken> {
         let mut compact = Compact::default();
         let mut at = begin;
@@ -277,7 +276,7 @@ impl Compact {
         Ok(compact)
     }
 
-    /// The next number of a column.
+    /// Reads the next number of a column.
     fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bytes.get(..column.end)?, &mut column.begin).ok()
@@ -291,7 +290,7 @@ impl Compact {
     }
 }
 
-/// The one whose next event is first is greatest, as a heap has it.
+/// The bundle with the earliest next event is the greatest, as a heap needs it.
 impl Ord for Bundle {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.next_ns(), other.order).cmp(&(self.next_ns(), self.order))
@@ -312,7 +311,7 @@ impl PartialEq for Bundle {
 
 impl Eq for Bundle {}
 
-/// The descriptions of events that a bundle brings along.
+/// Adds the descriptions of events in a bundle.
 pub(super) fn describe(bundle: &[u8], described: &mut Described) {
     for (number, value) in fields(bundle) {
         if number == 11 {

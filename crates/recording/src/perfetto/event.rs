@@ -1,36 +1,36 @@
-//! One event of ftrace, as `traced_probes` writes it: the kernel's own fields by their numbers,
-//! those of events it does not know by their names.
+//! One event of ftrace, as `traced_probes` writes it: the fields of known events by number, those
+//! of other events by name.
 
 use super::wire::{Value, fields};
 use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
 use crate::tracepoint::{Tracepoint, left_by_number};
 use std::collections::BTreeMap;
 
-/// In `common_flags`: in a hard, in a soft interrupt.
+/// Flags in `common_flags`: in a hard, in a soft interrupt.
 const FLAG_HARDIRQ: u64 = 0x08;
 const FLAG_SOFTIRQ: u64 = 0x10;
-/// Numbers of fields beyond this are of events described in the trace itself.
+/// Events with larger field numbers are described in the trace itself.
 const DESCRIBED_FROM: u32 = 1 << 16;
-/// Descriptions that are believed.
+/// Most descriptions that are kept.
 const DESCRIBED_MAX: usize = 1 << 10;
 
 pub(super) fn context(common_flags: u64) -> Context {
     Context { hardirq: common_flags & FLAG_HARDIRQ != 0, softirq: common_flags & FLAG_SOFTIRQ != 0 }
 }
 
-/// Events that `traced_probes` does not know, by the numbers the trace gives them.
+/// Events that `traced_probes` does not know, by their numbers in the trace.
 #[derive(Debug, Default)]
 pub(super) struct Described(BTreeMap<u32, Description>);
 
 #[derive(Debug)]
 struct Description {
     tracepoint: Tracepoint,
-    /// Numbers and names of those fields that are wanted.
+    /// Numbers and names of the wanted fields.
     fields: Vec<(u32, &'static str)>,
 }
 
 impl Described {
-    /// A `GenericEventDescriptor` of a bundle.
+    /// Adds a `GenericEventDescriptor` of a bundle.
     pub fn add(&mut self, descriptor: &[u8]) {
         let (mut id, mut message) = (0, &[][..]);
         for (number, value) in fields(descriptor) {
@@ -77,18 +77,18 @@ fn described_field(field: &[u8]) -> Option<(u32, &'static str)> {
     Some((at, wanted(name)?))
 }
 
-/// What an `FtraceEvent` holds.
+/// The content of an `FtraceEvent`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FtraceEvent<'a> {
     pub tid: i32,
     pub context: Option<Context>,
     pub tracepoint: Tracepoint,
     pub kind: Kind<'a>,
-    /// The name that a thread takes.
+    /// The new name of a thread.
     pub renamed: Option<(i32, &'a str)>,
 }
 
-/// When an event was.
+/// The time of an event, ns.
 pub(super) fn time_ns(event: &[u8]) -> u64 {
     fields(event).find(|(number, _)| *number == 1).map_or(0, |(_, value)| value.number())
 }
@@ -132,7 +132,7 @@ pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a
 const RENAME: u32 = 236;
 const GENERIC: u32 = 327;
 
-/// By the number of the field in `FtraceEvent`.
+/// The tracepoint by the number of the field in `FtraceEvent`.
 fn tracepoint(number: u32) -> Option<Tracepoint> {
     Some(match number {
         4 => Tracepoint::Switch,
@@ -153,9 +153,9 @@ fn tracepoint(number: u32) -> Option<Tracepoint> {
     })
 }
 
-/// An event that has a message of its own.
+/// Reads an event that has a message of its own.
 fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
-    // Numbers and strings by field; no event has more that are of use.
+    // Numbers and strings by field number; further fields are not used.
     let mut values = [Value::Number(0); 9];
     let (mut args, mut given) = ([0; 6], 0);
     for (number, value) in fields(data) {

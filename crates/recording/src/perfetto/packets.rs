@@ -1,4 +1,4 @@
-//! The packets of a trace, one after the other; those that are compressed within are unpacked.
+//! The packets of a trace, one after the other; compressed ones are unpacked.
 
 use super::wire::{Value, field, fields, varint};
 use crate::error::Error;
@@ -10,7 +10,7 @@ use std::io::{BufRead, Read};
 const PACKET: u32 = 1;
 const PACKET_KEY: u64 = (PACKET as u64) << 3 | 2;
 const COMPRESSED_PACKETS: u32 = 50;
-/// No tool writes larger packets, and one is held at a time.
+/// Bound on a packet, one of which is held at a time.
 const PACKET_MAX_BYTES: u64 = 64 << 20;
 
 /// How a trace ends.
@@ -21,7 +21,7 @@ pub(super) enum End {
     Cut,
 }
 
-/// True if the file begins with packets.
+/// Whether the file begins with packets.
 pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     let mut at = 0;
     if varint(start, &mut at) != Ok(PACKET_KEY) {
@@ -37,7 +37,7 @@ pub(crate) fn is_perfetto(start: &[u8]) -> bool {
             Ok(Some((1..=10_000, _))) => {}
             Ok(Some(_)) => return false,
             Ok(None) => return len > 0,
-            // Text that begins with an empty line has no zeros or small numbers.
+            // A text that begins with an empty line has no zeros or small numbers.
             Err(_) => return is_cut && start.iter().any(|byte| *byte < 9),
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn each(
     }
 }
 
-/// A number of the stream, `None` where that ends.
+/// Reads a number of the stream; `None` where that ends.
 fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u64>, Error> {
     let mut bytes = [0; 10];
     for len in 1..=bytes.len() {

@@ -59,7 +59,7 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    /// At most `len` bytes up to a zero byte. What is not UTF-8 ends it too.
+    /// At most `len` bytes, up to a zero byte or to a byte that is not UTF-8.
     pub fn text(&self, at: usize, len: usize) -> Option<&'a str> {
         let data = self.data.get(at..)?;
         let data = &data[..len.min(data.len())];

@@ -1,26 +1,26 @@
-//! The kernel's descriptions of tracepoints (the `format` files of tracefs): where each field of an
-//! event is. Offsets and state letters differ between kernels, so none is assumed.
+//! The kernel's descriptions of tracepoints (`format` files of tracefs): offsets of fields, and
+//! letters of thread states. Both differ between kernels.
 
 use super::bytes::Bytes;
 use crate::event::Left;
 use crate::tracepoint::{self, Tracepoint};
 
-/// What is needed of the descriptions, by the number of the tracepoint.
+/// The descriptions in use, by the number of the tracepoint.
 #[derive(Debug)]
 pub(crate) struct Formats {
     by_id: Vec<Option<Format>>,
-    /// Wakeups are taken from `sched_wakeup` only where there is no `sched_waking`.
+    /// Whether there is `sched_waking`; only then `sched_wakeup` is not needed.
     pub has_waking: bool,
-    /// Whether counts of groups of events have those of lost events beside them.
+    /// Whether counts of groups of events include lost events.
     pub counts_lost: bool,
 }
 
-/// Where the fields of one kind of event are, in the order its reader wants them.
+/// The fields of one kind of event, in the order of [`wanted`].
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
     pub tracepoint: Tracepoint,
     pub fields: Vec<Field>,
-    /// Of `prev_state`: bit, meaning.
+    /// Bits of `prev_state` with their meanings.
     pub states: Vec<(u64, Left)>,
 }
 
@@ -37,7 +37,7 @@ enum Place {
     Here,
     /// The field holds offset and length of a string at the end of the record.
     Elsewhere,
-    /// As before; the offset counts from the end of the field.
+    /// Likewise, with an offset that counts from the end of the field.
     After,
 }
 
@@ -54,7 +54,7 @@ impl Formats {
         self.by_id.get(usize::from(id))?.as_ref()
     }
 
-    /// Takes a description, if its event is `wanted` by its number.
+    /// Adds a description if its event is `wanted`.
     pub fn add(
         &mut self,
         system: &str,
@@ -92,8 +92,8 @@ impl Format {
         })
     }
 
-    /// What a value of `prev_state` means: without a bit that has a letter, the thread wants to go
-    /// on.
+    /// Why a thread left the CPU, by the value of `prev_state`. Without a bit that has a letter, it
+    /// can run on.
     pub fn left(&self, prev_state: u64) -> Left {
         let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
         let first = bits.next().map_or(Left::Runnable, |(_, left)| *left);
@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// The fields each reader needs, with their names in other kernel versions.
+/// The fields that are needed of a tracepoint, each with its names in other kernel versions.
 fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
     match tracepoint {
         Tracepoint::Switch => &[
@@ -129,17 +129,17 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
 }
 
 impl Field {
-    /// Reads a number out of an event.
+    /// Reads a number of an event.
     pub fn number(self, raw: Bytes<'_>) -> Option<i64> {
         raw.number(self.offset, self.size, self.signed)
     }
 
-    /// Reads the i-th of several numbers of 8 bytes.
+    /// Reads the `i`-th number of an array with 8 bytes each.
     pub fn element(self, raw: Bytes<'_>, i: usize) -> Option<u64> {
         raw.u64(self.offset.checked_add(i * 8)?)
     }
 
-    /// Reads a string out of an event.
+    /// Reads a string of an event.
     pub fn text(self, raw: Bytes<'_>) -> Option<&str> {
         let (offset, len) = match self.place {
             Place::Here => (self.offset, self.size),
@@ -155,7 +155,7 @@ impl Field {
         raw.text(offset, len)
     }
 
-    /// Finds `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;` by its name.
+    /// Finds a field by its name: `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;`.
     fn find(text: &str, name: &str) -> Option<Field> {
         text.lines().find_map(|line| {
             let mut parts = line.trim().strip_prefix("field:")?.split(';');
@@ -191,7 +191,7 @@ fn id_and_name(text: &str) -> Option<(u16, &str)> {
     Some((value("ID:")?.trim().parse().ok()?, value("name:")?.trim()))
 }
 
-/// The pairs of bit and letter in the print format: `{ 0x00000001, "S" }`.
+/// Reads bits and letters from the print format: `{ 0x00000001, "S" }`.
 fn states(text: &str) -> Vec<(u64, Left)> {
     let pairs = text.split('{').skip(1).filter_map(|pair| {
         let (number, rest) = pair.split_once(',')?;

@@ -1,27 +1,27 @@
-//! What a record tells, by the description of its event.
+//! The event in a raw record, by its tracepoint's description.
 
 use super::bytes::Bytes;
 use super::format::Format;
 use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
 use crate::tracepoint::Tracepoint;
 
-/// In `common_flags`: in a hard, in a soft interrupt.
+/// Flags in `common_flags`: in a hard, in a soft interrupt.
 const FLAG_HARDIRQ: u8 = 0x08;
 const FLAG_SOFTIRQ: u8 = 0x10;
-/// Where `common_type`, `common_flags` and `common_pid` are, in every kernel since 2.6.31.
+/// Offsets of `common_type`, `common_flags` and `common_pid`, in every kernel since 2.6.31.
 pub(crate) const TYPE_AT: usize = 0;
 const FLAGS_AT: usize = 2;
 pub(crate) const PID_AT: usize = 4;
 
-/// What the processor was doing.
+/// The interrupt context of a record.
 pub(crate) fn context(raw: Bytes<'_>) -> Option<Context> {
     let flags = raw.u8(FLAGS_AT)?;
     Some(Context { hardirq: flags & FLAG_HARDIRQ != 0, softirq: flags & FLAG_SOFTIRQ != 0 })
 }
 
 impl Format {
-    /// What the record tells; `None` if it does not fit its description. `has_waking`: wakeups are
-    /// told by another event.
+    /// Reads the event; `None` if the record does not fit its description. `has_waking`:
+    /// `sched_wakeup` is not needed, because `sched_waking` is there.
     pub fn kind<'a>(&self, raw: Bytes<'a>, has_waking: bool) -> Option<Kind<'a>> {
         let number = |i: usize| self.fields.get(i)?.number(raw);
         let text = |i: usize| self.fields.get(i)?.text(raw);

@@ -1,43 +1,42 @@
-//! Servers that hardly ever wait, as clients ask again at once.
+//! Servers that hardly ever wait, because clients ask again at once.
 //!
-//! Nothing tells there where a request begins. But if requests cost the same, what is done between
-//! one answer that was seen and the next is a whole number of times what one costs, or next to
-//! nothing where it is the rest of the same answer. Such a number there is if the work between
-//! answers lies near its multiples: the mean cosine of the phase tells. The largest is taken, as a
-//! part of it would fit as well.
+//! No wakeup tells where a request begins there. If requests cost the same, however, the work
+//! between two answers is a whole multiple of that cost, or almost nothing where the second belongs
+//! to the same answer. The mean cosine of the phase tells whether the work lies near multiples of a
+//! cost. The largest such cost is taken, because its fractions fit as well.
 //!
-//! A server that has always something to do is asked on two connections at least. One that answers
-//! several requests together tells how many there are, as who was answered asks again while the
-//! next are served: what it serves in one go and in the next is all that there are.
+//! A server that always has work has at least two connections. One that answers several requests
+//! together shows how many there are: answered clients ask again while the rest is served, so the
+//! requests of two successive answers are all that there are.
 
 use super::guess::{ANSWERS_MIN, Burst, PARTS_MAX, Server, share};
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-/// Such a mean cosine is that of multiples.
+/// Mean cosine from which work counts as multiples of a cost.
 const NEAR: f64 = 0.8;
-/// What is tried is smaller by so much each time.
+/// Factor from each tried cost to the next.
 const FINER: f64 = 0.99;
-/// From so many times the work of half of the time between answers on, down to such a part of it.
+/// Range of tried costs, relative to the weighted median of the work between answers.
 const FROM: f64 = 1.5;
 const TO: f64 = 0.05;
-/// More requests than that are not made of their answers.
+/// Bound on the requests made of the answers.
 const REQUESTS_MOST: usize = 1 << 22;
-/// So many stretches of work are looked at.
+/// Most works between answers that are examined.
 const LOOKED_AT: usize = 4096;
 
-/// How many connections a server is asked on.
+/// The connections of a busy server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Crowd {
     pub clients: usize,
-    /// There may be more.
+    /// Whether there may be more.
     pub or_more: bool,
-    /// Its work tells how many requests there were.
+    /// Whether its work tells how many requests an answer holds.
     pub by_work: bool,
 }
 
 impl Server {
-    /// Whether most of what it answered it answered without a wait in between.
+    /// Whether it gave most answers without a wait in between.
     pub(super) fn is_busy(&self) -> bool {
         let (mut all, mut long) = (0, 0);
         for answers in self.bursts.iter().map(|burst| burst.marks.len()) {
@@ -48,8 +47,8 @@ impl Server {
     }
 }
 
-/// Has each answer of a busy server be that of one request, where that can be told; returns how
-/// many connections it is asked on.
+/// Replaces the answers of a busy server by those of single requests, where their cost is known.
+/// Returns the connections on which it is asked.
 pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
     let least = |by_work| Crowd { clients: 2, or_more: true, by_work };
     let works: Vec<u64> = bursts.iter().flat_map(between).collect();
@@ -67,7 +66,7 @@ pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
         let mut before = (0, burst.start_ns);
         let marks = std::mem::take(&mut burst.marks);
         for (at, mark) in marks.into_iter().enumerate() {
-            // What came before the first is not known to be whole.
+            // The work before the first answer may be incomplete.
             let count = at.checked_sub(1).map_or(1, |at| numbers[at]);
             for n in 1..=count {
                 let work_ns = before.0 + share(mark.0 - before.0, n, count);
@@ -83,12 +82,12 @@ pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
     if most > 2 { Crowd { clients: most, or_more: false, by_work: true } } else { least(true) }
 }
 
-/// The work from one answer to the next.
+/// The work from one answer to the next, ns.
 fn between(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
     burst.marks.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0))
 }
 
-/// What one request costs, ns, if each of these is a whole number of requests.
+/// The cost of one request, ns, if all these works are near multiples of it.
 fn unit(works: &[u64]) -> Option<f64> {
     if works.len() < ANSWERS_MIN {
         return None;
@@ -125,7 +124,7 @@ fn unit(works: &[u64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A burst with an answer after each of these pieces of work, us.
+    /// A burst with an answer after each of these works, in us.
     fn burst(works: impl Iterator<Item = u64>) -> Burst {
         let mut done_ns = 0;
         let marks = works.map(|us| {

@@ -1,58 +1,56 @@
-//! Ends of connections: descriptors through which a process reads and writes, or sockets, and which
-//! two of them are the ends of one connection.
+//! Ends of connections, and which two of them belong together.
 //!
-//! A descriptor is known by its process and number, a socket by its address, from when it is
-//! accepted or connected, or first used, until it is closed. Two ends belong together where what is
-//! written into one wakes those who then read from the other, most of the times that it wakes
-//! anybody.
+//! An end is a descriptor of a process or a socket. A descriptor is known by its process and
+//! number, a socket by its address, from accept, connect or first use until close. Two ends are one
+//! connection if most wakeups by writes into one lead to a read from the other.
 
 use crate::recording::Recording;
 use crate::syscalls::Transfer;
 use crate::thread::{Birth, Cause, Io, Place, Step};
 use std::collections::BTreeMap;
 
-/// Name of the threads that accept, without what numbers them, and at which descriptor.
+/// Name of the accepting threads, without its number, and their descriptor.
 pub(crate) type Listener = (String, Place);
 /// Index of an end.
 pub(crate) type EndIx = u32;
 
-/// What a descriptor or a socket was used for between being opened and closed.
+/// The use of a descriptor or a socket between being opened and closed.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
-    /// The process; 0 for a socket, which may be several's.
+    /// The process; 0 for a socket, which several processes may share.
     pub pid: i32,
     pub place: Place,
-    /// How a client came in through it (index of the transfer), if one did.
+    /// The accept of a client (index into the transfers), if it was recorded.
     pub accepted: Option<u32>,
     /// Whether it was connected from here.
     pub connected: bool,
     /// Reads and writes that moved data (index into the transfers), in order.
     pub moves: Vec<u32>,
-    /// When data came in, where that was recorded, in order, ns.
+    /// Times at which data came in, where that was recorded, in order, ns.
     pub ready_ns: Vec<u64>,
     /// The other end.
     pub peer: Option<EndIx>,
 }
 
-/// All ends, and which of them each transfer is at.
+/// All ends, and the end of each transfer.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     pub all: Vec<End>,
     /// By index of the transfer; `None`: it moved nothing.
     of: Vec<Option<EndIx>>,
-    /// Of the ends of threads of one name whose other ends are those of another: how many more of
-    /// them look like those of servers than of clients.
+    /// By the names of the threads at an end and at its other end: ends that look like a server's,
+    /// minus those that look like a client's.
     kinds: BTreeMap<(String, String), i64>,
 }
 
-/// A connection that a process accepted, while it had it open; who is forked meanwhile has it, too.
+/// A connection that a process accepted, while it was open. A process forked meanwhile has it, too.
 struct Accepted {
     from_ns: u64,
     until_ns: u64,
     end: EndIx,
 }
 
-/// Of each process that was forked: by which one, and when.
+/// Parent process of each forked process, and when it was forked, ns.
 fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     let mut forks = BTreeMap::new();
     for thread in &recording.threads {
@@ -81,9 +79,9 @@ impl Ends {
         ends
     }
 
-    /// Whether what is read there is asked, and what is written answers it. A connection that was
-    /// there before the recording may have been at any point then: those between the same kinds of
-    /// threads tell.
+    /// Whether requests are read, and answers written, at this end. A connection older than the
+    /// recording may have begun in the middle of an exchange: the others between such threads
+    /// decide.
     pub fn is_served(&self, recording: &Recording, end: EndIx) -> bool {
         let one = &self.all[end as usize];
         let alike = || self.kinds.get(&self.kind(recording, end)?).filter(|more| **more != 0);
@@ -99,14 +97,14 @@ impl Ends {
         !one.connected && (one.accepted.is_some() || connects(one.peer) || reads())
     }
 
-    /// Where a connection was accepted, if a system call did it.
+    /// The descriptor at which a connection was accepted, if a system call did it.
     pub fn listener(&self, recording: &Recording, end: EndIx) -> Option<Listener> {
         let accept = &recording.ios[self.all[end as usize].accepted? as usize];
         let thread = recording.threads.get(accept.thread as usize)?;
         (!accept.at.is_socket()).then(|| (thread.unnumbered().to_owned(), accept.at))
     }
 
-    /// Names of the threads at both ends, without what numbers them.
+    /// Names of the threads at both ends, without their numbers.
     fn kind(&self, recording: &Recording, end: EndIx) -> Option<(String, String)> {
         let name = |end: EndIx| {
             let first = self.first(recording, end)?;
@@ -115,12 +113,12 @@ impl Ends {
         Some((name(end)?, name(self.all[end as usize].peer?)?))
     }
 
-    /// The end a transfer is at.
+    /// The end of a transfer.
     pub fn at(&self, io: u32) -> Option<EndIx> {
         self.of[io as usize]
     }
 
-    /// The first that moved there.
+    /// The first transfer at an end.
     pub fn first<'a>(&self, recording: &'a Recording, end: EndIx) -> Option<&'a Io> {
         let at = self.all[end as usize].moves.first()?;
         Some(&recording.ios[*at as usize])
@@ -184,8 +182,8 @@ impl Ends {
         }
     }
 
-    /// Whether it has only been made, and data may have come in: a socket is connected before it is
-    /// accepted.
+    /// Whether the end has only been created, perhaps with data waiting: a socket is connected
+    /// before it is accepted.
     fn is_new(&self, end: EndIx) -> bool {
         let one = &self.all[end as usize];
         one.place.is_socket() && one.moves.is_empty() && !one.connected
@@ -231,8 +229,8 @@ impl Ends {
         }
     }
 
-    /// How often what was written into one end woke a thread that read from another one next, the
-    /// two in ascending order.
+    /// How often a write into one end woke a thread that read from the other one next, by pair in
+    /// ascending order.
     fn votes(&self, recording: &Recording) -> BTreeMap<(EndIx, EndIx), u32> {
         let from = self.written_at(recording);
         let mut votes = BTreeMap::new();
@@ -262,8 +260,8 @@ impl Ends {
         votes
     }
 
-    /// The end that was being written into at each wakeup. A message of a socket is recorded when
-    /// it has been sent: what was woken since the thread did something else was woken by it.
+    /// The end that was being written into at each wakeup. A message of a socket is recorded after
+    /// it was sent, so it gets the wakeups since the thread's last other step.
     fn written_at(&self, recording: &Recording) -> Vec<Option<EndIx>> {
         let mut from = vec![None; recording.edges.len()];
         for thread in &recording.threads {

@@ -1,28 +1,28 @@
-//! Connections that are not known: of those there are, the one that waits for nothing for longest
-//! brings the next request.
+//! Gives requests whose connection is not known to connections: the one that is idle longest brings
+//! the next request.
 
 use std::collections::{BTreeSet, VecDeque};
 
 /// The connections of clients that ask the same threads.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// Numbers of those that wait for nothing, with the time since when; longest first.
+    /// Idle connections with the time since when, ns; longest first.
     free: VecDeque<(u64, u32)>,
     busy: BTreeSet<(u64, u32)>,
     made: usize,
     known: usize,
-    /// There are no more than are known, whatever is seen.
+    /// Whether there are exactly `known` connections.
     sure: bool,
 }
 
 impl Lines {
-    /// At least so many, or if it is `sure`, just so many.
+    /// At least so many connections; exactly so many if `sure`.
     pub fn new(known: usize, sure: bool) -> Lines {
         Lines { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
     }
 
-    /// The connection of a request, and since when it waits for nothing. `new` is the number of the
-    /// next that is made.
+    /// The connection of a request, and since when it was idle, ns. `new` is the number that a new
+    /// connection gets.
     pub fn take(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
         let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
         while let Some(&(free_ns, number)) = self.busy.first()
@@ -50,7 +50,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The connections of requests that follow each other, each taking 5, one beginning each 3.
+    /// The connections of requests that each take 5, one beginning every 3.
     fn numbers(mut lines: Lines) -> Vec<u32> {
         let mut made = 0;
         let mut number = |at_ns| {

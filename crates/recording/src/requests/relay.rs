@@ -1,12 +1,12 @@
-//! Threads of the group that work for the same request, as forks and wakeups tell.
+//! Threads of the group that work for the same request, as forks and wakeups show.
 //!
-//! Who forks a process for each connection does the first part of its request, and the process the
-//! rest: its whole life. No such process answers often enough to be told by it, so all children of
-//! one parent are looked at together.
+//! A thread may fork a process for each connection. It does the first part of the request, and the
+//! process, in its whole life, the rest. No such process answers often enough to be recognized
+//! alone, so all children of one parent are examined together.
 //!
-//! Who is asked by clients, asks another thread of its group, and answers when that one has woken
-//! it, is a front; the other one is behind it. To who is behind, fronts are what clients are to
-//! fronts: it is woken by them, and answers where it wakes them. There may be others behind it.
+//! A front is a thread that clients ask, that asks another thread of its group, and that answers
+//! when that one has woken it. The other one is behind it. Fronts are its clients: they wake it,
+//! and it answers where it wakes them. Further threads may be behind it.
 
 use super::guess::{
     Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts,
@@ -16,9 +16,9 @@ use crate::thread::{Birth, Step};
 use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is behind a front is woken by others than fronts at most once in so many times.
+/// A thread behind a front has at most one wakeup by clients in so many by fronts.
 const OTHERS_ONE_IN: usize = 4;
-/// Fronts, who is behind them, who is behind those, and so on.
+/// Most tiers: fronts, the threads behind them, those behind these, and so on.
 const TIERS_MAX: u32 = 8;
 
 /// Parents that fork for each connection, and their children.
@@ -61,7 +61,7 @@ pub(super) fn forked(
     servers
 }
 
-/// All that a forked process does, as one burst.
+/// The life of a forked process as one burst.
 fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let thread = &recording.threads[ix];
     let parent = match thread.birth {
@@ -91,8 +91,8 @@ fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     life
 }
 
-/// A child that worked, woke no client and exited answered one that was awake, as long before its
-/// end as others do.
+/// Adds the answers of children that woke no client, worked long enough, and exited. They answered
+/// a client that was awake, as long before their end as others do.
 fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
     let answered = lives.iter().filter_map(|(_, life)| Some((life.work_ns, life.marks.last()?.0)));
     let (mut works, mut rests): (Vec<u64>, Vec<u64>) =
@@ -105,7 +105,7 @@ fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
     }
 }
 
-/// Finds fronts among those who answer, and adds who is behind them.
+/// Finds fronts among the answering threads, and adds the threads behind them.
 pub(super) fn behind(
     recording: &Recording,
     inside: &[bool],
@@ -141,7 +141,7 @@ pub(super) fn behind(
     }
 }
 
-/// What a thread does, if it is behind fronts: with its answers to them.
+/// The bursts of a thread with its answers to fronts; `None` if it is not behind them.
 fn tells(
     recording: &Recording,
     inside: &[bool],

@@ -1,5 +1,5 @@
-//! Requests of clients on other machines, where only the scheduler's events were recorded: a burst
-//! that data from the network began, of a thread that mostly waits for the network.
+//! Requests of clients on other machines, where only the scheduler's events were recorded: each is
+//! a burst that data from the network began, of a thread that mostly waits for the network.
 
 use super::guess::{Role, Server, THREAD_ANSWERS_MIN, Woken, bursts};
 use crate::recording::Recording;

@@ -1,9 +1,9 @@
-//! Which transfers belong to which request: those on the connection it came on, and those with
-//! which threads of the group asked each other for its sake.
+//! Which transfers belong to which request: those on its connection, and those between threads of
+//! the group on its behalf.
 //!
-//! A thread that asks another one of its group does so for the request that it dealt with last, of
-//! those for which it waits for nobody; where it waits for somebody for each, it asks several at
-//! once. Until the answer is read, all that moves on that connection is that request's.
+//! A thread that asks another one of its group does so for its latest request without an unanswered
+//! call. If each of its requests has such a call, it makes several for one. Until the answer is
+//! read, all transfers on that connection belong to that request.
 
 use super::endpoints::EndIx;
 use super::{Connection, Exchange};
@@ -11,15 +11,15 @@ use crate::recording::Recording;
 use crate::syscalls::Transfer;
 use std::collections::BTreeMap;
 
-/// A request: its connection and its number there.
+/// A request: its connection and its index there.
 pub(crate) type Tag = (u32, u32);
 
-/// What is known of each transfer, by its index.
+/// Requests and callers of the transfers, by index.
 pub(crate) struct Tags {
     of: Vec<Option<Tag>>,
-    /// Whether it is the last write of the answer.
+    /// Whether it is the last write of an answer.
     answers: Vec<bool>,
-    /// The thread of the group that asked, or answered, what it reads.
+    /// The thread of the group that wrote what it reads.
     inner: Vec<Option<u32>>,
 }
 
@@ -40,17 +40,17 @@ impl Tags {
         tags
     }
 
-    /// Whose transfer it is.
+    /// The request of a transfer.
     pub fn request(&self, io: u32) -> Option<Tag> {
         self.of[io as usize]
     }
 
-    /// Whether it is the last write of the answer.
+    /// Whether the transfer is the last write of an answer.
     pub fn answers(&self, io: u32) -> bool {
         self.answers[io as usize]
     }
 
-    /// The thread of the group that asked, or answered, what it reads.
+    /// The thread of the group that wrote what this transfer reads.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
@@ -71,34 +71,34 @@ impl Tags {
     }
 }
 
-/// A connection between threads of the group, as it is at a point of time.
+/// The state of a connection between threads of the group.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
-    /// What is asked for, and by which thread.
+    /// The request on whose behalf it was used last, and the asking thread.
     asked: Option<(Tag, u32)>,
     /// The thread that wrote last.
     wrote: u32,
-    /// The answer is being written.
+    /// Whether the answer is being written.
     answered: bool,
-    /// Part of the answer has been read.
+    /// Whether a part of the answer has been read.
     taken: bool,
 }
 
-/// A thread that deals with more requests at a time forgets those it has not touched for longest.
+/// Most requests of a thread at a time; the one touched longest ago is forgotten.
 const DEALS_MOST: usize = 1024;
 
-/// Goes through all transfers in order of time.
+/// Tags the transfers within the group, in order of time.
 struct Asking<'a> {
     recording: &'a Recording,
     exchange: &'a Exchange,
-    /// Of each end of a connection within the group: its number, and whether it is the server's.
+    /// Connection and side (true: the server's) of each end within the group.
     ends: BTreeMap<EndIx, (usize, bool)>,
     lines: Vec<Line>,
-    /// Of each thread: the requests that it deals with, the last one last.
+    /// Open requests of each thread, the latest last.
     deals: BTreeMap<u32, Vec<Tag>>,
-    /// Of each client's connection: how many requests have been answered.
+    /// Number of answered requests of each client's connection.
     answered: Vec<u32>,
-    /// How many are being asked for a request, by whom.
+    /// Calls under way by request and asking thread.
     waits: BTreeMap<(Tag, u32), u32>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Asking<'a> {
         let mut order: Vec<(u64, u32)> = Vec::new();
         for (at, io) in self.recording.ios.iter().enumerate() {
             match io.kind {
-                // It can be read as soon as it begins to be written.
+                // Data can be read as soon as its write begins.
                 Transfer::Write => order.push((io.entered_ns, at as u32)),
                 Transfer::Read | Transfer::Accept => {
                     order.push((io.left_ns.max(io.entered_ns), at as u32));
@@ -157,7 +157,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// A thread deals with a request now.
+    /// Notes that a thread works on a request now.
     fn deal(&mut self, thread: u32, tag: Tag) {
         let open = |tag: &Tag| self.answered[tag.0 as usize] <= tag.1;
         let all = self.deals.entry(thread).or_default();
@@ -168,7 +168,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// A thread writes to another one of its group.
+    /// Notes that a thread writes to another one of its group.
     fn asks(&mut self, line: usize, thread: u32) {
         let of = self.lines[line];
         if of.asked.is_some() && !of.answered {
@@ -188,7 +188,7 @@ impl<'a> Asking<'a> {
         self.lines[line] = Line { asked, ..Line::default() };
     }
 
-    /// The answer is read.
+    /// Notes that the answer is read.
     fn takes(&mut self, line: usize) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)

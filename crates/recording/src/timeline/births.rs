@@ -1,4 +1,4 @@
-//! Threads come, are named, and are told of by perf itself.
+//! Threads begin, take names, and are announced by perf.
 
 use super::signs::TWICE_NS;
 use super::size::PATHS_MAX_BYTES;
@@ -10,14 +10,14 @@ use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 /// The kernel's own bound on paths.
 const PATH_MAX_BYTES: usize = 4096;
 
-/// Most threads that perf may tell of, and most processes.
+/// Most threads, and most processes, that perf may announce.
 const TOLD_MAX: usize = 1 << 18;
-/// Clocks of two CPUs differ by less: a thread that runs before it is born has just been, ns.
+/// Clocks of two CPUs differ by less: a thread may run this long before its birth, ns.
 const BIRTH_NS: u64 = 10_000_000;
-/// A longer name than any kernel has; what is beyond it is left out.
+/// Longer names are cut; no kernel has any.
 const COMM_MAX_BYTES: usize = 64;
 
-/// What perf tells of a thread that has not done anything yet.
+/// A thread that perf announced and that has not done anything yet.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pid: Option<i32>,
@@ -41,15 +41,15 @@ impl Timeline {
         if named.tid <= 0 {
             return;
         }
-        // Who was on a CPU when it was seen first has no name yet.
+        // A thread that was on a CPU when the recording began has no name yet.
         if !named.comm.is_empty() {
             self.rename(named.tid, named.comm, now_ns);
         }
         self.thread_of(named.tid).prio = named.prio;
     }
 
-    /// Takes a new name. What `perf` did before it became the program it was told to start is
-    /// forgotten.
+    /// Gives a thread a new name. `perf` that becomes the program it starts forgets what it did
+    /// before.
     pub(super) fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
         let comm = start_of(comm);
         let first_ns = self.first_ns;
@@ -79,7 +79,7 @@ impl Timeline {
         }
     }
 
-    /// Whoever was woken by what is forgotten, or was left out, was woken from elsewhere.
+    /// Marks wakeups whose waker was forgotten or left out as unused: they came from outside.
     pub(super) fn drop_forgotten_wakeups(&mut self) {
         let mut is_made = vec![false; self.edges.len()];
         for step in self.threads.iter().flat_map(|thread| thread.steps.iter()) {
@@ -92,7 +92,7 @@ impl Timeline {
         }
     }
 
-    /// A new thread may run. Where its fork was not seen, it begins here.
+    /// A new thread may run. Without a recorded fork it begins here.
     pub(super) fn started(&mut self, child: &Named<'_>, now_ns: u64) {
         if child.tid <= 0 {
             return;
@@ -109,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// Whether a thread of this id, of which something was seen, cannot be one that begins now.
+    /// Whether the known thread of this id cannot be the one that begins now.
     fn is_used_again(&self, tid: i32, now_ns: u64) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let thread = &self.threads[live.thread as usize];
@@ -199,8 +199,8 @@ impl Timeline {
         }
     }
 
-    /// What is told of a thread that has not done anything; `None` of one that has, and of one too
-    /// many.
+    /// The announcement of a thread that has not done anything; `None` if it has, or beyond the
+    /// bound, which refuses the recording.
     fn told(&mut self, tid: i32) -> Option<&mut Told> {
         if self.live.contains_key(&tid) {
             return None;
@@ -241,12 +241,12 @@ impl Timeline {
     }
 }
 
-/// How deep a group is.
+/// Number of levels of a group's path.
 fn levels(path: &str) -> u64 {
     path.split('/').filter(|part| !part.is_empty()).count() as u64
 }
 
-/// What is kept of a name.
+/// The first 64 bytes of a name, at a character boundary.
 fn start_of(comm: &str) -> &str {
     let most = comm.len().min(COMM_MAX_BYTES);
     let end = (0..=most).rev().find(|at| comm.is_char_boundary(*at));

@@ -1,5 +1,4 @@
-//! System calls: where a thread enters and leaves the kernel, and what it moves through which
-//! descriptor there.
+//! System calls: when a thread enters and leaves the kernel, and its transfers there.
 
 use super::Timeline;
 use crate::event::Event;
@@ -7,7 +6,7 @@ use crate::steps::push_one;
 use crate::syscalls::{Hint, Transfer};
 use crate::thread::{Io, Place, Step};
 
-/// What a connection that is being made returns where it is not waited for.
+/// Result of a `connect()` that goes on after the call.
 const EINPROGRESS: i32 = -115;
 
 impl Timeline {
@@ -24,7 +23,7 @@ impl Timeline {
         let (thread, at) = (live.thread, Place::descriptor(fd));
         let io = Io { thread, kind, at, result: 0, entered_ns: event.time_ns, left_ns: 0 };
         if kind == Transfer::Write {
-            // What is sent is on its way while the call lasts.
+            // Data may arrive before the call returns, so a write begins at its entry.
             let at = self.ios.len() as u32;
             push_one(&mut self.ios, io);
             self.live(event.tid).sending = Some(at);
@@ -38,7 +37,7 @@ impl Timeline {
         if event.tid <= 0 || !self.crosses(event, None) {
             return;
         }
-        // No call moves more, and no descriptor is larger.
+        // Sizes and descriptors fit 32 bits.
         let result = result.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
         let live = self.live(event.tid);
         let (sending, transfer) = (live.sending.take(), live.transfer.take());
@@ -48,7 +47,7 @@ impl Timeline {
         }
         let done = |io: &Io| match io.kind {
             Transfer::Close => true,
-            // It goes on while the thread does something else.
+            // The connection may be established after the call.
             Transfer::Connect => result >= 0 || result == EINPROGRESS,
             _ => result >= 0,
         };
@@ -62,7 +61,8 @@ impl Timeline {
         }
     }
 
-    /// A thread enters a system call or leaves one; false: it was out already.
+    /// Notes entry into a system call (`Some`) or exit (`None`). Returns false for an exit without
+    /// an entry.
     fn crosses(&mut self, event: &Event<'_>, call: Option<Hint>) -> bool {
         self.has_syscalls = true;
         let live = self.live(event.tid);

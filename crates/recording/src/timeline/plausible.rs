@@ -1,22 +1,22 @@
-//! What no recording of a whole machine can say. Where one does, nothing that follows from it can
-//! be believed, so it is refused.
+//! Refuses recordings whose contents no machine can produce: nothing that follows from them can be
+//! believed.
 
 use super::Timeline;
 use crate::thread::Thread;
 use crate::tracepoint::RECORD_WITH;
 
-/// So few faults say nothing of the rest.
+/// Up to this number faults are accepted.
 const FEW: u64 = 20;
-/// Of so many switches one may be missing; of so many records one may be unreadable.
+/// One in so many switches may be missing; one in so many records may be unreadable.
 const SWITCHES_PER_MISSING: u64 = 4;
 const RECORDS_PER_UNREADABLE: u64 = 20;
-/// CPU time is charged by a clock that is not that of the recording: so much more than the elapsed
-/// time is possible, as one part in so many.
+/// CPU time is charged by another clock than that of the recording. It may exceed the elapsed time
+/// by one part in so many, and so many ns.
 const CLOCKS_DIFFER_ONE_IN: u64 = 100;
 const CLOCKS_DIFFER_NS: u64 = 10_000_000;
 
 impl Timeline {
-    /// What cannot be, if anything; asked when all has been read.
+    /// The first contradiction found, if any; called when all events are read.
     pub(super) fn refusal(&mut self) -> Option<String> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -30,7 +30,7 @@ impl Timeline {
             .or_else(|| self.too_much())
     }
 
-    /// The thread that a switch names is not the one in whose context it happened.
+    /// Switches that name another thread than the one in whose context they happened.
     fn other_ids(&self) -> Option<String> {
         let (other, all) = (self.other_ids, self.switches);
         (other > FEW && other > all / 2).then(|| {
@@ -74,7 +74,7 @@ impl Timeline {
         None
     }
 
-    /// More CPU time than there was.
+    /// More CPU time than the elapsed time allows.
     fn too_much(&self) -> Option<String> {
         let span_ns = self.last_ns - self.first_ns;
         let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;
@@ -96,7 +96,7 @@ impl Timeline {
     }
 }
 
-/// Its name without what a terminal might take for a command.
+/// The name of a thread without control characters.
 fn shown(thread: &Thread) -> String {
     thread.comm.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,26 +1,26 @@
-//! Signs that something is missing from a recording, gathered while it is read: nothing is said of
-//! it by the file. `gaps` says what they mean.
+//! Signs that something is missing from a recording, gathered while it is read, because the file
+//! does not tell. `gaps` interprets them.
 
 use super::{State, Timeline};
 use crate::event::{Event, Kind, Left, Named};
 use crate::thread::Thread;
 
-/// The same event again so soon is the same one, recorded twice, ns.
+/// An equal event within this time is the same event, recorded twice, ns.
 pub(super) const TWICE_NS: u64 = 100_000;
-/// The same where a thread leaves for the idle task: some kernels do not record how it comes back.
-/// Events of one switch are as close, too.
+/// The bound of a switch to the idle task, from which some kernels do not record the return. The
+/// events of one switch lie within it, too, ns.
 const AT_ONCE_NS: u64 = 2_000;
-/// A stretch without any event is odd from this length on, ns, if it has room for so many events as
-/// come at other times, and so many have come to tell that.
+/// A silence: at least so long, ns, room for so many events at the usual rate, and after so many
+/// events that tell the rate.
 const SILENCE_LEAST_NS: u64 = 1_000_000_000;
 const SILENCE_EVENTS: u64 = 200;
 const SILENCE_AFTER: u64 = 50;
-/// A thread that was woken so long before the end and does not run any more ran elsewhere, ns.
+/// A thread that was woken so long before the end and did not run ran elsewhere, ns.
 const NEVER_RAN_NS: u64 = 500_000_000;
-/// So many switches of a CPU tell whether one thread is part of them all.
+/// Least number of switches of a CPU that tell whether one thread is part of them all.
 const SWITCHES_LEAST: u64 = 20;
 
-/// What was seen of all CPUs.
+/// Signs of all CPUs together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signs {
     /// Wakeups of threads that had been woken before and were not seen to run since.
@@ -31,28 +31,28 @@ pub(crate) struct Signs {
     pub wakeups: u64,
     /// Switches between threads.
     pub switches: u64,
-    /// Stretches in which no CPU has an event, and how long they are together, ns.
+    /// Number and sum, ns, of intervals in which no CPU has an event.
     pub silences: u64,
     pub silence_ns: u64,
-    /// What of that was taken out of the recording, ns.
+    /// The part of `silence_ns` that was cut out of the recording, ns.
     pub cut_ns: u64,
-    /// For how long events of CPUs were lost, summed over CPUs, ns.
+    /// Time for which events of CPUs were lost, summed over CPUs, ns.
     pub lost_ns: u64,
-    /// A thread that is part of each switch of its CPU (index).
+    /// A thread (index) that is part of each switch of its CPU.
     pub only: Option<u32>,
 }
 
-/// Switches of one CPU.
+/// Switches and charges of one CPU.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     count: u64,
     /// Threads that are part of all of them, and how often each went to sleep.
     always: Vec<(i32, u64)>,
-    /// Other threads, the first few.
+    /// The first few other threads.
     others: Vec<i32>,
-    /// The last one: when, from whom, to whom.
+    /// Time of the last switch, and its two threads.
     last: Option<(u64, i32, i32)>,
-    /// The last charge: when, to whom, how much, ns.
+    /// Time, thread and length, ns, of the last charge.
     charge: Option<(u64, i32, u64)>,
 }
 
@@ -75,7 +75,7 @@ impl Watched {
         }
     }
 
-    /// The thread that events were filtered by, with two others at least that are seen beside it.
+    /// The thread by which events seem to be filtered, and at least two others that switch with it.
     fn only(&self) -> Option<(i32, &[i32])> {
         let &[(tid, slept)] = &self.always[..] else { return None };
         let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
@@ -84,7 +84,8 @@ impl Watched {
 }
 
 impl Timeline {
-    /// Whether this event was recorded twice: it is passed over then.
+    /// Whether this event was recorded twice and must be dropped. Counts it as a defect, and
+    /// remembers the event for the next call.
     pub(super) fn is_again(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
         let watched = &mut self.cpus[cpu].watched;
         let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;
@@ -107,8 +108,8 @@ impl Timeline {
         again
     }
 
-    /// Whether this is another event of the switch before it, such as a probe's: it happens while
-    /// the thread that leaves is still there.
+    /// Whether this is another event of the last switch, such as a probe's, which happens in the
+    /// context of the thread that leaves.
     pub(super) fn is_of_the_switch(&self, event: &Event<'_>) -> bool {
         let last = self.cpus[event.cpu as usize].watched.last;
         matches!(event.kind, Kind::Other)
@@ -122,13 +123,14 @@ impl Timeline {
         self.cpus[cpu].watched.switch(prev, left, next);
     }
 
-    /// A thread is woken that was woken at that time and has not run since: it must have.
+    /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although
+    /// it must have.
     pub(super) fn woken_again(&mut self, woken_ns: u64, now_ns: u64) {
         self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
     }
 
-    /// When an event was, if stretches in which nothing happens are left out. A thread that runs
-    /// all the time may be silent, too, where no CPU time is charged: then nothing is left out.
+    /// The time of an event after silences were cut out; cuts a silence that ends here. Nothing is
+    /// cut where a thread may run silently because CPU time is not charged.
     pub(super) fn unsilenced(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
@@ -150,7 +152,7 @@ impl Timeline {
         self.last_ns + usual_ns
     }
 
-    /// What can be told when all has been read, before the threads' states are given up.
+    /// Gathers the signs that show only at the end, before the states of the threads are dropped.
     pub(super) fn see_the_end(&mut self) {
         let end_ns = self.last_ns;
         let early = |state: &State| match state {
@@ -162,7 +164,7 @@ impl Timeline {
         self.signs.never_ran = never.count() as u64;
         let only = self.cpus.iter().find_map(|cpu| {
             let (tid, others) = cpu.watched.only()?;
-            // Whoever is seen to be woken is seen for itself.
+            // A thread that is seen to be woken has events of its own.
             let unseen = |other: &i32| {
                 let thread = self.live.get(other).map(|live| &self.threads[live.thread as usize]);
                 let unknown = |t: &Thread| t.guessed_waits + t.placed_waits;

@@ -1,4 +1,4 @@
-//! Sockets: what a thread sends and receives through which, and when data came in there.
+//! Messages of sockets: sizes sent and received, and when data came in.
 
 use super::Timeline;
 use crate::event::Event;
@@ -11,7 +11,7 @@ const ESTABLISHED: u32 = 1;
 const SYN_SENT: u32 = 2;
 const SYN_RECV: u32 = 3;
 const CLOSE: u32 = 7;
-/// So many accepted connections that were the same descriptor of a process are remembered.
+/// Accepts remembered of one descriptor of a process.
 const ACCEPTS_MOST: usize = 8;
 
 impl Timeline {
@@ -21,8 +21,8 @@ impl Timeline {
         *self.sockets.entry(address).or_insert(next)
     }
 
-    /// A message has been sent or received. Where the system call that does it was recorded, it is
-    /// that call's transfer, of which it is known now which socket it is at.
+    /// Adds a message that was sent or received. If its system call was recorded, the transfer of
+    /// that call gets the socket instead of its descriptor.
     pub(super) fn moves(&mut self, event: &Event<'_>, kind: Transfer, address: u64, result: i64) {
         if event.tid <= 0 {
             return;
@@ -42,7 +42,7 @@ impl Timeline {
             let thread = live.thread;
             self.is_at(thread, descriptor, at);
         } else if result >= 0 {
-            // None is larger.
+            // Messages are smaller than that.
             let result = result.min(i32::MAX.into()) as i32;
             let (thread, now_ns) = (live.thread, event.time_ns);
             let io = Io { thread, kind, at, result, entered_ns: now_ns, left_ns: now_ns };
@@ -51,7 +51,7 @@ impl Timeline {
         }
     }
 
-    /// A connection was accepted, and is this descriptor for now.
+    /// Remembers an accept whose socket is not known yet.
     pub(super) fn accepts(&mut self, io: u32) {
         let of = &self.ios[io as usize];
         let key = (self.process(of.thread), Place::descriptor(of.result));
@@ -62,8 +62,8 @@ impl Timeline {
         accepts.push(io);
     }
 
-    /// A descriptor of the thread's process turns out to be this socket, and so does what its
-    /// process, or the one that forked it since, accepted as this descriptor.
+    /// Gives an accept its socket: a descriptor of the thread's process proves to be this socket.
+    /// The process itself, or the one that forked it since, accepted it.
     fn is_at(&mut self, thread: u32, descriptor: Place, socket: Place) {
         let of_parent = || match self.threads[thread as usize].birth {
             Birth::Forked { parent, at_ns } => {
@@ -91,13 +91,13 @@ impl Timeline {
         thread.pid.unwrap_or(thread.tid)
     }
 
-    /// Data has come in, whoever was running then.
+    /// Adds data that came in, in the context of any thread.
     pub(super) fn data_ready(&mut self, event: &Event<'_>, address: u64) {
         let socket = self.socket(address);
         push_one(&mut self.ready, Ready { socket, at_ns: event.time_ns });
     }
 
-    /// A TCP socket goes from one state to another, whoever was running then.
+    /// Adds a change of state of a TCP socket, in the context of any thread.
     pub(super) fn socket_state(&mut self, event: &Event<'_>, address: u64, from: u32, to: u32) {
         let kind = match (from, to) {
             (SYN_RECV, ESTABLISHED) => Transfer::Accept,

@@ -1,9 +1,9 @@
-//! What trace-cmd compresses: sections at once, buffers in chunks of some pages.
+//! Compression of trace-cmd: sections as a whole, buffers in chunks of some pages.
 
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Zstd,
@@ -24,7 +24,7 @@ impl Algorithm {
     }
 }
 
-/// Unpacks what should come to so many bytes.
+/// Unpacks data that must come to exactly `len` bytes.
 pub(super) fn unpack(algorithm: Algorithm, packed: &[u8], len: u32) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let most = u64::from(len) + 1;

@@ -1,4 +1,4 @@
-//! What stands before the events: descriptions, options, and where the buffer of each CPU is.
+//! The head of a trace.dat file: descriptions, options, and the place of each CPU's buffer.
 
 use super::chunks::Algorithm;
 use super::options::{self, Options};
@@ -7,11 +7,11 @@ use crate::tracepoint::Tracepoint;
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Buffers of CPUs that are believed.
+/// Most buffers of CPUs.
 pub(super) const CPUS_MAX: u32 = 4096;
-/// Pages of the ring buffer are at least a page of memory, and with large ones at most this.
+/// Accepted sizes of a page of the ring buffer.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
-/// All sections that describe, together, each as often as it is told of.
+/// Bound on all descriptive sections together, each counted as often as it is referred to.
 pub(super) const SECTIONS_MAX_BYTES: u64 = 128 << 20;
 const OPTIONS_TAG: &[u8] = b"options  \0";
 const FLYRECORD_TAG: &[u8] = b"flyrecord\0";
@@ -29,14 +29,14 @@ pub(super) struct Buffer {
 pub(super) struct Head {
     pub endian: Endianness,
     pub page_bytes: u32,
-    /// Where in a page the first event is.
+    /// Offset of the first event in a page.
     pub data_at: usize,
     pub formats: Formats,
     pub options: Options,
     pub buffers: Vec<Buffer>,
-    /// How the buffers are compressed.
+    /// Compression of the buffers.
     pub packed: Option<Algorithm>,
-    /// What sections of version 7 may still come to, packed and unpacked.
+    /// The part of [`SECTIONS_MAX_BYTES`] that is not used yet.
     pub section_bytes_left: u64,
 }
 
@@ -83,7 +83,7 @@ impl Head {
         Ok(head)
     }
 
-    /// All parts one after the other.
+    /// Version 6: all parts, one after the other.
     fn version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
         self.page_header(&walk.headers()?)?;
         walk.own_formats()?;
@@ -119,7 +119,7 @@ impl Head {
         Ok(())
     }
 
-    /// If nothing is in the buffers of the top instance, those of the first that has events.
+    /// If the buffers of the top instance are empty, takes those of the first one with events.
     fn instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
         for offset in std::mem::take(&mut self.options.instances) {
             if self.buffers.iter().any(|buffer| buffer.len > 0) {
@@ -135,7 +135,7 @@ impl Head {
         Ok(())
     }
 
-    /// `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`
+    /// Reads the offset from `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`.
     pub(super) fn page_header(&mut self, text: &str) -> Result<(), WalkError> {
         let data = text.lines().find(|line| line.contains(" data;"));
         let offset = data.and_then(|line| {
@@ -148,7 +148,7 @@ impl Head {
     }
 }
 
-/// Takes a description if its event tells something here.
+/// Adds a description, if its event is of use.
 pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
@@ -163,7 +163,7 @@ fn buffers(walk: &mut Walk<impl std::io::BufRead>, cpus: u32) -> Result<Vec<Buff
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
 }
 
-/// No part of a file is the buffer of several CPUs: it would be read as often.
+/// Refuses buffers that overlap: a small file would be read many times.
 fn check_apart(buffers: &[Buffer]) -> Result<(), String> {
     let mut full: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.len > 0).collect();
     full.sort_unstable_by_key(|buffer| buffer.offset);

@@ -1,4 +1,4 @@
-//! Version 7: sections that options tell the places of, each perhaps compressed.
+//! Version 7: sections whose places stand in options, each perhaps compressed.
 
 use super::chunks::{Algorithm, unpack};
 use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency};
@@ -7,20 +7,20 @@ use crate::raw::{Walk, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Sections of options that are believed, instances, and the size of any section.
+/// Bounds on the sections of options, on instances, and on the size of a section.
 const SECTIONS_MAX: usize = 256;
 const INSTANCES_MAX: usize = 256;
 const SECTION_MAX_BYTES: u64 = 64 << 20;
 const FLAG_COMPRESSED: u16 = 1;
 
-/// Options that tell places.
+/// Options with places of sections.
 const BUFFER: u16 = 3;
 const HEADER_INFO: u16 = 16;
 const EVENT_FORMATS: u16 = 18;
 const BUFFER_TEXT: u16 = 22;
 
 impl Head {
-    /// `first`: where the first section of options is.
+    /// `first`: offset of the first section of options.
     pub(super) fn version_7<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -76,7 +76,7 @@ impl Head {
         Ok(())
     }
 
-    /// What is in the section at that place.
+    /// Reads the section at this offset, unpacked, and counts it against the bound.
     fn section<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -105,7 +105,7 @@ impl Head {
         Ok(unpack(algorithm.ok_or_else(none)?, &data, unpacked)?)
     }
 
-    /// The buffers of an instance, if those before hold nothing.
+    /// Takes the buffers of an instance, unless earlier ones hold events.
     fn buffer<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -134,7 +134,7 @@ impl Head {
     }
 }
 
-/// Flags and length of the section at that place, and what comes behind its head.
+/// Flags and length of the section at this offset, and the reader behind its head.
 fn section_head<F: Read + Seek>(
     file: &mut F,
     endian: Endianness,
@@ -168,7 +168,7 @@ mod tests {
         [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat()
     }
 
-    /// A file whose options tell `times` of one section, which unpacks to `len` bytes.
+    /// A file whose options refer `times` to one section, which unpacks to `len` bytes.
     fn telling(times: usize, len: usize) -> Vec<u8> {
         let mut file = b"\x17\x08\x44tracing7\0\0\x08".to_vec();
         file.extend(4096_u32.to_le_bytes());

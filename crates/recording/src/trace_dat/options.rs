@@ -1,4 +1,4 @@
-//! Options of a trace.dat file: the clock, the machine, what the kernel counted as lost.
+//! Options of a trace.dat file: clock, machine, and lost events.
 
 use crate::event::Machine;
 use crate::raw::{Bytes, Walk, WalkError};
@@ -22,15 +22,15 @@ const CLOCKS: [&str; 8] = ["", "local", "global", "perf", "mono", "mono_raw", "b
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub machine: Machine,
-    /// Events for which there was no room.
+    /// Events for which the kernel had no room.
     pub lost: u64,
     pub clock: String,
-    /// Where the buffers of further instances are, in version 6.
+    /// Offsets of the buffers of further instances, in version 6.
     pub instances: Vec<u64>,
     tsc: Option<Tsc>,
 }
 
-/// Nanoseconds from cycles of the processor's counter.
+/// Conversion from cycles of the processor's counter to nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Tsc {
     mult: u32,
@@ -46,7 +46,7 @@ impl Options {
         match id {
             CPU_STAT => self.lost = self.lost.saturating_add(lost(text)),
             BUFFER if self.instances.len() < INSTANCES_MAX => self.instances.extend(bytes.u64(0)),
-            // All there are, with the one in brackets.
+            // All clocks, with the one in use in brackets.
             TRACE_CLOCK if self.clock.is_empty() => {
                 let clock = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
                 self.clock = clock.map(|(clock, _)| clock.to_owned()).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Options {
         }
     }
 
-    /// Times must be nanoseconds, or become it.
+    /// Refuses clocks whose times are not, and cannot be converted to, nanoseconds.
     pub fn check_clock(&self) -> Result<(), String> {
         if self.tsc.is_some() || CLOCKS.contains(&self.clock.as_str()) {
             return Ok(());
@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// What an option holds.
+/// Reads the data of an option.
 pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
         return Err(WalkError::Wrong(format!("an option of {len} bytes")));
@@ -96,7 +96,7 @@ pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, W
     walk.take(u64::from(len))
 }
 
-/// `overrun: 12` and the like, a line each.
+/// Sums the kernel's counts of lost events, lines like `overrun: 12`.
 fn lost(stat: &str) -> u64 {
     const KEYS: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
     let counts = stat.lines().filter_map(|line| line.split_once(':'));

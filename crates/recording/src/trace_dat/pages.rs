@@ -1,5 +1,5 @@
-//! The buffer of a CPU: pages as the kernel fills them, each with a time, how much of it is used,
-//! and events one after the other.
+//! The buffer of a CPU: pages as the kernel fills them, each with a time, the size in use, and
+//! events one after the other.
 
 use super::chunks::{Algorithm, unpack};
 use super::head::{Buffer, Head};
@@ -7,22 +7,23 @@ use crate::raw::{Bytes, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::{Read, Seek, SeekFrom};
 
-/// In the size of a page: events are missing before it, and how many is told behind the others.
+/// Flags in the size of a page: events are missing before it, and their number stands behind its
+/// events.
 const MISSED: u32 = 1 << 31;
 const MISSED_STORED: u32 = 1 << 30;
 const COMMIT_MASK: u32 = (1 << 27) - 1;
-/// In the head of an event, instead of its length in words.
+/// Types of an event's head, in the place of its length in words.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 /// Bits of the time since the event before.
 const DELTA_BITS: u32 = 27;
-/// Absolute times leave out so many of the highest bits.
+/// Bits of an absolute time; the highest ones are left out.
 const STAMP_BITS: u32 = 59;
-/// Pages that are read at once where they are not compressed.
+/// Bytes of pages that are read at once where they are not compressed.
 const PIECE_BYTES: u64 = 1 << 16;
 
-/// What comes next of a CPU.
+/// Offset and length of an event in the piece.
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
     at: usize,
@@ -33,19 +34,19 @@ struct Record {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub cpu: u32,
-    /// Events are missing before the next one.
+    /// Number of events that are missing before the next one.
     pub lost: Option<u64>,
     endian: Endianness,
     page_bytes: usize,
     data_at: usize,
     packed: Option<Algorithm>,
-    /// What a piece may take.
+    /// Bound on a piece.
     piece_max_bytes: u64,
-    /// Of the file: what has not been read yet, and chunks of it.
+    /// The range of the file that has not been read yet, and its remaining chunks.
     at: u64,
     end: u64,
     chunks: Option<u32>,
-    /// Some pages, and where in them the current one and its next event are.
+    /// Some pages, and the positions of the current one and its next event in them.
     piece: Vec<u8>,
     page: usize,
     next: usize,
@@ -56,7 +57,7 @@ pub(super) struct Lane {
 
 impl Lane {
     pub fn new(buffer: &Buffer, head: &Head, piece_max_bytes: u64) -> Result<Self, String> {
-        // The number of chunks does not count.
+        // The number of chunks is not part of the length.
         let len = buffer.len.saturating_add(if head.packed.is_some() { 4 } else { 0 });
         let end = buffer.offset.checked_add(len);
         let end = end.ok_or_else(|| format!("the buffer of CPU {} has no end", buffer.cpu))?;
@@ -85,7 +86,7 @@ impl Lane {
         self.piece.get(self.record.at..self.record.at + self.record.len)
     }
 
-    /// Goes on to the next event; when it was, `None` after the last.
+    /// Goes on to the next event, and returns its time; `None` after the last.
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
@@ -99,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// Reads the event that comes next; false: it only tells the time, or fills the page.
+    /// Reads the next event; false if it only tells the time, or fills the page.
     fn event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
         let word = |at: usize| bytes.u32(at).ok_or_else(|| self.wrong("an event that is cut"));
@@ -151,7 +152,7 @@ impl Lane {
         let page = self.piece.get(self.page..self.page + self.page_bytes);
         let page = Bytes::new(page.unwrap_or_default(), self.endian);
         let time = page.u64(0);
-        // The size stands in the lower half of a word of the kernel's.
+        // The size stands in the lower half of a kernel's `long`.
         let high_first = self.endian == Endianness::BigEndian && self.data_at == 16;
         let size = page.u32(if high_first { 12 } else { 8 });
         let (Some(time), Some(size)) = (time, size) else {
@@ -215,7 +216,7 @@ impl Lane {
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
     }
 
-    /// The next bytes of the buffer.
+    /// Reads the next bytes of the buffer.
     fn take<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
             return Err(self.wrong("less data than it says"));
@@ -250,7 +251,7 @@ mod tests {
 
     const PAGE_BYTES: usize = 128;
 
-    /// Numbers as a machine of either kind writes them.
+    /// A page in the byte order of either kind of machine.
     struct Page {
         bytes: Vec<u8>,
         big: bool,
@@ -276,7 +277,7 @@ mod tests {
             self
         }
 
-        /// The head of an event.
+        /// Adds the head of an event.
         fn head(&mut self, kind: u32, delta: u32) -> &mut Self {
             self.u32(if self.big { kind << 27 | delta } else { delta << 5 | kind })
         }
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn times_lengths_and_losses_of_either_byte_order() {
         for big in [false, true] {
-            // A word at 5, one at 5 + 2^27 + 3 + 4, three bytes too many for words, one discarded.
+            // A word at 5, one at 5 + 2^27 + 3 + 4, one with three bytes of padding, one discarded.
             let mut first = Page::new(big, 5, 4 + 4 + 8 + 8 + 16 + 12);
             first.head(1, 0).u32(1);
             first.head(30, 3).u32(1).head(1, 4).u32(2);

@@ -1,10 +1,10 @@
-//! What a recording does not hold is known, of each kind, and how much of it is too much.
+//! Each kind of gap in a recording is found, and judged doubtful where it is large.
 
 use super::traces::{IDLE, MS, Trace, runtime_ns};
 use cpumax_recording::{GapKind, Options, Recording, Selection};
 use cpumax_workload::Op;
 
-/// Two threads on two CPUs, each 3 ms of 10, for so long, ms.
+/// Two threads on two CPUs, each working 3 ms of every 10 ms, for `ms` ms.
 fn service(ms: u64) -> Trace {
     let mut trace = Trace::perf(2);
     for at in 0..ms / 10 {
@@ -23,7 +23,7 @@ fn kinds(recording: &Recording) -> Vec<GapKind> {
     recording.gaps().iter().map(|gap| gap.kind).collect()
 }
 
-/// What is told of it.
+/// The sentence about a gap.
 fn told(recording: &Recording, kind: GapKind) -> String {
     let gaps = recording.gaps();
     let gap = gaps.iter().find(|gap| gap.kind == kind);
@@ -54,7 +54,7 @@ fn cpus_of_which_nothing_was_recorded() {
 
 #[test]
 fn threads_that_ran_where_nothing_was_recorded() {
-    // No head tells how many CPUs there are: a thread is woken here and runs there.
+    // No head tells the number of CPUs. A thread is woken here and runs on a CPU without events.
     let mut trace = service(2_000).only_cpus(&[0]).headless();
     for at in 0..100 {
         trace.wake((at * 20 + 7) * MS, 0, IDLE, "far/104");
@@ -99,7 +99,7 @@ fn a_stretch_without_events_is_no_time() {
     assert_eq!(used_ns, 400 * 3 * MS);
     assert_eq!(doubted(&trace), []);
     assert!(told(&recording, GapKind::Silence).contains("1 stretch, 3598.0 s together"));
-    // A thread may have run meanwhile, where nothing is charged.
+    // Without charges a thread may have run meanwhile.
     let mut busy = service(2_000).uncharged();
     busy.wake(2_001 * MS, 0, IDLE, "svc/101");
     busy.switch(2_002 * MS, 0, IDLE, "R", "svc/101");

@@ -1,4 +1,4 @@
-//! Which sections are parts of one request.
+//! Finds the sections that are parts of one request.
 
 use super::super::sections::Section;
 use super::Loose;
@@ -6,21 +6,21 @@ use crate::requests::guess::{Guess, Role, Server};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A request goes through so many threads at most, one after the other.
+/// Most threads that a request passes through, one after the other.
 const PARTS_MOST: usize = 16;
 
-/// What is known of a section.
+/// Information on a section.
 pub(super) struct Piece {
-    /// Whoever asks woke the thread when it began.
+    /// Whether a client, or a front, woke the thread when it began.
     pub asked: bool,
-    /// Which thread woke it then, or forked it.
+    /// The thread that woke it then, or forked it.
     pub by: Option<usize>,
-    /// When the burst began that it is a part of.
+    /// When the burst began of which it is a part.
     pub burst_ns: u64,
     pub arrived_ns: u64,
     /// When it sent an answer, or forked, if it did.
     pub answered_ns: Option<u64>,
-    /// What it does came when it began.
+    /// Whether its request came when it began.
     pub woke: bool,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Pieces<'a> {
     guess: &'a Guess,
     sections: &'a [Section],
     known: &'a [Piece],
-    /// Which are those of a thread.
+    /// Range of the sections of each thread.
     of: BTreeMap<usize, Range<usize>>,
-    /// Those that belong to a request already.
+    /// Whether a section already belongs to a request.
     taken: Vec<bool>,
-    /// Of each front, where to look for what came next and nobody has answered.
+    /// For each front, the first section that may be an unanswered request.
     next: BTreeMap<usize, usize>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// All that clients were answered.
+    /// All requests that clients were answered.
     pub fn requests(mut self) -> Vec<Loose> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
@@ -104,7 +104,7 @@ impl<'a> Pieces<'a> {
         parts
     }
 
-    /// Who brought what a section does.
+    /// The section that led to this one.
     fn before(&self, at: usize) -> Option<usize> {
         let (server, piece) = (self.server(at), &self.known[at]);
         let by = piece.by?;
@@ -119,7 +119,7 @@ impl<'a> Pieces<'a> {
         follows.then(|| self.at(by, piece.burst_ns)).flatten()
     }
 
-    /// What a thread did at a time.
+    /// The section of a thread at a time.
     fn at(&self, thread: usize, at_ns: u64) -> Option<usize> {
         let range = self.of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
@@ -127,8 +127,8 @@ impl<'a> Pieces<'a> {
         (at < range.end && self.sections[at].start_ns <= at_ns).then_some(at)
     }
 
-    /// Who is behind a front and was at work already when that one asked was not woken by it: then
-    /// the oldest is meant that came since he began and nobody has answered.
+    /// A thread behind a front that was busy when the front asked was not woken by it. It then
+    /// serves the oldest unanswered request that came since its burst began.
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
         let Role::Behind { .. } = self.server(part).role else { return None };
         let thread = self.sections[answer].thread;
