@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub mod functions;
 
-/// What is known when a recording begins.
+/// The machine and the recorded groups at the beginning of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
@@ -18,11 +18,11 @@ pub struct About {
     pub tool: String,
     /// The command that made it.
     pub command: String,
-    /// Whose threads are recorded: `all`, `group PATH`, `process PID` or `command`.
+    /// Recorded threads: `all`, `group PATH`, `process PID` or `command`.
     pub chosen: String,
     /// Release of the kernel, e.g. `6.18.1`.
     pub release: String,
-    /// What else the kernel says of its version.
+    /// Further version text of the kernel.
     pub version: String,
     /// Functions of the kernel that tell how it limits groups, and whether it has them; empty: that
     /// is not known.
@@ -37,7 +37,7 @@ pub struct About {
     pub online: String,
     /// Processors there can be, as ranges.
     pub possible: String,
-    /// Caches of the first processor, and who shares them.
+    /// Caches of the first processor, and the processors that share them.
     pub caches: Vec<Cache>,
     /// Settings of the scheduler by their names, as the kernel prints them.
     pub slices: BTreeMap<String, String>,
@@ -51,8 +51,8 @@ pub struct About {
     pub groups: Vec<GroupFiles>,
     /// Pressure stall information (`/proc/pressure`), by resource.
     pub pressure: BTreeMap<String, String>,
-    /// What it costs a thread that its entry into a system call, or its exit, is recorded: measured
-    /// before it began, ns; 0: not known.
+    /// Cost of recording an entry into a system call, or an exit, measured before the recording
+    /// began, ns; 0: not known.
     pub call_cost_ns: u64,
     /// Cost of any other event, measured alike, ns; 0: not known.
     pub event_cost_ns: u64,
@@ -81,7 +81,7 @@ impl GroupFiles {
     }
 }
 
-/// What is known when it ends.
+/// The end of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]

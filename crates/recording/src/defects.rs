@@ -4,12 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How often each kind of fault occurred. The comment of each field says how it is repaired.
+/// How often each kind of fault occurred, and how it was repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Defects {
-    /// Events the kernel could not hand over in time, as far as perf noticed. What they told is
-    /// missing.
+    /// Events that the kernel could not hand over in time, as far as perf noticed: missing.
     pub lost_events: u64,
     /// Events of the beginning that were overwritten by later ones, as far as the file tells.
     pub overwritten_events: u64,

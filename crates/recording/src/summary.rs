@@ -26,7 +26,7 @@ pub struct Summary {
     pub command: Option<String>,
     /// CPUs of the machine.
     pub cpus: u16,
-    /// What the file says of the machine and of the recorded groups, if `cpumax record` made it.
+    /// The machine and the recorded groups, as the file describes them, if `cpumax record` made it.
     pub about: Option<About>,
     /// The end of the recording, as the file describes it, if `cpumax record` made it.
     pub ended: Option<Ended>,
